@@ -1,4 +1,4 @@
-"""The command line: `midstream serve`, `chat`, `keys`, `doctor`, `restored`, `bench` and `size`."""
+"""The command line: `midstream serve`, `chat`, `keys`, `admin`, `doctor`, `restored`, `bench` and `size`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 import msgspec
 import uvloop
 
+from app.administration.command import admin
 from app.operations import logs
 from app.operations.keys import keys
 from app.operations.memory import collect_seldom
@@ -111,6 +112,7 @@ def _shown(default: Any) -> Any:
 
 
 main.add_command(keys)
+main.add_command(admin)
 
 
 @main.command(cls=_Grouped)

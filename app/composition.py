@@ -12,6 +12,7 @@ from app.operations.collectors import Sources
 from app.operations.metrics import Metrics
 from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness
+from app.operations.rereading import Rereading
 from app.operations.tracing import traced
 from app.routes import application
 from app.server.network import gate_of, patience_of, tls_of
@@ -21,7 +22,8 @@ from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.authentication import access_of
 from app.setup.launcher import launched_engine
-from app.setup.limits import TurnTokens, limiters_of, quotas_of
+from app.setup.limits import TurnTokens, limiters_of
+from app.setup.limits_file import LimitsFile, quotas_of
 from app.setup.models import check_models, engine_of_file, with_names
 from app.setup.own_engines import own_engines
 from app.setup.store import asked_of, look_at_store, store_client, store_url
@@ -81,6 +83,7 @@ async def composed(
     models = with_names(settings, engine)
     refusals, bounds = Refusals(), Bounds()
     tls, gate = tls_of(settings), gate_of(settings, refusals)
+    limits = LimitsFile(settings)
     tools = tool_box_of(settings)
     registry = Registry(
         max_connections=settings.max_connections, max_per_client=settings.max_client_connections
@@ -92,9 +95,10 @@ async def composed(
         store_client(url, tallies["requests"]) as store,
         store_client(url, tallies["replies"]) as lane,
         nullcontext(access_of(settings, store, refresh_s=refresh_s)) as access,
-        limiters_of(settings, store, refusals, bounds) as limiters,
+        limiters_of(settings, store, access, refusals, bounds) as limiters,
         traced(_observer(metrics, limiters.meter), version=version("midstream-server")) as observer,
     ):
+        limits.govern(limiters)
         await look_at_store(settings, store)
         replica = await replica_name(store)
         sessions = Sessions(
@@ -144,7 +148,7 @@ async def composed(
             yield Service(
                 engine=models,
                 sessions=sessions,
-                access=access,
+                rereading=Rereading(access, limits),
                 presence=presence,
                 readiness=readiness,
                 server=server(app, patience=patience_of(settings), bounds=bounds, tls=tls),

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, WebSocketRoute
 
+from connections.account.acts import OwnersActs
 from connections.account.door import AccountDoor, account_routes
+from connections.admin.acts import AdminActs
+from connections.admin.door import AdminDoor
+from connections.admin.questions import Desk
+from connections.agui.door import agui_routes
 from connections.authentication.access import AccessControl
 from connections.authentication.ticket_door import TicketDoor, ticket_routes
 from connections.events.door import EventsDoor, events_routes
 from connections.http.refusals import Door
 from connections.limits.limiters import Limiters
 from connections.line.presence import Presence
+from connections.messages.routes import messages_routes
 from connections.native.endpoint import Endpoint
 from connections.native.greeting import Greeter
 from connections.openai.reception import Reception
@@ -54,14 +60,22 @@ def doors(
     )
     pages = (access.origins, limiters.refusals)
     shares = SharesDoor(sessions, limiters)
-    account = AccountDoor(sessions=sessions, access=access, limiters=limiters)
+    owners = OwnersActs(sessions)
+    account = AccountDoor(acts=owners, access=access, limiters=limiters)
+    sessions.replicas.answered_by(Desk(sessions, presence).hear)
+    admin = AdminDoor(
+        acts=AdminActs(sessions, access, limiters.counts), owners=owners, access=access, limiters=limiters
+    )
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, reception, *pages),
         *responses_routes(sessions, reception, responses, *pages),
+        *messages_routes(sessions, reception, *pages),
+        *agui_routes(sessions, reception, *pages),
         *events_routes(events, *pages),
         *shares_routes(shares, *pages),
         *account_routes(account, *pages),
         *ticket_routes(TicketDoor(access, limiters.refusals), *pages),
         *realtime_routes(realtime),
+        *admin.routes(),
     ]

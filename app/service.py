@@ -12,9 +12,9 @@ from app.operations.loop_lag import keep_measuring
 from app.operations.memory import keep_giving_back
 from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness
+from app.operations.rereading import Rereading
 from app.operations.terminal import StartDisplay
 from app.server.server import Server, address
-from connections.authentication.access import AccessControl
 from connections.line.presence import Presence
 from engine.door import Engine
 from engine.durations import Durations
@@ -34,7 +34,7 @@ class Service:
         *,
         engine: Engine,
         sessions: Sessions,
-        access: AccessControl,
+        rereading: Rereading,
         presence: Presence,
         readiness: Readiness,
         server: Server,
@@ -45,7 +45,7 @@ class Service:
         """`lag` takes how late the event loop is."""
         self._engine = engine
         self._sessions = sessions
-        self._access = access
+        self._rereading = rereading
         self._presence = presence
         self._readiness = readiness
         self._server = server
@@ -67,7 +67,7 @@ class Service:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._server.serve(sockets=[listener]))
                 starting = tasks.create_task(self._start(address(listener, scheme=self._server.scheme)))
-                watching = tasks.create_task(self._access.watch())
+                watching = tasks.create_task(self._rereading.watch())
                 trimming = tasks.create_task(keep_giving_back())
                 measuring = tasks.create_task(keep_measuring(self._lag))
                 profiling = tasks.create_task(self._profiler.run())
@@ -93,7 +93,7 @@ class Service:
         self._stop.set()
 
     def _reread(self) -> None:
-        self._access.reread()
+        self._rereading.reread()
         self._server.reread()
 
     async def _start(self, url: str) -> None:

@@ -245,6 +245,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="The same of one API key or JWT subject; unset: no limit."),
     ] = None
+    limits_file: Annotated[
+        str | None, Meta(description="TOML file of those four and both rates; read again when changed.")
+    ] = None
     max_content_chars: Annotated[int, Meta(ge=1, description="Characters of one message.")] = 32_000
     unsupported_tools: Annotated[
         Literal["refuse", "ignore"],

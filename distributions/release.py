@@ -80,7 +80,7 @@ def check_ready(root: Path, version: str) -> None:
 
 
 def built(root: Path, into: Path) -> list[Path]:
-    """Build of what git knows; return source distributions and wheels. A wheel is made of its source distribution."""
+    """Build of what git knows, and its documentation; return source distributions and wheels. A wheel is made of its source distribution."""
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="midstream-release-") as folder:
         tree = Path(folder) / "tree"
@@ -88,6 +88,7 @@ def built(root: Path, into: Path) -> list[Path]:
             if (root / name).is_file():
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(root / name, tree / name)
+        print(_told([sys.executable, "docs/site/build.py", str(tree / "app" / "docs")], tree).strip())
         return list(_distributions(tree, into, Path(folder)))
 
 
@@ -159,6 +160,7 @@ def uploads(files: list[Path], *, image: str) -> list[list[str]]:
     return [
         [sys.executable, "-m", "twine", "upload", *taken],
         ["npm", "publish", f"./{NPM}"],
+        ["make", "docs"],  # what the image serves at /docs
         ["docker", "build", "-f", str(DOCKERFILE), "--target", "cpu", "-t", f"{image}-cpu", "."],
         ["docker", "build", "-f", str(DOCKERFILE), "--target", "cuda", "-t", f"{image}-cuda", "."],
         ["docker", "push", f"{image}-cpu"],

@@ -257,7 +257,8 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     `steps_after`: steps started for this request after its cancel was read; None where nothing was cancelled, and
     where an upstream that had begun does not tell. `error_code` says whose fault an `error` is.
     `generated_tokens` counts every token sampled for the request, the end token included. `written`: the whole reply as
-    the model wrote it, where its text is not all of that: reasoning or calls were parsed from it.
+    the model wrote it, where its text is not all of that: reasoning or calls were parsed from it. `stop`: the stop string
+    that ended it; None: none did, or an upstream does not tell which.
     """
 
     request_id: str
@@ -269,6 +270,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     error: str | None = None
     error_code: ErrorCode = ErrorCode.INTERNAL
     written: str = ""
+    stop: str | None = None
 
 
 Output = Queued | Retried | Started | Prefilling | Chunk | Reasoning | Called | Finished

@@ -9,6 +9,7 @@ SessionError
 │   ├── NotFound            no such message or conversation of this owner
 │   │   └── NotShared       the server shares no conversations
 │   ├── ModelNotFound       no such model is served
+│   ├── Forbidden           who asks may not have this
 │   ├── BadParams           a parameter is out of the model's range
 │   ├── Filtered            a filter of the operator's refuses the message
 │   ├── QueueFull           as many messages wait in the conversation as may
@@ -89,6 +90,12 @@ class ModelNotFound(Refused):
     def __init__(self, name: str, names: Sequence[str]) -> None:
         served = ", ".join(f'"{one}"' for one in names)
         super().__init__(f'This server has {served}, and no model "{name}".')
+
+
+class Forbidden(Refused):
+    """Who asks may not have this."""
+
+    code = "forbidden"
 
 
 class BadParams(Refused):

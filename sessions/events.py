@@ -41,7 +41,7 @@ class Cause(StrEnum):
 
 
 class CallState(StrEnum):
-    """Where a call of a tool is. The last five are settled: nothing moves a call out of them."""
+    """Where a call of a tool is. All but `waiting` and `running` are final."""
 
     WAITING = "waiting"
     """For an approval, for a client's result, or for a place to run."""
@@ -87,7 +87,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds since the turn was accepted; None where the turn never came so far."""
+    """Milliseconds since the turn was accepted; None if the turn ended before that."""
 
     queued_ms: float | None
     first_token_ms: float | None
@@ -95,7 +95,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """How a cancel went. `steps_after` is None where the engine did not confirm in time."""
+    """How a cancel went. `steps_after`: steps of the engine after it; None if the engine did not confirm in time."""
 
     cause: Cause
     latency_ms: float
@@ -197,9 +197,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
-    """A call of a turn moves. `content` or `error`: what came of it, once it is done.
+    """The state of a call changes. `content` or `error`: its result, once it is done.
 
-    `args`, `args_sha256`: those that it runs with, where whoever allowed it changed them. `question`: what it asks now.
+    `args`, `args_sha256`: what it runs with, if whoever allowed it changed the arguments. `question`: what it asks now.
     """
 
     turn_id: str
@@ -215,7 +215,7 @@ class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
 
 
 class Done(Event, frozen=True, kw_only=True, tag="done"):
-    """The one end of a turn. `chars`: length of the reply as kept; `text_sha256`: of that text in UTF-8.
+    """The end of a turn; each has one. `chars`: length of the reply as kept; `text_sha256`: the hash of that text in UTF-8.
 
     `reasoning_chars`: length of what is kept of its reasoning; `open`: its calls that are not settled.
     `model`: which one wrote the reply; `requested_model`: the one that was asked for, where another one stood in for it.
@@ -249,7 +249,7 @@ class Removed(Event, frozen=True, kw_only=True, tag="removed"):
 
 
 class Status(Event, frozen=True, kw_only=True, tag="status"):
-    """Where a turn stands, for people; not journalled.
+    """What a turn waits for, to be shown to people; not journalled.
 
     `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a share from 0 to 1; `model`
     (fallback) is the one that answers instead of the one that was asked for. `call_id` and `message` (tool): which call says what.
@@ -277,7 +277,7 @@ class Deleted(Event, frozen=True, kw_only=True, tag="deleted"):
 
 
 class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
-    """What a reader missed follows, then what happens; not journalled. `live`: the running turn."""
+    """The missed events follow, then new ones; not journalled. `live`: the running turn."""
 
     ref: str | None = None
     epoch: str
@@ -286,7 +286,7 @@ class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
 
 
 class Gap(Event, frozen=True, kw_only=True, tag="gap"):
-    """What a reader missed can't be told again; a snapshot follows. `min_seq`: the oldest event that could be."""
+    """Some missed events are gone; a snapshot follows. `min_seq`: the oldest event that is still there."""
 
     ref: str | None = None
     epoch: str
@@ -312,9 +312,9 @@ class ShownCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Snapshot(Event, frozen=True, kw_only=True, tag="snapshot"):
-    """Where a conversation stands: the running turn, if any, and its text up to `seq`.
+    """The conversation at `seq`: the running turn, if any, and its text so far.
 
-    `reasoning`, `calls`: what else that reply has so far; where no turn runs, the calls that are open.
+    `reasoning`, `calls`: what else that reply has so far. If no turn runs, `calls` are those that are open.
     """
 
     epoch: str

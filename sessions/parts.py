@@ -24,6 +24,7 @@ from sessions.exchange.waiting import Waiting
 from sessions.observer import Observer
 from sessions.records import Owner
 from sessions.replicas.forwarding import Forwarder
+from sessions.replicas.gathering import Gathering
 from sessions.replicas.reaping import Reaper
 from sessions.replicas.relay import Relay
 from sessions.replicas.rpc import Rpc, box_of
@@ -68,6 +69,7 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True):
     relay: Relay
     reaper: Reaper
     forwarder: Forwarder
+    gathering: Gathering
 
 
 class Commands(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +161,7 @@ def _peers(base: Base, brancher: Brancher, channels: ShardChannels | None) -> Pe
         relay=relay,
         reaper=reaper,
         forwarder=forwarder,
+        gathering=Gathering(rpc, ownership),
     )
 
 
@@ -253,6 +256,7 @@ def _commands(
             rpc=peers.rpc,
             delete=deleter.delete,
             answer_here=answer_here,
+            hear=peers.gathering.hear,
             tasks=base.tasks,
         ),
     )

@@ -19,9 +19,11 @@ from sessions.observer import Observer, Silent
 from sessions.parts import compose
 from sessions.records import Client, Owner
 from sessions.replica import Replica
+from sessions.replicas.gathering import Gathering
 from sessions.running.admission import AGAIN_MS
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.listed import ListedTurn, listed
 from sessions.running.replies import Replies
 from sessions.store.belongings import ExportedConversation, ExportedMessage
 from sessions.store.history.index import Listed, Page
@@ -306,6 +308,30 @@ class Sessions:
     async def erase(self, owner: Owner) -> int:
         """Ends all turns of an owner and removes all conversations; all who are attached are told. Gives how many there were. Raises Refused."""
         return await self._commands.eraser.erase(owner)
+
+    def turns(self) -> list[ListedTurn]:
+        """The turns that run on this replica."""
+        return [*listed(self._base.directory), *self._commands.ephemeral.turns()]
+
+    def stop_ephemeral(self, turn_id: str) -> bool | None:
+        """Ends a turn without a conversation in the operator's name; see `EphemeralTurns.cancel`."""
+        return self._commands.ephemeral.cancel(turn_id)
+
+    async def stop(self, turn_id: str) -> tuple[Owner, Cancelled] | None:
+        """Ends a conversation's turn in the operator's name, wherever it runs; None where it does not. Raises Refused."""
+        turn = await self._base.storage.ownership.find(turn_id)
+        if turn is None:
+            return None
+        cancel = Cancel(conversation_id=turn.conversation_id, turn_id=turn_id, by_operator=True)
+        met = self.cancel(turn.owner, cancel)
+        if met is None or met.is_forwarded:
+            met = await self.cancel_elsewhere(turn.owner, cancel)
+        return turn.owner, met
+
+    @property
+    def replicas(self) -> Gathering:
+        """By which the floor above asks its like on all replicas."""
+        return self._peers.gathering
 
     async def rename(self, owner: Owner, conversation_id: str, title: str) -> Listed:
         """Gives a conversation another title; gives its row of the list. Raises Refused."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
-from specs import asyncapi, openapi, schemas, typescript
+from specs import asyncapi, openapi, reference, schemas, typescript
 
 ROOT = Path(__file__).parent.parent
 SERVED = ROOT / "app" / "specifications"
@@ -24,6 +24,7 @@ def generated() -> dict[Path, str]:
         ),
         SERVED / "schemas-v1.json": _json(frames),
         ROOT / "app" / "page" / "client" / "frames.d.ts": typescript.declarations(frames["$defs"]),
+        ROOT / "docs" / "reference.md": reference.document(),
     }
 
 
@@ -35,8 +36,8 @@ def differing() -> list[Path]:
 def main(arguments: list[str]) -> int:
     """Writes or checks; the exit status is 1 where something differs."""
     if "--check" not in arguments:
-        SERVED.mkdir(exist_ok=True)
         for path, text in generated().items():
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         return 0
     stale = differing()

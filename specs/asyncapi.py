@@ -9,6 +9,7 @@ import msgspec
 
 from connections.native.endpoint import SUBPROTOCOL
 from connections.wire import frames, table
+from specs.examples import example_of
 from specs.schemas import client_frames, name_of, schemas, server_frames
 
 _CHANNEL = {"$ref": "#/channels/socket"}
@@ -68,6 +69,7 @@ def _message(frame: type[msgspec.Struct]) -> dict[str, Any]:
         "name": tag,
         "title": name_of(frame),
         "payload": {"$ref": f"#/components/schemas/{name_of(frame)}"},
+        "examples": [{"payload": example_of(frame)}],
     }
 
 

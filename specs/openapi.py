@@ -8,10 +8,17 @@ import msgspec
 
 from app.operations.metrics import CONTENT_TYPE
 from app.operations.readiness import Report
-from connections.account.door import Erased, ExportEnd
+from connections.account.acts import Erased, ExportEnd
+from connections.admin.queries import MOST
+from connections.admin.telling import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
+from connections.agui.fields import RunInput
+from connections.agui.wire import RunError
 from connections.authentication.ticket_door import TicketGiven
 from connections.events.door import PATH as EVENTS
 from connections.http.json_answers import RefusalBody
+from connections.messages.fields import CountRequest, MessageRequest
+from connections.messages.problems import OVERLOADED
+from connections.messages.wire import MessageError, ReplyMessage, TokensCount
 from connections.openai import wire
 from connections.openai.requests.fields import ChatRequest, CompletionRequest
 from connections.openai.requests.sampling import OFF
@@ -37,6 +44,11 @@ _TOLD = (
     ExportedMessage,
     ExportEnd,
     Erased,
+    ConnectionsPage,
+    TurnsPage,
+    Disconnected,
+    Stopped,
+    KeysPage,
     RefusalBody,
     ServerFacts,
     wire.Completion,
@@ -45,9 +57,26 @@ _TOLD = (
     wire.Model,
     wire.Models,
     wire.ErrorBody,
+    ReplyMessage,
+    TokensCount,
+    MessageError,
+    RunError,
 )
 _RANGES: dict[str, Schema] = {field: {"minimum": OFF, "maximum": MAX_INTEGER} for field in ("top_k", "seed")}
 """What OpenAI's doors take beside the native one: none, by a number."""
+_ANTHROPICS: dict[str, Schema] = {"system": {}}
+"""A system prompt is as long as a message may be there."""
+_WHY = {
+    400: "Asks for what can't be had.",
+    401: "No key or JWT, or a bad one.",
+    403: "A page that may not ask.",
+    404: "No such model.",
+    413: "Too long.",
+    415: "Compressed.",
+    429: "Too many.",
+    503: "Not now.",
+    OVERLOADED: "Too much to do.",
+}
 _BEARER: Part = {"security": [{}, {"bearer": []}]}
 """A token is asked for where the operator configured any."""
 
@@ -99,17 +128,27 @@ def document() -> Part:
         | _tickets()
         | _shares()
         | _account()
+        | _admin()
         | _events()
         | _openai()
         | _responses()
+        | _messages()
+        | _agui()
         | _specifications(),
         "components": {
             "schemas": asked((ChatRequest, CompletionRequest), _PLACE, _RANGES)
+            | asked((MessageRequest, CountRequest, RunInput), _PLACE, _ANTHROPICS)
             | asked((Creation,), _PLACE, _RANGES)
             | told(_TOLD, _PLACE)
             | told((Response, Deleted, Items, Counted, Compaction), _PLACE),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
+                "key": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "x-api-key",
+                    "description": "An API key or a JWT, as Anthropic's clients send it.",
+                },
                 "ticket": {
                     "type": "apiKey",
                     "in": "query",
@@ -178,6 +217,57 @@ def _account() -> Part:
     erase = _operation("Erases it.", {"200": _json("How much there was.", _of(Erased)), **why})
     security = {"parameters": [client], "security": [{}, {"bearer": []}]}
     return {"/v1/export": {"get": export | security}, "/v1/me": {"delete": erase | security}}
+
+
+def _admin() -> Part:
+    """What an operator's key opens."""
+    whose = [_query("principal", "As lists show it."), _query("client_id", "One of its clients alone.")]
+    owner = [_query("principal", "As lists show it.", required=True), _query("client_id", "Not of a person.")]
+    size = {"type": "integer", "minimum": 1, "maximum": MOST}
+    page = [
+        _query("limit", "How many; 50 without it.", size),
+        _query("after", "The `next` of the page before."),
+    ]
+    line = {"oneOf": [_of(kind) for kind in (ExportedConversation, ExportedMessage, ExportEnd)]}
+    return {
+        "/v1/admin/connections": {
+            "get": _act("Who is connected.", _json("A page.", _of(ConnectionsPage)), whose + page),
+            "delete": _act("Ends somebody's.", _json("How many.", _of(Disconnected)), [owner[0], whose[1]]),
+        },
+        "/v1/admin/connections/{connection_id}": {
+            "delete": _act("Ends one.", _json("It.", _of(Disconnected)), [_in_path("connection_id")])
+        },
+        "/v1/admin/turns": {
+            "get": _act("What runs or waits.", _json("A page.", _of(TurnsPage)), whose + page)
+        },
+        "/v1/admin/turns/{turn_id}": {
+            "delete": _act("Ends a turn.", _json("It.", _of(Stopped)), [_in_path("turn_id")])
+        },
+        "/v1/admin/export": {
+            "get": _act(
+                "All that is kept of an owner.",
+                _told_as("One of these a line; the last one is an `end`.", "application/x-ndjson", line),
+                owner,
+            )
+        },
+        "/v1/admin/owner": {"delete": _act("Erases it.", _json("How much there was.", _of(Erased)), owner)},
+        "/v1/admin/keys": {"get": _act("Keys and their use.", _json("A page.", _of(KeysPage)), page)},
+    }
+
+
+def _act(summary: str, done: Part, parameters: list[Part]) -> Part:
+    why = {400: "Asks for what can't be had.", 401: "No admin key.", 404: "No such thing."}
+    answers = {"200": done, **_refusals(RefusalBody, why | {429: "Too many requests.", 503: "Not now."})}
+    return _operation(summary, answers) | {"parameters": parameters, "security": [{"bearer": []}]}
+
+
+def _query(name: str, words: str, schema: Schema | None = None, *, required: bool = False) -> Part:
+    shape = schema or {"type": "string"}
+    return {"name": name, "in": "query", "required": required, "description": words, "schema": shape}
+
+
+def _in_path(name: str) -> Part:
+    return {"name": name, "in": "path", "required": True, "schema": named(Name)}
 
 
 def _events() -> Part:
@@ -283,6 +373,32 @@ def _responses() -> Part:
         "/v1/responses/{response_id}/input_items": {
             "get": one("What a response answered.", "Items.", Items, *_PAGING, _400="No number.")
         },
+    }
+
+
+def _agui() -> Part:
+    hello = {"threadId": "t", "runId": "r", "messages": [{"role": "user", "content": "Hello!"}]}
+    body = {"required": True, "content": {"application/json": {"schema": _of(RunInput), "example": hello}}}
+    told = _told_as("A stream of events.", "text/event-stream", _event("An event of AG-UI's."))
+    answers = {"200": told, **_refusals(RunError, {name: _WHY[name] for name in _WHY if name != OVERLOADED})}
+    return {"/v1/ag-ui": {"post": _operation("A run.", answers) | {"requestBody": body} | _BEARER}}
+
+
+def _messages() -> Part:
+    hello = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello!"}]}
+    whole = _json("All of it, or a stream of events.", _of(ReplyMessage))
+    whole["content"]["text/event-stream"] = {"schema": _event("An event of Anthropic's.")}
+    counted = _json("The count.", _of(TokensCount))
+    keys: Part = {"security": [{}, {"bearer": []}, {"key": []}]}
+
+    def post(summary: str, asks: type[msgspec.Struct], example: Part, told: Part) -> Part:
+        body = {"required": True, "content": {"application/json": {"schema": _of(asks), "example": example}}}
+        answers = {"200": told, **_refusals(MessageError, _WHY)}
+        return {"post": _operation(summary, answers) | {"requestBody": body} | keys}
+
+    return {
+        "/v1/messages": post("A reply to messages.", MessageRequest, hello | {"max_tokens": 8}, whole),
+        "/v1/messages/count_tokens": post("The tokens of a prompt.", CountRequest, hello, counted),
     }
 
 

@@ -52,6 +52,7 @@ _RANGES: dict[str, Schema] = {
     "frequency_penalty": {"minimum": -2, "maximum": 2},
     "min_tokens": {"minimum": 0},
     "max_time_s": {"exclusiveMinimum": 0, "maximum": params.MAX_TIME_S},
+    "chars_per_s": {"minimum": params.MIN_CHARS_PER_S, "maximum": params.MAX_CHARS_PER_S},
     "system": {"maxLength": params.MAX_SYSTEM_CHARS},
 }
 _STOP: Schema = {"type": "string", "minLength": 1, "maxLength": params.MAX_STOP_CHARS}
@@ -86,7 +87,7 @@ def asked(types: Types, place: str, own: Mapping[str, Schema] | None = None) -> 
     ranges = {**_RANGES, **(own or {})}
     for fields in (schema["properties"] for schema in found.values()):
         for field in fields.keys() & ranges.keys():
-            fields[field]["anyOf"][0] |= ranges[field]
+            fields[field].get("anyOf", [fields[field]])[0] |= ranges[field]
         if "stop" in fields:  # OpenAI's clients may name one alone, or none
             several = fields["stop"].get("anyOf")
             fields["stop"] |= _STOPS if several is None else {"anyOf": [_STOP, _STOPS, {"type": "null"}]}

@@ -19,13 +19,14 @@ from connections.authentication.api_keys import (
     with_key,
     without_key,
 )
+from connections.authentication.terms import NO_TERMS, Terms
 
 
-def add(path: Path, name: str, *, kind: Kind = Kind.PERSONAL) -> str:
+def add(path: Path, name: str, *, kind: Kind = Kind.PERSONAL, terms: Terms = NO_TERMS) -> str:
     """Makes a key and writes its hash; gives the key, which is nowhere else. Raises BadList, OSError."""
     key = new_key()
     note = f"added {datetime.now(UTC):%Y-%m-%d}"
-    _change(path, lambda text: with_key(text, ApiKey(name, digest_of(key), note, kind)))
+    _change(path, lambda text: with_key(text, ApiKey(name, digest_of(key), note, kind, terms)))
     return key
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
 from app.operations import key_file
 from connections.authentication.api_keys import Kind
 from connections.authentication.key_ring import file_of
+from connections.authentication.terms import Terms, moment, terms_of, words_of
 from connections.wire.errors import BadList
+from connections.wire.scopes import KeyScope
 
-_WORDS = {Kind.PERSONAL: "personal", Kind.APPLICATION: "application's"}
+_WORDS = {Kind.PERSONAL: "personal", Kind.APPLICATION: "application's", Kind.ADMIN: "admin"}
 
 
 def _path(_context: click.Context, _option: click.Parameter, source: str | None) -> Path:
@@ -31,7 +36,7 @@ _file = click.option(
     envvar="MIDSTREAM_API_KEYS",
     callback=_path,
     show_envvar=True,
-    help="The file of keys, one NAME:HASH:KIND a line.",
+    help="The file of keys, one NAME:HASH:KIND a line, with its terms behind.",
 )
 
 
@@ -42,28 +47,74 @@ def keys() -> None:
 
 @keys.command()
 @click.argument("name")
-@click.option("--app", "is_application", is_flag=True, help="An application's key: each client_id is a user.")
+@click.option(
+    "--app",
+    "kind",
+    flag_value=Kind.APPLICATION.value,
+    help="An application's key: each client_id is a user.",
+)
+@click.option(
+    "--admin",
+    "kind",
+    flag_value=Kind.ADMIN.value,
+    help="An operator's key: it opens the admin API and nothing else.",
+)
+@click.option("--expires", metavar="WHEN", help="30d, 12h, 90m, a date (2027-01-31) or an ISO 8601 time.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice([scope.value for scope in KeyScope]),
+    help="What it may do; may be given again. Without: everything.",
+)
+@click.option(
+    "--model", "models", multiple=True, metavar="NAME", help="A model it may ask; may be given again."
+)
+@click.option("--messages-per-minute", type=click.IntRange(1), help="In place of the settings' limit.")
+@click.option("--messages-per-day", type=click.IntRange(1), help="Until midnight UTC.")
+@click.option("--tokens-per-day", type=click.IntRange(1), help="In place of the settings' limit.")
 @_file
-def add(name: str, path: Path, *, is_application: bool) -> None:
+def add(name: str, path: Path, *, kind: str | None, **terms: Any) -> None:
     """Make a key for NAME, show it once, and store its hash.
 
     The key is one person's, whose devices share one history. With --app it is an application's, which has users of
-    its own: each of its client ids sees its own conversations only.
+    its own: each of its client ids sees its own conversations only. With --admin it is an operator's, for
+    `midstream admin`.
+
+    A key may expire, be held to scopes and models, and have limits of its own. These stand in its line of the
+    file, where they may be changed; a running service notices.
     """
-    kind = Kind.APPLICATION if is_application else Kind.PERSONAL
+    made = Kind(kind or Kind.PERSONAL)
     with _complaints():
-        key = key_file.add(path, name, kind=kind)
+        key = key_file.add(path, name, kind=made, terms=_terms(made, terms))
     click.echo(key)
-    click.echo(f"The {_WORDS[kind]} key of {name}: it is not shown again. Its hash is in {path}.", err=True)
+    click.echo(f"The {_WORDS[made]} key of {name}: it is not shown again. Its hash is in {path}.", err=True)
+
+
+def _terms(kind: Kind, given: Mapping[str, Any]) -> Terms:
+    """The terms that options name. Raises BadList, click.UsageError."""
+    named = {name: value for name, value in given.items() if value}
+    if kind is Kind.ADMIN and named.keys() - {"expires"}:
+        raise click.UsageError("An admin key has no scopes, models and limits; it may expire.")
+    words: list[str] = []
+    if "expires" in named:
+        expires_at = moment(named.pop("expires"), now=datetime.now(UTC))
+        words += words_of(Terms(expires_at=expires_at))
+    for name, value in named.items():
+        words.append(f"{name}={'|'.join(value) if isinstance(value, tuple) else value}")
+    return terms_of(words)
 
 
 @keys.command("list")
 @_file
 def list_keys(path: Path) -> None:
-    """Show whose keys there are, and of which kind."""
+    """Show whose keys there are, of which kind, and on which terms. `midstream admin keys` shows what they use."""
     with _complaints():
         for key in key_file.listed(path):
-            click.echo(f"{key.name}  {key.kind}  {key.note}".rstrip())
+            words = [key.name, key.kind, *words_of(key.terms)]
+            if key.terms.has_expired(time.time()):
+                words.append("(expired)")
+            click.echo("  ".join([*words, key.note]).rstrip())
 
 
 @keys.command()

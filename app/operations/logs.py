@@ -14,6 +14,7 @@ from typing import Any, Literal
 import orjson
 import structlog
 
+from connections.admin import audit
 from engine import trace, tracebacks
 
 OURS = ("midstream", tracebacks.__package__)
@@ -53,6 +54,7 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
     root.setLevel(max(logging.INFO, logging.getLevelNamesMapping()[level.upper()]))
     for ours in OURS:
         logging.getLogger(ours).setLevel(level.upper())
+    logging.getLogger(audit.NAME).setLevel(logging.INFO)
     # Their lines hold query strings and frames; httpx writes one for each look at an upstream.
     for talkative in ("uvicorn", "websockets", "asyncio", "httpx", "httpx2"):
         logging.getLogger(talkative).setLevel("WARNING")

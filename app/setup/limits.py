@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from redis.asyncio import Redis
 
 from app.settings import Settings
+from app.setup.limits_file import quotas_of
+from connections.authentication.access import AccessControl
 from connections.http.refusals import Refusals
 from connections.limits.bounds import Bounds
 from connections.limits.limiters import Limiters
@@ -37,22 +39,13 @@ class TurnTokens(Silent):
         self._meter.ended(done, client)
 
 
-def quotas_of(settings: Settings) -> Quotas:
-    """The limits of messages and tokens."""
-    return Quotas(
-        messages_per_minute=settings.messages_per_minute,
-        key_messages_per_minute=settings.key_messages_per_minute,
-        tokens_per_day=settings.tokens_per_day,
-        key_tokens_per_day=settings.key_tokens_per_day,
-    )
-
-
 @asynccontextmanager
 async def limiters_of(
-    settings: Settings, store: Redis, refusals: Refusals, bounds: Bounds
+    settings: Settings, store: Redis, access: AccessControl, refusals: Refusals, bounds: Bounds
 ) -> AsyncIterator[Limiters]:
     """The limiters, kept up while the context lasts. What nobody limits costs no round trip."""
     quotas, counts = quotas_of(settings), SharedCounts(store)
+    counts_any = quotas != Quotas() or settings.api_keys is not None or settings.limits_file is not None
     seats = SharedSeats(
         store,
         max_per_client=None if settings.redis_url is None else settings.max_client_connections,
@@ -61,7 +54,8 @@ async def limiters_of(
     is_seated = settings.redis_url is not None or settings.max_key_connections is not None
     async with _running(counts, seats if is_seated else None):
         yield Limiters(
-            meter=None if quotas == Quotas() else Meter(quotas, counts, refusals),
+            meter=Meter(quotas, counts, refusals, allowance_of=access.allowance_of) if counts_any else None,
+            counts=counts,
             waiting_room=WaitingRoom(places=settings.max_pending_connections),
             rates=Rates(messages=Rate(settings.message_rate), reads=Rate(settings.read_rate)),
             refusals=refusals,

@@ -5,16 +5,14 @@ Who asks shows a key or a JWT in the header. An application's key names its user
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-import msgspec
-import structlog
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from connections.account.acts import Erased, OwnersActs
 from connections.authentication.access import AccessControl
 from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
@@ -26,63 +24,37 @@ from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.wire.errors import BadParams, Unauthenticated
+from connections.wire.scopes import KeyScope
 from connections.wire.table import Counts
-from sessions.errors import Overloaded, Refused
+from sessions.errors import Refused
 from sessions.records import Owner
-from sessions.running.admission import AGAIN_MS
-from sessions.service import Sessions
-from sessions.store.belongings import ExportedConversation
 from sessions.store.redis.asker import asking_for
 
 WEIGHT = 10
 """Reads that one of these counts as."""
-AT_ONCE = 4
-"""Exports and erasures that this replica does at a time."""
-LONGEST_S = 600.0
-"""An export that its client reads slower is cut off."""
-PART_BYTES = 64 * 1024
-_HEADERS = [
-    (b"content-type", b"application/x-ndjson; charset=utf-8"),
-    (b"content-disposition", b'attachment; filename="conversations.jsonl"'),
-    (b"cache-control", b"no-store"),
-]
 Act = Callable[[Exchange, Owner], Awaitable[None]]
-
-_log = structlog.get_logger("midstream.account")
-
-
-class Erased(msgspec.Struct, frozen=True):
-    """What was erased."""
-
-    conversations: int
-
-
-class ExportEnd(msgspec.Struct, frozen=True, tag_field="type", tag="end"):
-    """The last line of an export: one without it was cut off."""
-
-    conversations: int
 
 
 class AccountDoor:
     """Answers requests."""
 
-    def __init__(self, *, sessions: Sessions, access: AccessControl, limiters: Limiters) -> None:
-        self._sessions = sessions
+    def __init__(self, *, acts: OwnersActs, access: AccessControl, limiters: Limiters) -> None:
+        self._acts = acts
         self._access = access
         self._limiters = limiters
-        self._running = 0
 
     async def export(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers with all conversations and messages, one a line."""
-        await self._serve(Exchange(scope, receive, send), self._export)
+        await self._serve(Exchange(scope, receive, send), self._export, KeyScope.READ)
 
     async def erase(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Erases all of them, and answers how many there were."""
-        await self._serve(Exchange(scope, receive, send), self._erase)
+        await self._serve(Exchange(scope, receive, send), self._erase, KeyScope.MANAGE)
 
-    async def _serve(self, exchange: Exchange, act: Act) -> None:
+    async def _serve(self, exchange: Exchange, act: Act, scope: KeyScope) -> None:
         try:
             caller = await self._caller(exchange)
+            caller.grant.check(scope)
             with self._place(caller), asking_for(caller.group or caller.client.client_id):
                 await act(exchange, caller.owner)
         except (BadParams, Unauthenticated, Refused) as why:
@@ -114,37 +86,14 @@ class AccountDoor:
         except RateLimited:
             self._limiters.refusals.count(Refusal.RATE)
             raise
-        if self._running >= AT_ONCE:
-            raise Overloaded("The server does as much of this as it can.", retry_after_ms=AGAIN_MS)
-        self._running += 1
-        try:
+        with self._acts.place():
             yield
-        finally:
-            self._running -= 1
 
     async def _export(self, exchange: Exchange, owner: Owner) -> None:
-        async with asyncio.timeout(LONGEST_S):
-            await exchange.while_there(self._told(exchange, owner))
-
-    async def _told(self, exchange: Exchange, owner: Owner) -> None:
-        lines = bytearray()
-        conversations = 0
-        await exchange.begin(_HEADERS)
-        async for one in self._sessions.export(owner):
-            conversations += isinstance(one, ExportedConversation)
-            lines += msgspec.json.encode(one) + b"\n"
-            if len(lines) >= PART_BYTES:
-                await exchange.write(bytes(lines))
-                lines.clear()
-        lines += msgspec.json.encode(ExportEnd(conversations)) + b"\n"
-        await exchange.write(bytes(lines), more=False)
-        _log.info("exported", principal=owner.principal, conversations=conversations)
+        await self._acts.export(exchange, owner)
 
     async def _erase(self, exchange: Exchange, owner: Owner) -> None:
-        """Goes on though its client leaves: half of it erased is what nobody asked for."""
-        erased = await asyncio.shield(asyncio.ensure_future(self._sessions.erase(owner)))
-        _log.info("erased", principal=owner.principal, conversations=erased)
-        await exchange.answer(answer(Erased(erased)))
+        await exchange.answer(answer(Erased(await self._acts.erase(owner))))
 
 
 def account_routes(door: AccountDoor, origins: Origins, refusals: Refusals) -> list[BaseRoute]:

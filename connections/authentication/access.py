@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import structlog
 
+from connections.authentication.api_keys import ApiKey
 from connections.authentication.authenticator import Authenticator, bearer
 from connections.authentication.identity import Identity
 from connections.authentication.standing import REFRESH_S, Peer, Standing
+from connections.authentication.terms import Allowance
 from connections.gate.origin import Origins
 from connections.wire.errors import Unauthenticated
-
-LOOK_S = 2.0
-"""How often a key file is looked at besides; a `hello` always looks."""
 
 _log = structlog.get_logger("midstream.authentication")
 
@@ -46,6 +44,21 @@ class AccessControl:
         with _told_in_the_log():
             return await self._authenticator.identify(token if shown is None else shown)
 
+    def identify_operator(self, *, authorization: str | None) -> str:
+        """The name of an operator's key, by a request's `Authorization` header. Raises Unauthenticated."""
+        self.look()
+        with _told_in_the_log():
+            return self._authenticator.identify_operator(bearer(authorization))
+
+    @property
+    def keys(self) -> tuple[ApiKey, ...]:
+        """All API keys, for operators."""
+        return self._authenticator.keys
+
+    def allowance_of(self, principal: str) -> Allowance:
+        """How much a principal may ask for by the terms of its key."""
+        return self._authenticator.allowance_of(principal)
+
     async def ticket(self, *, authorization: str | None) -> str:
         """A single-use ticket for whoever shows a key or a JWT. Raises as `identify` does."""
         self.look()
@@ -59,15 +72,14 @@ class AccessControl:
         standing = Standing(identity, peer, identify=self._renewed, refresh_s=self._refresh_s)
         self._inside.add(standing)
         try:
-            if not self._authenticator.vouches_for(identity):  # revoked while the model was loading
-                self._revoke(standing)
+            self._look_at(standing)  # revoked while the model was loading
             yield standing
         finally:
             self._inside.discard(standing)
             standing.end()
 
     def look(self) -> None:
-        """Notices keys that changed, and ends the connections of those that were revoked."""
+        """Notices keys that changed or expired, and ends the connections of those that are not good any more."""
         if self._authenticator.look():
             self._turn_out()
 
@@ -77,23 +89,18 @@ class AccessControl:
         self._authenticator.reread()
         self._turn_out()
 
-    async def watch(self) -> None:
-        """Looks from time to time, until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            self.look()
-
     async def _renewed(self, token: str) -> Identity:
         return await self.identify(authorization=None, token=token)
 
     def _turn_out(self) -> None:
         for standing in list(self._inside):
-            if not self._authenticator.vouches_for(standing.identity):
-                self._revoke(standing)
+            self._look_at(standing)
 
-    def _revoke(self, standing: Standing) -> None:
-        _log.info("connection ended: its key was revoked", principal=standing.identity.principal)
-        standing.revoke(Unauthenticated("The key was revoked.", why="revoked"))
+    def _look_at(self, standing: Standing) -> None:
+        """Ends a connection whose key is not what it was."""
+        if (why := self._authenticator.against(standing.identity)) is not None:
+            _log.info("connection ended by its key", principal=standing.identity.principal, why=why)
+            standing.revoke(Unauthenticated(why, why="the key is not what it was"))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""API keys as an operator keeps them: a name, the SHA-256 of the key and its kind, one a line. Pure.
+"""API keys as an operator keeps them: a name, the SHA-256 of the key, its kind and its terms, one a line. Pure.
 
 A key has 256 random bits, so its plain SHA-256 can't be searched for and a slow, salted hash would protect nothing more:
 those are for passwords, which people choose. It would cost every connection its time, too.
@@ -14,19 +14,24 @@ from enum import StrEnum
 
 import msgspec
 
+from connections.authentication.terms import NO_TERMS, Terms, terms_of, words_of
 from connections.wire.errors import BadList
 
 PREFIX = "msk_"
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_KINDS = ("", "personal", "app")
+_KINDS = ("", "personal", "app", "admin")
 
 
 class Kind(StrEnum):
-    """Whose key it is: one person's, with all their devices; or an application's, with users of its own."""
+    """Whose key it is: one person's, with all their devices; an application's, with users of its own; or an operator's.
+
+    An operator's opens the admin API and nothing else, and no other key opens that.
+    """
 
     PERSONAL = "personal"
     APPLICATION = "app"
+    ADMIN = "admin"
 
 
 class ApiKey(msgspec.Struct, frozen=True):
@@ -40,6 +45,7 @@ class ApiKey(msgspec.Struct, frozen=True):
     digest: str
     note: str = ""
     kind: Kind = Kind.APPLICATION
+    terms: Terms = NO_TERMS
 
 
 def new_key() -> str:
@@ -71,7 +77,8 @@ def with_key(text: str, key: ApiKey) -> str:
     """A file's text with one more key. Raises BadList where the name can't be had."""
     if not _NAME.fullmatch(key.name):
         raise BadList("A name has 1 to 64 of A-Z a-z 0-9 . _ @ -")
-    line = f"{key.name}:{key.digest}:{key.kind}" + (f" # {key.note}" if key.note else "") + "\n"
+    content = " ".join((f"{key.name}:{key.digest}:{key.kind}", *words_of(key.terms)))
+    line = content + (f" # {key.note}" if key.note else "") + "\n"
     longer = (text if text.endswith("\n") or not text else f"{text}\n") + line
     parsed(longer.splitlines())
     return longer
@@ -90,6 +97,7 @@ def _entry(entry: str, place: int) -> ApiKey | None:
     content, _, note = entry.partition("#")
     if not (content := content.strip()):
         return None
+    content, *words = content.split()
     name, _, rest = content.partition(":")
     digest, _, kind = rest.partition(":")
     if not _NAME.fullmatch(name) or not _DIGEST.fullmatch(digest):
@@ -97,5 +105,9 @@ def _entry(entry: str, place: int) -> ApiKey | None:
             f"entry {place} is no NAME:HASH (the SHA-256 in 64 hexadecimal digits, as `midstream keys add` writes it)."
         )
     if kind not in _KINDS:
-        raise BadList(f"entry {place}: the kind of {name} is neither personal nor app.")
-    return ApiKey(name, digest, note.strip(), Kind(kind or Kind.APPLICATION))
+        raise BadList(f"entry {place}: the kind of {name} is none of personal, app and admin.")
+    try:
+        terms = terms_of(words)
+    except BadList as error:
+        raise BadList(f"entry {place}: {error}") from None
+    return ApiKey(name, digest, note.strip(), Kind(kind or Kind.APPLICATION), terms)

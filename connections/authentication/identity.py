@@ -8,15 +8,18 @@ import msgspec
 
 from connections.authentication.api_keys import ApiKey, Kind
 from connections.wire.errors import Unauthenticated
+from connections.wire.scopes import EVERYTHING, Grant
 from sessions.records import Client, Owner
 
 MAX_SUBJECT = 255
 """Characters; what OpenID Connect Core allows a `sub` (section 2)."""
 _SUBJECT = "jwt:"
+KEY = "key:"
+"""Begins the principal of a key, before its name."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who a token stands for. `expires_at`: Unix seconds; `key`, `kind`: the digest and kind of the API key that it rests on.
+    """Who a token stands for. `expires_at`: Unix seconds; `key`, `kind`, `grant`: the digest, the kind and the rights of the API key that it rests on.
 
     Tickets are kept as this in the store, where those of an older version name no kind: their keys are applications'.
     """
@@ -25,6 +28,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_at: float | None = None
     key: str | None = None
     kind: Kind = Kind.APPLICATION
+    grant: Grant = EVERYTHING
 
     @property
     def is_person(self) -> bool:
@@ -46,7 +50,7 @@ ANONYMOUS = Identity(principal="anonymous")
 
 def of_key(key: ApiKey) -> Identity:
     """Whoever has this key."""
-    return Identity(principal=f"key:{key.name}", key=key.digest, kind=key.kind)
+    return Identity(principal=f"{KEY}{key.name}", key=key.digest, kind=key.kind, grant=key.terms.grant)
 
 
 def of_subject(subject: str, *, expires_at: float) -> Identity:

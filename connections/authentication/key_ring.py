@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
-from connections.authentication.api_keys import ApiKey, Kind, digest_of, parsed
+from connections.authentication.api_keys import ApiKey, digest_of, parsed
+from connections.authentication.identity import Identity, of_key
 from connections.wire.errors import BadList
 
 _log = structlog.get_logger("midstream.authentication")
@@ -24,33 +27,59 @@ def file_of(source: str) -> Path | None:
 class KeyRing:
     """Finds keys. A file that becomes unusable changes nothing and is told in the log, once for each state of it."""
 
-    def __init__(self, source: str) -> None:
-        """Reads the keys. Raises BadList."""
+    def __init__(self, source: str, *, clock: Callable[[], float] = time.time) -> None:
+        """Reads the keys. `clock`: Unix seconds. Raises BadList."""
         self._path = file_of(source)
+        self._clock = clock
+        self._looked_at = clock()
         self._state: _State | None = None
         self._by_digest: dict[str, ApiKey] = {}
+        self._by_name: dict[str, ApiKey] = {}
+        self._expiries: list[float] = []
         if self._path is None:
             self._take(parsed(source.split(",")))
         else:
             self._read(self._path)
 
     def find(self, token: str) -> ApiKey | None:
-        """The key, if this is one.
+        """The key, if this is one, be it expired or not.
 
         A lookup by the digest tells by its time at most how long a guess at a digest is right, and nobody can aim at one.
         """
         return self._by_digest.get(digest_of(token))
 
-    def holds(self, digest: str, kind: Kind) -> bool:
-        """Whether the key of this digest is still good, and of this kind."""
-        key = self._by_digest.get(digest)
-        return key is not None and key.kind is kind
+    @property
+    def keys(self) -> tuple[ApiKey, ...]:
+        """All keys, expired ones too."""
+        return tuple(self._by_digest.values())
+
+    def named(self, name: str) -> ApiKey | None:
+        """The key of a name."""
+        return self._by_name.get(name)
+
+    def has_expired(self, key: ApiKey) -> bool:
+        """Whether a key was good until a moment that has passed."""
+        return key.terms.has_expired(self._clock())
+
+    def against(self, identity: Identity) -> str | None:
+        """Why what rests on a key has to end, in words for whoever came by it; None where the key is as good as it was."""
+        key = self._by_digest.get(identity.key or "")
+        if key is None or key.kind is not identity.kind or of_key(key).principal != identity.principal:
+            return "The key was revoked."
+        if self.has_expired(key):
+            return "The key has expired."
+        return None if key.terms.grant == identity.grant else "The key may do other things from now on."
 
     def look(self) -> bool:
-        """Reads the file again where its time, size or inode changed; whether it did. It costs a `stat` where not."""
+        """Reads the file again where its time, size or inode changed; whether that was so, or a key expired meanwhile.
+
+        It costs a `stat` where not.
+        """
+        before, self._looked_at = self._looked_at, self._clock()
+        expired = any(before < moment <= self._looked_at for moment in self._expiries)
         if self._path is None or _state(self._path) == self._state:
-            return False
-        return self.reread()
+            return expired
+        return self.reread() or expired
 
     def reread(self) -> bool:
         """Reads the file again; whether it could be read."""
@@ -80,6 +109,8 @@ class KeyRing:
 
     def _take(self, keys: tuple[ApiKey, ...]) -> None:
         self._by_digest = {key.digest: key for key in keys}
+        self._by_name = {key.name: key for key in keys}
+        self._expiries = [key.terms.expires_at for key in keys if key.terms.expires_at is not None]
 
 
 def _state(path: Path) -> _State | None:

@@ -55,6 +55,11 @@ class Standing:
             other = Unauthenticated("The token is another principal's.", why="another principal")
             self.revoke(other, ref=ref)
             return False
+        if identity.grant != self.identity.grant:
+            self.revoke(
+                Unauthenticated("The token may do other things; connect anew.", why="other rights"), ref=ref
+            )
+            return False
         self.identity = identity
         self._wait_for_expiry()
         return True

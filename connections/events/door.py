@@ -31,6 +31,7 @@ from connections.line.presence import Presence
 from connections.native.endpoint import OUTBOX_BYTES
 from connections.wire.errors import BadParams, Close, CloseCode, Unauthenticated
 from connections.wire.features import understood
+from connections.wire.scopes import KeyScope
 from sessions.conversation.guarding import guarded
 from sessions.errors import Refused
 from sessions.service import Sessions
@@ -66,6 +67,7 @@ class EventsDoor:
         try:
             ask = asked(exchange.request)
             identity = await self._identify(exchange, ask)
+            identity.grant.check(KeyScope.READ)
             await self._show(exchange, ask, identity)
         except (BadParams, Unauthenticated, Close) as why:
             if isinstance(why, Close) and why.code is CloseCode.DRAIN:

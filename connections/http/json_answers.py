@@ -10,7 +10,7 @@ from starlette.responses import Response
 from connections.wire.errors import BadParams, Close, CloseCode, Unauthenticated, shorten
 from sessions.errors import Refused
 
-_STATUS = {"bad_params": 400, "not_found": 404, "rate_limited": 429, "internal": 500}
+_STATUS = {"bad_params": 400, "forbidden": 403, "not_found": 404, "rate_limited": 429, "internal": 500}
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _AGAIN = {"Retry-After": "1"}
 
@@ -80,11 +80,14 @@ def refused(why: Refused | BadParams | Unauthenticated | Close) -> Response:
 
 def foreign_page(origin: str | None) -> Response:
     """What pages of an origin are told that may not ask, and what their developers look for."""
-    return refusal(
-        403,
-        "forbidden",
+    return refusal(403, "forbidden", foreign_words(origin))
+
+
+def foreign_words(origin: str | None) -> str:
+    """The same, as a sentence."""
+    return (
         f'Pages of the origin "{shorten(origin or "")}" may not use this server. Its operator admits origins '
-        "by MIDSTREAM_ALLOWED_ORIGINS.",
+        "by MIDSTREAM_ALLOWED_ORIGINS."
     )
 
 

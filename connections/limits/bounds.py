@@ -75,6 +75,11 @@ class Tally:
         self.delayed = bounds.delays.observe
         """Counts how long after it was made a delta was sent."""
 
+    @property
+    def door(self) -> str:
+        """The door's name."""
+        return self._door
+
     def gap(self) -> None:
         """Count a reader that was told of a gap."""
         self._bounds.gaps += 1

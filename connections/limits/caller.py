@@ -7,16 +7,21 @@ from starlette.types import Scope
 
 from connections.authentication.identity import Identity
 from connections.limits.groups import group_of
+from connections.wire.scopes import EVERYTHING, Grant
 from sessions.records import Client, Owner
 from sessions.running.shares import Subject
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """`owner`: whose conversations it sees; `client`: whom limits count; `group`: the key or the address, or empty."""
+    """`owner`: whose conversations it sees; `client`: whom limits count; `group`: the key or the address, or empty.
+
+    `grant`: what its token may do.
+    """
 
     owner: Owner
     client: Client
     group: str = ""
+    grant: Grant = EVERYTHING
 
     @property
     def subject(self) -> Subject:
@@ -26,4 +31,6 @@ class Caller(msgspec.Struct, frozen=True):
 
 def caller_of(identity: Identity, client_id: str, scope: Scope) -> Caller:
     """Who asks by a request or a handshake."""
-    return Caller(identity.owner(client_id), identity.client(client_id), group_of(identity, scope))
+    return Caller(
+        identity.owner(client_id), identity.client(client_id), group_of(identity, scope), identity.grant
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from connections.gate.client_address import Address
 from connections.http.refusals import Door, Refusal, Refusals
 from connections.limits.bounds import Bound, Bounds, Tally
@@ -11,6 +13,9 @@ from connections.limits.loop_turns import LoopTurns
 from connections.limits.meter import Meter
 from connections.limits.rates import Rate, Rates
 from connections.limits.seats import FreeSeats, Seats, WaitingRoom
+from connections.limits.shared_counts import SharedCounts
+from connections.wire.facts import Limits
+from sessions.records import Client
 from sessions.running.shares import Shares
 
 PENDING = 2000
@@ -22,9 +27,10 @@ READS_PER_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limiters:
-    """`meter` None: what all replicas count together has no limit."""
+    """`meter` None: what all replicas count together has no limit; `counts`: those counts, where there are any."""
 
     meter: Meter | None = None
+    counts: SharedCounts | None = None
     rates: Rates = field(
         default_factory=lambda: Rates(messages=Rate(MESSAGES_PER_S), reads=Rate(READS_PER_S))
     )
@@ -34,6 +40,12 @@ class Limiters:
     bodies: Shares = field(default_factory=lambda: Shares(LARGE_BODIES))
     refusals: Refusals = field(default_factory=Refusals)
     bounds: Bounds = field(default_factory=Bounds)
+
+    def limits_of(self, client: Client, limits: Limits) -> Limits:
+        """What a client is told of its limits."""
+        if self.meter is None:
+            return limits
+        return msgspec.structs.replace(limits, messages_per_minute=self.meter.shown(client))
 
     def tally(self, door: Door) -> Tally:
         """What counts for one door."""

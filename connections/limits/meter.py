@@ -7,13 +7,14 @@ or one count be spoiled, while all others are well. What the store must do for a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import structlog
 
+from connections.authentication.terms import NO_ALLOWANCE, Allowance
 from connections.http.refusals import Refusal, Refusals
-from connections.limits.quotas import Gauge, Kind, Quotas, RateLimited, Reading, judged
+from connections.limits.quotas import Gauge, Kind, Quotas, RateLimited, Reading, judged, usage_gauges
 from connections.wire.frames import LimitNear
 from sessions.errors import StoreDown, StoreFault
 from sessions.events import Done
@@ -38,24 +39,44 @@ class Counts(Protocol):
         ...
 
     def charge(self, gauges: Sequence[Gauge], tokens: int) -> None:
-        """Counts tokens, as soon as the store takes them."""
+        """Counts tokens, or replies, as soon as the store takes them."""
         ...
 
 
 class Meter:
-    """The limits of messages and tokens, for every connection of this replica."""
+    """The limits of messages and tokens, for every connection of this replica. `quotas`: may change at any moment."""
 
-    def __init__(self, quotas: Quotas, counts: Counts, refusals: Refusals) -> None:
-        self._quotas = quotas
+    def __init__(
+        self,
+        quotas: Quotas,
+        counts: Counts,
+        refusals: Refusals,
+        *,
+        allowance_of: Callable[[str], Allowance] = lambda _: NO_ALLOWANCE,
+    ) -> None:
+        """`allowance_of`: what a principal's key may have by its own terms."""
+        self.quotas = quotas
+        self._allowance_of = allowance_of
         self._counts = counts
         self._refusals = refusals
         self._blind: dict[Client, float] = {}  # until when
         self._failing: set[Client] = set()  # since the last answer
         self._blind_until = 0.0
 
+    def shown(self, client: Client) -> int | None:
+        """The messages per minute that a client has at most."""
+        return self.quotas.of(self._allowance_of(client.principal)).shown
+
+    def limits(self, client: Client) -> bool:
+        """Whether a client's messages have to be counted."""
+        return bool(self._gauges(client))
+
+    def _gauges(self, client: Client) -> tuple[Gauge, ...]:
+        return self.quotas.gauges(client, self._allowance_of(client.principal))
+
     async def admit(self, client: Client) -> list[LimitNear]:
         """Counts a message; gives what its sender is told about limits that are near. Raises RateLimited."""
-        gauges = self._quotas.gauges(client)
+        gauges = self._gauges(client)
         now = asyncio.get_running_loop().time
         if not gauges or now() < max(self._blind_until, self._blind.get(client, 0.0)):
             return []
@@ -86,8 +107,11 @@ class Meter:
             _log.warning("limits can't be looked at: messages are let in uncounted")
 
     def ended(self, done: Done, client: Client) -> None:
-        """Counts the tokens of an ended turn: of its prompt, and generated ones."""
-        gauges = [gauge for gauge in self._quotas.gauges(client) if gauge.kind is Kind.TOKENS]
+        """Counts the tokens of an ended turn, of its prompt and generated ones; of an API key also the reply."""
+        every = (*self._gauges(client), *usage_gauges(client))
+        if replies := [gauge for gauge in every if gauge.kind is Kind.REPLIES]:
+            self._counts.charge(replies, 1)
         tokens = done.usage.prompt_tokens + done.usage.generated_tokens
-        if gauges and tokens:
-            self._counts.charge(gauges, tokens)
+        subjects = {gauge.subject: gauge for gauge in every if gauge.kind is Kind.TOKENS}
+        if subjects and tokens:
+            self._counts.charge(list(subjects.values()), tokens)

@@ -1,6 +1,6 @@
 """How much clients and keys may ask for: the numbers, whom each of them counts for, and what follows from a count. Pure.
 
-A client is a `client_id` of a principal; a key is a principal, whoever of its clients asks. Where nobody is asked who
+What an API key's own terms say takes the place of what the settings say of all keys. A client is a `client_id` of a principal; a key is a principal, whoever of its clients asks. Where nobody is asked who
 they are, all would share one principal, so the limits of a key then count for each client.
 """
 
@@ -13,7 +13,8 @@ from typing import Self
 
 import msgspec
 
-from connections.authentication.identity import ANONYMOUS
+from connections.authentication.identity import ANONYMOUS, KEY
+from connections.authentication.terms import NO_ALLOWANCE, Allowance
 from connections.wire.frames import LimitNear
 from sessions.errors import Refused
 from sessions.records import Client
@@ -23,10 +24,17 @@ NEAR = 5
 
 
 class Kind(StrEnum):
-    """What is counted: messages of the last minute, or tokens of the day in UTC."""
+    """What is counted: messages of the last minute; or messages, replies or tokens of the day in UTC."""
 
     MESSAGES = "messages"
+    TODAY = "today"
+    REPLIES = "replies"
+    """Of these there is no limit: they are an API key's usage."""
     TOKENS = "tokens"
+
+
+UNLIMITED = 2**53 - 1
+"""Of what is counted for another reason than a limit."""
 
 
 class Gauge(msgspec.Struct, frozen=True):
@@ -77,14 +85,28 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
         numbers = (self.messages_per_minute, self.key_messages_per_minute)
         return min((number for number in numbers if number is not None), default=None)
 
-    def gauges(self, client: Client) -> tuple[Gauge, ...]:
-        """The limits that hold for a client."""
+    def of(self, allowance: Allowance) -> Quotas:
+        """The same for a key with terms of its own."""
+        return msgspec.structs.replace(
+            self,
+            key_messages_per_minute=allowance.messages_per_minute or self.key_messages_per_minute,
+            key_tokens_per_day=allowance.tokens_per_day or self.key_tokens_per_day,
+        )
+
+    def gauges(self, client: Client, allowance: Allowance = NO_ALLOWANCE) -> tuple[Gauge, ...]:
+        """The limits that hold for a client whose key has such terms.
+
+        Messages of a day are counted beside those of a minute: by these a message is known when it is asked about again.
+        """
         own, key = subjects(client)
+        limits, a_day = self.of(allowance), allowance.messages_per_day
+        a_minute = limits.key_messages_per_minute or (None if a_day is None else UNLIMITED)
         every = (
-            ("messages_per_minute", Kind.MESSAGES, own, self.messages_per_minute),
-            ("key_messages_per_minute", Kind.MESSAGES, key, self.key_messages_per_minute),
-            ("tokens_per_day", Kind.TOKENS, own, self.tokens_per_day),
-            ("key_tokens_per_day", Kind.TOKENS, key, self.key_tokens_per_day),
+            ("messages_per_minute", Kind.MESSAGES, own, limits.messages_per_minute),
+            ("key_messages_per_minute", Kind.MESSAGES, key, a_minute),
+            ("key_messages_per_day", Kind.TODAY, key, a_day),
+            ("tokens_per_day", Kind.TOKENS, own, limits.tokens_per_day),
+            ("key_tokens_per_day", Kind.TOKENS, key, limits.key_tokens_per_day),
         )
         return tuple(
             Gauge(name, kind, subject, limit) for name, kind, subject, limit in every if limit is not None
@@ -95,6 +117,14 @@ def subjects(client: Client) -> tuple[str, str]:
     """The client and the key behind it, as the store names them: each has a hash tag, so that no slot counts for all."""
     tag = str(client) if client.principal == ANONYMOUS.principal else client.principal
     return f"client:{{{client}}}", f"key:{{{tag}}}"
+
+
+def usage_gauges(client: Client) -> tuple[Gauge, ...]:
+    """What is counted of an API key's use, whether it is limited or not: replies and tokens of the day. None for others."""
+    if not client.principal.startswith(KEY):
+        return ()
+    _, key = subjects(client)
+    return tuple(Gauge(kind.value, kind, key, UNLIMITED) for kind in (Kind.REPLIES, Kind.TOKENS))
 
 
 def judged(gauges: Sequence[Gauge], readings: Sequence[Reading], *, admitted: bool) -> list[LimitNear]:

@@ -37,7 +37,7 @@ class _Buckets:
     """One bucket a name. A bucket that is full again is forgotten: there are as many as names that sent lately."""
 
     def __init__(self, rate: Rate) -> None:
-        self._rate = rate
+        self.rate = rate
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ class _Buckets:
 
     def wait_s(self, name: str, now: float) -> float:
         """Seconds until there is one for a name; 0 where there is."""
-        return max(0.0, (1.0 - self._level(name, now)) / self._rate.per_s)
+        return max(0.0, (1.0 - self._level(name, now)) / self.rate.per_s)
 
     def take(self, name: str, now: float) -> None:
         self._levels[name] = (self._level(name, now) - 1.0, now)
@@ -53,13 +53,13 @@ class _Buckets:
         self._forget(now)
 
     def _level(self, name: str, now: float) -> float:
-        level, at = self._levels.get(name, (self._rate.burst, now))
-        return min(self._rate.burst, level + (now - at) * self._rate.per_s)
+        level, at = self._levels.get(name, (self.rate.burst, now))
+        return min(self.rate.burst, level + (now - at) * self.rate.per_s)
 
     def _forget(self, now: float) -> None:
         while self._levels:
             _, at = next(iter(self._levels.values()))
-            if now - at < self._rate.burst / self._rate.per_s:
+            if now - at < self.rate.burst / self.rate.per_s:
                 return
             self._levels.popitem(last=False)
 
@@ -71,6 +71,11 @@ class Rates:
         self._clock = clock
         self._messages = (_Buckets(messages), _Buckets(Rate(messages.per_s * GROUPS_TIMES)))
         self._reads = (_Buckets(reads), _Buckets(Rate(reads.per_s * GROUPS_TIMES)))
+
+    def change(self, *, messages: Rate, reads: Rate) -> None:
+        """Other rates from now on; what was sent so far still counts."""
+        for (own, group), rate in ((self._messages, messages), (self._reads, reads)):
+            own.rate, group.rate = rate, Rate(rate.per_s * GROUPS_TIMES)
 
     def __len__(self) -> int:
         return sum(len(buckets) for buckets in (*self._messages, *self._reads))

@@ -70,10 +70,19 @@ class SharedCounts:
         return bool(room), dict(zip(gauges, readings, strict=True))
 
     async def _take_back(self, taken: Iterable[Gauge], message: str) -> None:
+        """Messages of a day are only ever a key's, which is asked last: of them nothing is taken back."""
         for gauge in taken:
             if gauge.kind is Kind.MESSAGES:
                 with store_errors():
                     await self._client.zrem(_key(gauge), message)
+
+    async def used(self, gauges: Sequence[Gauge]) -> list[int]:
+        """What is counted of gauges that count a day. Raises StoreDown."""
+        pipe = self._client.pipeline(transaction=False)
+        for gauge in gauges:
+            pipe.get(_key(gauge))
+        with store_errors():
+            return [int(count or 0) for count in await pipe.execute()] if gauges else []
 
     def _groups(self, gauges: Sequence[Gauge]) -> list[list[Gauge]]:
         """What one script may count."""

@@ -181,6 +181,11 @@ class Connection:
         self.push(event, made_at)
 
     @property
+    def door(self) -> str:
+        """By which it came in."""
+        return self._tally.door
+
+    @property
     def waiting_bytes(self) -> int:
         """What waits for a late reader, as its bound counts it."""
         return self._outbox.bytes

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from connections.http.refusals import Refusal
 from connections.limits.limiters import Limiters
 from connections.line.connection import Connection
-from connections.line.registry import Registry
+from connections.line.registry import Registered, Registry
 from connections.wire.errors import Close, CloseCode
 from connections.wire.frames import GoAway
 from sessions.service import Sessions
@@ -47,6 +47,10 @@ class Presence:
             self._limiters.seats.leave(client, number)
             self._registry.discard(connection)
             self._sessions.disconnect(connection)
+
+    def connections(self) -> list[tuple[Registered, float]]:
+        """All connections of this moment, each with that when it came, in Unix seconds."""
+        return self._registry.since()
 
     def go_away(self, *, drain_ms: int, reason: str) -> None:
         """Tells every connection that the server is about to stop."""

@@ -39,7 +39,8 @@ class RateLimiter:
         self._take(connection, counts)
         meter = self._limiters.meter
         is_message = counts is Counts.MESSAGE
-        waits = is_message or (self._under_way and not isinstance(frame, Hello | Ping | AuthRefresh))
+        is_limited = is_message and meter is not None and meter.limits(connection.client)
+        waits = is_limited or (self._under_way and not isinstance(frame, Hello | Ping | AuthRefresh))
         if meter is None or not waits:
             return self._inner.handle(connection, frame)
         if self._under_way >= MAX_WAITING and not isinstance(frame, Cancel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import time
 from typing import Protocol
 
 import msgspec
@@ -16,6 +17,16 @@ from sessions.running.shares import Shares
 
 class Registered(Protocol):
     """A connection as the registry knows it."""
+
+    @property
+    def connection_id(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def door(self) -> str:
+        """By which it came in."""
+        ...
 
     @property
     def caller(self) -> Caller:
@@ -55,6 +66,7 @@ class Registry:
         self._by_client: dict[Client, set[Registered]] = {}
         self._shares = Shares(max_connections)
         self._opened = 0
+        self._since: dict[Registered, float] = {}
         self._emptied = asyncio.Event()
         self._shut: Close | None = None
 
@@ -75,6 +87,7 @@ class Registry:
         self._shares.take(subject)
         self._emptied.clear()
         self._opened += 1
+        self._since[connection] = time()
 
     def discard(self, connection: Registered) -> None:
         """Forgets a connection."""
@@ -82,6 +95,7 @@ class Registry:
         own = self._by_client.get(client, set())
         if connection in own:
             own.remove(connection)
+            del self._since[connection]
             self._shares.give_back(connection.caller.subject)
             if not own:
                 del self._by_client[client]
@@ -102,6 +116,10 @@ class Registry:
     def connections(self) -> list[Registered]:
         """All connections of this moment."""
         return [connection for own in self._by_client.values() for connection in own]
+
+    def since(self) -> list[tuple[Registered, float]]:
+        """The same, each with the moment when it came, in Unix seconds."""
+        return list(self._since.items())
 
     def statistics(self) -> RegistryStatistics:
         """Facts of this moment."""

@@ -33,6 +33,7 @@ from connections.wire.errors import BadFrame, Close, CloseCode, Unauthenticated
 from connections.wire.facts import ServerTool
 from connections.wire.features import SERVED, SHARE, TOOLS, understood
 from connections.wire.frames import AuthRefresh, Error, Frame, Hello, Ready
+from connections.wire.scopes import Grant
 from engine.errors import EngineError
 from sessions.errors import Refused
 from sessions.service import Sessions
@@ -111,7 +112,7 @@ class Endpoint:
             with self._limiters.waiting_room.place(address):
                 hello = await self._hello(transport)
                 identity = await self._identify(transport, hello, websocket.headers.get("authorization"))
-                said = await self._greeting()
+                said = await self._greeting(identity.grant)
             await self._serve(transport, hello, identity, said, scope=websocket.scope)
         except Close as close:
             await transport.close(close.code, close.reason)
@@ -131,10 +132,10 @@ class Endpoint:
             raise Close(CloseCode.NO_HELLO, f"No hello within {self._hello_s:g} s.") from None
         return self._hello_in(message, transport)
 
-    async def _greeting(self) -> Greeting:
+    async def _greeting(self, grant: Grant) -> Greeting:
         """What `ready` says. Raises Close."""
         try:
-            return await self._greeter.greeting()
+            return await self._greeter.greeting(grant)
         except EngineError as error:
             raise Close(CloseCode.OVERLOAD, "The model is not loaded yet; reconnect.") from error
 
@@ -173,9 +174,12 @@ class Endpoint:
         self, transport: Socket, hello: Hello, identity: Identity, said: Greeting, *, scope: Scope
     ) -> None:
         client_id = hello.client_id or secrets.token_hex(16)
+        caller = caller_of(identity, client_id, scope)
+        limits = self._limiters.limits_of(caller.client, said.limits)
+        said = msgspec.structs.replace(said, limits=limits)
         connection = Connection(
             transport,
-            caller=caller_of(identity, client_id, scope),
+            caller=caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=understood(hello.features),
             tally=self._tally,

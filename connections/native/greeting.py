@@ -7,6 +7,7 @@ import msgspec
 from connections.limits.limits import MAX_FRAME_BYTES
 from connections.wire.facts import Limits, Model, ServerFacts
 from connections.wire.frames import Params
+from connections.wire.scopes import EVERYTHING, Grant
 from engine.messages import ModelFacts
 from engine.served_models import ServedModel, ServedModels
 
@@ -59,17 +60,24 @@ class Greeter:
         """The models that are served, the default first."""
         return self._models.models
 
+    def models_for(self, grant: Grant) -> tuple[ServedModel, ...]:
+        """Those of them that may be asked."""
+        if not grant.models:
+            return self.models
+        allowed = [self._models.find(name) for name in grant.models]
+        return tuple(model for model in self.models if model in allowed)
+
     def model(self, name: str | None) -> ServedModel | None:
         """A model by its name or an alias, the default for None; None where there is no such."""
         return self._models.default if name is None else self._models.find(name)
 
-    async def greeting(self) -> Greeting:
+    async def greeting(self, grant: Grant = EVERYTHING) -> Greeting:
         """What is said; waits a moment for a model that is loading, and never once one was loaded. Raises EngineError."""
         facts = self._models.facts or await self._models.ready(LOADING_S)
-        offer = self._offer
+        offer, models = self._offer, self.models_for(grant)
         return Greeting(
-            model=self._models.default.name,
-            models=tuple(map(_shown, self.models)),
+            model=next((model.name for model in models), self._models.default.name),
+            models=tuple(map(_shown, models)),
             heartbeat_ms=offer.heartbeat_ms,
             resume_ttl_s=offer.resume_ttl_s,
             server=ServerFacts(SERVER, offer.server_version),

@@ -22,6 +22,7 @@ from connections.openai.problems import Problem, renamed
 from connections.openai.reception import Reception
 from connections.openai.requests.fields import Asked
 from connections.wire.facts import Limits
+from connections.wire.scopes import KeyScope
 from engine.messages import ToolCall
 from sessions.conversation.guarding import guarded
 from sessions.errors import BadParams
@@ -93,6 +94,7 @@ class AnsweringDoor(ABC, Generic[R]):
         """Raises Refused."""
         with suppress(ClientDisconnect):
             caller = await self._reception.caller(exchange.request)
+            caller.grant.check(KeyScope.CHAT)
             self._reception.take(caller)
             with ExitStack() as place:
                 body = await exchange.body(partial(self._reception.admit_large, caller, place))
@@ -117,7 +119,7 @@ class AnsweringDoor(ABC, Generic[R]):
             replies.cancel()
 
     async def _asks(self, caller: Caller, request: R) -> list[Ask]:
-        model = self._reception.model(request.model)
+        model = self._reception.model(request.model, caller.grant)
         asks = self.asks(request, await self._reception.limits(model))
         return [
             msgspec.structs.replace(

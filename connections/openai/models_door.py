@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from connections.http.refusals import Door
 from connections.openai.reception import Reception
 from connections.openai.wire import Model, Models
+from connections.wire.scopes import Grant
 from engine.served_models import ServedModel
 from sessions.errors import Refused
 
@@ -34,18 +35,18 @@ class ModelsDoor:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        await self._reception.caller(request)
+        grant = (await self._reception.caller(request)).grant
         name: str | None = request.path_params.get("model")
         answer: Model | Models
         if name is None:
-            answer = Models(data=tuple(self._all()))
+            answer = Models(data=tuple(self._all(grant)))
         else:
-            answer = self._shown(self._reception.model(name), name)
+            answer = self._shown(self._reception.model(name, grant), name)
         body = msgspec.json.encode(answer)
         return Response(body, headers={"Cache-Control": "no-store"}, media_type="application/json")
 
-    def _all(self) -> Iterator[Model]:
-        for model in self._reception.models:
+    def _all(self, grant: Grant) -> Iterator[Model]:
+        for model in self._reception.models(grant):
             for name in (model.name, *model.aliases):
                 yield self._shown(model, name)
 

@@ -24,6 +24,7 @@ _STATUS = {
     "content_too_long": 400,
     "context_overflow": 400,
     "filtered": 400,
+    "forbidden": 403,
     "internal": 500,
     "model_not_found": 404,
     "not_found": 404,

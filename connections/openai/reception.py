@@ -20,10 +20,11 @@ from connections.native.greeting import Greeter
 from connections.openai.problems import counted_as, nobody, problem_of
 from connections.wire.errors import Unauthenticated
 from connections.wire.facts import Limits
+from connections.wire.scopes import Grant
 from connections.wire.table import Counts
 from engine.errors import EngineError
 from engine.served_models import ServedModel
-from sessions.errors import EngineDown, ModelNotFound, Overloaded, Refused
+from sessions.errors import EngineDown, Forbidden, ModelNotFound, Overloaded, Refused
 from sessions.running.admission import AGAIN_MS
 from sessions.store.redis.asker import asking_for
 
@@ -41,16 +42,16 @@ class Reception:
         self._limiters = limiters
         self._greeter = greeter
 
-    @property
-    def models(self) -> tuple[ServedModel, ...]:
-        """The models that are served, the default first."""
-        return self._greeter.models
+    def models(self, grant: Grant) -> tuple[ServedModel, ...]:
+        """The models that are served and may be asked, the default first."""
+        return self._greeter.models_for(grant)
 
-    async def caller(self, request: Request) -> Caller:
-        """Who asks. Raises Refused."""
+    async def caller(self, request: Request, token: str | None = None) -> Caller:
+        """Who asks. `token`: where a door's clients have it in no `Authorization` header. Raises Refused."""
         authorization = request.headers.get("authorization")
-        identity = await self.identity(authorization)
-        return caller_of(identity, client_id_of(identity, bearer(authorization)), request.scope)
+        identity = await self.identity(authorization, token)
+        shown = bearer(authorization)
+        return caller_of(identity, client_id_of(identity, token if shown is None else shown), request.scope)
 
     async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
         """Who comes, by a header or else by a token. Raises Refused."""
@@ -59,10 +60,15 @@ class Reception:
         except Unauthenticated as refused:
             raise nobody(refused) from None
 
-    def model(self, name: str | None) -> ServedModel:
-        """The model that a client names; the default, where it names none. Raises ModelNotFound."""
+    def model(self, name: str | None, grant: Grant) -> ServedModel:
+        """The model that a client names; the first that it may ask, where it names none. Raises ModelNotFound, Forbidden."""
+        allowed = self.models(grant)
+        if name is None and allowed:
+            return allowed[0]
         if (model := self._greeter.model(name)) is None:
-            raise ModelNotFound(name or "", [one.name for one in self.models])
+            raise ModelNotFound(name or "", [one.name for one in allowed])
+        if model not in allowed:
+            raise Forbidden(f'This key may not use the model "{model.name}".')
         return model
 
     async def limits(self, model: ServedModel) -> Limits:
@@ -91,8 +97,12 @@ class Reception:
 
     def refusal(self, refused: Refused, door: Door) -> Response:
         """What whoever is refused is answered; it counts as told."""
-        self._limiters.refusals.tell(door, counted_as(refused))
+        self.tell(refused, door)
         return problem_of(refused).response()
+
+    def tell(self, refused: Refused, door: Door) -> None:
+        """Counts a refusal that a client is told."""
+        self._limiters.refusals.tell(door, counted_as(refused))
 
     async def count(self, caller: Caller, messages: int = 1) -> None:
         """Counts messages over all replicas. Raises RateLimited."""

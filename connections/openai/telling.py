@@ -25,8 +25,8 @@ from connections.openai.wire import (
 )
 from engine import messages
 from engine.messages import ChosenToken, TokenLogprob
-from sessions.errors import Draining
-from sessions.events import Done, Failure, Reason
+from sessions.errors import Draining, Forbidden
+from sessions.events import Cause, Done, Failure, Reason
 from sessions.running.waiting_pieces import Piece, Text, Thought
 
 END = b"data: [DONE]\n\n"
@@ -39,6 +39,7 @@ _REASONS: dict[Reason, FinishReason] = {
     Reason.FILTERED: "content_filter",
 }
 STOPPED = Failure(code=Draining.code, message="The server is about to stop: the reply was interrupted.")
+_ENDED = Failure(code=Forbidden.code, message="The operator ended this reply.")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -185,4 +186,7 @@ def usage_of(ends: Sequence[Done], prompts: Sequence[int]) -> wire.Usage:
 
 def problem_at(done: Done) -> Problem | None:
     """Why a reply has no regular end; None where it has one."""
-    return None if done.reason in _REASONS else problem_in(done.error or STOPPED)
+    if done.reason in _REASONS:
+        return None
+    by_operator = done.cancel is not None and done.cancel.cause is Cause.OPERATOR
+    return problem_in(done.error or (_ENDED if by_operator else STOPPED))

@@ -32,6 +32,7 @@ from connections.wire.errors import BadParams, Close, CloseCode
 from connections.wire.facts import Limits
 from connections.wire.features import TOOLS
 from connections.wire.frames import AuthRefresh, Request
+from connections.wire.scopes import KeyScope
 from sessions.errors import NotFound, Refused
 from sessions.service import Sessions
 
@@ -75,7 +76,10 @@ class RealtimeDoor(SocketDoor[Guest]):
             raise invalid(error.field, str(error)) from None
         authorization = websocket.headers.get("authorization")
         identity = await self._reception.identity(authorization, asked.key)
-        model = self._reception.model(asked.model)
+        identity.grant.check(KeyScope.CHAT)
+        if asked.known:
+            identity.grant.check(KeyScope.READ)
+        model = self._reception.model(asked.model, identity.grant)
         limits = await self._reception.limits(model)
         name = _client_id(asked, identity, bearer(authorization) or asked.key)
         caller = caller_of(identity, name, websocket.scope)

@@ -28,6 +28,7 @@ from connections.realtime.problems import Invalid
 from connections.realtime.server_events import ServerEvent
 from connections.realtime.telling import Said, Telling
 from connections.wire import frames
+from connections.wire.scopes import KeyScope
 from sessions.service import Sessions
 
 Slow = Coroutine[Any, Any, None]
@@ -112,6 +113,7 @@ class RealtimeHandler:
 
     async def _delete(self, connection: Connection, event: ItemDelete) -> None:
         """Raises Invalid, and Refused where others stand behind the item."""
+        connection.caller.grant.check(KeyScope.MANAGE)
         deleted = self._asking.delete(event.item_id)
         if isinstance(deleted, str):
             await self._take_back(connection, deleted)

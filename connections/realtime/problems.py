@@ -29,6 +29,7 @@ _CODES = {
     "rate_limited": "rate_limit_exceeded",
 }
 _TYPES = {
+    "forbidden": "permission_error",
     "rate_limited": "rate_limit_error",
     "session_expired": "authentication_error",
     "unauthenticated": "authentication_error",

@@ -107,7 +107,7 @@ class Creator:
         stream_id: str | msgspec.UnsetType = msgspec.UNSET,
     ) -> Begun:
         """Begins a response. `before`: the messages that its input follows, where no store has them. Raises Refused."""
-        model = self._reception.model(request.model)
+        model = self._reception.model(request.model, caller.grant)
         limits = await self._reception.limits(model)
         request = await resolved(self.keeper, caller.owner, request, limits)
         with asking_for(caller.group or caller.client.client_id):
@@ -129,7 +129,7 @@ class Creator:
 
     async def ask(self, caller: Caller, request: Creation) -> Ask:
         """What a turn without a conversation would be asked for a response. Raises Refused."""
-        model = self._reception.model(request.model)
+        model = self._reception.model(request.model, caller.grant)
         limits = await self._reception.limits(model)
         if request.conversation is not None:
             why = "Name a response instead of a conversation here: send `previous_response_id`."

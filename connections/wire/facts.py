@@ -8,7 +8,7 @@ import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server holds its clients to; None: no limit."""
+    """The limits that hold for clients; None: no limit."""
 
     max_frame_bytes: int
     max_content_chars: int
@@ -21,7 +21,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A model that may be named. `context_tokens`: its window; None while it was not loaded yet.
+    """A model that may be named. `context_tokens`: its window; None until it is loaded.
 
     `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
     `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`.
@@ -44,7 +44,7 @@ class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
-    """Who answers."""
+    """The name and the version of the server."""
 
     name: str
     version: str

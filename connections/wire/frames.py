@@ -44,7 +44,7 @@ class ClientFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class JsonSchemaFormat(msgspec.Struct, frozen=True, kw_only=True, tag="json_schema", tag_field="type"):
-    """The reply is JSON that a schema allows. `strict` says so once more: it always holds."""
+    """The reply is JSON that a schema allows. It always is, whatever `strict` says."""
 
     schema: JsonObject
     strict: bool = True
@@ -70,10 +70,10 @@ Format = JsonSchemaFormat | JsonObjectFormat | RegexFormat | GrammarFormat
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """How the reply is made; see `sessions` and `engine` for the meaning. `model`: by its name or an alias, from now on.
+    """How the reply is made. What is left out is as the model or the server has it.
 
-    `reasoning`: `auto`, `off`, or an effort that the model's template knows. `chars_per_s`: how fast text is told, however
-    fast it is made.
+    `model`: a name or an alias; the conversation keeps it. `reasoning`: `auto`, `off`, or an effort that the model's
+    template knows. `chars_per_s`: how fast text is sent at most, however fast it is made.
     """
 
     max_new_tokens: int | None = None
@@ -106,7 +106,7 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
-    """The first frame. A client without a `client_id` is given one. `features`: what it understands beyond the base."""
+    """The first frame. A client without a `client_id` gets one. `features`: what it understands beyond the base."""
 
     client_id: Name | None = None
     token: Token | None = None
@@ -137,14 +137,14 @@ class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
 
 
 class Edit(TurnFrame, frozen=True, kw_only=True, tag="edit"):
-    """A user's message in the place of another one, which is kept beside it."""
+    """Another version of a user's message. The old one is kept beside it."""
 
     message_id: Id
     content: Content
 
 
 class Regenerate(TurnFrame, frozen=True, kw_only=True, tag="regenerate"):
-    """Asks for another reply beside one that was given."""
+    """Asks for another reply to the same message. The old one is kept beside it."""
 
     message_id: Id
 
@@ -165,7 +165,7 @@ class Cancel(ClientFrame, frozen=True, kw_only=True, tag="cancel"):
 
 
 class ToolResult(ClientFrame, frozen=True, kw_only=True, tag="tool_result"):
-    """What came of a call that a client ran: `content`, or an `error`."""
+    """The result of a call that a client ran: `content`, or an `error`."""
 
     call_id: Id
     conversation_id: Name | None = None
@@ -174,7 +174,7 @@ class ToolResult(ClientFrame, frozen=True, kw_only=True, tag="tool_result"):
 
 
 class ToolDecision(ClientFrame, frozen=True, kw_only=True, tag="tool_decision"):
-    """Allows a call, or denies it. `args_sha256`: of the arguments that were looked at; `args`: what it shall run with instead."""
+    """Allows a call, or denies it. `args_sha256`: the hash of the arguments that the user saw; `args`: run with these instead."""
 
     call_id: Id
     args_sha256: Sha256
@@ -184,7 +184,7 @@ class ToolDecision(ClientFrame, frozen=True, kw_only=True, tag="tool_decision"):
 
 
 class Resume(ClientFrame, frozen=True, kw_only=True, tag="resume"):
-    """Asks for what was missed behind `after_seq` of an epoch, and attaches."""
+    """Asks for all events after `after_seq` of an epoch, and attaches."""
 
     conversation_id: Name
     epoch: Ref
@@ -192,7 +192,7 @@ class Resume(ClientFrame, frozen=True, kw_only=True, tag="resume"):
 
 
 class History(ClientFrame, frozen=True, kw_only=True, tag="history"):
-    """Asks for a page of the active branch, and attaches. `leaf`: the branch through that message becomes the active one."""
+    """Asks for a page of messages, and attaches. `leaf`: makes the branch through that message the active one."""
 
     conversation_id: Name = DEFAULT_CONVERSATION
     limit: PageSize = 50
@@ -216,7 +216,7 @@ class Search(ClientFrame, frozen=True, kw_only=True, tag="search"):
 
 
 class Ack(ClientFrame, frozen=True, kw_only=True, tag="ack"):
-    """Says that all events up to `seq` have come; no answer."""
+    """Says that all events up to `seq` have arrived."""
 
     conversation_id: Name
     seq: Annotated[int, Meta(ge=0, le=MAX_SEQ)]
@@ -230,13 +230,13 @@ class Rename(ClientFrame, frozen=True, kw_only=True, tag="rename"):
 
 
 class Share(ClientFrame, frozen=True, kw_only=True, tag="share"):
-    """Lets whoever has a link read the active branch as it is now; again: as it is then, under the same link."""
+    """Makes a link by which others read the active branch as it is now. Sent again, it renews what the link shows."""
 
     conversation_id: Name
 
 
 class Unshare(ClientFrame, frozen=True, kw_only=True, tag="unshare"):
-    """Has the link of a conversation lead nowhere."""
+    """Takes back the link of a conversation."""
 
     conversation_id: Name
 
@@ -254,7 +254,7 @@ class Ping(ClientFrame, frozen=True, kw_only=True, tag="ping"):
 
 
 class AuthRefresh(ClientFrame, frozen=True, kw_only=True, tag="auth.refresh"):
-    """Shows a new token of the same principal."""
+    """Shows a new token of the same person."""
 
     token: Token
 
@@ -286,14 +286,14 @@ class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
 
 
 class Cancelled(ServerFrame, frozen=True, kw_only=True, tag="cancelled"):
-    """Answers `cancel`: the end is decided."""
+    """Answers `cancel`: the end of the turn is decided. `already`: it was before."""
 
     turn_id: str | msgspec.UnsetType | None = msgspec.UNSET
     already: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class ToolAck(ServerFrame, frozen=True, kw_only=True, tag="tool_ack"):
-    """Answers `tool_result` and `tool_decision`: it counts, now or since it came before (`already`). `state`: the call's."""
+    """Answers `tool_result` and `tool_decision`: it was taken, now or before (`already`). `state`: of the call."""
 
     conversation_id: str
     call_id: str
@@ -309,7 +309,7 @@ class ConversationsPage(ServerFrame, frozen=True, kw_only=True, tag="conversatio
 
 
 class Found(ServerFrame, frozen=True, kw_only=True, tag="found"):
-    """Answers `search`. `next`: from where looking goes on; left out where all was looked at."""
+    """Answers `search`. `next`: send it as `before` to go on; left out once everything was searched."""
 
     hits: list[Hit]
     next: str | None = None

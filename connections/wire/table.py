@@ -40,6 +40,7 @@ from connections.wire.frames import (
     ToolResult,
     Unshare,
 )
+from connections.wire.scopes import KeyScope
 from sessions.conversation.paging import HistoryPage
 from sessions.events import (
     Accepted,
@@ -70,12 +71,14 @@ class Counts(StrEnum):
 class ClientKind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of what clients send. `answers`: what answers it at once; any may be refused by an `error` besides.
 
-    `overtakes`: it is handed on though the connection has as many requests as it may.
+    `scope`: what its sender's token has to have; None: any token will do. `overtakes`: it is handed on though the
+    connection has as many requests as it may.
     """
 
     struct: type[ClientFrame]
     answers: tuple[type[Frame], ...]
     counts: Counts
+    scope: KeyScope | None = None
     overtakes: bool = False
 
 
@@ -95,21 +98,25 @@ CLIENT_FRAMES: dict[type[object], ClientKind] = {
     kind.struct: kind
     for kind in (
         ClientKind(struct=Hello, answers=(Ready,), counts=Counts.NOTHING),
-        ClientKind(struct=Send, answers=(Accepted,), counts=Counts.MESSAGE),
-        ClientKind(struct=Edit, answers=(Accepted,), counts=Counts.MESSAGE),
-        ClientKind(struct=Regenerate, answers=(Accepted,), counts=Counts.MESSAGE),
-        ClientKind(struct=Continue, answers=(Accepted,), counts=Counts.MESSAGE),
-        ClientKind(struct=Cancel, answers=(Cancelled,), counts=Counts.NOTHING, overtakes=True),
-        ClientKind(struct=ToolResult, answers=(ToolAck,), counts=Counts.READ),
-        ClientKind(struct=ToolDecision, answers=(ToolAck,), counts=Counts.READ),
-        ClientKind(struct=Resume, answers=(Resumed, Gap), counts=Counts.READ),
-        ClientKind(struct=History, answers=(HistoryPage,), counts=Counts.READ),
-        ClientKind(struct=Conversations, answers=(ConversationsPage,), counts=Counts.READ),
-        ClientKind(struct=Search, answers=(Found,), counts=Counts.READ),
-        ClientKind(struct=Rename, answers=(ConversationsPage,), counts=Counts.READ),
-        ClientKind(struct=Share, answers=(Shared,), counts=Counts.READ),
-        ClientKind(struct=Unshare, answers=(Shared,), counts=Counts.READ),
-        ClientKind(struct=Delete, answers=(Deleted,), counts=Counts.READ),
+        ClientKind(struct=Send, answers=(Accepted,), counts=Counts.MESSAGE, scope=KeyScope.CHAT),
+        ClientKind(struct=Edit, answers=(Accepted,), counts=Counts.MESSAGE, scope=KeyScope.CHAT),
+        ClientKind(struct=Regenerate, answers=(Accepted,), counts=Counts.MESSAGE, scope=KeyScope.CHAT),
+        ClientKind(struct=Continue, answers=(Accepted,), counts=Counts.MESSAGE, scope=KeyScope.CHAT),
+        ClientKind(
+            struct=Cancel, answers=(Cancelled,), counts=Counts.NOTHING, scope=KeyScope.CHAT, overtakes=True
+        ),
+        ClientKind(struct=ToolResult, answers=(ToolAck,), counts=Counts.READ, scope=KeyScope.CHAT),
+        ClientKind(struct=ToolDecision, answers=(ToolAck,), counts=Counts.READ, scope=KeyScope.CHAT),
+        ClientKind(struct=Resume, answers=(Resumed, Gap), counts=Counts.READ, scope=KeyScope.READ),
+        ClientKind(struct=History, answers=(HistoryPage,), counts=Counts.READ, scope=KeyScope.READ),
+        ClientKind(
+            struct=Conversations, answers=(ConversationsPage,), counts=Counts.READ, scope=KeyScope.READ
+        ),
+        ClientKind(struct=Search, answers=(Found,), counts=Counts.READ, scope=KeyScope.READ),
+        ClientKind(struct=Rename, answers=(ConversationsPage,), counts=Counts.READ, scope=KeyScope.MANAGE),
+        ClientKind(struct=Share, answers=(Shared,), counts=Counts.READ, scope=KeyScope.MANAGE),
+        ClientKind(struct=Unshare, answers=(Shared,), counts=Counts.READ, scope=KeyScope.MANAGE),
+        ClientKind(struct=Delete, answers=(Deleted,), counts=Counts.READ, scope=KeyScope.MANAGE),
         ClientKind(struct=Ack, answers=(), counts=Counts.NOTHING),
         ClientKind(struct=AuthRefresh, answers=(Ready,), counts=Counts.READ),
         ClientKind(struct=Ping, answers=(Pong,), counts=Counts.NOTHING, overtakes=True),
@@ -154,6 +161,14 @@ def counts_of(frame: object) -> Counts:
     """What a frame counts for. Other doors' events count for nothing here: their handlers make frames of them."""
     kind = CLIENT_FRAMES.get(type(frame))
     return Counts.NOTHING if kind is None else kind.counts
+
+
+def scope_of(frame: object) -> KeyScope | None:
+    """What the token of a frame's sender has to have. A history that makes another branch the active one changes what is stored."""
+    if isinstance(frame, History) and frame.leaf is not None:
+        return KeyScope.MANAGE
+    kind = CLIENT_FRAMES.get(type(frame))
+    return None if kind is None else kind.scope
 
 
 def overtakes(frame: object) -> bool:

@@ -24,8 +24,13 @@ SITE = ROOT / "app" / "docs"
 BESIDE = ("pictures", "bench")
 """Folders of `docs/` whose files are in the site as they are."""
 SCRIPTS = "assets/within"
+SERVED = "/docs"
+"""Where the service has the site."""
 
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+_SHEET = re.compile(r'(\w+)\.appendChild\(\w+\("style",\{\},(\w+)\.toString\(\)\)\)')
+"""How the theme's script gives the search its style: as an element, which the policy does not allow."""
+_ADOPTED = r"\1.adoptedStyleSheets=[new CSSStyleSheet],\1.adoptedStyleSheets[0].replaceSync(\2)"
 _ALIGNED = re.compile(r' style="text-align: (left|right|center);"')
 
 
@@ -44,6 +49,9 @@ def build(site: Path, root: Path = ROOT) -> int:
             raise NotBuilt(_without_colours(made.stdout + made.stderr).partition("Traceback")[0].strip())
         for html in (stage / "site").rglob("*.html"):
             html.write_text(_without_scripts(html, stage / "site"))
+        missing = stage / "site" / "404.html"
+        missing.write_text(_from_anywhere(missing.read_text()))
+        _without_style(stage / "site")
         shutil.rmtree(site, ignore_errors=True)
         shutil.copytree(stage / "site", site)
     return pages
@@ -81,6 +89,22 @@ def _without_scripts(html: Path, site: Path) -> str:
         return f'<script src="{relpath(name, here)}"></script>'
 
     return _ALIGNED.sub(r' align="\1"', _SCRIPT.sub(outside, html.read_text()))
+
+
+def _from_anywhere(html: str) -> str:
+    """Return a page that finds its files from any path: the one for what is not there."""
+    return re.sub(r'"/(?!/)', f'"{SERVED}/', html.replace(f'"{SCRIPTS}/', f'"/{SCRIPTS}/'))
+
+
+def _without_style(site: Path) -> None:
+    """Have the search's style adopted, as the policy allows. Raises NotBuilt where the theme does it another way by now."""
+    (bundle,) = site.glob("assets/javascripts/bundle.*.js")
+    script, found = _SHEET.subn(_ADOPTED, bundle.read_text())
+    if found != 1:
+        raise NotBuilt(
+            f"The theme's script has {found} styles instead of 1: look at _SHEET in docs/site/build.py."
+        )
+    bundle.write_text(script)
 
 
 def _without_colours(text: str) -> str:

@@ -25,6 +25,8 @@ ELSEWHERE = {
 """Papers that do not lie in `docs/` under the name of their page, by that name."""
 
 _FENCE = re.compile(r"^ *(```|~~~)")
+_DRAWING = re.compile(r"^(```)mermaid$", re.MULTILINE)
+"""What a script from another site would draw; here its text is read."""
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
@@ -47,7 +49,7 @@ def page(paper: str, text: str, places: Mapping[str, str]) -> str:
             return words
         return f"{mark}[{words}]({posixpath.relpath(places[named], here)}{hash_}{anchor})"
 
-    return _outside_code(text, lambda words: _LINK.sub(link, words))
+    return _outside_code(_DRAWING.sub(r"\1text", text), lambda words: _LINK.sub(link, words))
 
 
 def _places(nav: Collection[Any]) -> Iterator[str]:

@@ -64,6 +64,11 @@ class ParsedReply:
         """The reply as the model wrote it, as far as it was told, where its text is not all of that."""
         return str(self._written)
 
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended it; None: none did."""
+        return self._text.stop
+
     def push(self, token_id: int) -> ReplyStep:
         """Take the next token. After a stop, push no more."""
         text = self._detokenizer.push(token_id)

@@ -106,6 +106,7 @@ class ActiveRequest:
             error=error,
             error_code=code,
             written=self.prepared.reply.written,
+            stop=self.prepared.reply.stop_string if reason is FinishReason.STOP else None,
         )
 
 

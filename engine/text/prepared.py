@@ -69,6 +69,10 @@ class Reply(Protocol):
     def written(self) -> str:
         """The reply so far as the model wrote it, where its text is not all of that; else empty."""
 
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended it; None: none did."""
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:

@@ -35,6 +35,11 @@ class ReplyText:
         self._notes = notes
         self._logprobs = logprobs
 
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended it; None: none did."""
+        return self._shown.stop
+
     def push(self, token_id: int) -> ReplyStep:
         """Take the next token. After a stop, push no more."""
         text = self._detokenizer.push(token_id)

@@ -9,13 +9,18 @@ from engine.text.stop_strings import StopStrings
 
 
 class ShownText:
-    """Passes text on as far as it may be shown. `stopped`: a stop string is complete; take no more text then."""
+    """Passes text on as far as it may be shown. `stop`: the stop string that is complete; take no more text then."""
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         """Take the stop strings, none of them empty."""
-        self.stopped = False
+        self.stop: str | None = None
         self._stops = StopStrings(stops) if stops else None
         self._waiting = ""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string is complete."""
+        return self.stop is not None
 
     def push(self, text: str) -> str:
         """Take more text; return the whole characters that may be shown now, possibly none.
@@ -23,7 +28,7 @@ class ShownText:
         At a stop string that is all that was before it.
         """
         if self._stops is not None:
-            text, self.stopped = self._stops.push(text)
+            text, self.stop = self._stops.push(text)
         waiting = self._waiting + text
         cut = len(waiting) if self.stopped else whole_length(waiting)
         self._waiting = waiting[cut:]

@@ -7,10 +7,15 @@ from typing import NamedTuple
 
 
 class StopStep(NamedTuple):
-    """What may be shown after a push, and whether a stop string ended the reply."""
+    """What may be shown after a push, and the stop string that ended the reply; None: none did."""
 
     text: str
-    stopped: bool
+    stop: str | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the reply ends here."""
+        return self.stop is not None
 
 
 class StopStrings:
@@ -29,16 +34,16 @@ class StopStrings:
     def push(self, text: str) -> StopStep:
         """Take more text and return what may be shown of all the text so far. After a stop, push no more."""
         if not self._stops:
-            return StopStep(text, stopped=False)
+            return StopStep(text)
         text = self._held + text
-        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        found = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
-            _, start = min(found)
+            _, start, stop = min(found)
             self._held = ""
-            return StopStep(text[:start], stopped=True)
+            return StopStep(text[:start], stop)
         cut = len(text) - self._beginning_of_a_stop(text)
         self._held = text[cut:]
-        return StopStep(text[:cut], stopped=False)
+        return StopStep(text[:cut])
 
     def flush(self) -> str:
         """Return what was held back: the reply ended, so it became no stop string."""

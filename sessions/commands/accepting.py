@@ -50,7 +50,9 @@ class Acceptor:
             meta, place = await self._look(conversation, live)
         if place.continued is not None:
             live.go_on_from(place.continued)
-        requested = self._prompts.choice.asked(generation.model, place.model, meta.model)
+        requested = self._prompts.choice.asked(
+            generation.model, place.model, meta.model, only=generation.only
+        )
         record = live.record = msgspec.structs.replace(
             live.record,
             model=requested,

@@ -15,28 +15,31 @@ from sessions.errors import Refused, StoreDown
 from sessions.events import Accepted, Event
 from sessions.exchange.settling import Answered
 from sessions.records import Owner
-from sessions.replicas.rpc import Answer, AskAnswer, AskDelete, AskSend, Order, Refusal, Rpc
+from sessions.replicas.rpc import Answer, AskAbove, AskAnswer, AskDelete, AskSend, Order, Refusal, Rpc
 from sessions.turn.calls import CallAnswer
 from sessions.turn.cancelling import Cancel
 from sessions.turn.live_turn import Nobody
 
 Delete = Callable[[Owner, str], Awaitable[None]]
+Hear = Callable[[str], str]
 AnswerHere = Callable[[Owner, str, CallAnswer], Awaitable[Answered]]
 
 
 class Orders:
     """Carries orders out, in the order in which they came.
 
-    `delete` removes a conversation, `answer_here` takes what is said to a call; both may raise Refused.
+    `delete` removes a conversation, `answer_here` takes what is said to a call; both may raise Refused. `hear` answers what
+    the floor above asks.
     """
 
     def __init__(
-        self, *, turns: Turns, rpc: Rpc, delete: Delete, answer_here: AnswerHere, tasks: Tasks
+        self, *, turns: Turns, rpc: Rpc, delete: Delete, answer_here: AnswerHere, hear: Hear, tasks: Tasks
     ) -> None:
         self._turns = turns
         self._rpc = rpc
         self._delete = delete
         self._answer_here = answer_here
+        self._hear = hear
         self._tasks = tasks
 
     def take(self, order: Order) -> None:
@@ -60,6 +63,8 @@ class Orders:
                 self._later(self._delete_and_answer(order))
             case AskAnswer() as ask:
                 self._later(self._answer_call(order, ask.answer))
+            case AskAbove(body=body):
+                self._later(self._answer(order, Answer(number=order.number, body=self._hear(body))))
 
     def _send(self, order: Order, ask: AskSend) -> None:
         if self._turns.has(order.owner, ask.send):  # whatever room there is: nothing begins

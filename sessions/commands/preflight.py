@@ -26,7 +26,7 @@ class Preflight:
 
     async def check(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> None:
         """Raises Refused where a filter does, and where it would interrupt, though its place is not there or it is too long."""
-        self._prompts.choice.named(generation.model)
+        self._prompts.choice.asked(generation.model, only=generation.only)
         _refuse_bound(generation)
         await self._filters.check(live.send.content, generation.system)
         if live.send.on_busy in ("interrupt", "rollback") and conversation.blocking():
@@ -41,7 +41,9 @@ class Preflight:
         meta = await self._history.load(conversation.keys) or Meta.new("")
         place = await placed(self._history, conversation.keys, live.send.place, meta)
         message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
-        requested = self._prompts.choice.asked(generation.model, place.model, meta.model)
+        requested = self._prompts.choice.asked(
+            generation.model, place.model, meta.model, only=generation.only
+        )
         client = asker(conversation.owner, live.send.group)
         asked = place.asked(message)
         check = self._prompts.check(asked, generation, meta, requested=requested, client=client)

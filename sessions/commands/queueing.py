@@ -82,7 +82,7 @@ class Queue:
         message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
         choice = self._prompts.choice
         kept = await self._history.load(conversation.keys) or Meta.new("")
-        requested = choice.asked(generation.model, place.model, kept.model)
+        requested = choice.asked(generation.model, place.model, kept.model, only=generation.only)
         live.record = msgspec.structs.replace(live.record, model=requested)
         client = asker(conversation.owner, live.send.group)
         asked = place.asked(message)

@@ -30,7 +30,7 @@ class Elsewhere(SessionError):
         self.runner = runner
 
 
-_CAUSES = (Cause.CLIENT, Cause.ROLLBACK)
+_CAUSES = (Cause.CLIENT, Cause.ROLLBACK, Cause.OPERATOR)
 
 
 class Forwarder:

@@ -47,7 +47,13 @@ class AskAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="answer_call"):
     answer: CallAnswer
 
 
-Ask = AskSend | Cancel | AskDelete | AskAnswer
+class AskAbove(msgspec.Struct, frozen=True, kw_only=True, tag="above"):
+    """What the floor above asks of its like. No conversation is meant."""
+
+    body: str
+
+
+Ask = AskSend | Cancel | AskDelete | AskAnswer | AskAbove
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order", omit_defaults=True):
@@ -80,13 +86,14 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
-    """What became of an order. `turn_id`, `already`: what a cancel met; a message had its turn `already`. `state`: a call's."""
+    """What became of an order. `turn_id`, `already`: what a cancel met; a message had its turn `already`. `state`: a call's; `body`: the floor above's."""
 
     number: str
     refusal: Refusal | None = None
     turn_id: str | None = None
     already: bool = False
     state: CallState | None = None
+    body: str | None = None
 
 
 class RefusedElsewhere(Refused):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from time import monotonic
 
@@ -21,12 +21,13 @@ from engine.served_models import ServedModel
 from sessions.conversation.guarding import Tasks
 from sessions.conversation.requests import asked_of_the_engine, asker
 from sessions.errors import ContextOverflow
-from sessions.events import Cause
+from sessions.events import Cause, Reason
 from sessions.observer import Observer
 from sessions.records import Client, Owner, signed
 from sessions.running.admission import Admission, Admitted
 from sessions.running.ending import note_end, sender_of
 from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.listed import ListedTurn
 from sessions.running.pace import Pace
 from sessions.running.replies import Replies
 from sessions.running.shares import Subject
@@ -71,6 +72,13 @@ class _Prepared(msgspec.Struct, frozen=True):
     prompt_tokens: int
 
 
+class _Live(msgspec.Struct, frozen=True):
+    """Who asked for a turn, and its place."""
+
+    owner: Owner
+    admitted: Admitted
+
+
 class EphemeralTurns:
     """The turns without a conversation that run here."""
 
@@ -83,7 +91,7 @@ class EphemeralTurns:
         self._generator = Generator(engine, policy.filters, shortens=False)
         self._admission = admission
         self._observer = observer
-        self._live: dict[EphemeralReply, Admitted] = {}
+        self._live: dict[EphemeralReply, _Live] = {}
         self._emptied = asyncio.Event()
         self._tasks = tasks
 
@@ -97,7 +105,7 @@ class EphemeralTurns:
         try:
             for ask in asks:
                 for _ in range(ask.replies):
-                    replies.add(self._open(Subject(str(owner), ask.group), replies.news))
+                    replies.add(self._open(owner, Subject(str(owner), ask.group), replies.news))
             prepared = [await self._prepared(owner, ask) for ask in asks]
         except BaseException:
             for reply in replies.all:
@@ -117,6 +125,27 @@ class EphemeralTurns:
         finally:
             admitted.leave()
 
+    def turns(self) -> Iterator[ListedTurn]:
+        """The turns of this moment, for an operator."""
+        for reply, live in self._live.items():
+            yield ListedTurn(
+                turn_id=reply.turn_id,
+                conversation_id=None,
+                owner=live.owner,
+                state=reply.turn.state,
+                chars=reply.turn.off,
+                model=reply.model,
+            )
+
+    def cancel(self, turn_id: str) -> bool | None:
+        """Ends a turn in an operator's name. False: its end was decided before; None: no such turn runs here."""
+        reply = next((one for one in self._live if one.turn_id == turn_id), None)
+        if reply is None:
+            return None
+        was_over = reply.turn.is_over
+        reply.cancel(Cause.OPERATOR)
+        return not was_over
+
     async def drain(self, within_s: float) -> None:
         """Lets running turns end within a time, then ends them as interrupted; a reader that is late holds nothing up."""
         with suppress(TimeoutError):
@@ -133,26 +162,26 @@ class EphemeralTurns:
             self._emptied.clear()
             await self._emptied.wait()
 
-    def _open(self, subject: Subject, news: asyncio.Event) -> EphemeralReply:
+    def _open(self, owner: Owner, subject: Subject, news: asyncio.Event) -> EphemeralReply:
         """A turn that is counted, and has a place. Raises Draining, Overloaded."""
         admitted = self._admission.enter(subject)
         names = Names.new()
         turn = Turn(TurnIds(conversation_id="", turn_id=names.turn_id, reply_id=names.reply_id))
         reply = EphemeralReply(turn, Pace(self._observer, turn), news)
-        self._live[reply] = admitted
+        self._live[reply] = _Live(owner, admitted)
         return reply
 
     def _begin(self, reply: EphemeralReply, prepared: _Prepared, number: int, client: Client) -> None:
         """`number`: among the replies to one prompt."""
         reply.requested, reply.ignored = prepared.requested, prepared.ignored
         reply.model = prepared.request.model
-        self._live[reply].arrived()
+        self._live[reply].admitted.arrived()
         reply.turn.accept(now=monotonic())
         request = _numbered(prepared.request, reply.turn_id, number)
         self._tasks.begin(self._run(reply, request, client))
 
     def _forget(self, reply: EphemeralReply) -> None:
-        self._live.pop(reply).leave()
+        self._live.pop(reply).admitted.leave()
         if not self._live:
             self._emptied.set()
 
@@ -209,7 +238,7 @@ class EphemeralTurns:
             outcome = await self._generator.outcome(reply, request)
             end = reply.turn.end(outcome.reason, seq=0, now=monotonic(), error=outcome.error)
             done = signed(end, reply.requested, reply.fallback)
-            reply.finish(done)
+            reply.finish(done, stop=outcome.stop if done.reason is Reason.STOP else None)
             note_end(self._observer, done, client)
         except Exception:  # noqa: BLE001 - a task's boundary: nobody else notices
             _log.exception("turn not ended", turn_id=reply.turn_id)

@@ -23,7 +23,8 @@ class EphemeralReply:
     """Iterate it for its pieces; `done` is its end, set before the iteration ends. The `Listener` of what it hands on.
 
     `requested`: the model that was asked for; `model`: the one that answers. `ignored`: fields of the request that this
-    one can't follow and that the operator lets it pass over.
+    one can't follow and that the operator lets it pass over. `stop`: the stop string that ended it, where one did and the
+    engine tells which; set with `done`.
 
     `cut_off` is called where the reader is so late that more waits than may: what waits is dropped, and the turn stopped.
     `news` is set where something waits: replies that are read together share one.
@@ -36,6 +37,7 @@ class EphemeralReply:
         self.requested = ""
         self.model = ""
         self.ignored: tuple[str, ...] = ()
+        self.stop: str | None = None
         self.cut_off: Callable[[], None] = _nobody
         self._pace = pace
         self._waiting = WaitingPieces()
@@ -106,9 +108,9 @@ class EphemeralReply:
             self.turn.called(tokens=called.tokens, seq=seq, now=now)
             self._waiting.call(ToolCall(called.call_id or new_call_id(), called.name, called.arguments))
 
-    def finish(self, done: Done) -> None:
+    def finish(self, done: Done, *, stop: str | None = None) -> None:
         """Tells the end."""
-        self.done = done
+        self.done, self.stop = done, stop
         self._news.set()
 
     def get_nowait(self) -> Piece | None:

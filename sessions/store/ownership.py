@@ -89,6 +89,13 @@ class Ownership:
         with store_errors():
             return bool(await self._client.exists(_lease(replica)))
 
+    async def others(self) -> list[str]:
+        """The other replicas that live."""
+        with store_errors():
+            names = sorted(set(await self._runners()) - {self.replica})
+            dead = set(await self._dead(names))
+        return [name for name in names if name not in dead]
+
     async def give_up(self) -> None:
         """Ends the lease: what this replica ran may be closed by others at once."""
         with store_errors():

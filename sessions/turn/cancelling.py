@@ -1,4 +1,4 @@
-"""What a client's cancel asks for, and what it met."""
+"""What a cancel of a client's or an operator's asks for, and what it met."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
     """End a turn, or all of a conversation's where none is named.
 
     `conversation_id` None: wherever the turn is. `seen_off`: how much of the reply its reader saw; `rollback`: the
-    exchange leaves the history.
+    exchange leaves the history; `by_operator`: it is no client's.
     """
 
     conversation_id: str | None = None
     turn_id: str | None = None
     seen_off: int | None = None
     rollback: bool = False
+    by_operator: bool = False
 
     @property
     def cause(self) -> Cause:
         """What is told of the end that it decides."""
+        if self.by_operator:
+            return Cause.OPERATOR
         return Cause.ROLLBACK if self.rollback else Cause.CLIENT
 
     def means(self, turn_id: str) -> bool:

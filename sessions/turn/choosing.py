@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from engine.door import Engine
 from engine.messages import Request
 from engine.served_models import ServedModel, served_models
-from sessions.errors import BadParams, ContextOverflow, EngineDown, ModelNotFound, Overloaded
+from sessions.errors import BadParams, ContextOverflow, EngineDown, Forbidden, ModelNotFound, Overloaded
 
 T = TypeVar("T")
 
@@ -43,15 +43,20 @@ class ModelChoice:
             raise ModelNotFound(name, [model.name for model in self._models.models])
         return found.name
 
-    def asked(self, named: str | None, *kept: str) -> str:
+    def asked(self, named: str | None, *kept: str, only: Sequence[str] = ()) -> str:
         """The model that is asked: one that is named, else the first of those kept that is still served, else the default.
 
-        Raises ModelNotFound.
+        `only`: those that may be asked, by names or aliases; where no other one does, the first of them that is served.
+        Raises ModelNotFound, Forbidden.
         """
-        if name := self.named(named):
+        allowed = [model.name for one in only if (model := self._models.find(one)) is not None]
+        name = self.named(named)
+        if only and (not allowed or (name and name not in allowed)):
+            raise Forbidden("This key may not use the model; it may use " + ", ".join(only) + ".")
+        if name:
             return name
-        served = (name for name in kept if name and self._models.find(name) is not None)
-        return next(served, self._models.default.name)
+        served = [name for name in (*kept, self._models.default.name) if self._models.find(name) is not None]
+        return next(iter([name for name in served if name in allowed] or allowed or served))
 
     def answering(self, requested: str, chosen: str) -> Answering:
         """Who answers, where a model was asked for and this one was chosen."""

@@ -53,11 +53,15 @@ _log = structlog.get_logger("midstream.turn")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How the engine's part of a turn ended. `written`: the reply as the model wrote it, where its text is not all of that."""
+    """How the engine's part of a turn ended. `written`: the reply as the model wrote it, where its text is not all of that.
+
+    `stop`: the stop string that ended it, where one did and the engine tells which.
+    """
 
     reason: Reason
     error: Failure | None = None
     written: str = ""
+    stop: str | None = None
 
 
 class Listener(Protocol):
@@ -279,7 +283,7 @@ def outcome_of(turn: Turn, finished: Finished) -> Outcome:
     error = None
     if finished.error is not None:
         error = Failure(code=finished.error_code.value, message=finished.error)
-    return Outcome(_REASONS[finished.reason], error, finished.written)
+    return Outcome(_REASONS[finished.reason], error, finished.written, finished.stop)
 
 
 def _failure(loss: EngineLost | EngineUnavailable) -> Failure:

@@ -51,6 +51,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     reply and those that follow its calls may call; `tool_choice`: `auto`, `none`, `required` or a name, for the first of them.
     `continues`: the first of them goes on where it was cut. `chars_per_s`: how fast text is let out; None: as it is made.
     `paces_thoughts`: thoughts, too, since the sender is told them. `keeps_all`: nothing of the history is left out of the prompt.
+    `only`: the models that the sender may ask; empty: all.
     """
 
     params: Params = Params()
@@ -64,6 +65,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     chars_per_s: float | None = None
     paces_thoughts: bool = False
     keeps_all: bool = False
+    only: tuple[str, ...] = ()
 
     @property
     def spec(self) -> ReplySpec:

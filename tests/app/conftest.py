@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from app.operations import logs
+from connections.admin import audit
 from tests.app.in_process import Running, serving
 
 
@@ -27,7 +28,7 @@ def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     root.handlers = handlers
     root.setLevel(level)
-    for named in (*logs.OURS, *logs.QUOTING):
+    for named in (*logs.OURS, *logs.QUOTING, audit.NAME):
         logging.getLogger(named).setLevel(logging.NOTSET)
     structlog.reset_defaults()
 

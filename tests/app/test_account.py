@@ -12,7 +12,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.operations import key_file
-from connections.account.door import AT_ONCE
+from connections.account.acts import AT_ONCE
 from connections.authentication.api_keys import Kind
 from engine.scripted.engine import ScriptedEngine
 from sessions.records import Owner

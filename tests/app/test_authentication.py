@@ -16,9 +16,8 @@ import pytest
 from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 
-from app.operations import key_file
+from app.operations import key_file, rereading
 from app.setting_values import SettingsError
-from connections.authentication import access
 from sessions.store.redis.embedded import embedded_store
 from tests.app.in_process import Frame, Running, Socket, serving
 from tests.signing import SECRET, jwk, provider, rsa_key, token
@@ -230,7 +229,7 @@ async def test_without_the_store_there_are_no_tickets_and_keys_open_all_the_same
 async def test_a_revoked_key_opens_nothing_and_what_it_opened_is_closed(
     notice: str, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "LOOK_S", SOON if notice == "time" else 3600)
+    monkeypatch.setattr(rereading, "LOOK_S", SOON if notice == "time" else 3600)
     ann, bob = key_file.add(keys, "ann"), key_file.add(keys, "bob")
     async with (
         serving(tmp_path, api_keys=str(keys)) as running,

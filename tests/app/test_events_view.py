@@ -303,7 +303,7 @@ async def test_a_stream_ends_with_its_token(tmp_path: Path) -> None:
             pass
         async with reading(running, "ann", token=token()) as view:
             await view.next("history")
-            (standing,) = running.service._access._inside
+            (standing,) = running.service._rereading.access._inside
             assert standing.identity.expires_at is not None
             standing._expire()
             assert [frame["type"] for frame in await view.rest()] == ["error"]

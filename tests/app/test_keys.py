@@ -52,6 +52,39 @@ def test_a_key_is_a_persons_unless_it_is_an_applications(
     assert keys("list", file=file).stdout.startswith(f"ann  {kind}  added 20")
 
 
+def test_a_keys_terms_stand_in_its_file_and_are_listed(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    words = (
+        "--scope read --scope chat --model big --messages-per-day 5 --tokens-per-day 9 --expires 2100-01-31"
+    )
+    assert keys("add", "ann", *words.split(), file=file).exit_code == 0
+    keys("add", "old", "--expires", "2001-01-01", file=file)
+    keys("add", "olga", "--admin", "--expires", "30d", file=file)
+    ann, old, olga = keys("list", file=file).stdout.splitlines()
+    told = "ann  personal  expires=2100-01-31T00:00:00Z  scopes=chat|read  models=big  "
+    assert ann.startswith(f"{told}messages_per_day=5  tokens_per_day=9  added 20")
+    assert "(expired)" in old
+    assert olga.startswith("olga  admin  expires=20")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--expires soon", "a time is a date"),
+        ("--scope all", "is not one of"),
+        ("--tokens-per-day 0", "0 is not in the range"),
+        ("--model a|b,c", "names without white space"),
+        ("--admin --scope read", "An admin key has no scopes"),
+    ],
+)
+def test_terms_that_a_key_can_not_have_are_told_and_no_key_is_made(
+    words: str, said: str, tmp_path: Path
+) -> None:
+    refused = keys("add", "ann", *words.split(), file=tmp_path / "keys")
+    assert (refused.exit_code > 0, said in refused.stderr, refused.stdout) == (True, True, ""), refused.stderr
+    assert not (tmp_path / "keys").exists()
+
+
 def test_the_file_may_be_named_by_an_option(tmp_path: Path) -> None:
     assert keys("add", "ann", "--file", str(tmp_path / "keys"), file=None).exit_code == 0
     assert (tmp_path / "keys").exists()

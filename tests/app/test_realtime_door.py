@@ -214,7 +214,7 @@ async def test_a_key_that_is_revoked_ends_its_sessions(tmp_path: Path) -> None:
         async with connect(url_of(running), additional_headers=shown) as opened:
             await Socket(opened).next("session.created")
             keys.write_text("")
-            running.service._access.reread()
+            running.service._rereading.access.reread()
             error = (await Socket(opened).next())["error"]
             assert (error["type"], error["code"]) == ("authentication_error", "unauthenticated")
             assert (await Socket(opened).closed())[0] == 4401

@@ -11,6 +11,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionLost
 
+from connections.authentication.terms import Allowance
 from connections.limits.quotas import Quotas
 from connections.limits.shared_counts import SharedCounts
 from sessions.errors import StoreDown
@@ -81,6 +82,20 @@ async def test_a_message_that_one_limit_refuses_counts_for_none(
     admitted, readings = await replicas[0].take(quotas.gauges(BOB))
     assert admitted
     assert [reading.used for reading in readings] == [1, 2]
+
+
+async def test_messages_of_a_day_are_counted_once_each_and_until_midnight(
+    replicas: tuple[SharedCounts, SharedCounts], store: Redis
+) -> None:
+    gauges = Quotas(messages_per_minute=9).gauges(ANN, Allowance(messages_per_day=2))
+    for message in ("m1", "m1", "m2", "m2"):  # the client repeats what was not answered
+        admitted, readings = await replicas[0].take(gauges, message=message)
+        assert admitted
+    assert [reading.used for reading in readings] == [2, 2, 2]
+    assert not (await replicas[1].take(gauges, message="m3"))[0]
+    (key,) = await store.keys("ms:limit:today:*")
+    seconds, _ = await store.time()
+    assert abs(await store.ttl(key) - (86_400 - seconds % 86_400)) <= 1
 
 
 async def test_counts_of_messages_are_gone_a_minute_after_the_last(

@@ -1,4 +1,4 @@
-"""Stock clients of `/v1/chat/completions`, unchanged, against a real server with the demo model."""
+"""Stock clients of `/v1/chat/completions` and `/v1/messages`, unchanged, against a real server with the demo model."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Visit:
         pytest.param("langchain_chat.py", marks=OWN),
         pytest.param("litellm_chat.py", marks=OWN),
         pytest.param("litellmproxy_chat.py", marks=OWN),
+        pytest.param("anthropic_messages.py", marks=OWN),
     ],
 )
 def visit(request: pytest.FixtureRequest, run_script: Runner, server: ServerProcess) -> Visit:
@@ -57,6 +58,16 @@ def test_another_model_is_refused(visit: Visit) -> None:
     assert "another" in visit.said["refused"]["why"]
     if "models" in visit.said:  # LangChain and LiteLLM do not list them
         assert visit.said["models"]["ids"] == ["midstream-demo"]
+
+
+def test_anthropics_client_is_told_what_ended_the_reply_and_what_a_prompt_takes(visit: Visit) -> None:
+    if "count" not in visit.said:
+        return
+    assert visit.said["stopped"]["by"] == ["stop_sequence", " 12"]
+    counted, taken = visit.said["count"]["tokens"]
+    assert counted == taken > 0
+    assert visit.said["refused"]["type"] == "not_found_error"
+    assert visit.said["refused"]["id"].startswith("req_")
 
 
 @pytest.mark.clients

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.wheels import PROJECT, ROOT
+from tests.deploy.wheels import PROJECT, ROOT, names_in
 
 pytestmark = pytest.mark.skipif(
     shutil.which("git") is None or not (ROOT / ".git").exists(), reason="a release is made of what git knows"
@@ -38,6 +38,10 @@ def test_a_dry_run_builds_and_checks_all_and_publishes_nothing(tmp_path: Path) -
     assert ended.stdout.count(": the metadata can be read") == 4
     with tarfile.open(tmp_path / f"midstream_server-{VERSION}.tar.gz") as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
+    (wheel,) = tmp_path.glob("midstream_server-*.whl")
+    assert {"midstream_server/app/docs/index.html", "midstream_server/app/docs/tools/index.html"} <= names_in(
+        wheel
+    )
     (kernels,) = PROJECT["tool"]["setuptools"]["ext-modules"]
     assert {"distributions/backend.py", "LICENSE", *kernels["sources"], *kernels["depends"]} <= names
 

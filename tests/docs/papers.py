@@ -15,7 +15,7 @@ PAPERS = [
     ARCHITECTURE,
     *GUIDES,
     *DESIGN,
-    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "PROTOCOL.md")),
+    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "PROTOCOL.md", "SECURITY.md")),
     ROOT / "deploy" / "README.md",
     ROOT / "demo_model" / "README.md",
     ROOT / "examples" / "README.md",

@@ -54,6 +54,7 @@ class Numbers:
     """A reply whose text is its token ids. `holds` keeps each one back until the next; `stop` ends it."""
 
     written = ""
+    stop_string = None
 
     def __init__(self, *, stop: int | None = None, holds: bool = False) -> None:
         self._stop = stop

@@ -6,7 +6,7 @@ export type Request = HelloRequest | SendRequest | EditRequest | RegenerateReque
 /** Any frame of the server's. */
 export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Found | Shared | Titled | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame;
 
-/** The first frame. A client without a `client_id` is given one. `features`: what it understands beyond the base. */
+/** The first frame. A client without a `client_id` gets one. `features`: what it understands beyond the base. */
 export interface HelloRequest {
   type: "hello";
   ref?: string | null;
@@ -32,10 +32,10 @@ export interface SendRequest {
 }
 
 /**
- * How the reply is made; see `sessions` and `engine` for the meaning. `model`: by its name or an alias, from now on.
+ * How the reply is made. What is left out is as the model or the server has it.
  *
- * `reasoning`: `auto`, `off`, or an effort that the model's template knows. `chars_per_s`: how fast text is told, however
- * fast it is made.
+ * `model`: a name or an alias; the conversation keeps it. `reasoning`: `auto`, `off`, or an effort that the model's
+ * template knows. `chars_per_s`: how fast text is sent at most, however fast it is made.
  */
 export interface Params {
   max_new_tokens?: number | null;
@@ -54,7 +54,7 @@ export interface Params {
   chars_per_s?: number | null;
 }
 
-/** The reply is JSON that a schema allows. `strict` says so once more: it always holds. */
+/** The reply is JSON that a schema allows. It always is, whatever `strict` says. */
 export interface JsonSchemaFormat {
   type: "json_schema";
   schema: Record<string, unknown>;
@@ -91,7 +91,7 @@ export interface OfferedTool {
   approval?: "always" | "never";
 }
 
-/** A user's message in the place of another one, which is kept beside it. */
+/** Another version of a user's message. The old one is kept beside it. */
 export interface EditRequest {
   type: "edit";
   ref?: string | null;
@@ -107,7 +107,7 @@ export interface EditRequest {
   content: string;
 }
 
-/** Asks for another reply beside one that was given. */
+/** Asks for another reply to the same message. The old one is kept beside it. */
 export interface RegenerateRequest {
   type: "regenerate";
   ref?: string | null;
@@ -147,7 +147,7 @@ export interface CancelRequest {
   seen_off?: number | null;
 }
 
-/** What came of a call that a client ran: `content`, or an `error`. */
+/** The result of a call that a client ran: `content`, or an `error`. */
 export interface ToolResultRequest {
   type: "tool_result";
   ref?: string | null;
@@ -157,7 +157,7 @@ export interface ToolResultRequest {
   error?: string | null;
 }
 
-/** Allows a call, or denies it. `args_sha256`: of the arguments that were looked at; `args`: what it shall run with instead. */
+/** Allows a call, or denies it. `args_sha256`: the hash of the arguments that the user saw; `args`: run with these instead. */
 export interface ToolDecisionRequest {
   type: "tool_decision";
   ref?: string | null;
@@ -168,7 +168,7 @@ export interface ToolDecisionRequest {
   args?: string | null;
 }
 
-/** Asks for what was missed behind `after_seq` of an epoch, and attaches. */
+/** Asks for all events after `after_seq` of an epoch, and attaches. */
 export interface ResumeRequest {
   type: "resume";
   ref?: string | null;
@@ -177,7 +177,7 @@ export interface ResumeRequest {
   after_seq: number;
 }
 
-/** Asks for a page of the active branch, and attaches. `leaf`: the branch through that message becomes the active one. */
+/** Asks for a page of messages, and attaches. `leaf`: makes the branch through that message the active one. */
 export interface HistoryRequest {
   type: "history";
   ref?: string | null;
@@ -212,14 +212,14 @@ export interface RenameRequest {
   title: string;
 }
 
-/** Lets whoever has a link read the active branch as it is now; again: as it is then, under the same link. */
+/** Makes a link by which others read the active branch as it is now. Sent again, it renews what the link shows. */
 export interface ShareRequest {
   type: "share";
   ref?: string | null;
   conversation_id: string;
 }
 
-/** Has the link of a conversation lead nowhere. */
+/** Takes back the link of a conversation. */
 export interface UnshareRequest {
   type: "unshare";
   ref?: string | null;
@@ -233,7 +233,7 @@ export interface DeleteRequest {
   conversation_id: string;
 }
 
-/** Says that all events up to `seq` have come; no answer. */
+/** Says that all events up to `seq` have arrived. */
 export interface AckRequest {
   type: "ack";
   ref?: string | null;
@@ -241,7 +241,7 @@ export interface AckRequest {
   seq: number;
 }
 
-/** Shows a new token of the same principal. */
+/** Shows a new token of the same person. */
 export interface AuthRefreshRequest {
   type: "auth.refresh";
   ref?: string | null;
@@ -278,7 +278,7 @@ export interface Ready {
 }
 
 /**
- * A model that may be named. `context_tokens`: its window; null while it was not loaded yet.
+ * A model that may be named. `context_tokens`: its window; null until it is loaded.
  *
  * `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
  * `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`.
@@ -292,7 +292,7 @@ export interface Model {
   features?: string[];
 }
 
-/** What the server holds its clients to; null: no limit. */
+/** The limits that hold for clients; null: no limit. */
 export interface Limits {
   max_frame_bytes: number;
   max_content_chars: number;
@@ -304,7 +304,7 @@ export interface Limits {
   max_tool_rounds: number;
 }
 
-/** Who answers. */
+/** The name and the version of the server. */
 export interface ServerFacts {
   name: string;
   version: string;
@@ -392,9 +392,9 @@ export interface ToolCall {
 }
 
 /**
- * A call of a turn moves. `content` or `error`: what came of it, once it is done.
+ * The state of a call changes. `content` or `error`: its result, once it is done.
  *
- * `args`, `args_sha256`: those that it runs with, where whoever allowed it changed them. `question`: what it asks now.
+ * `args`, `args_sha256`: what it runs with, if whoever allowed it changed the arguments. `question`: what it asks now.
  */
 export interface ToolState {
   type: "tool_state";
@@ -411,7 +411,7 @@ export interface ToolState {
   question?: Question;
 }
 
-/** Where a call of a tool is. The last five are settled: nothing moves a call out of them. */
+/** Where a call of a tool is. All but `waiting` and `running` are final. */
 export type CallState = "cancelled" | "denied" | "done" | "expired" | "lost" | "running" | "waiting";
 
 /**
@@ -427,7 +427,7 @@ export interface Question {
 }
 
 /**
- * The one end of a turn. `chars`: length of the reply as kept; `text_sha256`: of that text in UTF-8.
+ * The end of a turn; each has one. `chars`: length of the reply as kept; `text_sha256`: the hash of that text in UTF-8.
  *
  * `reasoning_chars`: length of what is kept of its reasoning; `open`: its calls that are not settled.
  * `model`: which one wrote the reply; `requested_model`: the one that was asked for, where another one stood in for it.
@@ -477,14 +477,14 @@ export interface Usage {
   reasoning_ms?: number;
 }
 
-/** Milliseconds since the turn was accepted; null where the turn never came so far. */
+/** Milliseconds since the turn was accepted; null if the turn ended before that. */
 export interface Timing {
   queued_ms: number | null;
   first_token_ms: number | null;
   total_ms: number;
 }
 
-/** How a cancel went. `steps_after` is null where the engine did not confirm in time. */
+/** How a cancel went. `steps_after`: steps of the engine after it; null if the engine did not confirm in time. */
 export interface CancelFacts {
   cause: Cause;
   latency_ms: number;
@@ -510,7 +510,7 @@ export interface Removed {
   first_seq?: number;
 }
 
-/** Answers `cancel`: the end is decided. */
+/** Answers `cancel`: the end of the turn is decided. `already`: it was before. */
 export interface Cancelled {
   type: "cancelled";
   ref?: string;
@@ -518,7 +518,7 @@ export interface Cancelled {
   already: boolean;
 }
 
-/** Answers `tool_result` and `tool_decision`: it counts, now or since it came before (`already`). `state`: the call's. */
+/** Answers `tool_result` and `tool_decision`: it was taken, now or before (`already`). `state`: of the call. */
 export interface ToolAck {
   type: "tool_ack";
   ref?: string;
@@ -528,7 +528,7 @@ export interface ToolAck {
   already: boolean;
 }
 
-/** What a reader missed follows, then what happens; not journalled. `live`: the running turn. */
+/** The missed events follow, then new ones; not journalled. `live`: the running turn. */
 export interface Resumed {
   type: "resumed";
   conversation_id: string;
@@ -538,7 +538,7 @@ export interface Resumed {
   live: string | null;
 }
 
-/** What a reader missed can't be told again; a snapshot follows. `min_seq`: the oldest event that could be. */
+/** Some missed events are gone; a snapshot follows. `min_seq`: the oldest event that is still there. */
 export interface Gap {
   type: "gap";
   conversation_id: string;
@@ -548,9 +548,9 @@ export interface Gap {
 }
 
 /**
- * Where a conversation stands: the running turn, if any, and its text up to `seq`.
+ * The conversation at `seq`: the running turn, if any, and its text so far.
  *
- * `reasoning`, `calls`: what else that reply has so far; where no turn runs, the calls that are open.
+ * `reasoning`, `calls`: what else that reply has so far. If no turn runs, `calls` are those that are open.
  */
 export interface Snapshot {
   type: "snapshot";
@@ -635,7 +635,7 @@ export interface ConversationSummary {
   messages: number;
 }
 
-/** Answers `search`. `next`: from where looking goes on; left out where all was looked at. */
+/** Answers `search`. `next`: send it as `before` to go on; left out once everything was searched. */
 export interface Found {
   type: "found";
   ref?: string;
@@ -690,7 +690,7 @@ export interface Pong {
 }
 
 /**
- * Where a turn stands, for people; not journalled.
+ * What a turn waits for, to be shown to people; not journalled.
  *
  * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a share from 0 to 1; `model`
  * (fallback) is the one that answers instead of the one that was asked for. `call_id` and `message` (tool): which call says what.

@@ -59,12 +59,13 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """News of a reply: `delta` of a chat, `text` of a completion."""
+    """News of a reply: `delta` of a chat, `text` of a completion. `stop_reason`: of vLLM, the stop string, or a token's id."""
 
     delta: Delta | None = None
     finish_reason: str | None = None
     logprobs: msgspec.Raw = NOTHING_TOLD
     text: str | None = None
+    stop_reason: Any = None
 
     @property
     def news(self) -> Delta:

@@ -37,6 +37,7 @@ class UpstreamReply:
         self._said = 0
         self._reason: FinishReason | None = None
         self._told: str | None = None
+        self._stop: str | None = None
         self.started = False
         self.max_new_tokens = max_new_tokens
         self.prompt_tokens = prompt_tokens
@@ -65,7 +66,7 @@ class UpstreamReply:
             outputs.append(Started(self._request_id, self.prompt_tokens, self.cached_tokens))
         outputs += self._counted(pieces)
         if not self.ended:
-            self._end(choice.finish_reason if choice else None)
+            self._end(choice or _NOTHING)
         return outputs
 
     def finish(self) -> list[Output]:
@@ -88,7 +89,8 @@ class UpstreamReply:
     ) -> Finished:
         """Return an end for this reason."""
         counts = (self.prompt_tokens, self.cached_tokens, self.generated_tokens)
-        return Finished(self._request_id, reason, *counts, steps_after, error, code)
+        stop = self._stop if reason is FinishReason.STOP else None
+        return Finished(self._request_id, reason, *counts, steps_after, error, code, stop=stop)
 
     def _heard(self, choice: Choice) -> list[Piece]:
         if choice.news.says:
@@ -113,10 +115,12 @@ class UpstreamReply:
         details = usage.prompt_tokens_details
         self.cached_tokens = (details.cached_tokens if details else None) or self.cached_tokens
 
-    def _end(self, told: str | None) -> None:
+    def _end(self, choice: Choice) -> None:
         """Note the end; an upstream that goes on beyond what was asked for is not listened to any more."""
+        told = choice.finish_reason
         if told is not None:
             self._reason = _REASONS.get(told, FinishReason.STOP)
             self._told = told
+            self._stop = choice.stop_reason if isinstance(choice.stop_reason, str) else None
         elif self._said > self.max_new_tokens:
             self._reason = FinishReason.LENGTH

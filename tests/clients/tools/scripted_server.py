@@ -17,7 +17,7 @@ from app.server.server import listen
 from app.settings import Settings
 from engine.messages import Message, Request
 from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Step, words_of
+from engine.scripted.steps import Call, Step, Thought, words_of
 from engine.stream import ReplyStream
 
 COMMAND = ("tests.clients.tools.scripted_server",)
@@ -56,8 +56,13 @@ def _steps(request: Request) -> Sequence[Step]:
     if asks and request.spec.format is None and "Count" not in last.content:
         for name, arguments in ARGUMENTS.items():
             if name in names:
-                return ["Let me see.", Call(name, json.dumps(arguments))]
+                return [*_thoughts(request), "Let me see.", Call(name, json.dumps(arguments))]
     return words_of(_text(request, last))
+
+
+def _thoughts(request: Request) -> Sequence[Step]:
+    """It thinks where it is told to."""
+    return [Thought("Who knows"), Thought("?")] if request.spec.template.get("enable_thinking") else []
 
 
 def _asks_on(request: Request) -> bool:

@@ -31,6 +31,7 @@ DOES = {
     "aisdk_tools.mjs": ("tool", "streamed", "person", "held"),
     "aisdk_responses.mjs": ("tool", "streamed", "turns", "held"),
     "opencode_tools.mjs": ("read",),
+    "anthropic_tools.py": ("tool", "streamed", "thought", "held"),
 }
 """What each script says that it did: `prompted` is JSON that no schema holds."""
 
@@ -94,6 +95,11 @@ def test_a_model_is_held_to_a_type(visits: Visits, script: str, kind: str) -> No
     assert isinstance(person["name"], str)
     assert isinstance(person["age"], int)
     assert set(person) == {"name", "age"}
+
+
+@clients("thought")
+def test_what_was_thought_comes_before_the_call(visits: Visits, script: str, kind: str) -> None:
+    assert visits.said(script)[kind] == {"blocks": ["thinking", "text", "tool_use"], "text": "Who knows?"}
 
 
 @clients("read")

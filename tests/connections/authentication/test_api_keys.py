@@ -81,7 +81,7 @@ def test_a_key_has_a_kind_and_is_an_applications_without_one(kind: str, read: Ki
 
 @pytest.mark.parametrize("kind", ["user", "Personal", "app:", "msk_secret"])
 def test_another_kind_is_refused_and_not_repeated(kind: str) -> None:
-    with pytest.raises(BadList, match=r"entry 1: the kind of ann is neither personal nor app\.$"):
+    with pytest.raises(BadList, match=r"entry 1: the kind of ann is none of personal, app and admin\.$"):
         parsed([f"ann:{digest_of('k')}:{kind}"])
 
 

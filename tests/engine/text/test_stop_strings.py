@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from engine.text.stop_strings import StopStep, StopStrings
 
 
-def play(stops: list[str], pieces: list[str]) -> tuple[str, bool]:
-    """Return all the text that was shown, and whether a stop string ended it."""
+def play(stops: list[str], pieces: list[str]) -> tuple[str, str | None]:
+    """Return all the text that was shown, and the stop string that ended it."""
     machine, shown = StopStrings(stops), ""
     for piece in pieces:
         step = machine.push(piece)
         shown += step.text
         if step.stopped:
-            return shown, True
-    return shown + machine.flush(), False
+            return shown, step.stop
+    return shown + machine.flush(), None
 
 
 def split(text: str, cuts: list[int]) -> list[str]:
@@ -29,9 +29,9 @@ def split(text: str, cuts: list[int]) -> list[str]:
 def test_a_stop_string_over_three_pushes_never_leaks() -> None:
     machine = StopStrings(["<end>"])
     assert [machine.push(text) for text in ("hi <e", "n", "d> more")] == [
-        StopStep("hi ", stopped=False),
-        StopStep("", stopped=False),
-        StopStep("", stopped=True),
+        StopStep("hi "),
+        StopStep(""),
+        StopStep("", "<end>"),
     ]
 
 
@@ -41,16 +41,16 @@ def test_a_false_alarm_is_given_out() -> None:
 
 
 def test_what_begins_a_stop_string_at_the_end_is_flushed() -> None:
-    assert play(["###"], ["a##"]) == ("a##", False)
+    assert play(["###"], ["a##"]) == ("a##", None)
 
 
 def test_the_stop_string_complete_first_wins() -> None:
-    assert play(["abcd", "bc"], ["abcd"]) == ("a", True)
-    assert play(["bc", "abc"], ["xabc"]) == ("x", True)
+    assert play(["abcd", "bc"], ["abcd"]) == ("a", "bc")
+    assert play(["bc", "abc"], ["xabc"]) == ("x", "abc")
 
 
 def test_without_stop_strings_all_text_passes() -> None:
-    assert play([], ["a", "b"]) == ("ab", False)
+    assert play([], ["a", "b"]) == ("ab", None)
 
 
 letters = st.text("abc")
@@ -67,7 +67,8 @@ def test_any_split_shows_the_same(stops: list[str], text: str, cuts: list[int]) 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=4), letters)
 def test_what_is_shown_holds_no_stop_string(stops: list[str], text: str) -> None:
-    shown, stopped = play(stops, list(text))
-    assert not any(stop in shown for stop in stops)
+    shown, stop = play(stops, list(text))
+    assert not any(one in shown for one in stops)
     assert text.startswith(shown)
-    assert stopped == any(stop in text for stop in stops)
+    assert (stop is not None) == any(one in text for one in stops)
+    assert stop is None or text.startswith(shown + stop)

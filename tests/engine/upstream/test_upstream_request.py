@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import EngineLost, EngineUnavailable
-from engine.messages import Chunk, ErrorCode, Message, Params, Request
+from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Message, Params, Request
 from engine.upstream.errors import RequestRefused, complaint_of, error_inside, retry_after
 from engine.upstream.exchange import KEPT_TOKENS, TOKEN_CHARS, RouterSessions
 from engine.upstream.options import SESSION_HEADERS, TOKEN_ROUTERS, Features, UpstreamOptions
@@ -175,6 +175,14 @@ def test_what_comes_behind_the_end_is_no_text() -> None:
     reply = UpstreamReply("r", prompt_tokens=1, max_new_tokens=99)
     reply.take(Completion((Choice(Delta("a"), "stop"),)))
     assert reply.take(Completion((Choice(Delta("b")),))) == []
+
+
+@pytest.mark.parametrize(("told", "stop"), [("END", "END"), (151_645, None), (None, None)])
+def test_an_upstream_says_which_stop_string_ended_the_reply(told: object, stop: str | None) -> None:
+    """As vLLM does: a string, or the id of a token, which is none."""
+    reply = UpstreamReply("r", prompt_tokens=1, max_new_tokens=99)
+    reply.take(Completion((Choice(Delta("a"), "stop", stop_reason=told),)))
+    assert reply.finish()[-1] == Finished("r", FinishReason.STOP, 1, 0, 1, stop=stop)
 
 
 def test_errors_are_read_however_they_are_written() -> None:

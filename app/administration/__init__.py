@@ -1,0 +1,1 @@
+"""`midstream admin`: the admin API on the command line."""

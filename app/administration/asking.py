@@ -1,0 +1,110 @@
+"""Asks a service's admin API. What goes wrong is a sentence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import httpx
+import msgspec
+
+PATH = "/v1/admin"
+ANSWER_S = 60.0
+PAGE = 200
+
+
+class AdminFailed(Exception):
+    """Why nothing came of it. The message is for the operator."""
+
+
+class Service:
+    """A service with an admin API. Every method raises AdminFailed."""
+
+    def __init__(self, url: str, key: str) -> None:
+        """`url`: of its page, or HOST:PORT."""
+        self._url = (url if "://" in url else f"http://{url}").rstrip("/")
+        self._headers = {"Authorization": f"Bearer {key}"}
+        self.silent: set[str] = set()
+        """The replicas that did not answer so far."""
+
+    def ask(self, method: str, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
+        """One answer."""
+        with self._asked(method, path, query or {}) as response:
+            response.read()
+            try:
+                answer: dict[str, Any] = msgspec.json.decode(response.content, type=dict[str, Any])
+            except msgspec.DecodeError:
+                raise AdminFailed(f"{self._url} is no Midstream: it answers in other words.") from None
+            self.silent.update(answer.get("silent", ()))
+            return answer
+
+    def rows(self, name: str, query: dict[str, str]) -> Iterator[dict[str, Any]]:
+        """All rows of a list, page by page."""
+        after: dict[str, str] = {}
+        while True:
+            page = self.ask("GET", f"/{name}", query | {"limit": str(PAGE)} | after)
+            self.silent.update(page.get("silent", ()))
+            yield from page[name]
+            if page["next"] is None:
+                return
+            after = {"after": page["next"]}
+
+    def export(self, query: dict[str, str], to: Path) -> int:
+        """Writes an owner's export into a file, which is there whole or not at all; gives how many conversations it has."""
+        part = to.with_name(f".{to.name}.part")
+        try:
+            with self._asked("GET", "/export", query) as response, _own(part) as file:
+                last = b""
+                for line in _lines(response):
+                    file.write(line)
+                    last = line
+            end = msgspec.json.decode(last) if last.endswith(b"\n") else {}
+            if end.get("type") != "end":
+                raise AdminFailed("The export was cut off; nothing was written.")
+            part.replace(to)
+        except OSError as error:
+            raise AdminFailed(f"{to} can't be written: {error.strerror}.") from None
+        finally:
+            part.unlink(missing_ok=True)
+        return int(end["conversations"])
+
+    @contextmanager
+    def _asked(self, method: str, path: str, query: dict[str, str]) -> Iterator[httpx.Response]:
+        try:
+            with (
+                httpx.Client(headers=self._headers, timeout=ANSWER_S) as client,
+                client.stream(method, f"{self._url}{PATH}{path}", params=query) as response,
+            ):
+                if not response.is_success:
+                    raise AdminFailed(_why(response))
+                yield response
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise AdminFailed(f"{self._url} does not answer: {error or type(error).__name__}.") from None
+
+
+def _own(path: Path) -> BinaryIO:
+    """A new file that its maker alone may read."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+
+
+def _lines(response: httpx.Response) -> Iterator[bytes]:
+    """Lines with their ends, of which the last may have none."""
+    rest = b""
+    for part in response.iter_bytes():
+        *whole, rest = (rest + part).split(b"\n")
+        for line in whole:
+            yield line + b"\n"
+    if rest:
+        yield rest
+
+
+def _why(response: httpx.Response) -> str:
+    """What a refusal says."""
+    response.read()
+    try:
+        return str(msgspec.json.decode(response.content)["error"]["message"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return f"{response.url} answers {response.status_code}, in words that are no Midstream's."

@@ -1,0 +1,217 @@
+"""The command line of the admin API: `midstream admin connections`, `turns`, `keys`, and what ends or erases."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+if TYPE_CHECKING:
+    from app.administration.asking import Service
+
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+_principal = click.option("--principal", help="Whose, as lists show it: key:NAME, jwt:SUBJECT or anonymous.")
+_client = click.option("--client-id", help="One of its clients alone.")
+
+
+@click.group()
+@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="Of the service's page.")
+@click.option(
+    "--key",
+    envvar="CHAT_ADMIN_KEY",  # MIDSTREAM_… is for settings of the service, which knows no other
+    show_envvar=True,
+    help="An admin key (`midstream keys add NAME --admin`); @PATH reads it from a file. Asked for without it.",
+)
+@click.pass_context
+def admin(context: click.Context, url: str, key: str | None) -> None:
+    """Look after a running service: who is connected, what runs, whose data there is. Each act is logged there."""
+    context.obj = (url, key)
+
+
+@admin.command()
+@_principal
+@_client
+@_json
+@click.pass_obj
+def connections(
+    asked: tuple[str, str | None], principal: str | None, client_id: str | None, *, as_json: bool
+) -> None:
+    """List who is connected, on all replicas."""
+    columns = ("connection_id", "door", "principal", "client_id", "opened_at", "waiting_bytes", "replica")
+    with _service(asked) as service:
+        _show(service.rows("connections", _query(principal, client_id)), columns, as_json=as_json)
+
+
+@admin.command()
+@_principal
+@_client
+@_json
+@click.pass_obj
+def turns(
+    asked: tuple[str, str | None], principal: str | None, client_id: str | None, *, as_json: bool
+) -> None:
+    """List the replies that are being made, or wait for it, on all replicas."""
+    columns = ("turn_id", "state", "chars", "principal", "client_id", "conversation_id", "model", "replica")
+    with _service(asked) as service:
+        _show(service.rows("turns", _query(principal, client_id)), columns, as_json=as_json)
+
+
+@admin.command("keys")
+@_json
+@click.pass_obj
+def list_keys(asked: tuple[str, str | None], *, as_json: bool) -> None:
+    """List API keys: their terms, and what they used since midnight UTC."""
+    columns = (
+        *("name", "kind", "expires_at", "expired", "scopes", "models", "messages_today"),
+        *("messages_per_day", "replies_today", "tokens_today", "tokens_per_day"),
+    )
+    with _service(asked) as service:
+        _show(service.rows("keys", {}), columns, as_json=as_json)
+
+
+@admin.command()
+@click.argument("connection_id", required=False)
+@_principal
+@_client
+@_json
+@click.pass_obj
+def disconnect(
+    asked: tuple[str, str | None],
+    connection_id: str | None,
+    principal: str | None,
+    client_id: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """End one connection, or all of --principal. They close with 4403, which clients take for final.
+
+    Whoever has a good key may connect anew: revoke the key to keep somebody out.
+    """
+    if (connection_id is None) == (principal is None) or (connection_id and client_id):
+        raise click.UsageError("Name either a connection or a --principal.")
+    path = f"/connections/{quote(connection_id, safe='')}" if connection_id else "/connections"
+    with _service(asked) as service:
+        told = service.ask("DELETE", path, _query(principal, client_id))
+        _tell(told, f"{told['connections']} connections were ended.", as_json=as_json)
+
+
+@admin.command()
+@click.argument("turn_id")
+@_json
+@click.pass_obj
+def stop(asked: tuple[str, str | None], turn_id: str, *, as_json: bool) -> None:
+    """End a reply. Its history keeps what was seen; its readers are told that an operator ended it."""
+    with _service(asked) as service:
+        told = service.ask("DELETE", f"/turns/{quote(turn_id, safe='')}")
+        _tell(told, "It had ended before." if told["already"] else "The reply was ended.", as_json=as_json)
+
+
+@admin.command()
+@click.argument("principal")
+@click.option("--client-id", help="Which user of an application's key.")
+@click.option(
+    "--output", required=True, type=click.Path(path_type=Path), help="The file to write, of lines of JSON."
+)
+@_json
+@click.pass_obj
+def export(
+    asked: tuple[str, str | None], principal: str, client_id: str | None, output: Path, *, as_json: bool
+) -> None:
+    """Write all that is kept of somebody into a file."""
+    with _service(asked) as service:
+        count = service.export(_query(principal, client_id), output)
+        _tell({"conversations": count}, f"{count} conversations are in {output}.", as_json=as_json)
+
+
+@admin.command()
+@click.argument("principal")
+@click.option("--client-id", help="Which user of an application's key.")
+@click.option("--yes", is_flag=True, help="Do not ask once more.")
+@_json
+@click.pass_obj
+def erase(
+    asked: tuple[str, str | None], principal: str, client_id: str | None, *, yes: bool, as_json: bool
+) -> None:
+    """Erase all that is kept of somebody. Replies that run are ended; backups keep what they have."""
+    if not yes:
+        whose = principal if client_id is None else f"{principal}, client {client_id}"
+        click.confirm(f"Erase all conversations of {whose}?", abort=True, err=True)
+    with _service(asked) as service:
+        told = service.ask("DELETE", "/owner", _query(principal, client_id))
+        _tell(told, f"{told['conversations']} conversations were erased.", as_json=as_json)
+
+
+@contextmanager
+def _service(asked: tuple[str, str | None]) -> Iterator[Service]:
+    """The service that is named; what goes wrong with it is told in one line."""
+    from app.administration.asking import AdminFailed, Service  # noqa: PLC0415 - other commands need none of it
+
+    url, key = asked
+    try:
+        service = Service(url, _key(key))
+        yield service
+        _complain_of(sorted(service.silent))
+    except AdminFailed as failure:
+        click.echo(f"midstream: {failure}", err=True)
+        sys.exit(1)
+
+
+def _key(given: str | None) -> str:
+    """The admin key. Raises click.UsageError."""
+    if given is not None and given.startswith("@"):
+        try:
+            given = Path(given[1:]).expanduser().read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"The file of the key can't be read: {error}.") from None
+    elif given is None:
+        if not sys.stdin.isatty():
+            raise click.UsageError("Give an admin key: --key, or CHAT_ADMIN_KEY.")
+        given = click.prompt("Admin key", hide_input=True, err=True)
+    if not (given and given.isascii() and given.isprintable()):
+        raise click.UsageError("This is no key.")
+    return given
+
+
+def _query(principal: str | None, client_id: str | None) -> dict[str, str]:
+    named = {"principal": principal, "client_id": client_id}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _show(rows: Iterable[dict[str, Any]], columns: tuple[str, ...], *, as_json: bool) -> None:
+    """Writes rows as they come, or as a table."""
+    table = [columns]
+    for row in rows:
+        if as_json:
+            click.echo(json.dumps(row, ensure_ascii=False))
+        else:
+            table.append(tuple(_cell(name, row[name]) for name in columns))
+    if not as_json:
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for line in table:
+            click.echo("  ".join(map(str.ljust, line, widths)).rstrip())
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None or value in ("", []):
+        return "-"
+    if name == "opened_at":
+        return f"{datetime.fromtimestamp(value / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ",".join(value) if isinstance(value, list) else str(value)
+
+
+def _tell(told: dict[str, Any], words: str, *, as_json: bool) -> None:
+    click.echo(json.dumps(told, ensure_ascii=False) if as_json else words)
+
+
+def _complain_of(silent: list[str]) -> None:
+    if silent:
+        click.echo(f"midstream: replicas that did not answer: {', '.join(silent)}", err=True)

@@ -1,0 +1,31 @@
+"""What an operator changes while the service runs, and is read again: keys, origins and limits."""
+
+from __future__ import annotations
+
+import asyncio
+
+from app.setup.limits_file import LimitsFile
+from connections.authentication.access import AccessControl
+
+LOOK_S = 2.0
+"""How often files are looked at; keys are besides whenever somebody comes."""
+
+
+class Rereading:
+    """Looks at the files from time to time, and at once where it is told to."""
+
+    def __init__(self, access: AccessControl, limits: LimitsFile) -> None:
+        self.access = access
+        self._limits = limits
+
+    def reread(self) -> None:
+        """Reads everything again, whether or not it changed."""
+        self.access.reread()
+        self._limits.reread()
+
+    async def watch(self) -> None:
+        """Looks from time to time, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.access.look()
+            self._limits.look()

@@ -1,0 +1,104 @@
+"""A file of limits that an operator may change while the service runs. What it does not name is as the settings say."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import structlog
+from msgspec import Meta
+
+from app.setting_values import SettingsError, called
+from app.settings import Settings
+from connections.limits.limiters import Limiters
+from connections.limits.quotas import Quotas
+from connections.limits.rates import Rate
+
+_Count = Annotated[int, Meta(ge=1)]
+_Speed = Annotated[float, Meta(gt=0)]
+_State = tuple[int, int, int]
+
+_log = structlog.get_logger("midstream.limits")
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the file may name: settings, by their names."""
+
+    messages_per_minute: _Count | None = None
+    key_messages_per_minute: _Count | None = None
+    tokens_per_day: _Count | None = None
+    key_tokens_per_day: _Count | None = None
+    message_rate: _Speed | None = None
+    read_rate: _Speed | None = None
+
+
+class LimitsFile:
+    """Puts in force what the file says. One that becomes unusable changes nothing and is told in the log."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Reads it, where there is one. Raises SettingsError."""
+        self._path = None if settings.limits_file is None else Path(settings.limits_file).expanduser()
+        self._settings = settings
+        self._limiters: Limiters | None = None
+        self._state: _State | None = None
+        self._named = Limits() if self._path is None else self._read(self._path)
+
+    def govern(self, limiters: Limiters) -> None:
+        """Puts in force what it says, here from now on."""
+        self._limiters = limiters
+        self._apply()
+
+    def look(self) -> None:
+        """Reads it again where it changed; costs a `stat` where not."""
+        if self._path is not None and _state(self._path) != self._state:
+            self.reread()
+
+    def reread(self) -> None:
+        """Reads it again."""
+        if self._path is None:
+            return
+        try:
+            self._named = self._read(self._path)
+        except SettingsError as error:
+            _log.error("limits not reread: those read before stay in force", why=str(error))
+        else:
+            self._apply()
+            _log.info("limits reread")
+
+    def _read(self, path: Path) -> Limits:
+        self._state = _state(path)
+        try:
+            return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Limits)
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+            raise SettingsError(f"{called('limits_file')}: {path} can't be used: {error}.") from None
+
+    def _apply(self) -> None:
+        if self._limiters is None:
+            return
+        given = {
+            name: value for name, value in msgspec.structs.asdict(self._named).items() if value is not None
+        }
+        settings = msgspec.structs.replace(self._settings, **given)
+        if self._limiters.meter is not None:
+            self._limiters.meter.quotas = quotas_of(settings)
+        self._limiters.rates.change(messages=Rate(settings.message_rate), reads=Rate(settings.read_rate))
+
+
+def quotas_of(settings: Settings) -> Quotas:
+    """The limits of messages and tokens."""
+    return Quotas(
+        messages_per_minute=settings.messages_per_minute,
+        key_messages_per_minute=settings.key_messages_per_minute,
+        tokens_per_day=settings.tokens_per_day,
+        key_tokens_per_day=settings.key_tokens_per_day,
+    )
+
+
+def _state(path: Path) -> _State | None:
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_mtime_ns, facts.st_size, facts.st_ino

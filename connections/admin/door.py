@@ -1,0 +1,164 @@
+"""`/v1/admin/…`: the doors of operators. Pages can't ask here: no answer is for another origin than the server's own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from connections.account.acts import Erased, OwnersActs
+from connections.admin import audit, queries
+from connections.admin.acts import AdminActs
+from connections.admin.questions import Whose
+from connections.authentication.access import AccessControl
+from connections.http.exchange import Exchange
+from connections.http.json_answers import answer, counted_as, refused
+from connections.http.queries import name_of
+from connections.http.refusals import Door
+from connections.limits.limiters import Limiters
+from connections.wire.errors import BadParams, Unauthenticated
+from connections.wire.table import Counts
+from sessions.errors import Refused
+from sessions.running.shares import Subject
+from sessions.store.redis.asker import asking_for
+
+PATH = "/v1/admin"
+
+On = dict[str, str | int]
+"""Whom an act was about, and how much; for the log."""
+Act = Callable[[Exchange, On], Awaitable[None]]
+
+
+class AdminDoor:
+    """Answers requests."""
+
+    def __init__(
+        self, *, acts: AdminActs, owners: OwnersActs, access: AccessControl, limiters: Limiters
+    ) -> None:
+        self._acts = acts
+        self._owners = owners
+        self._access = access
+        self._limiters = limiters
+
+    def routes(self) -> list[BaseRoute]:
+        """The routes below `/v1`."""
+        return [
+            self._route("GET", "/connections", "list connections", self._list_connections),
+            self._route("DELETE", "/connections", "disconnect", self._disconnect),
+            self._route("DELETE", "/connections/{connection_id}", "disconnect", self._disconnect_one),
+            self._route("GET", "/turns", "list turns", self._list_turns),
+            self._route("DELETE", "/turns/{turn_id}", "stop turn", self._stop),
+            self._route("GET", "/export", "export", self._export),
+            self._route("DELETE", "/owner", "erase", self._erase),
+            self._route("GET", "/keys", "list keys", self._list_keys),
+        ]
+
+    def _route(self, method: str, path: str, name: str, act: Act) -> BaseRoute:
+        return Route(f"{PATH}{path}", _Asgi(partial(self._serve, name, act)), methods=[method])
+
+    async def _serve(self, name: str, act: Act, exchange: Exchange) -> None:
+        operator: str | None = None
+        on: On = {}
+        note = partial(audit.note, act=name, on=on)
+        try:
+            operator = self._access.identify_operator(
+                authorization=exchange.request.headers.get("authorization")
+            )
+            self._limiters.rates.take(Counts.READ, Subject(f"/admin/{operator}", ""))
+            with asking_for(f"/admin/{operator}"):
+                await act(exchange, on)
+        except (BadParams, Unauthenticated, Refused) as why:
+            note(operator=operator, outcome=why.code)
+            await self._refuse(exchange, why)
+        except (ClientDisconnect, TimeoutError):
+            note(operator=operator, outcome="cut off")
+            exchange.cut_off()
+        except BaseException:
+            note(operator=operator, outcome="failed")
+            raise
+        else:
+            note(operator=operator, outcome="done")
+
+    async def _refuse(self, exchange: Exchange, why: BadParams | Unauthenticated | Refused) -> None:
+        self._limiters.refusals.tell(Door.ADMIN, counted_as(why))
+        if exchange.begun:
+            exchange.cut_off()
+        else:
+            await exchange.answer(refused(why))
+
+    async def _list_connections(self, exchange: Exchange, on: On) -> None:
+        query = exchange.request.query_params
+        whose, (limit, after) = _noted(query, on), queries.page(query)
+        shown = await self._acts.connections(whose, limit=limit, after=after)
+        on["connections"] = len(shown.connections)
+        await exchange.answer(answer(shown))
+
+    async def _list_turns(self, exchange: Exchange, on: On) -> None:
+        query = exchange.request.query_params
+        whose, (limit, after) = _noted(query, on), queries.page(query)
+        shown = await self._acts.turns(whose, limit=limit, after=after)
+        on["turns"] = len(shown.turns)
+        await exchange.answer(answer(shown))
+
+    async def _disconnect(self, exchange: Exchange, on: On) -> None:
+        ended = await self._acts.disconnect(_noted(exchange.request.query_params, on, is_needed=True))
+        on["connections"] = ended.connections
+        await exchange.answer(answer(ended))
+
+    async def _disconnect_one(self, exchange: Exchange, on: On) -> None:
+        on["connection_id"] = connection_id = _named(exchange, "connection_id")
+        ended = await self._acts.disconnect(queries.whose({}), connection_id)
+        await exchange.answer(answer(ended))
+
+    async def _stop(self, exchange: Exchange, on: On) -> None:
+        on["turn_id"] = turn_id = _named(exchange, "turn_id")
+        owner, stopped = await self._acts.stop(turn_id)
+        if owner is not None:
+            on |= {"principal": owner.principal, "client_id": owner.client_id}
+        await exchange.answer(answer(stopped))
+
+    async def _export(self, exchange: Exchange, on: On) -> None:
+        owner = queries.owner(exchange.request.query_params, self._acts.is_person)
+        on |= {"principal": owner.principal, "client_id": owner.client_id}
+        with self._owners.place():
+            await self._owners.export(exchange, owner)
+
+    async def _erase(self, exchange: Exchange, on: On) -> None:
+        owner = queries.owner(exchange.request.query_params, self._acts.is_person)
+        on |= {"principal": owner.principal, "client_id": owner.client_id}
+        with self._owners.place():
+            on["conversations"] = erased = await self._owners.erase(owner)
+        await exchange.answer(answer(Erased(erased)))
+
+    async def _list_keys(self, exchange: Exchange, on: On) -> None:
+        limit, after = queries.page(exchange.request.query_params)
+        shown = await self._acts.keys(limit=limit, after=after)
+        on["keys"] = len(shown.keys)
+        await exchange.answer(answer(shown))
+
+
+class _Asgi:
+    """An application of one route; Starlette takes a function for something else."""
+
+    def __init__(self, serve: Callable[[Exchange], Awaitable[None]]) -> None:
+        self._serve = serve
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        await self._serve(Exchange(scope, receive, send))
+
+
+def _noted(query: queries.Query, on: On, *, is_needed: bool = False) -> Whose:
+    """Whom a request is about, which the log is told. Raises BadParams."""
+    whose = queries.whose(query, is_needed=is_needed)
+    on |= {name: value for name, value in msgspec.structs.asdict(whose).items() if value is not None}
+    return whose
+
+
+def _named(exchange: Exchange, field: str) -> str:
+    """What the path names. Raises BadParams."""
+    return name_of(field, exchange.request.path_params[field])

@@ -1,0 +1,59 @@
+"""What an operator's request names: whose, which page of a list, and which owner. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from connections.admin.questions import Whose
+from connections.authentication.identity import ANONYMOUS
+from connections.http.queries import name_of
+from connections.wire.errors import BadParams
+from sessions.records import Owner
+
+MOST = 200
+FEW = 50
+_LONGEST = 4096
+_PRINCIPAL = re.compile(r"key:[A-Za-z0-9._@-]{1,64}|jwt:[A-Za-z0-9._~@:|%-]{1,3060}|anonymous")
+"""A principal as it is listed: what is unusual in a JWT's subject is percent-encoded."""
+
+Query = Mapping[str, str]
+
+
+def whose(query: Query, *, is_needed: bool = False) -> Whose:
+    """Whom a request is about. Raises BadParams."""
+    found = Whose(_short(query, "principal"), _short(query, "client_id"))
+    if is_needed and found.principal is None:
+        raise BadParams("is missing: whose connections are to end?", field="principal")
+    return found
+
+
+def page(query: Query) -> tuple[int, str]:
+    """How many rows, and behind which one. Raises BadParams."""
+    text = query.get("limit", str(FEW))
+    if not (text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= MOST):  # noqa: PLR2004 - digits
+        raise BadParams(f"must be a whole number from 1 to {MOST}.", field="limit")
+    return int(text), _short(query, "after") or ""
+
+
+def owner(query: Query, is_person: Callable[[str], bool | None]) -> Owner:
+    """Whose conversations are meant. `is_person`: whether a principal is one; None: nobody knows. Raises BadParams."""
+    principal = _short(query, "principal")
+    if principal is None or not _PRINCIPAL.fullmatch(principal):
+        why = "must be one as lists show it: key:NAME, jwt:SUBJECT or anonymous."
+        raise BadParams(why, field="principal")
+    given = query.get("client_id")
+    client_id = "" if given is None else name_of("client_id", given)
+    person = False if principal == ANONYMOUS.principal else is_person(principal)
+    if person is False and not client_id:
+        raise BadParams("is missing: this principal has many users.", field="client_id")
+    if person and client_id:
+        raise BadParams("may not be given: all devices of a person are one owner.", field="client_id")
+    return Owner(principal, client_id)
+
+
+def _short(query: Query, field: str) -> str | None:
+    value = query.get(field)
+    if value is not None and not 0 < len(value) <= _LONGEST:
+        raise BadParams(f"must have 1 to {_LONGEST} characters.", field=field)
+    return value

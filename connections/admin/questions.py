@@ -1,0 +1,190 @@
+"""What replicas ask each other in an operator's name, and what each answers: who is connected here, and what runs here."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+import msgspec
+import structlog
+
+from connections.line.presence import Presence
+from connections.line.registry import Registered
+from connections.wire.errors import Close, CloseCode
+from connections.wire.frames import Error
+from sessions.errors import Forbidden
+from sessions.running.listed import ListedTurn
+from sessions.service import Sessions
+
+ENDED = "The operator ended this connection."
+
+_log = structlog.get_logger("midstream.admin")
+
+
+class Whose(msgspec.Struct, frozen=True):
+    """Whose something is; None: anybody's. Of turns `client_id` is the owner's, which a person's have none of."""
+
+    principal: str | None = None
+    client_id: str | None = None
+
+    def means(self, principal: str, client_id: str) -> bool:
+        """Whether this one is meant."""
+        return self.principal in (None, principal) and self.client_id in (None, client_id)
+
+
+class ListConnections(msgspec.Struct, frozen=True, tag="connections"):
+    """At most `limit` connections whose ids come behind `after`, in their order."""
+
+    whose: Whose
+    limit: int
+    after: str = ""
+
+
+class ListTurns(msgspec.Struct, frozen=True, tag="turns"):
+    """The same of turns."""
+
+    whose: Whose
+    limit: int
+    after: str = ""
+
+
+class Disconnect(msgspec.Struct, frozen=True, tag="disconnect"):
+    """End one connection, or all of somebody's."""
+
+    whose: Whose
+    connection_id: str | None = None
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """End a turn without a conversation."""
+
+    turn_id: str
+
+
+Question = ListConnections | ListTurns | Disconnect | Stop
+
+
+class ConnectionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A connection. `opened_at`: Unix milliseconds; `waiting_bytes`: what waits for its reader."""
+
+    connection_id: str
+    door: str
+    principal: str
+    client_id: str
+    opened_at: int
+    waiting_bytes: int
+    replica: str = ""
+
+    @classmethod
+    def of(cls, one: Registered, opened_at: float) -> ConnectionRow:
+        """As it is now. `opened_at`: Unix seconds."""
+        return cls(
+            connection_id=one.connection_id,
+            door=one.door,
+            principal=one.caller.client.principal,
+            client_id=one.caller.client.client_id,
+            opened_at=int(opened_at * 1000),
+            waiting_bytes=one.waiting_bytes,
+        )
+
+
+class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that runs or waits. `principal`, `client_id`: its owner's; the latter is empty for a person. `chars`: of its reply so far."""
+
+    turn_id: str
+    conversation_id: str | None
+    principal: str
+    client_id: str
+    state: str
+    chars: int
+    model: str
+    replica: str = ""
+
+    @classmethod
+    def of(cls, one: ListedTurn) -> TurnRow:
+        """As it is now."""
+        return cls(
+            turn_id=one.turn_id,
+            conversation_id=one.conversation_id,
+            principal=one.owner.principal,
+            client_id=one.owner.client_id,
+            state=one.state,
+            chars=one.chars,
+            model=one.model,
+        )
+
+
+class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one replica answers. `ended`: how many connections, or whether a turn; `already`: that its end was decided before."""
+
+    connections: tuple[ConnectionRow, ...] = ()
+    turns: tuple[TurnRow, ...] = ()
+    ended: int = 0
+    already: bool = False
+
+
+NOTHING = Answered()
+encode = msgspec.json.Encoder().encode
+_question = msgspec.json.Decoder(Question).decode
+answered = msgspec.json.Decoder(Answered).decode
+
+
+class Desk:
+    """Answers for this replica. Synchronous."""
+
+    def __init__(self, sessions: Sessions, presence: Presence) -> None:
+        self._sessions = sessions
+        self._presence = presence
+
+    def hear(self, body: str) -> str:
+        """The answer to a question, both as JSON; an empty one where the question is another version's."""
+        try:
+            question = _question(body)
+        except msgspec.DecodeError:
+            _log.warning("question not understood")
+            return ""
+        return encode(self.answer(question)).decode()
+
+    def answer(self, question: Question) -> Answered:
+        """The answer."""
+        match question:
+            case ListConnections(whose, limit, after):
+                rows = (
+                    ConnectionRow.of(one, at) for one, at in self._meant(whose) if one.connection_id > after
+                )
+                return Answered(connections=first_connections(rows, limit))
+            case ListTurns(whose, limit, after):
+                turns = (TurnRow.of(one) for one in self._sessions.turns() if one.turn_id > after)
+                mine = (row for row in turns if whose.means(row.principal, row.client_id))
+                return Answered(turns=first_turns(mine, limit))
+            case Disconnect(whose, connection_id):
+                meant = [one for one, _ in self._meant(whose) if connection_id in (None, one.connection_id)]
+                for one in meant:
+                    _end(one)
+                return Answered(ended=len(meant))
+            case Stop(turn_id):
+                ended = self._sessions.stop_ephemeral(turn_id)
+                return Answered(ended=int(ended is not None), already=ended is False)
+
+    def _meant(self, whose: Whose) -> list[tuple[Registered, float]]:
+        return [
+            (one, at)
+            for one, at in self._presence.connections()
+            if whose.means(one.caller.client.principal, one.caller.client.client_id)
+        ]
+
+
+def first_connections(rows: Iterable[ConnectionRow], limit: int) -> tuple[ConnectionRow, ...]:
+    """So many of them, by their ids."""
+    return tuple(heapq.nsmallest(limit, rows, key=lambda row: row.connection_id))
+
+
+def first_turns(rows: Iterable[TurnRow], limit: int) -> tuple[TurnRow, ...]:
+    """So many of them, by their ids."""
+    return tuple(heapq.nsmallest(limit, rows, key=lambda row: row.turn_id))
+
+
+def _end(connection: Registered) -> None:
+    """Tells a client that it is to go, and not to come back by itself."""
+    connection.push(Error(code=Forbidden.code, message=ENDED, retryable=False))
+    connection.shut(Close(CloseCode.FORBIDDEN, ENDED))

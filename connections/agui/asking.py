@@ -1,0 +1,176 @@
+"""From what starts a run to what a turn is asked. Pure; whatever is refused is refused by the field's name.
+
+A run's messages and tools are OpenAI's in other words: they are put into those, and read as at the chat's door.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from connections.agui.fields import Content, RunContext, RunInput, RunMessage
+from connections.http.json_shape import check_shape
+from connections.openai import asking
+from connections.openai.problems import Problem, invalid
+from connections.openai.requests.fields import (
+    ChatMessage,
+    ChatRequest,
+    Function,
+    FunctionTool,
+    MessageCall,
+    Part,
+)
+from connections.wire.facts import Limits
+from connections.wire.sentences import complaint, worded
+from sessions.running.ephemeral import Ask
+
+MAX_ID_CHARS = 256
+"""Of a thread and of a run: they are told again with every end."""
+_IGNORED = ("activity",)
+"""Messages that are for people's eyes."""
+_PLACE = re.compile(r"messages\[(\d+)\]")
+_NAMES = (("tool_call_id", "toolCallId"), ("tool_calls", "toolCalls"))
+_FUNCTION = re.compile(r"(tools\[\d+\])\.function")
+
+_decode = msgspec.json.Decoder(RunInput).decode
+_content = msgspec.json.Decoder(Content).decode
+
+
+def run_input(body: bytes) -> RunInput:
+    """What starts a run, whose fields have their types. Raises Problem, TooManyValues."""
+    check_shape(body)
+    try:
+        body.decode()  # what is looked at later is not read by the decoder
+        request = _decode(body)
+        _ = request.props
+    except msgspec.ValidationError as error:
+        wrong = complaint(error)
+        raise invalid(wrong.field, wrong.told(whole="The body"), code="invalid_type") from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise invalid(None, "The body is not a JSON object.", code="invalid_json") from None
+    for field, name in (("threadId", request.thread_id), ("runId", request.run_id)):
+        if not 0 < len(name) <= MAX_ID_CHARS:
+            raise invalid(field, worded(field, f"must have 1 to {MAX_ID_CHARS} characters."))
+    return request
+
+
+def passed_over(request: RunInput) -> tuple[str, ...]:
+    """Fields that are read in part, as the protocol asks: it has parts that no model here reads, or answers to nothing."""
+    is_partly_read = any(_has_others(one.content) for one in request.messages if one.role not in _IGNORED)
+    return (*(("messages",) if is_partly_read else ()), *(("resume",) if request.resume else ()))
+
+
+def _has_others(content: msgspec.Raw) -> bool:
+    parts = _content(content)
+    return isinstance(parts, list) and any(part.type != "text" for part in parts)
+
+
+def ask_of(request: RunInput, limits: Limits) -> Ask:
+    """The messages and how to answer them. Raises Problem."""
+    places = [number for number, one in enumerate(request.messages) if one.role not in _IGNORED]
+    messages, starts = _messages(request.messages, places)
+    try:
+        return asking.ask_of(_chat(request, messages), limits)
+    except Problem as problem:
+        raise _in_these_words(problem, starts) from None
+
+
+def names_of(request: RunInput) -> Mapping[str, str]:
+    """What these clients call the fields that the floors below have other names for."""
+    return asking.fields_of(_chat(request, [])) | {"tools": "tools"}
+
+
+def _chat(request: RunInput, messages: Sequence[ChatMessage]) -> ChatRequest:
+    """The same as a request of the chat's door."""
+    props = msgspec.structs.asdict(request.props)
+    tools = [FunctionTool(Function(one.name, one.description, one.parameters)) for one in request.tools or ()]
+    told = _with_context(messages, request.context or ())
+    return ChatRequest(**props | {"model": request.model or "", "messages": told, "tools": tools or None})
+
+
+def _messages(given: Sequence[RunMessage], places: Sequence[int]) -> tuple[list[ChatMessage], list[int]]:
+    """The messages, and where each of them begins in the request: what one reply thought, said and called is one."""
+    messages: list[ChatMessage] = []
+    starts: list[int] = []
+    for place in places:
+        one = _message(given[place], f"messages[{place}]")
+        if messages and one.role == messages[-1].role == "assistant":
+            messages[-1] = _joined(messages[-1], one)
+        else:
+            messages.append(one)
+            starts.append(place)
+    return messages, starts
+
+
+def _message(message: RunMessage, where: str) -> ChatMessage:
+    try:
+        content = _content(message.content)
+    except msgspec.ValidationError:
+        raise invalid(
+            f"{where}.content", worded(f"{where}.content", "must be a string or a list of parts.")
+        ) from None
+    if isinstance(content, list):  # a run does not fail for a part that its model can't read
+        content = [part for part in content if part.type == "text"]
+    if message.role == "reasoning":
+        return ChatMessage("assistant", reasoning=_text(content))
+    if message.role == "tool" and message.error:
+        content = "\n".join(filter(None, (f"Error: {message.error}", _text(content))))
+    return ChatMessage(
+        message.role, content, tool_calls=message.tool_calls, tool_call_id=message.tool_call_id
+    )
+
+
+def _text(content: Content) -> str:
+    if isinstance(content, list):
+        return "\n".join(part.text or "" for part in content)
+    return content or ""
+
+
+def _joined(one: ChatMessage, other: ChatMessage) -> ChatMessage:
+    calls: list[MessageCall] = [*(one.tool_calls or ()), *(other.tool_calls or ())]
+    return ChatMessage(
+        "assistant",
+        "\n".join(filter(None, (_text(one.content), _text(other.content)))),
+        tool_calls=calls or None,
+        reasoning="\n".join(filter(None, (one.reasoning, other.reasoning))) or None,
+    )
+
+
+def _with_context(messages: Sequence[ChatMessage], context: Sequence[RunContext]) -> list[ChatMessage]:
+    """The messages, with the context before the user's last words: what was said before stays as it is kept."""
+    told = list(messages)
+    if not context:
+        return told
+    words = "\n".join(f"{one.description}: {one.value}" for one in context)
+    last = next((place for place in reversed(range(len(told))) if told[place].role == "user"), None)
+    if last is None:
+        return [*told, ChatMessage("user", words)]
+    parts = list(_parts(told[last].content))
+    told[last] = ChatMessage("user", [Part("text", f"{words}\n"), *parts])
+    return told
+
+
+def _parts(content: Content) -> Iterator[Part]:
+    if isinstance(content, list):
+        yield from content
+    elif content is not None:
+        yield Part("text", content)
+
+
+def _in_these_words(problem: Problem, starts: Sequence[int]) -> Problem:
+    """The same with the client's own places and names."""
+
+    def told(text: str) -> str:
+        for theirs, ours in _NAMES:
+            text = text.replace(theirs, ours)
+        text = _FUNCTION.sub(r"\1", text)
+        return _PLACE.sub(lambda found: f"messages[{_start(starts, int(found[1]))}]", text)
+
+    field = told(problem.param) if problem.param else None
+    return invalid(field, told(str(problem)), code=problem.word)
+
+
+def _start(starts: Sequence[int], place: int) -> int:
+    return starts[place] if place < len(starts) else place

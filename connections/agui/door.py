@@ -1,0 +1,74 @@
+"""`POST /v1/ag-ui`: a run is a turn without a conversation. Its thread is the client's, who sends all of it with each run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from connections.agui.asking import ask_of, names_of, passed_over, run_input
+from connections.agui.fields import RunInput
+from connections.agui.telling import Telling, error_of
+from connections.gate.cross_origin import CrossOrigin
+from connections.gate.origin import Origins
+from connections.http.exchange import Exchange
+from connections.http.json_answers import foreign_words
+from connections.http.refusals import Door, Refusals
+from connections.openai.problems import Problem, problem_of
+from connections.openai.reception import Reception
+from connections.replies.door import OneReplyDoor, ignored
+from connections.replies.streaming import stream
+from connections.wire.facts import Limits
+from sessions.errors import Refused
+from sessions.running.ephemeral import Ask
+from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.service import Sessions
+
+
+class AgUiDoor(OneReplyDoor[RunInput]):
+    """Answers runs."""
+
+    door: ClassVar[Door] = Door.AG_UI
+
+    def read(self, body: bytes) -> RunInput:
+        """The request in a body. Raises Problem, TooManyValues."""
+        return run_input(body)
+
+    def ask(self, request: RunInput, limits: Limits) -> Ask:
+        """What the turn is asked. Raises Problem."""
+        return ask_of(request, limits)
+
+    def names(self, request: RunInput) -> Mapping[str, str]:
+        """What these clients call fields."""
+        return names_of(request)
+
+    def refusal(self, refused: Refused) -> Response:
+        """A run that does not begin: the event that would have ended it, with HTTP's status."""
+        return _refusal(problem_of(refused))
+
+    async def tell(self, exchange: Exchange, request: RunInput, reply: EphemeralReply) -> None:
+        """Tells a run as a stream of events."""
+        telling = Telling(reply.turn_id, thread_id=request.thread_id, run_id=request.run_id)
+        await stream(exchange, reply, telling, ignored(reply, passed_over(request)))
+
+
+def agui_routes(
+    sessions: Sessions, reception: Reception, origins: Origins, refusals: Refusals
+) -> list[BaseRoute]:
+    """The route."""
+    door = CrossOrigin(AgUiDoor(sessions, reception), origins, refusals, method="POST", refusal=_foreign_page)
+    return [Route("/v1/ag-ui", door, methods=["POST", "OPTIONS"])]
+
+
+def _refusal(problem: Problem) -> Response:
+    told = problem.response()
+    told.body = msgspec.json.encode(error_of(problem))
+    told.headers["content-length"] = str(len(told.body))
+    return told
+
+
+def _foreign_page(origin: str | None) -> Response:
+    return _refusal(Problem(403, foreign_words(origin), code="forbidden"))

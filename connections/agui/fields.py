@@ -1,0 +1,80 @@
+"""What starts a run, as far as it means something here (AG-UI 1.0: RunAgentInput). Only types; fields are named as they are there.
+
+`state` is not here: no model reads it, and nothing here changes it. It stays what the client has.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from connections.openai.requests.fields import MessageCall, Part, null
+
+
+class RunMessage(msgspec.Struct, frozen=True, rename="camel"):
+    """A message of any role. `error`: why a tool failed."""
+
+    role: str
+    content: msgspec.Raw = msgspec.field(default_factory=null)
+    tool_calls: list[MessageCall] | None = None
+    tool_call_id: str | None = None
+    error: str | None = None
+
+
+class RunTool(msgspec.Struct, frozen=True):
+    """A tool that the client runs. `parameters`: a JSON Schema of an object."""
+
+    name: str
+    description: str | None = None
+    parameters: msgspec.Raw = msgspec.field(default_factory=null)
+
+
+class RunContext(msgspec.Struct, frozen=True):
+    """What the model is told beside the conversation."""
+
+    description: str
+    value: str
+
+
+class ForwardedProps(msgspec.Struct, frozen=True):
+    """What of a client's own fields means something here: which model answers, and how. They have OpenAI's names."""
+
+    model: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    reasoning_effort: str | None = None
+    enable_thinking: bool | None = None
+    tool_choice: str | None = None
+    parallel_tool_calls: bool | None = None
+
+
+_props = msgspec.json.Decoder(ForwardedProps).decode
+
+
+class RunInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A request of `POST /v1/ag-ui`. `forwarded_props`: any JSON; `resume` answers what a run waits for, and none of ours does."""
+
+    thread_id: str
+    run_id: str
+    messages: list[RunMessage]
+    tools: list[RunTool] | None = None
+    context: list[RunContext] | None = None
+    forwarded_props: msgspec.Raw = msgspec.field(default_factory=null)
+    resume: list[msgspec.Raw] | None = None
+
+    @property
+    def props(self) -> ForwardedProps:
+        """What of `forwarded_props` means something here. Raises msgspec.ValidationError."""
+        is_object = bytes(self.forwarded_props).startswith(b"{")
+        return _props(self.forwarded_props) if is_object else ForwardedProps()
+
+    @property
+    def model(self) -> str | None:
+        """The model that is asked; None: the default."""
+        return self.props.model
+
+
+Content = str | list[Part] | None

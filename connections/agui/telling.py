@@ -1,0 +1,145 @@
+"""A run in AG-UI's events. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from connections.agui import wire
+from connections.agui.wire import RunEvent
+from connections.openai.problems import Problem
+from connections.openai.telling import finish_reason, problem_at
+from engine.messages import ToolCall
+from sessions.events import Reason
+from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.waiting_pieces import Piece, Text, Thought
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Telling:
+    """Tells one run. Each stretch of text is a message, and so is each of what was thought."""
+
+    def __init__(self, turn_id: str, *, thread_id: str, run_id: str) -> None:
+        self._name = turn_id.removeprefix("turn_")
+        self._thread_id = thread_id
+        self._run_id = run_id
+        self._messages = 0
+        self._open: type[Text | Thought] | None = None
+        self._parent = self._named("msg")
+        self._calls: list[str] = []
+
+    def open(self) -> bytes:
+        """The run."""
+        return _told(
+            wire.RunStarted(thread_id=self._thread_id, run_id=self._run_id, protocol_version=wire.VERSION)
+        )
+
+    def begin(self, reply: EphemeralReply) -> bytes:  # noqa: ARG002 - the run has begun
+        """Nothing."""
+        return b""
+
+    def piece(self, piece: Piece) -> bytes:
+        """What a piece adds to the message that is open, or a message of its own."""
+        match piece:
+            case Text(text):
+                return _told(*self._say(text)) if text else b""
+            case Thought(text):
+                return _told(*self._think(text))
+            case ToolCall():
+                return _told(*self._call(piece))
+
+    def end(self, reply: EphemeralReply) -> bytes:
+        """The end of the run, with all that was counted; or what went wrong."""
+        done = reply.ended
+        usage = _usage(reply)
+        if (problem := problem_at(done)) is not None:
+            return _told(*self._close(), error_of(problem, usage))
+        finished = wire.RunFinished(
+            thread_id=self._thread_id,
+            run_id=self._run_id,
+            outcome=self._outcome(done.reason),
+            usage=usage,
+            metadata=wire.Ended(finish_reason(done)),
+        )
+        return _told(*self._close(), finished)
+
+    def _outcome(self, reason: Reason) -> wire.Success | wire.Cancelled:
+        """Whoever takes what was cut short for the whole would be wrong."""
+        if reason not in (Reason.STOP, Reason.TOOLS):
+            return wire.Cancelled()
+        return wire.Success(pending_tool_call_ids=tuple(self._calls))
+
+    def ping(self) -> bytes:
+        """A comment, which is no event."""
+        return b":\n\n"
+
+    def _say(self, text: str) -> Iterator[RunEvent]:
+        if self._open is not Text:
+            yield from self._close()
+            self._parent = self._next("msg")
+            self._open = Text
+            yield wire.TextStart(message_id=self._parent, role="assistant")
+        yield wire.TextContent(message_id=self._parent, delta=text)
+
+    def _think(self, text: str) -> Iterator[RunEvent]:
+        if self._open is not Thought:
+            yield from self._close()
+            name = self._next("rsn")
+            self._open = Thought
+            yield wire.ReasoningStart(message_id=name)
+            yield wire.ReasoningMessageStart(message_id=name, role="reasoning")
+        yield wire.ReasoningContent(message_id=self._named("rsn"), delta=text)
+
+    def _call(self, call: ToolCall) -> Iterator[RunEvent]:
+        yield from self._close()
+        self._calls.append(call.call_id)
+        yield wire.CallStart(
+            tool_call_id=call.call_id, tool_call_name=call.name, parent_message_id=self._parent
+        )
+        yield wire.CallArgs(tool_call_id=call.call_id, delta=call.arguments)
+        yield wire.CallEnd(tool_call_id=call.call_id)
+
+    def _close(self) -> Iterator[RunEvent]:
+        """Ends the message that is open."""
+        if self._open is Text:
+            yield wire.TextEnd(message_id=self._parent)
+        elif self._open is Thought:
+            name = self._named("rsn")
+            yield wire.ReasoningMessageEnd(message_id=name)
+            yield wire.ReasoningEnd(message_id=name)
+        self._open = None
+
+    def _next(self, kind: str) -> str:
+        """The name of another message."""
+        self._messages += 1
+        return self._named(kind)
+
+    def _named(self, kind: str) -> str:
+        return f"{kind}_{self._name}_{self._messages}"
+
+
+def error_of(problem: Problem, usage: tuple[wire.RunUsage, ...] = ()) -> wire.RunError:
+    """What went wrong, as an event."""
+    return wire.RunError(message=str(problem), code=problem.word, usage=usage)
+
+
+def _usage(reply: EphemeralReply) -> tuple[wire.RunUsage, ...]:
+    """What was counted; nothing where no prompt was read."""
+    counted = reply.ended.usage
+    if not counted.prompt_tokens:
+        return ()
+    usage = wire.RunUsage(
+        model=reply.model,
+        input_tokens=counted.prompt_tokens,
+        output_tokens=counted.generated_tokens,
+        total_tokens=counted.prompt_tokens + counted.generated_tokens,
+        reasoning_tokens=counted.reasoning_tokens,
+        cached_input_tokens=counted.cached_tokens,
+    )
+    return (usage,)
+
+
+def _told(*events: RunEvent) -> bytes:
+    return b"".join(b"data: %b\n\n" % _encode(event) for event in events)

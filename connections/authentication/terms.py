@@ -1,0 +1,122 @@
+"""The terms of an API key, as its line in the file has them: until when it is good, what it may do, and how much. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from connections.wire.errors import BadList
+from connections.wire.scopes import ALL_SCOPES, EVERYTHING, Grant, KeyScope
+
+_SPAN = re.compile(r"(\d{1,6})([mhd])")
+_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+_MODEL = re.compile(r"[^\s|,#]{1,200}")
+_MOST = 2**53 - 1
+
+
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one key may ask for, whatever the settings say of all keys; None: what those say."""
+
+    messages_per_minute: int | None = None
+    messages_per_day: int | None = None
+    tokens_per_day: int | None = None
+
+
+NO_ALLOWANCE = Allowance()
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """`expires_at`: Unix seconds; None: never."""
+
+    expires_at: float | None = None
+    grant: Grant = EVERYTHING
+    allowance: Allowance = NO_ALLOWANCE
+
+    def has_expired(self, now: float) -> bool:
+        """Whether the key is good no longer."""
+        return self.expires_at is not None and now >= self.expires_at
+
+
+NO_TERMS = Terms()
+
+
+def terms_of(words: Iterable[str]) -> Terms:
+    """The terms of words as `expires=2027-01-31 scopes=chat|read`. Raises BadList."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if name not in _READ or name in found or not value:
+            known = ", ".join(_READ)  # what was written is not repeated: it may be a key
+            raise BadList(f"a term is none of {known}, or stands twice, or has no value (NAME=VALUE).")
+        found[name] = value
+    read = {name: _READ[name](value) for name, value in found.items()}
+    grant = Grant(
+        scopes=read.pop("scopes", ALL_SCOPES),  # type: ignore[arg-type]
+        models=read.pop("models", frozenset()),  # type: ignore[arg-type]
+    )
+    expires_at = read.pop("expires", None)
+    return Terms(expires_at=expires_at, grant=grant, allowance=msgspec.convert(read, Allowance))  # type: ignore[arg-type]
+
+
+def words_of(terms: Terms) -> Iterator[str]:
+    """The words that say these terms; none where there are none."""
+    if terms.expires_at is not None:
+        yield f"expires={datetime.fromtimestamp(terms.expires_at, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    if terms.grant.scopes != ALL_SCOPES:
+        yield f"scopes={'|'.join(sorted(terms.grant.scopes))}"
+    if terms.grant.models:
+        yield f"models={'|'.join(sorted(terms.grant.models))}"
+    for name, value in msgspec.structs.asdict(terms.allowance).items():
+        if value is not None:
+            yield f"{name}={value}"
+
+
+def moment(text: str, *, now: datetime) -> float:
+    """Unix seconds of a date, a time of ISO 8601 (UTC where it names no zone), or a span from now: `30d`, `12h`, `90m`.
+
+    Raises BadList.
+    """
+    if span := _SPAN.fullmatch(text):
+        return (now + int(span[1]) * _UNITS[span[2]]).replace(microsecond=0).timestamp()
+    return _time(text)
+
+
+def _time(text: str) -> float:
+    try:
+        read = datetime.fromisoformat(text)
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise BadList("a time is a date (2027-01-31), an ISO 8601 time, or a span (30d, 12h, 90m).") from None
+
+
+def _scopes(text: str) -> frozenset[KeyScope]:
+    try:
+        return frozenset(KeyScope(word) for word in text.split("|"))
+    except ValueError:
+        raise BadList(f"scopes are {', '.join(KeyScope)}, with | between them.") from None
+
+
+def _models(text: str) -> frozenset[str]:
+    names = frozenset(text.split("|"))
+    if not all(map(_MODEL.fullmatch, names)):
+        raise BadList("models are names without white space, commas and #, with | between them.")
+    return names
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= _MOST):
+        raise BadList("a limit is a whole number above 0.")
+    return int(text)
+
+
+_READ: dict[str, Callable[[str], object]] = {
+    "expires": _time,
+    "scopes": _scopes,
+    "models": _models,
+    "messages_per_minute": _number,
+    "messages_per_day": _number,
+    "tokens_per_day": _number,
+}

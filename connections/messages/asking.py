@@ -1,0 +1,176 @@
+"""From the body of a request to what a turn is asked. Pure; whatever is refused is refused by the field's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from connections.http.json_shape import check_shape
+from connections.messages.blocks import messages_of
+from connections.messages.fields import CountRequest, MessageRequest, OutputConfig, ThinkingConfig
+from connections.messages.tools import tools_spec
+from connections.openai.problems import Problem, invalid
+from connections.openai.requests.schemas import schema_text
+from connections.openai.unserved import says
+from connections.wire import frames, params
+from connections.wire.errors import BadParams
+from connections.wire.facts import Limits
+from connections.wire.sentences import complaint, worded
+from engine.messages import Message, Params
+from engine.reply_spec import JsonSchema, ReplySpec
+from sessions.running.ephemeral import Ask
+
+T = TypeVar("T", CountRequest, MessageRequest)
+
+NAMES: Mapping[str, str] = {
+    "max_new_tokens": "max_tokens",
+    "stop": "stop_sequences",
+    "format": "output_config.format",
+    "reasoning": "output_config.effort",
+    "template": "thinking",
+    "continues": "messages",
+    "tool_calls": "messages",
+    "role": "messages",
+}
+"""What these clients call the fields that the floors below have other names for."""
+_EFFORT = re.compile(r"[a-z]{1,16}\Z")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_KEEPS_ALL = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+_UNSERVED: Mapping[str, tuple[tuple[object, ...], str]] = {
+    "container": ((), "This server has no containers."),
+    "mcp_servers": (
+        ([],),
+        "This server calls no tools for its clients here: give the model `tools`, and run them.",
+    ),
+    "context_management": (
+        ({"edits": []}, _KEEPS_ALL),
+        "This server does not edit what you send: leave `context_management` out.",
+    ),
+    "inference_geo": ((), "This server can't choose where it runs: leave `inference_geo` out."),
+}
+"""What would change the reply, or promise what nobody keeps here; and what of each says nothing."""
+
+# Two passes, and neither makes objects of what is not served.
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_message = msgspec.json.Decoder(MessageRequest).decode
+_count = msgspec.json.Decoder(CountRequest).decode
+
+
+def message_request(body: bytes) -> MessageRequest:
+    """A request for a reply, whose fields have their types. Raises Problem, TooManyValues."""
+    return _request(body, _message)
+
+
+def count_request(body: bytes) -> CountRequest:
+    """A request for a count. Raises Problem, TooManyValues."""
+    return _request(body, _count)
+
+
+def ask_of(request: MessageRequest, limits: Limits) -> Ask:
+    """The messages and how to answer them. Raises Problem."""
+    messages, spec = _prompt(request, limits)
+    return Ask(messages, _params(request, limits), spec=spec)
+
+
+def prompt_of(request: CountRequest, limits: Limits) -> Ask:
+    """The messages alone. Raises Problem."""
+    messages, spec = _prompt(request, limits)
+    return Ask(messages, spec=spec)
+
+
+def _request(body: bytes, decode: Callable[[bytes], T]) -> T:
+    body = body.removeprefix(_BYTE_ORDER_MARK)
+    check_shape(body)
+    try:
+        body.decode()  # what is looked at later is not read by the decoder
+        _refuse_unserved(_fields(body))
+        return decode(body)
+    except msgspec.ValidationError as error:
+        wrong = complaint(error)
+        raise invalid(wrong.field, wrong.told(whole="The body"), code="invalid_type") from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise invalid(None, "The body is not a JSON object.", code="invalid_json") from None
+
+
+def _refuse_unserved(fields: Mapping[str, msgspec.Raw]) -> None:
+    for field, (neutral, why) in _UNSERVED.items():
+        if field in fields and not says(fields[field], neutral):
+            raise invalid(field, why, code="unsupported_parameter")
+
+
+def _prompt(request: CountRequest, limits: Limits) -> tuple[tuple[Message, ...], ReplySpec]:
+    messages = messages_of(request.messages, request.system, limits.max_content_chars)
+    return messages, _spec(request, messages)
+
+
+def _spec(request: CountRequest, messages: tuple[Message, ...]) -> ReplySpec:
+    spec = tools_spec(request.tools, request.tool_choice)
+    last = messages[-1]
+    if last.role == "assistant" and last.calls:
+        raise invalid("messages", "`messages` end with calls: their results (tool_result) are missing.")
+    config = request.output_config or OutputConfig()
+    schema = _schema(config)
+    if schema is not None and spec.tools and spec.tool_choice in ("required", "named"):
+        where = "output_config.format"
+        raise invalid(where, f"`{where}` excludes a `tool_choice` that leaves no text.")
+    return msgspec.structs.replace(
+        spec,
+        format=None if schema is None else JsonSchema(schema),
+        reasoning=_reasoning(request.thinking, config.effort),
+        template={"enable_thinking": True} if _kind(request.thinking) == "enabled" else {},
+        continues=last.role == "assistant",
+    )
+
+
+def _schema(config: OutputConfig) -> str | None:
+    if config.format is None:
+        return None
+    where = "output_config.format"
+    if config.format.type != "json_schema":
+        raise invalid(f"{where}.type", worded(f"{where}.type", "must be json_schema."))
+    schema = schema_text(config.format.schema, f"{where}.schema")
+    if schema is None:
+        raise invalid(f"{where}.schema", worded(f"{where}.schema", "is missing."))
+    return schema
+
+
+def _kind(thinking: ThinkingConfig | None) -> str:
+    """How much is thought, in a word. Raises Problem."""
+    if thinking is None:
+        return "adaptive"
+    if thinking.type not in ("enabled", "disabled", "adaptive"):
+        raise invalid("thinking.type", worded("thinking.type", "must be enabled, disabled or adaptive."))
+    return thinking.type
+
+
+def _reasoning(thinking: ThinkingConfig | None, effort: str | None) -> str:
+    if _kind(thinking) == "disabled":
+        return "off"
+    if effort is not None and not _EFFORT.match(effort):
+        where = "output_config.effort"
+        raise invalid(where, worded(where, "must be a word like low, medium or high."))
+    return effort or "auto"
+
+
+def _params(request: MessageRequest, limits: Limits) -> Params:
+    """How the reply is generated. A length beyond the server's is the server's: it is an upper bound. Raises Problem."""
+    asked = frames.Params(
+        max_new_tokens=min(request.max_tokens, limits.max_new_tokens),
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k,
+        stop=tuple(request.stop_sequences or ()),
+    )
+    try:
+        return params.generation(asked, max_new_tokens=limits.max_new_tokens).params
+    except BadParams as error:
+        raise _out_of_range(error) from None
+
+
+def _out_of_range(error: BadParams) -> Problem:
+    field = (error.field or "").removeprefix("params.")
+    field = NAMES.get(field, field)
+    return invalid(field, worded(field, error.why))

@@ -1,0 +1,184 @@
+"""The messages of a request as the model is to read them: blocks of text, thoughts, calls and their results. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+import msgspec
+
+from connections.messages.fields import InputBlock, InputMessage, ResultBlock
+from connections.openai.problems import Problem, invalid
+from connections.openai.requests.messages import MAX_MESSAGES, MAX_NAME_CHARS
+from connections.wire.sentences import worded
+from engine.messages import Message, ToolCall
+
+_NO_PART = {
+    "image": "This server does not take images.",
+    "document": "This server does not take documents: send their text.",
+    "search_result": "This server does not take results of searches as blocks: send their text.",
+    "container_upload": "This server has no containers.",
+}
+_OTHERS = "This server takes blocks of text, of thinking, of calls (tool_use) and of their results (tool_result) only."
+_BOUNDED = ("system", "user")
+"""Whose messages are as long as one may be. What tools and the model said is bounded by the body, and by the window."""
+
+
+def messages_of(
+    given: Sequence[InputMessage], system: str | Sequence[ResultBlock] | None, max_chars: int
+) -> tuple[Message, ...]:
+    """The system prompt and the messages. Neighbours of one role are one message. Raises Problem."""
+    if not given:
+        raise invalid("messages", "`messages` must have at least one message.")
+    if len(given) > MAX_MESSAGES:
+        raise invalid("messages", f"`messages` may have at most {MAX_MESSAGES} messages.")
+    made = [_system(system, "system")] if system else []
+    for number, message in enumerate(given):
+        made += _message(message, f"messages[{number}].content", number)
+    messages = tuple(_merged(made))
+    _check(messages, max_chars)
+    return messages
+
+
+def _message(message: InputMessage, where: str, number: int) -> list[Message]:
+    content = (
+        [InputBlock("text", text=message.content)] if isinstance(message.content, str) else message.content
+    )
+    match message.role:
+        case "user":
+            return list(_said(content, where))
+        case "assistant":
+            return [_reply(content, where)]
+        case "system":
+            text = [_text(block, f"{where}[{place}]") for place, block in enumerate(content)]
+            return [Message("system", "\n".join(text))]
+        case _:
+            field = f"messages[{number}].role"
+            raise invalid(field, worded(field, "must be user, assistant or system."))
+
+
+def _system(system: str | Sequence[ResultBlock], where: str) -> Message:
+    if isinstance(system, str):
+        return Message("system", system)
+    texts = [_result_text(block, f"{where}[{place}]") for place, block in enumerate(system)]
+    return Message("system", "\n".join(texts))
+
+
+def _said(blocks: Sequence[InputBlock], where: str) -> Iterator[Message]:
+    """What a user says, and results of calls, in their order."""
+    for number, block in enumerate(blocks):
+        place = f"{where}[{number}]"
+        if block.type == "tool_result":
+            yield _result(block, place)
+        else:
+            yield Message("user", _text(block, place))
+
+
+def _reply(blocks: Sequence[InputBlock], where: str) -> Message:
+    """What the model wrote before. What only another server can read of its thoughts is left out."""
+    said: list[str] = []
+    thought: list[str] = []
+    calls: list[ToolCall] = []
+    for number, block in enumerate(blocks):
+        place = f"{where}[{number}]"
+        match block.type:
+            case "thinking":
+                thought.append(_given(block.thinking, f"{place}.thinking"))
+            case "redacted_thinking":
+                pass
+            case "tool_use":
+                calls.append(_call(block, place))
+            case _:
+                said.append(_text(block, place))
+    return Message(
+        "assistant", "\n".join(said), reasoning="\n".join(filter(None, thought)), calls=tuple(calls)
+    )
+
+
+def _call(block: InputBlock, where: str) -> ToolCall:
+    call_id = _name(block.id, f"{where}.id")
+    name = _name(block.name, f"{where}.name")
+    text = bytes(block.input)
+    if not text.startswith(b"{"):
+        raise invalid(f"{where}.input", worded(f"{where}.input", "must be an object."))
+    return ToolCall(call_id, name, msgspec.json.format(text, indent=-1).decode())
+
+
+def _result(block: InputBlock, where: str) -> Message:
+    call_id = _given(block.tool_use_id, f"{where}.tool_use_id")
+    match block.content:
+        case None:
+            text = ""
+        case str():
+            text = block.content
+        case list():
+            parts = enumerate(block.content)
+            text = "\n".join(_result_text(part, f"{where}.content[{number}]") for number, part in parts)
+        case _:
+            assert_never(block.content)
+    return Message("tool", f"Error: {text}" if block.is_error else text, call_id=call_id)
+
+
+def _text(block: InputBlock, where: str) -> str:
+    if block.type != "text":
+        raise _no_part(block.type, f"{where}.type")
+    return _given(block.text, f"{where}.text")
+
+
+def _result_text(block: ResultBlock, where: str) -> str:
+    if block.type != "text":
+        raise _no_part(block.type, f"{where}.type")
+    return _given(block.text, f"{where}.text")
+
+
+def _no_part(kind: str, where: str) -> Problem:
+    return invalid(where, _NO_PART.get(kind, _OTHERS))
+
+
+def _given(text: str | None, where: str) -> str:
+    if text is None:
+        raise invalid(where, worded(where, "is missing."))
+    return text
+
+
+def _name(text: str | None, where: str) -> str:
+    if not 0 < len(_given(text, where)) <= MAX_NAME_CHARS:
+        raise invalid(where, worded(where, f"must have 1 to {MAX_NAME_CHARS} characters."))
+    return text or ""
+
+
+def _merged(messages: Sequence[Message]) -> Iterator[Message]:
+    """Neighbours of one role as one message; a result stays by itself."""
+    last: Message | None = None
+    for message in messages:
+        if last is not None and last.role == message.role != "tool":
+            last = Message(
+                last.role,
+                _joined(last.content, message.content),
+                reasoning=_joined(last.reasoning, message.reasoning),
+                calls=last.calls + message.calls,
+            )
+            continue
+        if last is not None:
+            yield last
+        last = message
+    if last is not None:
+        yield last
+
+
+def _joined(one: str, other: str) -> str:
+    return f"{one}\n{other}" if one and other else one or other
+
+
+def _check(messages: Sequence[Message], max_chars: int) -> None:
+    """Raises Problem for a text that is too long, and for a result that nothing asked for."""
+    called: set[str] = set()
+    for message in messages:
+        if message.role in _BOUNDED and len(message.content) > max_chars:
+            length, field = len(message.content), "system" if message.role == "system" else "messages"
+            why = f"The message is too long: it has {length} characters, and {max_chars} are allowed."
+            raise invalid(field, why, code="content_too_long")
+        called.update(call.call_id for call in message.calls)
+        if message.role == "tool" and message.call_id not in called:
+            why = "`messages` have a tool_result whose `tool_use_id` names no tool_use before it."
+            raise invalid("messages", why)

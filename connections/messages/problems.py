@@ -1,0 +1,67 @@
+"""What is refused, or goes wrong, in Anthropic's words: a status, a type, a sentence, and when to come again."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+import msgspec
+from starlette.responses import Response
+
+from connections.http.json_answers import foreign_words
+from connections.messages.wire import MessageError, MessageProblem
+from connections.openai.problems import Problem, problem_of
+from sessions.errors import Overloaded, Refused
+
+OVERLOADED = 529
+"""Anthropic's own status for it, by which its clients know it."""
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    OVERLOADED: "overloaded_error",
+}
+_SERVERS = 500
+
+
+def request_id() -> str:
+    """A name for a request that has no turn."""
+    return f"req_{secrets.token_urlsafe(12)}"
+
+
+def refused(why: Refused, named: str) -> Response:
+    """What whoever is refused is answered. `named`: the request."""
+    problem = problem_of(why)
+    told = problem.response()
+    kept = {name: value for name, value in told.headers.items() if name in _KEPT}
+    return _response(status_of(problem), str(problem), named, kept)
+
+
+def error_of(problem: Problem) -> MessageProblem:
+    """What went wrong, as a stream tells it."""
+    return MessageProblem(_type(status_of(problem)), str(problem))
+
+
+def status_of(problem: Problem) -> int:
+    """The status of a problem."""
+    return OVERLOADED if problem.word == Overloaded.code else problem.status
+
+
+def foreign_page(origin: str | None) -> Response:
+    """What pages of an origin are told that may not ask."""
+    return _response(403, foreign_words(origin), request_id(), {})
+
+
+_KEPT = ("retry-after", "retry-after-ms", "www-authenticate", "accept-encoding")
+
+
+def _type(status: int) -> str:
+    return _TYPES.get(status, "api_error" if status >= _SERVERS else "invalid_request_error")
+
+
+def _response(status: int, message: str, named: str, headers: Mapping[str, str]) -> Response:
+    body = msgspec.json.encode(MessageError(MessageProblem(_type(status), message), named))
+    shown = {"Cache-Control": "no-store", "Request-Id": named, **headers}
+    return Response(body, status, shown, media_type="application/json")

@@ -1,0 +1,205 @@
+"""A reply in Anthropic's words: the events of a stream, and the whole of it. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from connections.messages import wire
+from connections.messages.problems import error_of
+from connections.messages.wire import (
+    Block,
+    BlockDelta,
+    BlockStart,
+    BlockStop,
+    Event,
+    InputDelta,
+    MessageDelta,
+    MessageEnd,
+    MessageError,
+    MessageStart,
+    MessageStop,
+    Ping,
+    SignatureDelta,
+    StopReason,
+    TextBlock,
+    TextDelta,
+    ThinkingBlock,
+    ThinkingDelta,
+    ThinkingTokens,
+    ToolUseBlock,
+)
+from connections.openai.telling import problem_at
+from engine.messages import ToolCall
+from sessions.events import Done, Reason
+from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.waiting_pieces import Piece, Text, Thought
+
+_REASONS: dict[Reason, StopReason] = {
+    Reason.STOP: "end_turn",
+    Reason.TOOLS: "tool_use",
+    Reason.LENGTH: "max_tokens",
+    Reason.TIMEOUT: "max_tokens",
+    Reason.FILTERED: "refusal",
+}
+_NO_INPUT = msgspec.Raw(b"{}")
+_encode = msgspec.json.Encoder().encode
+
+
+class Telling:
+    """Tells one stream. `thoughts`: what was thought is told; else only that something was."""
+
+    def __init__(self, turn_id: str, *, thoughts: bool = True) -> None:
+        self._turn_id = turn_id
+        self._thoughts = thoughts
+        self._begun = False
+        self._index = -1
+        self._open: type[Text | Thought] | None = None
+        self._sum = hashlib.sha256()
+
+    def open(self) -> bytes:
+        """Nothing: a message begins with the count of its prompt."""
+        return b""
+
+    def begin(self, reply: EphemeralReply) -> bytes:
+        """The message, as far as it is known."""
+        self._begun = True
+        count = reply.turn.count
+        usage = _usage(count.prompt_tokens, count.cached_tokens)
+        message = wire.ReplyMessage(id=message_id(self._turn_id), model=reply.model, usage=usage)
+        return _told(MessageStart(message), Ping())
+
+    def piece(self, piece: Piece) -> bytes:
+        """What a piece adds to its block, or a block of its own."""
+        match piece:
+            case Text(text):
+                return _told(*self._more(Text, TextBlock(""), TextDelta(text))) if text else b""
+            case Thought(text):
+                return _told(*self._think(text))
+            case ToolCall():
+                return _told(*self._call(piece))
+
+    def end(self, reply: EphemeralReply) -> bytes:
+        """The reason and all that was counted; or what went wrong."""
+        done = reply.ended
+        if (problem := problem_at(done)) is not None:
+            return _told(MessageError(error_of(problem), self._turn_id))
+        begun = b"" if self._begun else self.begin(reply)
+        return begun + _told(
+            *self._close(), MessageDelta(_end(done, reply.stop), usage_of(done)), MessageStop()
+        )
+
+    def ping(self) -> bytes:
+        """A sign of life."""
+        return _told(Ping())
+
+    def _think(self, text: str) -> Iterator[Event]:
+        more = list(self._more(Thought, ThinkingBlock("", ""), ThinkingDelta(text)))
+        self._sum.update(text.encode())
+        yield from more if self._thoughts else more[:-1]
+
+    def _more(
+        self, kind: type[Text | Thought], empty: Block, delta: TextDelta | ThinkingDelta
+    ) -> Iterator[Event]:
+        if self._open is not kind:
+            yield from self._close()
+            yield self._start(empty)
+            self._open = kind
+        yield BlockDelta(self._index, delta)
+
+    def _call(self, call: ToolCall) -> Iterator[Event]:
+        yield from self._close()
+        yield self._start(ToolUseBlock(call.call_id, call.name, _NO_INPUT))
+        yield BlockDelta(self._index, InputDelta(call.arguments))
+        yield BlockStop(self._index)
+
+    def _start(self, block: Block) -> BlockStart:
+        self._index += 1
+        return BlockStart(self._index, block)
+
+    def _close(self) -> Iterator[Event]:
+        """Ends the block that is open."""
+        if self._open is Thought:
+            yield BlockDelta(self._index, SignatureDelta(_signature(self._sum.hexdigest())))
+            self._sum = hashlib.sha256()
+        if self._open is not None:
+            yield BlockStop(self._index)
+            self._open = None
+
+
+def whole(reply: EphemeralReply, pieces: Sequence[Piece], *, thoughts: bool = True) -> bytes:
+    """A reply that came whole, as JSON. Raises Problem where it has no regular end."""
+    done = reply.ended
+    if (problem := problem_at(done)) is not None:
+        raise problem
+    end = _end(done, reply.stop)
+    message = wire.ReplyMessage(
+        id=message_id(reply.turn_id),
+        model=reply.model,
+        content=tuple(_blocks(pieces, thoughts=thoughts)),
+        stop_reason=end.stop_reason,
+        stop_sequence=end.stop_sequence,
+        usage=usage_of(done),
+    )
+    return _encode(message)
+
+
+def message_id(turn_id: str) -> str:
+    """What these clients call the reply of a turn."""
+    return f"msg_{turn_id.removeprefix('turn_')}"
+
+
+def usage_of(done: Done) -> wire.MessageUsage:
+    """What was counted."""
+    counted = done.usage
+    return _usage(
+        counted.prompt_tokens, counted.cached_tokens, counted.generated_tokens, counted.reasoning_tokens
+    )
+
+
+def _usage(prompt: int, cached: int, generated: int = 0, thought: int = 0) -> wire.MessageUsage:
+    return wire.MessageUsage(prompt - cached, generated, cached, ThinkingTokens(thought))
+
+
+def _end(done: Done, stop: str | None) -> MessageEnd:
+    return MessageEnd("stop_sequence" if stop is not None else _REASONS[done.reason], stop)
+
+
+def _blocks(pieces: Sequence[Piece], *, thoughts: bool) -> Iterator[Block]:
+    """Neighbours of one kind are one block."""
+    kind: type[Text | Thought] | None = None
+    texts: list[str] = []
+    for piece in pieces:
+        if isinstance(piece, ToolCall):
+            yield from _block(kind, texts, thoughts=thoughts)
+            kind, texts = None, []
+            yield ToolUseBlock(piece.call_id, piece.name, msgspec.Raw(piece.arguments.encode()))
+        elif piece.text:
+            if kind is not type(piece):
+                yield from _block(kind, texts, thoughts=thoughts)
+                kind, texts = type(piece), []
+            texts.append(piece.text)
+    yield from _block(kind, texts, thoughts=thoughts)
+
+
+def _block(kind: type[Text | Thought] | None, texts: Sequence[str], *, thoughts: bool) -> Iterator[Block]:
+    text = "".join(texts)
+    if kind is Text:
+        yield TextBlock(text)
+    elif kind is Thought:
+        signature = _signature(hashlib.sha256(text.encode()).hexdigest())
+        yield ThinkingBlock(text if thoughts else "", signature)
+
+
+def _signature(digest: str) -> str:
+    """It says what it is: clients hand it back as it stands, and nobody checks it."""
+    return f"sha256:{digest}"
+
+
+def _told(*events: Event) -> bytes:
+    return b"".join(
+        b"event: %b\ndata: %b\n\n" % (str(event.__struct_config__.tag).encode(), _encode(event))
+        for event in events
+    )

@@ -1,0 +1,74 @@
+"""The tools of a request: what may be called, and what has to be. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from connections.messages.fields import ClientTool, ToolUseChoice
+from connections.openai.problems import invalid
+from connections.openai.requests.schemas import schema_text
+from connections.openai.requests.tools import MAX_DESCRIPTION_CHARS, MAX_TOOLS
+from connections.wire.sentences import worded
+from engine import reply_spec
+from engine.reply_spec import ReplySpec
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
+
+
+def tools_spec(given: Sequence[ClientTool] | None, choice: ToolUseChoice | None) -> ReplySpec:
+    """The tools, and how they are chosen. Raises Problem."""
+    tools = _tools(given or ())
+    kind = "auto" if choice is None else choice.type
+    if not tools:
+        if kind in ("any", "tool"):
+            raise invalid("tool_choice", worded("tool_choice", "needs `tools` to choose from."))
+        return ReplySpec()
+    parallel = choice is None or not choice.disable_parallel_tool_use
+    match kind:
+        case "auto" | "none":
+            return ReplySpec(tools=tools, tool_choice=kind, parallel_calls=parallel)
+        case "any":
+            return ReplySpec(tools=tools, tool_choice="required", parallel_calls=parallel)
+        case "tool":
+            name = _known(choice, tools)
+            return ReplySpec(tools=tools, tool_choice="named", tool_name=name, parallel_calls=parallel)
+        case _:
+            raise invalid("tool_choice.type", worded("tool_choice.type", "must be auto, any, tool or none."))
+
+
+def _tools(given: Sequence[ClientTool]) -> tuple[reply_spec.Tool, ...]:
+    if len(given) > MAX_TOOLS:
+        raise invalid("tools", worded("tools", f"may have at most {MAX_TOOLS} tools."))
+    tools = tuple(_tool(tool, f"tools[{number}]") for number, tool in enumerate(given))
+    names = [tool.name for tool in tools]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            where = f"tools[{number}].name"
+            raise invalid(where, worded(where, "is the name of another tool, too."))
+    return tools
+
+
+def _tool(tool: ClientTool, where: str) -> reply_spec.Tool:
+    if tool.type not in (None, "custom"):
+        why = (
+            "This server runs no tools of its own here: it takes tools with an `input_schema`, which you run."
+        )
+        raise invalid(f"{where}.type", why)
+    if not _NAME.match(tool.name):
+        why = "must have 1 to 128 letters, digits, _ or -."
+        raise invalid(f"{where}.name", worded(f"{where}.name", why))
+    description = tool.description or ""
+    if len(description) > MAX_DESCRIPTION_CHARS:
+        why = f"may have at most {MAX_DESCRIPTION_CHARS} characters."
+        raise invalid(f"{where}.description", worded(f"{where}.description", why))
+    if (schema := schema_text(tool.input_schema, f"{where}.input_schema")) is None:
+        raise invalid(f"{where}.input_schema", worded(f"{where}.input_schema", "is missing."))
+    return reply_spec.Tool(tool.name, description, schema, strict=bool(tool.strict))
+
+
+def _known(choice: ToolUseChoice | None, tools: Sequence[reply_spec.Tool]) -> str:
+    name = (choice.name if choice else None) or ""
+    if all(tool.name != name for tool in tools):
+        raise invalid("tool_choice.name", worded("tool_choice.name", "names none of `tools`."))
+    return name

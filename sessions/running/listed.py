@@ -1,0 +1,36 @@
+"""The turns that run here at this moment, as an operator is shown them: whose they are and where they stand, no word of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from sessions.conversation.directory import Directory
+from sessions.records import Owner
+from sessions.turn.turn import TurnState
+
+
+class ListedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """`conversation_id` None: it has none. `chars`: of its reply so far; `model`: empty where none has a name."""
+
+    turn_id: str
+    conversation_id: str | None
+    owner: Owner
+    state: TurnState
+    chars: int
+    model: str
+
+
+def listed(directory: Directory) -> Iterator[ListedTurn]:
+    """The turns of conversations."""
+    for conversation in directory.with_turns():
+        for live in conversation.turns:
+            yield ListedTurn(
+                turn_id=live.turn.ids.turn_id,
+                conversation_id=conversation.conversation_id,
+                owner=conversation.owner,
+                state=live.turn.state,
+                chars=live.turn.off,
+                model=live.record.fallback or live.record.model,
+            )

@@ -1,0 +1,408 @@
+"""The admin API: what an operator's key opens and nothing else does, and what it does, over real sockets and a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+from structlog.testing import capture_logs
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from app.operations import key_file, logs
+from connections.admin.door import PATH
+from connections.authentication.api_keys import Kind, digest_of
+from connections.authentication.terms import Terms, terms_of
+from engine.scripted.engine import ScriptedEngine
+from sessions.replicas import gathering
+from tests.app.in_process import Frame, Running, Socket, serving
+from tests.app.test_account import live_a_little, names_in
+from tests.app.test_across_replicas import begin
+from tests.app.test_frames import say
+from tests.signing import SECRET, token
+
+Lines = list[dict[str, Any]]
+EVERY = [
+    ("GET", "/connections"),
+    ("DELETE", "/connections?principal=anonymous"),
+    ("DELETE", "/connections/conn_1"),
+    ("GET", "/turns"),
+    ("DELETE", "/turns/turn_1"),
+    ("GET", "/export?principal=jwt:ann"),
+    ("DELETE", "/owner?principal=jwt:ann"),
+    ("GET", "/keys"),
+]
+
+
+@pytest.fixture
+def operator(keys: Path) -> str:
+    return key_file.add(keys, "olga", kind=Kind.ADMIN)
+
+
+@pytest.fixture
+async def home(keys: Path, operator: str, tmp_path: Path, store_url: str) -> AsyncIterator[Running]:
+    """A replica whose engine the test moves."""
+    engine = ScriptedEngine(by_hand=True)
+    async with serving(
+        tmp_path, engine, api_keys=str(keys), jwt_secret=SECRET, redis_url=store_url, read_rate=1000
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+async def abroad(home: Running, keys: Path, tmp_path: Path, store_url: str) -> AsyncIterator[Running]:
+    """Another replica on the same store."""
+    engine = ScriptedEngine(by_hand=True)
+    async with serving(
+        tmp_path, engine, api_keys=str(keys), jwt_secret=SECRET, redis_url=store_url, read_rate=1000
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def audit() -> Iterator[Lines]:
+    """The lines of the audit log so far."""
+    with capture_logs() as lines:
+        yield lines
+
+
+def acts(audit: Lines) -> Lines:
+    return [line for line in audit if line["event"] == "admin"]
+
+
+async def ask(running: Running, key: str | None, method: str, path: str, **more: Any) -> tuple[int, Any]:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with httpx.AsyncClient(base_url=running.url, timeout=30) as client:
+        answer = await client.request(method, f"{PATH}{path}", headers=headers | more)
+        lines = [json.loads(line) for line in answer.text.splitlines()]
+        return answer.status_code, lines if path.startswith("/export") and answer.is_success else lines[0]
+
+
+def hello(name: str, **more: str) -> Frame:
+    return {"token": token(sub=name), **more}
+
+
+# ---- whom it opens to
+
+
+@pytest.mark.parametrize(("method", "path"), EVERY)
+async def test_only_an_operators_key_opens_it(  # noqa: PLR0917 - fixtures
+    method: str, path: str, home: Running, keys: Path, operator: str, audit: Lines
+) -> None:
+    persons, applications = key_file.add(keys, "ann"), key_file.add(keys, "app", kind=Kind.APPLICATION)
+    old = key_file.add(keys, "old", kind=Kind.ADMIN, terms=Terms(expires_at=time.time() - 1))
+    for shown in (None, persons, applications, old, token(sub="olga"), "msk_wrong", operator[:-1]):
+        status, body = await ask(home, shown, method, path)
+        assert (status, body["error"]["code"]) == (401, "unauthenticated")
+    assert {(line["operator"], line["outcome"]) for line in acts(audit)} == {(None, "unauthenticated")}
+    key_file.revoke(keys, "olga")
+    assert (await ask(home, operator, method, path))[0] == 401
+    told = json.dumps(audit)
+    assert not any(shown in told for shown in (persons, applications, operator))
+
+
+@pytest.mark.parametrize(("method", "path"), EVERY)
+async def test_it_is_shut_where_nobody_is_asked_who_they_are(
+    method: str, path: str, running: Running
+) -> None:
+    """Whatever else the settings say."""
+    assert (await ask(running, None, method, path))[0] == 401
+    assert (await ask(running, "msk_any", method, path))[0] == 401
+
+
+async def test_an_operators_key_opens_no_other_door(home: Running, operator: str) -> None:
+    said = "This key opens the admin API alone."
+    async with connect(home.ws_url) as opened:
+        await Socket(opened).send(type="hello", token=operator)
+        assert (await Socket(opened).next())["message"] == said
+    headers = {"Authorization": f"Bearer {operator}"}
+    with pytest.raises(InvalidStatus, match="401"):
+        await connect(home.ws_url.replace("/ws", "/realtime"), additional_headers=headers)
+    async with httpx.AsyncClient(base_url=home.url, headers=headers) as client:
+        for method, path in [
+            ("POST", "/v1/tickets"),
+            ("GET", "/v1/models"),
+            ("GET", "/v1/export?client_id=a"),
+        ]:
+            answer = await client.request(method, path)
+            assert (answer.status_code, answer.json()["error"]["message"]) == (401, said)
+
+
+async def test_pages_of_other_origins_can_not_ask(tmp_path: Path, keys: Path, operator: str) -> None:
+    async with serving(tmp_path, api_keys=str(keys), allowed_origins=("*",)) as running:
+        async with httpx.AsyncClient(base_url=running.url) as client:
+            origin = {"Origin": "https://page.example"}
+            may = await client.options(f"{PATH}/keys", headers=origin)
+            told = await client.get(f"{PATH}/keys", headers=origin | {"Authorization": f"Bearer {operator}"})
+        assert may.status_code == 405
+        assert "access-control-allow-origin" not in {*may.headers, *told.headers}
+
+
+async def test_whoever_asks_too_often_is_told_to_wait(tmp_path: Path, keys: Path, operator: str) -> None:
+    async with serving(tmp_path, api_keys=str(keys), read_rate=0.2) as running:
+        answers = [(await ask(running, operator, "GET", "/keys"))[0] for _ in range(2)]
+        assert answers == [200, 429]
+
+
+# ---- connections
+
+
+async def test_connections_of_all_replicas_are_listed_in_pages(
+    home: Running, abroad: Running, operator: str, audit: Lines
+) -> None:
+    async with (
+        home.socket(hello("ann", client_id="laptop")),
+        abroad.socket(hello("ann", client_id="phone")),
+        abroad.socket(hello("bob", client_id="laptop")),
+    ):
+        status, whole = await ask(home, operator, "GET", "/connections")
+        assert (status, whole["next"], whole["silent"]) == (200, None, [])
+        rows = whole["connections"]
+        assert {(row["principal"], row["client_id"], row["door"]) for row in rows} == {
+            ("jwt:ann", "laptop", "native"),
+            ("jwt:ann", "phone", "native"),
+            ("jwt:bob", "laptop", "native"),
+        }
+        assert len({row["replica"] for row in rows}) == 2
+        paged: Lines = []
+        after = ""
+        for _ in range(3):
+            _, page = await ask(abroad, operator, "GET", f"/connections?limit=1{after}")
+            paged += page["connections"]
+            after = f"&after={page['next']}"
+        assert page["next"] is None
+        assert [row["connection_id"] for row in paged] == [row["connection_id"] for row in rows]
+        _, anns = await ask(home, operator, "GET", "/connections?principal=jwt:ann&client_id=phone")
+        assert [row["client_id"] for row in anns["connections"]] == ["phone"]
+    assert acts(audit)[0] | {"log_level": "info"} == {
+        "event": "admin",
+        "log_level": "info",
+        "operator": "olga",
+        "act": "list connections",
+        "outcome": "done",
+        "connections": 3,
+    }
+
+
+async def test_somebody_is_disconnected_wherever_they_are(
+    home: Running, abroad: Running, operator: str, audit: Lines
+) -> None:
+    async with (
+        home.socket(hello("ann", client_id="laptop")) as laptop,
+        abroad.socket(hello("ann", client_id="phone")) as phone,
+        abroad.socket(hello("bob")) as others,
+    ):
+        status, told = await ask(home, operator, "DELETE", "/connections?principal=jwt:ann")
+        assert (status, told) == (200, {"connections": 2, "silent": []})
+        for socket in (laptop, phone):
+            error = await socket.next("error")
+            assert (error["code"], error["retryable"]) == ("forbidden", False)
+            assert await socket.closed() == (4403, "The operator ended this connection.")
+        assert (await others.ask(type="ping"))["type"] == "pong"
+        theirs = others.ready["connection_id"]
+        assert (await ask(home, operator, "DELETE", f"/connections/{theirs}"))[0] == 200
+        assert (await others.closed())[0] == 4403
+        assert (await ask(home, operator, "DELETE", f"/connections/{theirs}"))[0] == 404
+    told_of = [{key: line.get(key) for key in ("act", "principal", "outcome")} for line in acts(audit)]
+    assert told_of[0] == {"act": "disconnect", "principal": "jwt:ann", "outcome": "done"}
+    assert told_of[-1]["outcome"] == "not_found"
+
+
+async def test_a_replica_that_does_not_answer_is_named(
+    home: Running, operator: str, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lives, and is of a version that knows nothing of this."""
+    monkeypatch.setattr(gathering, "PATIENCE_S", 0.1)
+    await store.sadd("ms:runners", "old", "dead")  # type: ignore[misc]
+    await store.set("ms:replica:old", "3", px=8000)
+    async with home.socket(hello("ann")):
+        status, page = await ask(home, operator, "GET", "/connections")
+        assert (status, len(page["connections"]), page["silent"]) == (200, 1, ["old"])
+        status, refused = await ask(home, operator, "DELETE", "/connections/conn_none")
+        assert (status, refused["error"]["message"]) == (
+            404,
+            "There is no such connection. Replicas that did not answer: old.",
+        )
+
+
+# ---- turns
+
+
+@pytest.mark.parametrize("asks", ["home", "abroad"])
+async def test_a_turn_is_listed_and_stopped_from_any_replica(
+    asks: str, home: Running, abroad: Running, operator: str, audit: Lines
+) -> None:
+    at = {"home": home, "abroad": abroad}[asks]
+    async with home.socket(hello("ann")) as socket:
+        turn_id = (await begin(socket, home))["turn_id"]
+        status, page = await ask(at, operator, "GET", "/turns?principal=jwt:ann")
+        (row,) = page["turns"]
+        assert status == 200
+        assert row | {"replica": "", "chars": 0, "model": ""} == {
+            "turn_id": turn_id,
+            "conversation_id": "default",
+            "principal": "jwt:ann",
+            "client_id": "",
+            "state": "streaming",
+            "chars": 0,
+            "model": "",
+            "replica": "",
+        }
+        assert row["chars"] > 0
+        assert await ask(at, operator, "DELETE", f"/turns/{turn_id}") == (
+            200,
+            {"turn_id": turn_id, "already": False},
+        )
+        done = await socket.next("done")
+        assert (done["reason"], done["cancel"]["cause"]) == ("cancelled", "operator")
+        history = await socket.ask(type="history")
+        assert history["messages"][-1]["status"] == "cancelled"
+        assert len(history["messages"][-1]["content"]) == done["chars"] > 0  # history is what was seen
+        assert (await ask(at, operator, "DELETE", f"/turns/{turn_id}"))[0] == 404
+    line = next(line for line in acts(audit) if line["act"] == "stop turn")
+    assert (line["principal"], line["turn_id"], line["outcome"]) == ("jwt:ann", turn_id, "done")
+    assert "Hello?" not in json.dumps(audit)
+
+
+async def test_a_turn_without_a_conversation_is_listed_and_stopped_from_another_replica(
+    home: Running, abroad: Running, keys: Path, operator: str
+) -> None:
+    shop = key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    chat = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}], "stream": True}
+    headers = {"Authorization": f"Bearer {shop}"}
+    async with (
+        httpx.AsyncClient(base_url=home.url, headers=headers, timeout=30) as client,
+        client.stream("POST", "/v1/chat/completions", json=chat) as reply,
+    ):
+        _, page = await ask(abroad, operator, "GET", "/turns")
+        (row,) = page["turns"]
+        assert (row["conversation_id"], row["principal"]) == (None, "key:shop")
+        stopped = await ask(abroad, operator, "DELETE", f"/turns/{row['turn_id']}")
+        assert stopped == (200, {"turn_id": row["turn_id"], "already": False})
+        told = [line async for line in reply.aiter_lines() if line]
+    assert told  # it ends
+    assert "The operator ended this reply." in "".join(told)
+
+
+# ---- what is kept of somebody
+
+
+async def test_an_operator_exports_and_erases_what_a_person_has(  # noqa: PLR0917 - fixtures
+    keys: Path, operator: str, tmp_path: Path, store_url: str, store: Redis, audit: Lines
+) -> None:
+    async with serving(
+        tmp_path, api_keys=str(keys), jwt_secret=SECRET, redis_url=store_url, read_rate=1000
+    ) as running:
+        await live_a_little(running, "ann")
+        await live_a_little(running, "anna")
+        status, lines = await ask(running, operator, "GET", "/export?principal=jwt:ann")
+        async with httpx.AsyncClient(base_url=running.url) as client:
+            own = await client.get("/v1/export", headers={"Authorization": f"Bearer {token(sub='ann')}"})
+        assert (status, lines) == (200, [json.loads(line) for line in own.text.splitlines()])
+        erased = await ask(running, operator, "DELETE", "/owner?principal=jwt:ann")
+        assert erased == (200, {"conversations": 3})
+        assert await names_in(store, "{jwt:ann/") == set()
+        assert len(await names_in(store, "{jwt:anna/")) > 3
+    line = acts(audit)[-1]
+    assert (line["act"], line["principal"], line["conversations"]) == ("erase", "jwt:ann", 3)
+    assert "garden" not in json.dumps(acts(audit))
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("", "principal"),
+        ("?principal=ann", "principal"),
+        ("?principal=jwt:a%7Db", "principal"),
+        ("?principal=key:shop", "client_id"),
+        ("?principal=anonymous", "client_id"),
+        ("?principal=jwt:ann&client_id=laptop", "client_id"),
+        ("?principal=key:shop&client_id=a%20b", "client_id"),
+    ],
+)
+async def test_an_owner_who_can_not_be_meant_is_told_so_and_nothing_is_erased(
+    query: str, param: str, home: Running, keys: Path, operator: str
+) -> None:
+    key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    for method, path in (("GET", "/export"), ("DELETE", "/owner")):
+        status, body = await ask(home, operator, method, f"{path}{query}")
+        assert (status, body["error"]["param"]) == (400, param), body
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=201", "limit=x", "limit=", f"after={'a' * 5000}"])
+async def test_a_page_that_can_not_be_had_is_told_so(query: str, home: Running, operator: str) -> None:
+    for path in ("/connections", "/turns", "/keys"):
+        assert (await ask(home, operator, "GET", f"{path}?{query}"))[0] == 400
+
+
+# ---- keys
+
+
+async def test_keys_are_listed_with_their_terms_and_their_use(
+    keys: Path, operator: str, tmp_path: Path
+) -> None:
+    key = key_file.add(
+        keys, "ann", terms=terms_of(["messages_per_day=5", "expires=2100-01-01", "scopes=chat"])
+    )
+    free = key_file.add(keys, "bob")
+    async with serving(tmp_path, api_keys=str(keys)) as running:
+        for shown, messages in ((key, 2), (free, 1)):
+            async with running.socket({"token": shown}) as socket:
+                for number in range(messages):
+                    await say(socket, f"{number}")
+        rows = await used(running, operator, replies=2)
+        assert [row["name"] for row in rows] == ["ann", "bob", "olga"]
+        ann, bob, _ = rows
+        assert (ann["scopes"], ann["expires_at"], ann["messages_per_day"]) == (
+            ["chat"],
+            "2100-01-01T00:00:00+00:00",
+            5,
+        )
+        assert (ann["messages_today"], bob["messages_today"], bob["replies_today"]) == (2, None, 1)
+        assert ann["tokens_today"] > bob["tokens_today"] > 0
+        _, page = await ask(running, operator, "GET", "/keys?limit=1&after=ann")
+        assert ([row["name"] for row in page["keys"]], page["next"]) == (["bob"], "bob")
+        told = json.dumps(rows)
+        assert key not in told
+        assert not any(digest_of(shown) in told for shown in (key, free, operator))
+
+
+async def used(running: Running, operator: str, *, replies: int) -> Lines:
+    """The keys, once so many replies of the first one are counted: the store hears of them behind their ends."""
+    for _ in range(100):
+        _, page = await ask(running, operator, "GET", "/keys")
+        rows: Lines = page["keys"]
+        if rows[0]["replies_today"] == replies and rows[1]["replies_today"]:
+            return rows
+        await asyncio.sleep(0.02)
+    raise AssertionError(rows)
+
+
+# ---- the log
+
+
+@pytest.mark.usefixtures("logging_as_it_was")
+async def test_the_audit_is_logged_whatever_level_the_log_has(
+    keys: Path, operator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.set_up(style="json", level="error")
+    async with serving(tmp_path, api_keys=str(keys)) as running:
+        await ask(running, operator, "GET", "/keys")
+        os.kill(os.getpid(), signal.SIGHUP)  # "keys reread" is no audit
+        await ask(running, None, "GET", "/turns")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["act"], line["operator"], line["outcome"]) for line in lines] == [
+        ("list keys", "olga", "done"),
+        ("list turns", None, "unauthenticated"),
+    ]
+    assert logging.getLogger("midstream").getEffectiveLevel() == logging.ERROR

@@ -1,0 +1,195 @@
+"""`midstream admin`, against a real service; and the guide to keys and the admin API, whose commands are run as they stand there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import stat
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from structlog.testing import capture_logs
+
+from app.cli import main
+from app.operations import key_file
+from connections.authentication.api_keys import Kind
+from engine.scripted.engine import ScriptedEngine
+from tests.app.in_process import Running, serving
+from tests.app.test_account import live_a_little
+from tests.app.test_across_replicas import begin
+from tests.docs.papers import ROOT, snippets
+from tests.signing import SECRET, token
+
+GUIDE = ROOT / "docs" / "admin.md"
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """What the service logs is no output of the command, which runs in the same process."""
+    with capture_logs():
+        yield
+
+
+@pytest.fixture
+def operator(keys: Path) -> str:
+    return key_file.add(keys, "olga", kind=Kind.ADMIN)
+
+
+@pytest.fixture
+async def guarded(keys: Path, operator: str, tmp_path: Path) -> AsyncIterator[Running]:
+    async with serving(tmp_path, ScriptedEngine(), api_keys=str(keys), jwt_secret=SECRET) as running:
+        await running.get("/readyz")
+        yield running
+
+
+async def run(*words: str, key: str | None, answer: str | None = None) -> Result:
+    """Runs the command beside the service."""
+    environ = {"CHAT_ADMIN_KEY": key} if key else {}
+    return await asyncio.to_thread(CliRunner().invoke, main, ["admin", *words], env=environ, input=answer)
+
+
+async def test_connections_and_turns_are_shown_and_ended(tmp_path: Path, keys: Path, operator: str) -> None:
+    async with serving(
+        tmp_path, ScriptedEngine(by_hand=True), api_keys=str(keys), jwt_secret=SECRET
+    ) as running:
+        url = ("--url", running.url)
+        async with running.socket({"token": token(sub="ann"), "client_id": "laptop"}) as socket:
+            turn_id = (await begin(socket, running))["turn_id"]
+            shown = await run(*url, "connections", key=operator)
+            head, row = (line.split() for line in shown.stdout.splitlines())
+            assert head[:4] == ["connection_id", "door", "principal", "client_id"]
+            assert row[:4] == [socket.ready["connection_id"], "native", "jwt:ann", "laptop"]
+            told = await run(*url, "turns", "--json", "--principal", "jwt:ann", key=operator)
+            assert [json.loads(line)["turn_id"] for line in told.stdout.splitlines()] == [turn_id]
+            stopped = await run(*url, "stop", turn_id, key=operator)
+            assert (stopped.exit_code, stopped.stdout) == (0, "The reply was ended.\n")
+            assert (await socket.next("done"))["cancel"]["cause"] == "operator"
+            ended = await run(*url, "disconnect", "--principal", "jwt:ann", "--json", key=operator)
+            assert json.loads(ended.stdout) == {"connections": 1, "silent": []}
+            assert (await socket.closed())[0] == 4403
+            assert (await run(*url, "connections", key=operator)).stdout.splitlines()[1:] == []
+
+
+async def test_what_somebody_has_is_exported_and_erased(
+    guarded: Running, operator: str, tmp_path: Path
+) -> None:
+    url, file = ("--url", guarded.url.removeprefix("http://")), tmp_path / "ann.jsonl"
+    await live_a_little(guarded, "ann")
+    written = await run(*url, "export", "jwt:ann", "--output", str(file), key=operator)
+    assert (written.exit_code, "3 conversations" in written.stdout) == (0, True), written.output
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert lines[-1] == {"type": "end", "conversations": 3}
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    kept = await run(*url, "erase", "jwt:ann", key=operator, answer="n\n")
+    assert (kept.exit_code, "Erase all conversations of jwt:ann?" in kept.output) == (1, True)
+    erased = await run(*url, "erase", "jwt:ann", "--yes", "--json", key=operator)
+    assert json.loads(erased.stdout) == {"conversations": 3}
+
+
+def files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+async def test_an_export_that_is_cut_off_leaves_no_file(tmp_path: Path) -> None:
+    """A server that promises more than it sends."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"type":"conversation"}\n')
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        told = await run(
+            "--url", f"127.0.0.1:{port}", "export", "jwt:ann", "--output", str(tmp_path / "x"), key="k"
+        )
+    assert (told.exit_code, told.stderr) == (1, "midstream: The export was cut off; nothing was written.\n")
+    assert files(tmp_path) == []
+
+
+async def test_the_key_may_be_in_a_file(guarded: Running, operator: str, tmp_path: Path) -> None:
+    (tmp_path / "admin-key").write_text(f"{operator}\n")
+    shown = await run("--url", guarded.url, "--key", f"@{tmp_path / 'admin-key'}", "keys", key=None)
+    assert shown.exit_code == 0
+    assert shown.stdout.splitlines()[1].split()[:2] == ["olga", "admin"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("stop", "turn_none"), "There is no such turn that runs."),
+        (("stop", "a/b"), "does not serve"),
+        (("disconnect", "--principal", "jwt:nobody"), "There is no such connection."),
+        (("erase", "jwt:ann", "--client-id", "laptop", "--yes"), "all devices of a person are one owner"),
+    ],
+)
+async def test_what_the_service_refuses_is_told_in_its_words(
+    words: tuple[str, ...], said: str, guarded: Running, operator: str
+) -> None:
+    told = await run("--url", guarded.url, *words, key=operator)
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert told.stderr.startswith("midstream: ")
+    assert said in told.stderr
+
+
+async def test_another_key_is_refused_and_not_repeated(guarded: Running, keys: Path) -> None:
+    key = key_file.add(keys, "ann")
+    told = await run("--url", guarded.url, "keys", key=key)
+    assert (told.exit_code, told.stderr) == (1, "midstream: The admin API needs an admin key.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "status", "said"),
+    [
+        (("--url", "127.0.0.1:1", "keys"), "k", 1, "http://127.0.0.1:1 does not answer"),
+        (("--url", "http://", "keys"), "k", 1, "does not answer"),
+        (("keys",), None, 2, "Give an admin key"),
+        (("--key", "@/nowhere/key", "keys"), None, 2, "can't be read"),
+        (("disconnect",), "k", 2, "Name either a connection or a --principal."),
+        (("disconnect", "conn_1", "--principal", "jwt:ann"), "k", 2, "Name either"),
+    ],
+)
+async def test_what_can_not_be_asked_is_told(
+    words: tuple[str, ...], key: str | None, status: int, said: str
+) -> None:
+    told = await run(*words, key=key)
+    assert (told.exit_code, said in told.stderr) == (status, True), told.output
+
+
+@pytest.fixture
+def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """The keys and the limits are made as the guide says; gives its commands for operators, and the key for them."""
+    monkeypatch.chdir(tmp_path)
+    make_keys, make_admin, commands, _curl = snippets(GUIDE, "sh")
+    for line in (*make_keys.splitlines(), *make_admin.splitlines()):
+        command, _, file = line.partition(" > ")
+        done = CliRunner().invoke(main, shlex.split(command)[1:])
+        assert done.exit_code == 0, done.output
+        if file:
+            Path(file).write_text(done.stdout)
+    (limits,) = snippets(GUIDE, "toml")
+    Path("limits.toml").write_text(limits)
+    return commands, Path("admin-key").read_text().strip()
+
+
+async def test_the_guides_commands_do_what_it_says(guide: tuple[str, str], tmp_path: Path) -> None:
+    commands, key = guide
+    engine = ScriptedEngine(by_hand=True)
+    settings = {"api_keys": "@keys", "jwt_secret": SECRET, "limits_file": "limits.toml"}
+    async with (
+        serving(tmp_path, engine, **settings) as running,
+        running.socket({"token": token(sub="ann")}) as socket,
+    ):
+        assert socket.ready["limits"]["messages_per_minute"] == 30
+        turn_id = (await begin(socket, running))["turn_id"]
+        names = {"turn_3f9a": turn_id, "conn_3f9a": socket.ready["connection_id"]}
+        for line in filter(None, commands.splitlines()):
+            words = [names.get(word, word) for word in shlex.split(line, comments=True)[2:]]
+            done = await run("--url", running.url, *words, key=key)
+            assert done.exit_code == 0, (line, done.output)
+        assert (await socket.closed())[0] == 4403

@@ -1,0 +1,112 @@
+"""Every key of the store that knows a person after real use, by name or by content, is of a kind that is listed here; none is left that holds anything."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis
+
+from app.operations import key_file
+from connections.authentication.terms import terms_of
+from connections.authentication.tickets import TTL_S
+from tests.app.in_process import serving
+from tests.app.test_account import asked
+from tests.app.test_authentication import ticket
+from tests.app.test_frames import say
+
+ME = b"key:ann"
+SAID = (b"What grows?", b"And in winter?", b"A secret.", b"My own", b"first_system_words")
+HELD = {
+    "ms:{CONVERSATION}": "a conversation",
+    "ms:{CONVERSATION}:journal": "its newest events",
+    "ms:conversations:{OWNER}": "the list",
+    "ms:share:{ID}": "a link's half of a share",
+    "ms:compaction:{ID}": "conversations whose texts are to be put together",
+}
+"""What erasure takes out."""
+PASSING = {
+    "ms:limit:messages:key:{KEY}": 60,
+    "ms:limit:today:key:{KEY}": 86_400,
+    "ms:limit:replies:key:{KEY}": 86_400,
+    "ms:limit:tokens:key:{KEY}": 86_400,
+    "ms:limit:messages:client:{CLIENT}": 60,
+    "ms:limit:tokens:client:{CLIENT}": 86_400,
+    "ms:charged:key:{KEY}": 86_400,
+    "ms:charged:client:{CLIENT}": 86_400,
+    "ms:seats:client:{CLIENT}:ID": 3600,
+    "ms:seats:key:{KEY}:ID": 3600,
+    "ms:ticket:ID": TTL_S,
+}
+"""Numbers of limits and unused tickets, which hold nothing that was said: for how many seconds at most they stay."""
+
+
+def kind(name: str) -> str:
+    """The name of a key without whose it is."""
+    for mine, what in (("//[^}]+", "CONVERSATION"), ("/", "OWNER"), ("/[^}/]+", "CLIENT"), ("", "KEY")):
+        name = re.sub(rf"\{{key:ann{mine}\}}", f"{{{what}}}", name)
+    name = re.sub(r"^(ms:(share|compaction):)\{.*\}$", r"\1{ID}", name)
+    return re.sub(r"^(ms:ticket:|ms:seats:.*:)[^:{}]+$", r"\1ID", name)
+
+
+async def content(store: Redis, name: bytes) -> bytes:
+    """All that a key holds, whatever its type is."""
+    held: Any
+    match await store.type(name):
+        case b"string":
+            held = await store.get(name)
+        case b"hash":
+            held = await store.hgetall(name)  # type: ignore[misc]
+        case b"set":
+            held = await store.smembers(name)  # type: ignore[misc]
+        case b"zset":
+            held = await store.zrange(name, 0, -1)
+        case b"list":
+            held = await store.lrange(name, 0, -1)  # type: ignore[misc]
+        case b"stream":
+            held = await store.xrange(name)
+        case other:
+            raise AssertionError(other)
+    return str(held).encode()
+
+
+async def known(store: Redis, marks: tuple[bytes, ...]) -> dict[str, bytes]:
+    """The keys that have one of the marks in their name or in what they hold."""
+    every = {name: await content(store, name) async for name in store.scan_iter()}
+    return {
+        name.decode(): held
+        for name, held in every.items()
+        if any(mark in name or mark in held for mark in marks)
+    }
+
+
+async def test_nothing_is_left_that_holds_what_a_person_said(
+    keys: Path, tmp_path: Path, store_url: str, store: Redis
+) -> None:
+    terms = terms_of(["messages_per_day=100", "tokens_per_day=100000", "messages_per_minute=100"])
+    key = key_file.add(keys, "ann", terms=terms)
+    limits: dict[str, Any] = {"messages_per_minute": 500, "tokens_per_day": 10**6, "max_key_connections": 9}
+    async with (
+        serving(tmp_path, api_keys=str(keys), redis_url=store_url, **limits) as running,
+        running.socket({"token": key, "client_id": "laptop"}) as socket,
+    ):
+        params = {"system": "first_system_words"}
+        first = (await say(socket, "What grows?", conversation_id="garden", params=params))[0]
+        await say(socket, "And in winter?", conversation_id="garden")
+        await say(socket, "What swims?", conversation_id="garden", parent_id=first.get("parent_id"))
+        await say(socket, "A secret.", conversation_id="diary")
+        await socket.ask(type="share", conversation_id="diary")
+        await socket.ask(type="rename", conversation_id="garden", title="My own")
+        await socket.ask(type="search", query="winter")
+        await ticket(running, key)  # nobody redeems it
+        before = await known(store, (ME, *SAID))
+        assert {kind(name) for name in before} == HELD.keys() | PASSING.keys()
+        assert all(mark in b"".join(before.values()) for mark in SAID)
+        answer = await asked(running, "DELETE", "/v1/me", {"Authorization": f"Bearer {key}"})
+        assert answer.json() == {"conversations": 2}
+        left = await known(store, (ME, *SAID))
+        assert {kind(name) for name in left} <= PASSING.keys()
+        assert await known(store, SAID) == {}
+        for name in left:
+            assert 0 < await store.ttl(name) <= PASSING[kind(name)], name

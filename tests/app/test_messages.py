@@ -1,0 +1,160 @@
+"""Anthropic's door as its clients meet it over HTTP: replies, counts, refusals, keys, and what happens when they leave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from connections.authentication.api_keys import digest_of
+from connections.replies import streaming
+from engine.messages import Message
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call, Thought
+from tests.app.in_process import Running, serving
+
+MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
+HELLO: dict[str, Any] = {
+    "model": "midstream-demo",
+    "max_tokens": 64,
+    "messages": [{"role": "user", "content": "Hello!"}],
+}
+LOOK = {"name": "look", "input_schema": {"type": "object", "properties": {}}}
+
+
+def client_of(running: Running) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=running.url, headers={"anthropic-version": "2023-06-01"})
+
+
+@pytest.fixture
+async def client(running: Running) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(running) as made:
+        yield made
+
+
+async def events_of(client: httpx.AsyncClient, **fields: Any) -> list[dict[str, Any]]:
+    answer = await client.post(MESSAGES, json=HELLO | {"stream": True} | fields)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    lines = [line for line in answer.text.split("\n") if line.startswith("data: ")]
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+async def test_a_reply_comes_whole(client: httpx.AsyncClient, running: Running) -> None:
+    running.engine.script([Thought("Hm."), "Good", " day."])
+    running.engine.cached_tokens = 2
+    answer = await client.post(MESSAGES, json=HELLO | {"system": "Be brief."})
+    message = answer.json()
+    assert [block["type"] for block in message["content"]] == ["thinking", "text"]
+    assert (message["content"][0]["thinking"], message["content"][1]["text"]) == ("Hm.", "Good day.")
+    assert (message["role"], message["stop_reason"], message["stop_sequence"]) == (
+        "assistant",
+        "end_turn",
+        None,
+    )
+    assert message["usage"]["cache_read_input_tokens"] == 2
+    assert answer.headers["request-id"]
+    assert running.engine.requests[0].messages == (Message("system", "Be brief."), Message("user", "Hello!"))
+
+
+async def test_a_reply_comes_as_a_stream_of_blocks(client: httpx.AsyncClient, running: Running) -> None:
+    running.engine.script([Thought("Hm."), "Let me", " look.", Call("look", '{"at":1}', "c_1")])
+    told = await events_of(client, tools=[LOOK])
+    starts = [one["content_block"]["type"] for one in told if one["type"] == "content_block_start"]
+    assert starts == ["thinking", "text", "tool_use"]
+    assert told[0]["message"]["usage"]["input_tokens"] > 0
+    assert told[-2]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
+
+
+async def test_a_count_is_what_the_reply_says_of_its_prompt(
+    client: httpx.AsyncClient, running: Running
+) -> None:
+    asked = HELLO | {"tools": [LOOK], "system": "Be brief."}
+    counted = await client.post(COUNT, json={name: asked[name] for name in asked if name != "max_tokens"})
+    assert (counted.status_code, running.engine.requests) == (200, [])
+    usage = (await client.post(MESSAGES, json=asked)).json()["usage"]
+    assert counted.json() == {"input_tokens": usage["input_tokens"]}
+    assert running.service._sessions.statistics().turns == 0
+
+
+async def test_a_client_that_leaves_stops_the_engine_within_a_step(tmp_path: Path) -> None:
+    engine = ScriptedEngine(by_hand=True)
+    async with serving(tmp_path, engine) as running, client_of(running) as client:
+        async with client.stream("POST", MESSAGES, json=HELLO | {"stream": True}) as answer:
+            while not engine.requests:
+                await running.get("/healthz")
+            engine.step()
+            async for line in answer.aiter_lines():
+                if "content_block_delta" in line:
+                    break
+        while not engine.statistics().cancels:
+            await running.get("/healthz")
+    assert (engine.statistics().steps, engine.statistics().steps_after_cancel) == (1, 0)
+
+
+async def test_a_stream_that_waits_long_says_that_it_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "PING_S", 0.01)
+    engine = ScriptedEngine(by_hand=True)
+    async with (
+        serving(tmp_path, engine) as running,
+        client_of(running) as client,
+        client.stream("POST", MESSAGES, json=HELLO | {"stream": True}) as answer,
+    ):
+        assert await anext(answer.aiter_lines()) == "event: ping"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "kind"),
+    [
+        ({"model": "gone"}, 404, "not_found_error"),
+        ({"max_tokens": 0}, 400, "invalid_request_error"),
+        ({"messages": [{"role": "user", "content": "word " * 5000}]}, 400, "invalid_request_error"),
+        ({"messages": [{"role": "user", "content": "x" * 5_000_000}]}, 413, "request_too_large"),
+    ],
+)
+async def test_refusals_have_anthropics_shape(
+    client: httpx.AsyncClient, fields: dict[str, Any], status: int, kind: str
+) -> None:
+    answer = await client.post(MESSAGES, json=HELLO | fields)
+    told = answer.json()
+    assert (answer.status_code, told["type"], told["error"]["type"]) == (status, "error", kind)
+    assert told["request_id"] == answer.headers["request-id"]
+
+
+async def test_who_is_too_quick_is_told_when_to_come_again(tmp_path: Path) -> None:
+    async with serving(tmp_path, messages_per_minute=1) as running, client_of(running) as client:
+        key = {"x-api-key": "ann"}
+        assert (await client.post(MESSAGES, json=HELLO, headers=key)).status_code == 200
+        answer = await client.post(MESSAGES, json=HELLO, headers=key)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (429, "rate_limit_error")
+        assert int(answer.headers["retry-after"]) > 0
+        assert (await client.post(COUNT, json=HELLO, headers=key)).status_code == 200
+
+
+async def test_an_engine_that_is_gone_is_no_fault_of_the_client(
+    client: httpx.AsyncClient, running: Running
+) -> None:
+    running.engine.fail()
+    answer = await client.post(MESSAGES, json=HELLO)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (503, "api_error")
+
+
+async def test_a_key_may_come_either_way(tmp_path: Path) -> None:
+    key = "m" * 40
+    async with serving(tmp_path, api_keys=f"ann:{digest_of(key)}") as running, client_of(running) as client:
+        nobody = await client.post(MESSAGES, json=HELLO)
+        assert (nobody.status_code, nobody.json()["error"]["type"]) == (401, "authentication_error")
+        for headers in ({"x-api-key": key}, {"Authorization": f"Bearer {key}"}):
+            assert (await client.post(MESSAGES, json=HELLO, headers=headers)).status_code == 200
+        wrong = await client.post(COUNT, json=HELLO, headers={"x-api-key": "guess"})
+        assert wrong.status_code == 401
+
+
+async def test_pages_that_may_not_ask_are_told_so_in_this_shape(client: httpx.AsyncClient) -> None:
+    answer = await client.post(MESSAGES, json=HELLO, headers={"Origin": "https://evil.example"})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (403, "permission_error")

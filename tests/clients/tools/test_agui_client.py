@@ -1,0 +1,32 @@
+"""AG-UI's own client, unchanged, against a gateway whose engine calls what it is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clients.conftest import Runner
+from tests.clients.endings import ends_of_turns, stopped
+from tests.clients.tools import scripted_server
+from tests.server_process import serving
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
+
+
+def test_the_agent_of_ag_ui_calls_answers_aborts_and_is_refused(
+    run_script: Runner, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("agui")
+    with serving(folder, command=scripted_server.COMMAND) as scripted:
+        said = run_script("agui_run.mjs", scripted.url)
+        with ends_of_turns(scripted, since=0) as ends:
+            assert stopped(ends)["steps_after"] <= 1
+    assert said["tool"] == {
+        "called": [["get_weather", {"city": "Oslo"}]],
+        "text": "The weather in Oslo: rain, 7 °C.",
+    }
+    roles = ["user", "reasoning", "assistant", "tool", "assistant"]
+    assert said["events"] == {"last": "RUN_FINISHED", "roles": roles}
+    assert "20" in said["left"]["text"]
+    assert said["left"]["text"] != scripted_server.COUNT
+    assert (said["refused"]["status"], said["refused"]["type"]) == (404, "RUN_ERROR")
+    assert "another" in said["refused"]["why"]

@@ -1,0 +1,68 @@
+"""What stands behind a key in its file: until when it is good, what it may do and how much."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from connections.authentication.api_keys import ApiKey, digest_of, parsed, with_key
+from connections.authentication.identity import of_key
+from connections.authentication.key_ring import KeyRing
+from connections.authentication.terms import Allowance, Terms, moment, terms_of, words_of
+from connections.wire.errors import BadList
+from connections.wire.scopes import Grant, KeyScope
+
+NOW = datetime(2026, 11, 24, 12, 0, 0, 500, tzinfo=UTC)
+ALL = Terms(
+    expires_at=1_800_000_000.0,
+    grant=Grant(frozenset({KeyScope.READ, KeyScope.CHAT}), frozenset({"big", "org/small:8b"})),
+    allowance=Allowance(messages_per_minute=1, messages_per_day=2, tokens_per_day=3),
+)
+
+
+@pytest.mark.parametrize("terms", [Terms(), ALL])
+def test_what_is_written_is_read_again(terms: Terms) -> None:
+    text = with_key("", ApiKey("ann", digest_of("ann"), "added", terms=terms))
+    (key,) = parsed(text.splitlines())
+    assert (key.terms, key.note) == (terms, "added")
+    assert terms_of(words_of(terms)) == terms
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("30d", datetime(2026, 12, 24, 12, tzinfo=UTC)),
+        ("90m", datetime(2026, 11, 24, 13, 30, tzinfo=UTC)),
+        ("2027-01-31", datetime(2027, 1, 31, tzinfo=UTC)),
+        ("2027-01-31T12:00+02:00", datetime(2027, 1, 31, 10, tzinfo=UTC)),
+    ],
+)
+def test_a_moment_is_a_span_or_a_time(text: str, at: datetime) -> None:
+    assert moment(text, now=NOW) == at.timestamp()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("msk_secret", "msk_secret=1", "expires=soon", "scopes=all", "models=a,b", "tokens_per_day=0"),
+        *("tokens_per_day=-1", "expires=2027-01-01 expires=2027-01-02", "messages_per_day="),
+    ],
+)
+def test_what_is_no_term_is_told_by_its_place_and_never_repeated(words: str) -> None:
+    """It may be a key that somebody put there."""
+    with pytest.raises(BadList, match="entry 1: ") as told:
+        parsed([f"ann:{digest_of('ann')}:personal {words}"])
+    assert "secret" not in str(told.value)
+
+
+def test_a_key_is_good_until_its_moment_and_its_end_is_noticed_once() -> None:
+    now = [1_799_999_999.0]
+    text = with_key("", ApiKey("ann", digest_of("ann"), terms=ALL))
+    ring = KeyRing(text.strip(), clock=lambda: now[0])
+    key = ring.find("ann")
+    assert key is not None
+    assert (ring.look(), ring.against(of_key(key))) == (False, None)
+    now[0] += 1
+    assert (ring.look(), ring.against(of_key(key))) == (True, "The key has expired.")
+    assert not ring.look()

@@ -1,0 +1,241 @@
+"""What a request of Anthropic's clients asks of a turn, and the sentences by which it is refused."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connections.messages.asking import ask_of, count_request, message_request, prompt_of
+from connections.openai.problems import Problem
+from connections.wire.facts import Limits
+from engine.messages import Message, Params, ToolCall
+from engine.reply_spec import PLAIN, JsonSchema, Tool
+from sessions.running.ephemeral import Ask
+
+LIMITS = Limits(
+    max_frame_bytes=65_536,
+    max_content_chars=100,
+    max_new_tokens=64,
+    context_tokens=4096,
+    max_active_turns=4,
+    max_queued_turns=4,
+    messages_per_minute=None,
+    max_tool_rounds=64,
+)
+HELLO = {"role": "user", "content": "Hello!"}
+LOOK = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
+CALL = {"type": "tool_use", "id": "c_1", "name": "look", "input": {"at": 1, "in": "ä"}}
+
+
+def asked(*messages: dict[str, Any], **fields: Any) -> Ask:
+    body = {"model": "m", "max_tokens": 8, "messages": list(messages) or [HELLO]} | fields
+    return ask_of(message_request(json.dumps(body, ensure_ascii=False).encode()), LIMITS)
+
+
+def refused(*messages: dict[str, Any], **fields: Any) -> str:
+    with pytest.raises(Problem) as caught:
+        asked(*messages, **fields)
+    assert caught.value.status == 400
+    return str(caught.value)
+
+
+def user(*blocks: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(blocks)}
+
+
+def assistant(*blocks: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def text(words: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text", "text": words, **more}
+
+
+def result(content: Any = "A tree.", **more: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": "c_1", "content": content, **more}
+
+
+def test_the_system_prompt_comes_first_as_a_text_or_as_blocks() -> None:
+    cached = text("Be kind.", cache_control={"type": "ephemeral"})
+    assert asked(system="Be brief.").messages == (Message("system", "Be brief."), Message("user", "Hello!"))
+    assert asked(system=[text("Be brief."), cached]).messages[0] == Message("system", "Be brief.\nBe kind.")
+    assert asked(system="").messages == asked(system=None).messages == (Message("user", "Hello!"),)
+
+
+def test_a_round_of_tools_is_calls_and_results_in_their_order() -> None:
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "sha256:00"}
+    asking = assistant(thought, {"type": "redacted_thinking", "data": "xyz"}, text("Let me look."), CALL)
+    answers = user(result(), result([text("Two"), text("lines")], is_error=True), text("Well?"))
+    assert asked(HELLO, asking, answers).messages[1:] == (
+        Message(
+            "assistant",
+            "Let me look.",
+            reasoning="Hm.",
+            calls=(ToolCall("c_1", "look", '{"at":1,"in":"ä"}'),),
+        ),
+        Message("tool", "A tree.", call_id="c_1"),
+        Message("tool", "Error: Two\nlines", call_id="c_1"),
+        Message("user", "Well?"),
+    )
+
+
+def test_neighbours_of_one_role_are_one_message() -> None:
+    made = asked(
+        HELLO, user(text("Again!"), text("Please.")), assistant(text("A")), assistant(text("B")), HELLO
+    )
+    assert [(one.role, one.content) for one in made.messages] == [
+        ("user", "Hello!\nAgain!\nPlease."),
+        ("assistant", "A\nB"),
+        ("user", "Hello!"),
+    ]
+
+
+@given(st.lists(st.sampled_from(["user", "assistant"]), min_size=1, max_size=12))
+def test_roles_take_turns_whatever_is_sent_and_no_word_is_lost(roles: list[str]) -> None:
+    sent = [{"role": role, "content": f"word{number}"} for number, role in enumerate(roles)]
+    made = asked(*sent).messages
+    assert all(one.role != other.role for one, other in pairwise(made))
+    assert "\n".join(one.content for one in made).split("\n") == [one["content"] for one in sent]
+
+
+def test_a_reply_goes_on_where_the_last_message_is_the_models() -> None:
+    assert asked(HELLO, assistant(text("The sun is"))).spec.continues
+    assert not asked(HELLO).spec.continues
+    assert "tool_result" in refused(HELLO, assistant(CALL))
+
+
+@pytest.mark.parametrize(
+    ("choice", "told", "name"),
+    [("auto", "auto", ""), ("any", "required", ""), ("none", "none", ""), ("tool", "named", "look")],
+)
+def test_who_chooses_tools(choice: str, told: str, name: str) -> None:
+    spec = asked(tools=[LOOK], tool_choice={"type": choice, "name": name}).spec
+    assert (spec.tool_choice, spec.tool_name, spec.parallel_calls) == (told, name, True)
+    assert spec.tools == (Tool("look", "Looks.", '{"type":"object","properties":{}}'),)
+
+
+def test_one_call_at_a_time_may_be_asked_for() -> None:
+    choice = {"type": "auto", "disable_parallel_tool_use": True}
+    assert not asked(tools=[LOOK], tool_choice=choice).spec.parallel_calls
+    assert asked(tools=[LOOK | {"strict": True}]).spec.tools[0].strict
+
+
+def test_how_much_is_thought() -> None:
+    assert asked(thinking={"type": "disabled"}).spec.reasoning == "off"
+    assert asked(thinking={"type": "adaptive"}).spec == PLAIN
+    enabled = asked(thinking={"type": "enabled", "budget_tokens": 2048}).spec
+    assert (enabled.reasoning, enabled.template) == ("auto", {"enable_thinking": True})
+    assert asked(output_config={"effort": "high"}).spec.reasoning == "high"
+
+
+def test_a_schema_is_kept_to() -> None:
+    form = {"type": "json_schema", "schema": {"type": "object", "properties": {}}}
+    assert asked(output_config={"format": form}).spec.format == JsonSchema(
+        '{"type":"object","properties":{}}'
+    )
+    forced = {"type": "any"}
+    assert "tool_choice" in refused(output_config={"format": form}, tools=[LOOK], tool_choice=forced)
+
+
+def test_how_a_reply_is_sampled() -> None:
+    asked_for = asked(max_tokens=7, temperature=0.5, top_p=0.9, top_k=5, stop_sequences=["END"]).params
+    assert asked_for == Params(
+        max_new_tokens=7, do_sample=True, temperature=0.5, top_p=0.9, top_k=5, stop=("END",)
+    )
+
+
+def test_a_length_beyond_the_servers_is_the_servers() -> None:
+    """`max_tokens` is an upper bound, and agents send what their own models can write."""
+    assert asked(max_tokens=64_000).params.max_new_tokens == LIMITS.max_new_tokens
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"max_tokens": 0}, "`max_tokens` must be from 1 to 64."),
+        ({"max_tokens": None}, "`max_tokens` must be a whole number."),
+        ({"temperature": 3}, "`temperature` must be from 0 to 2."),
+        ({"stop_sequences": [""]}, "`stop_sequences` must have strings of 1 to 256 characters."),
+        ({"thinking": {"type": "loud"}}, "`thinking.type` must be enabled, disabled or adaptive."),
+        ({"tool_choice": {"type": "any"}}, "`tool_choice` needs `tools` to choose from."),
+        (
+            {"tools": [LOOK], "tool_choice": {"type": "tool", "name": "go"}},
+            "`tool_choice.name` names none of `tools`.",
+        ),
+        ({"tools": [LOOK, LOOK]}, "`tools[1].name` is the name of another tool, too."),
+        ({"tools": [LOOK | {"name": "a b"}]}, "`tools[0].name` must have 1 to 128 letters, digits, _ or -."),
+        ({"tools": [{"name": "look"}]}, "`tools[0].input_schema` is missing."),
+        (
+            {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+            "This server runs no tools of its own here: it takes tools with an `input_schema`, which you run.",
+        ),
+        ({"container": "c"}, "This server has no containers."),
+        ({"messages": []}, "`messages` must have at least one message."),
+        (
+            {"messages": [{"role": "owl", "content": "Hu"}]},
+            "`messages[0].role` must be user, assistant or system.",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "x" * 101}]},
+            "The message is too long: it has 101 characters, and 100 are allowed.",
+        ),
+    ],
+)
+def test_what_can_not_be_had_is_refused_in_a_sentence(fields: dict[str, Any], why: str) -> None:
+    assert refused(**fields) == why
+
+
+@pytest.mark.parametrize(
+    ("block", "why"),
+    [
+        ({"type": "image", "source": {"type": "base64"}}, "This server does not take images."),
+        (
+            {"type": "document", "source": {"type": "text"}},
+            "This server does not take documents: send their text.",
+        ),
+        ({"type": "text"}, "`messages[0].content[0].text` is missing."),
+        (
+            {"type": "tool_result", "tool_use_id": "gone"},
+            "`messages` have a tool_result whose `tool_use_id` names no tool_use before it.",
+        ),
+    ],
+)
+def test_blocks_that_nobody_reads_are_refused(block: dict[str, Any], why: str) -> None:
+    assert refused(user(block)) == why
+    if block["type"] == "image":
+        assert refused(HELLO, assistant(CALL), user(result([block]))) == why
+
+
+def test_what_changes_nothing_passes() -> None:
+    neutral = {"metadata": {"user_id": "u"}, "service_tier": "auto", "cache_control": {"type": "ephemeral"}}
+    keeps = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+    assert asked(**neutral, mcp_servers=[], context_management=keeps) == asked()
+    assert "context_management" in refused(
+        context_management={"edits": [{"type": "clear_tool_uses_20250919"}]}
+    )
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b"\xff", b'{"messages": 1, "model": "m", "max_tokens": 1}']
+)
+def test_what_is_no_request_is_refused(body: bytes) -> None:
+    with pytest.raises(Problem):
+        message_request(body)
+
+
+def test_a_count_asks_for_the_same_prompt_without_a_length() -> None:
+    body = json.dumps({"model": "m", "messages": [HELLO], "tools": [LOOK], "system": "Be brief."}).encode()
+    counted, answered = prompt_of(count_request(body), LIMITS), asked(tools=[LOOK], system="Be brief.")
+    assert (counted.messages, counted.spec) == (answered.messages, answered.spec)
+
+
+def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
+    """The decoder does not look into what is kept as it was written."""
+    called = json.dumps({"model": "m", "max_tokens": 1, "messages": [assistant(CALL)]}).encode()
+    with pytest.raises(Problem, match="not a JSON object"):
+        message_request(called.replace(b'"at"', b'"\xff"'))

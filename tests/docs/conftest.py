@@ -1,0 +1,8 @@
+"""What the tests of papers borrow: a service, a browser, and a visitor in it."""
+
+from __future__ import annotations
+
+from tests.app.conftest import running
+from tests.browser.conftest import chromium, complaints, context
+
+__all__ = ["chromium", "complaints", "context", "running"]

@@ -1,0 +1,37 @@
+"""The guide to operation: what it has people watch is there, and its sums can be asked for as it says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from click.testing import CliRunner
+
+from app.cli import main
+from app.settings import DEMO_MODEL
+from tests.app.in_process import Running
+from tests.app.raw import answer
+from tests.docs.papers import ROOT, prose, snippets
+
+GUIDE = ROOT / "docs" / "operate.md"
+
+
+async def test_what_it_has_people_watch_is_there(running: Running) -> None:
+    _, page = await answer(running, "/metrics")
+    named = set(re.findall(r"`((?:midstream|process)_[a-z_]+)`", prose(GUIDE)))
+    assert len(named) > 5
+    assert {name for name in named if f"# TYPE {name}" not in page} == set()
+    paths = re.findall(r"`(/[a-z]+)`", prose(GUIDE).partition("\n## Logs")[0])
+    assert len(paths) >= 4
+    assert [(await answer(running, path))[0] for path in paths] == [200] * len(paths)
+
+
+def test_the_sums_are_told_with_every_assumption() -> None:
+    (command,) = [code for code in snippets(GUIDE, "sh") if code.startswith("midstream size")]
+    assumed = re.findall(r"`(--[a-z-]+ [\d.]+)`", prose(GUIDE))
+    assert len(assumed) == 2
+    words = shlex.split(command.replace("./my-model", str(DEMO_MODEL)))[1:]
+    told = CliRunner().invoke(main, [*words, *shlex.split(" ".join(assumed))])
+    assert told.exit_code == 0, told.output
+    figures = " ".join(told.output.split())
+    assert [option for option in assumed if option not in figures] == []

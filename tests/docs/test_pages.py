@@ -1,0 +1,62 @@
+"""How a paper of the repository becomes a page of the site."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import ModuleType
+
+import pytest
+
+from tests.docs.papers import ROOT
+
+PLACES = {
+    "README.md": "index.md",
+    "docs/tools.md": "tools.md",
+    "docs/design/store.md": "design/store.md",
+    "docs/pictures/stop.webp": "pictures/stop.webp",
+    "deploy/README.md": "deploy.md",
+}
+
+
+@pytest.fixture(scope="module")
+def pages() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs" / "site" / "pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_navigation_names_papers_wherever_they_lie(pages: ModuleType) -> None:
+    nav = [{"Start": [{"Home": "index.md"}]}, {"Guides": [{"Inner": [{"Store": "design/store.md"}]}]}]
+    assert pages.papers(nav) == {"README.md": "index.md", "docs/design/store.md": "design/store.md"}
+
+
+@pytest.mark.parametrize(
+    ("paper", "text", "page"),
+    [
+        ("README.md", "[tools](docs/tools.md)", "[tools](tools.md)"),
+        ("README.md", "[tools](docs/tools.md#bounds)", "[tools](tools.md#bounds)"),
+        ("README.md", "![Stop](docs/pictures/stop.webp)", "![Stop](pictures/stop.webp)"),
+        ("docs/design/store.md", "[up](../../README.md)", "[up](../index.md)"),
+        ("docs/tools.md", "[`deploy/`](../deploy/README.md#tune)", "[`deploy/`](deploy.md#tune)"),
+        ("docs/tools.md", "[a module](../app/cli.py), [said](https://example.org)", None),
+        ("docs/tools.md", "[below](#bounds)", "[below](#bounds)"),
+    ],
+)
+def test_a_link_leads_to_the_page_or_is_its_words(
+    pages: ModuleType, paper: str, text: str, page: str | None
+) -> None:
+    expected = "a module, [said](https://example.org)" if page is None else page
+    assert pages.page(paper, text, PLACES) == expected
+
+
+def test_code_stays_as_it_is(pages: ModuleType) -> None:
+    code = "```md\n[tools](docs/tools.md)\n```\n"
+    text = f"[tools](docs/tools.md)\n{code}[tools](docs/tools.md)\n"
+    assert pages.page("README.md", text, PLACES) == f"[tools](tools.md)\n{code}[tools](tools.md)\n"
+
+
+def test_a_drawing_is_its_text(pages: ModuleType) -> None:
+    assert pages.page("README.md", "```mermaid\na --> b\n```\n", PLACES) == "```text\na --> b\n```\n"
