@@ -221,6 +221,8 @@ class Creator:
         said = given if isinstance(given, Said) else Said("", "")
         ask = ask_of(request, wanted.limits, wanted.before)
         generation = generation_of(request, said, ask.params, ask.spec, wanted.model)
+        only = tuple(sorted(wanted.caller.grant.models))
+        generation = msgspec.structs.replace(generation, only=only)
         return await self.keeper.begin(wanted.caller, said, generation, Where(conversation_id, behind))
 
 

@@ -21,6 +21,7 @@ from connections.responses.answers.telling import as_events, behind, problem_at
 from connections.responses.creating import Begun, Creator
 from connections.responses.requests.asking import creation
 from connections.responses.requests.fields import Creation
+from connections.wire.scopes import KeyScope
 from sessions.conversation.guarding import guarded
 from sessions.errors import Refused
 
@@ -49,6 +50,7 @@ class BodyDoor(ABC):
         """Raises Refused."""
         with suppress(ClientDisconnect):
             caller = await self._reception.caller(exchange.request)
+            caller.grant.check(KeyScope.CHAT)
             self._reception.take(caller)
             with ExitStack() as place:
                 body = await exchange.body(partial(self._reception.admit_large, caller, place))

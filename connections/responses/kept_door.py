@@ -22,12 +22,14 @@ from connections.responses.creating import Begun
 from connections.responses.door import stream
 from connections.responses.kept.keeper import Keeper, Kept
 from connections.responses.kept.notes import items_in, resource_of
+from connections.wire.scopes import KeyScope
 from connections.wire.sentences import worded
 from connections.wire.table import Counts
 from sessions.conversation.guarding import guarded
 from sessions.errors import Conflict
 from sessions.store.redis.asker import asking_for
 
+_SCOPES = {"POST": KeyScope.CHAT, "DELETE": KeyScope.MANAGE}
 ITEMS = 20
 MOST_ITEMS = 100
 _FOLLOWED = "The conversation went on from this response: delete what came behind it first."
@@ -78,6 +80,7 @@ class KeptDoor:
         """Raises Refused."""
         with suppress(ClientDisconnect):
             caller = await self._reception.caller(exchange.request)
+            caller.grant.check(_SCOPES.get(exchange.request.method, KeyScope.READ))
             self._reception.take(caller, counts=Counts.READ)
             await exchange.body(lambda: None)
             await exchange.while_there(self._found(exchange, caller))

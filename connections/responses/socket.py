@@ -22,6 +22,7 @@ from connections.openai.sockets import SocketDoor
 from connections.responses.asks import decode
 from connections.responses.creating import Creator
 from connections.responses.handler import SocketHandler, encode
+from connections.wire.scopes import KeyScope
 
 
 class Guest(msgspec.Struct, frozen=True):
@@ -53,6 +54,7 @@ class ResponsesSocket(SocketDoor[Guest]):
         authorization, ticket = websocket.headers.get("authorization"), websocket.query_params.get("ticket")
         token = ticket if ticket is not None and ticket.startswith(TICKET) else None
         identity = await self._reception.identity(authorization, token)
+        identity.grant.check(KeyScope.CHAT)
         name = client_id_of(identity, bearer(authorization))
         return Guest(identity, caller_of(identity, name, websocket.scope))
 
