@@ -22,6 +22,9 @@ from connections.native.greeting import Greeter
 from connections.openai.reception import Reception
 from connections.openai.routes import openai_routes
 from connections.realtime.door import RealtimeDoor, realtime_routes
+from connections.responses.creating import Creator
+from connections.responses.routes import responses_routes
+from connections.responses.socket import ResponsesSocket
 from connections.shares.door import SharesDoor, shares_routes
 from sessions.service import Sessions
 
@@ -48,6 +51,10 @@ def doors(
     realtime = RealtimeDoor(
         sessions=sessions, reception=reception, access=access, presence=presence, limiters=limiters
     )
+    creator = Creator(sessions, reception)
+    responses = ResponsesSocket(
+        creator=creator, reception=reception, access=access, presence=presence, limiters=limiters
+    )
     events = EventsDoor(
         sessions=sessions, access=access, presence=presence, tally=limiters.tally(Door.EVENTS)
     )
@@ -62,6 +69,7 @@ def doors(
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, reception, *pages),
+        *responses_routes(sessions, reception, responses, *pages),
         *messages_routes(sessions, reception, *pages),
         *agui_routes(sessions, reception, *pages),
         *events_routes(events, *pages),

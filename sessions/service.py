@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from engine.door import Engine
 from sessions.commands.resuming import Position, resume
+from sessions.conversation.kept import KeptTurns
 from sessions.conversation.paging import Shown, page_of, read_steadily
 from sessions.errors import NotFound, NotShared, Overloaded, Refused
 from sessions.events import CallState
@@ -37,6 +38,7 @@ from sessions.turn.choosing import ModelChoice
 from sessions.turn.live_turn import Subscriber
 from sessions.turn.policy import Policy
 from sessions.turn.sends import Generation, Send
+from sessions.turn.turn import Names
 
 
 class SessionStatistics(msgspec.Struct, frozen=True):
@@ -103,6 +105,7 @@ class Sessions:
         )
         self._base, self._peers, self._commands = self.parts.base, self.parts.peers, self.parts.commands
         self._replica = Replica(self.parts)
+        self.kept = KeptTurns(self._base.storage.history)
 
     def running(self, *, alone: bool) -> AbstractAsyncContextManager[None]:
         """Serves while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""
@@ -124,10 +127,15 @@ class Sessions:
             self._base.directory.tidy(conversation)
 
     def send(
-        self, owner: Owner, subscriber: Subscriber, send: Send, generation: Generation
+        self,
+        owner: Owner,
+        subscriber: Subscriber,
+        send: Send,
+        generation: Generation,
+        names: Names | None = None,
     ) -> asyncio.Task[Refused | None]:
         """Takes a message in; see `Turns.send`. Raises Refused where the server takes no message at all."""
-        return self._commands.turns.send(owner, subscriber, send, generation)
+        return self._commands.turns.send(owner, subscriber, send, generation, names)
 
     async def answer(self, owner: Owner, ask: Ask) -> EphemeralReply:
         """Begins a turn without a conversation, whose reader cancels it when it leaves. Raises Refused."""

@@ -22,12 +22,16 @@ from connections.messages.wire import MessageError, ReplyMessage, TokensCount
 from connections.openai import wire
 from connections.openai.requests.fields import ChatRequest, CompletionRequest
 from connections.openai.requests.sampling import OFF
+from connections.responses.answers.wire import Response
+from connections.responses.further_doors import Compaction, Counted
+from connections.responses.kept_door import MOST_ITEMS, Deleted, Items
+from connections.responses.requests.fields import Creation
 from connections.wire.facts import ServerFacts
 from connections.wire.frames import Name
 from connections.wire.params import MAX_INTEGER
 from sessions.store.belongings import ExportedConversation, ExportedMessage
 from sessions.store.sharing import SharedPage
-from specs.schemas import Schema, asked, named, told
+from specs.schemas import Schema, asked, name_of, named, told
 
 Part = dict[str, Any]
 
@@ -77,6 +81,37 @@ _BEARER: Part = {"security": [{}, {"bearer": []}]}
 """A token is asked for where the operator configured any."""
 
 
+_FOLLOWING: tuple[Part, ...] = (
+    {
+        "name": "stream",
+        "in": "query",
+        "description": "Follows a response that nobody waits for.",
+        "schema": {"type": "string", "enum": ["true", "false"]},
+    },
+    {
+        "name": "starting_after",
+        "in": "query",
+        "description": "The number of the last event that was read.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+)
+_PAGING: tuple[Part, ...] = (
+    {
+        "name": "order",
+        "in": "query",
+        "description": "The newest first, unless it says otherwise.",
+        "schema": {"type": "string", "enum": ["asc", "desc"]},
+    },
+    {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": MOST_ITEMS}},
+    {
+        "name": "after",
+        "in": "query",
+        "description": "The last item of the page before.",
+        "schema": {"type": "string"},
+    },
+)
+
+
 def document() -> Part:
     """The whole document."""
     return {
@@ -96,13 +131,16 @@ def document() -> Part:
         | _admin()
         | _events()
         | _openai()
+        | _responses()
         | _messages()
         | _agui()
         | _specifications(),
         "components": {
             "schemas": asked((ChatRequest, CompletionRequest), _PLACE, _RANGES)
             | asked((MessageRequest, CountRequest, RunInput), _PLACE, _ANTHROPICS)
-            | told(_TOLD, _PLACE),
+            | asked((Creation,), _PLACE, _RANGES)
+            | told(_TOLD, _PLACE)
+            | told((Response, Deleted, Items, Counted, Compaction), _PLACE),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
                 "key": {
@@ -300,6 +338,44 @@ def _openai() -> Part:
     }
 
 
+def _asks(summary: str, example: Part, tells: type[msgspec.Struct], why: dict[int, str]) -> Part:
+    """A door beside that of responses, which takes the same bodies."""
+    answers = {
+        "200": _json("It.", _of(tells)),
+        **_refusals(wire.ErrorBody, why | {429: "Too many.", 503: "Not now."}),
+    }
+    body = {"required": True, "content": {"application/json": {"schema": _of(Creation), "example": example}}}
+    return {"post": _operation(summary, answers) | {"requestBody": body} | _BEARER}
+
+
+def _responses() -> Part:
+    nobody = {401: "No key or JWT, or a bad one.", 403: "A page that may not ask."}
+    why = nobody | {400: "Asks for what can't be had.", 404: "No such model.", 413: "Too long."}
+    hello = {"model": "midstream-demo", "input": "Hello!", "max_output_tokens": 8}
+    create = _replies("A response.", Creation, hello, Response, why | {415: "Compressed.", 503: "Not now."})
+    name = {"name": "response_id", "in": "path", "required": True, "schema": {"type": "string"}}
+    gone = nobody | {404: "No such response of yours.", 429: "Too many.", 503: "Not now."}
+
+    def one(summary: str, words: str, tells: type[msgspec.Struct], *more: Part, **why: str) -> Part:
+        refused = gone | {int(status[1:]): what for status, what in why.items()}
+        answers = {"200": _json(words, _of(tells)), **_refusals(wire.ErrorBody, refused)}
+        return _operation(summary, answers) | {"parameters": [name, *more]} | _BEARER
+
+    read = one("A response as it stands.", "It.", Response, *_FOLLOWING, _400="No number.")
+    read["responses"]["200"]["content"]["text/event-stream"] = {"schema": _event("An event, or `[DONE]`.")}
+    delete = one("Deletes a response.", "It is gone.", Deleted, _409="The conversation went on from it.")
+    return {
+        "/v1/responses": create,
+        "/v1/responses/input_tokens": _asks("How long an input is.", hello, Counted, why),
+        "/v1/responses/compact": _asks("A summary in the place of an input.", hello, Compaction, why),
+        "/v1/responses/{response_id}": {"get": read, "delete": delete},
+        "/v1/responses/{response_id}/cancel": {"post": one("Stops a response.", "As it ended.", Response)},
+        "/v1/responses/{response_id}/input_items": {
+            "get": one("What a response answered.", "Items.", Items, *_PAGING, _400="No number.")
+        },
+    }
+
+
 def _agui() -> Part:
     hello = {"threadId": "t", "runId": "r", "messages": [{"role": "user", "content": "Hello!"}]}
     body = {"required": True, "content": {"application/json": {"schema": _of(RunInput), "example": hello}}}
@@ -378,4 +454,4 @@ def _told_as(words: str, media_type: str, schema: Schema) -> Part:
 
 
 def _of(struct: type[msgspec.Struct]) -> Schema:
-    return {"$ref": _PLACE.format(name=struct.__name__)}
+    return {"$ref": _PLACE.format(name=name_of(struct))}

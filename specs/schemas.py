@@ -33,10 +33,14 @@ _NAMES: dict[type, str] = {
 }
 """What the page and its users call what has another name in the code."""
 
+_DOORS = {"connections.responses": "Responses"}
+"""Doors whose types are called as another door's are: what begins their names here."""
+
 _RANGES: dict[str, Schema] = {
     "max_new_tokens": {"minimum": 1},
     "max_tokens": {"minimum": 1},
     "max_completion_tokens": {"minimum": 1},
+    "max_output_tokens": {"minimum": 1},
     "temperature": {"minimum": 0, "maximum": params.MAX_TEMPERATURE},
     "top_p": {"minimum": params.SMALLEST_TOP_P, "maximum": 1},
     "top_k": {"minimum": 0, "maximum": params.MAX_INTEGER},
@@ -68,7 +72,8 @@ def server_frames() -> Types:
 def name_of(frame: type[msgspec.Struct]) -> str:
     """What a type is called in the specifications: a client's is a request."""
     is_asked = issubclass(frame, frames.ClientFrame)
-    return f"{frame.__name__}Request" if is_asked else _NAMES.get(frame, frame.__name__)
+    door = next((own for room, own in _DOORS.items() if frame.__module__.startswith(f"{room}.")), "")
+    return f"{frame.__name__}Request" if is_asked else _NAMES.get(frame, door + frame.__name__)
 
 
 def schemas(place: str) -> dict[str, Schema]:

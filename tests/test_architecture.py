@@ -104,6 +104,7 @@ ROOMS = {
             "replies",
             "messages",
             "agui",
+            "responses",
         ),
     ),
     "app": (

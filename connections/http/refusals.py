@@ -28,6 +28,7 @@ class Door(StrEnum):
     REALTIME = "realtime"
     CHAT = "chat"
     COMPLETIONS = "completions"
+    RESPONSES = "responses"
     MESSAGES = "messages"
     AG_UI = "ag_ui"
     MODELS = "models"

@@ -23,7 +23,7 @@ from engine.reply_spec import ReplySpec
 from sessions.running.ephemeral import Ask
 from sessions.running.replies import MOST_REPLIES
 
-T = TypeVar("T", ChatRequest, CompletionRequest)
+T = TypeVar("T")
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NEWER = "max_completion_tokens"
@@ -36,12 +36,25 @@ _completion = msgspec.json.Decoder(CompletionRequest).decode
 
 def chat_request(body: bytes) -> ChatRequest:
     """A request of the chat's door, whose fields have their types. Raises Problem, TooManyValues."""
-    return _request(body, _chat)
+    return request_in(body, _chat)
 
 
 def completion_request(body: bytes) -> CompletionRequest:
     """A request of the completions' door. Raises Problem, TooManyValues."""
-    return _request(body, _completion)
+    return request_in(body, _completion)
+
+
+def request_in(body: bytes, decode: Callable[[bytes], T]) -> T:
+    """The request in a body, which `decode` makes of it. Raises Problem, TooManyValues."""
+    body = body.removeprefix(_BYTE_ORDER_MARK)
+    check_shape(body)
+    try:
+        refuse_unserved(_fields(body))
+        return decode(body)
+    except msgspec.ValidationError as error:
+        raise _ill_typed(error) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise invalid(None, "The body is not a JSON object.", code="invalid_json") from None
 
 
 def ask_of(request: ChatRequest, limits: Limits) -> Ask:
@@ -92,18 +105,6 @@ def fields_of(request: Asked) -> dict[str, str]:
             "role": "messages",
         }
     return names
-
-
-def _request(body: bytes, decode: Callable[[bytes], T]) -> T:
-    body = body.removeprefix(_BYTE_ORDER_MARK)
-    check_shape(body)
-    try:
-        refuse_unserved(_fields(body))
-        return decode(body)
-    except msgspec.ValidationError as error:
-        raise _ill_typed(error) from None
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise invalid(None, "The body is not a JSON object.", code="invalid_json") from None
 
 
 def _spec(request: ChatRequest) -> ReplySpec:

@@ -27,6 +27,8 @@ _STATUS = {
     "forbidden": 403,
     "internal": 500,
     "model_not_found": 404,
+    "not_found": 404,
+    "conflict": 409,
     "request_too_large": 413,
     "unsupported_content_encoding": 415,
 }

@@ -30,6 +30,8 @@ from sessions.store.redis.asker import asking_for
 
 CLIENT = "/openai"
 """The client id of whoever comes in by these doors; none on a WebSocket can be the same, since those have no slash."""
+_NAMELESS = f"{CLIENT}/-"
+"""Begins the name of who sends no token where nobody is asked for one: a new name each time."""
 
 
 class Reception:
@@ -118,5 +120,11 @@ def client_id_of(identity: Identity, token: str | None) -> str:
     """
     if identity.principal != ANONYMOUS.principal:
         return CLIENT
-    own = hashlib.sha256(token.encode()).hexdigest()[:32] if token else secrets.token_hex(16)
-    return f"{CLIENT}/{own}"
+    if not token:
+        return _NAMELESS + secrets.token_hex(16)
+    return f"{CLIENT}/{hashlib.sha256(token.encode()).hexdigest()[:32]}"
+
+
+def comes_back(caller: Caller) -> bool:
+    """Whether this one can ask again for what is kept for it: whoever sends no token is somebody else each time."""
+    return not caller.client.client_id.startswith(_NAMELESS)

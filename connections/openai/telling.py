@@ -38,7 +38,7 @@ _REASONS: dict[Reason, FinishReason] = {
     Reason.TIMEOUT: "length",
     Reason.FILTERED: "content_filter",
 }
-_STOPPED = Failure(code=Draining.code, message="The server is about to stop: the reply was interrupted.")
+STOPPED = Failure(code=Draining.code, message="The server is about to stop: the reply was interrupted.")
 _ENDED = Failure(code=Forbidden.code, message="The operator ended this reply.")
 
 _encode = msgspec.json.Encoder().encode
@@ -112,7 +112,7 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
         return f"chatcmpl-{self.turn_id.removeprefix('turn_')}"
 
     def _logprobs(self, tokens: Sequence[ChosenToken]) -> Logprobs | None:
-        return Logprobs(tuple(map(_reply_token, tokens))) if self.logprobs else None
+        return Logprobs(tuple(map(reply_token, tokens))) if self.logprobs else None
 
     def _event(self, model: str, *choices: ChunkChoice, totals: wire.Usage | None = None) -> bytes:
         usage = totals if self.usage else msgspec.UNSET
@@ -154,7 +154,8 @@ def _function(call: messages.ToolCall) -> CalledFunction:
     return CalledFunction(call.name, call.arguments)
 
 
-def _reply_token(token: ChosenToken) -> ReplyToken:
+def reply_token(token: ChosenToken) -> ReplyToken:
+    """What is told of a token."""
     chosen = _likely(token.chosen)
     return ReplyToken(chosen.token, chosen.logprob, chosen.bytes, tuple(map(_likely, token.top)))
 
@@ -188,4 +189,4 @@ def problem_at(done: Done) -> Problem | None:
     if done.reason in _REASONS:
         return None
     by_operator = done.cancel is not None and done.cancel.cause is Cause.OPERATOR
-    return problem_in(done.error or (_ENDED if by_operator else _STOPPED))
+    return problem_in(done.error or (_ENDED if by_operator else STOPPED))

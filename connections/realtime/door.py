@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import msgspec
-import structlog
-from starlette.responses import Response
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import bearer
 from connections.authentication.identity import Identity
-from connections.gate.client_address import client_of
-from connections.http.json_answers import foreign_page, too_many_at_once
-from connections.http.refusals import Door, Refusal
+from connections.http.refusals import Door
 from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
-from connections.line.connection import Connection, Disconnected, Handler
+from connections.line.connection import Connection, Handler
+from connections.line.lines import Lines
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
 from connections.line.rate_limiting import RateLimiter
 from connections.native.endpoint import OUTBOX_BYTES, Socket
 from connections.native.handler import FrameHandler
-from connections.openai.problems import counted_as, invalid, problem_of
+from connections.openai.problems import invalid
 from connections.openai.reception import Reception, client_id_of
+from connections.openai.sockets import SocketDoor
 from connections.realtime.asking import Asking
 from connections.realtime.coding import Coding
 from connections.realtime.handler import RealtimeHandler
 from connections.realtime.handshake import Arrival, arrival
 from connections.realtime.items import Items
-from connections.realtime.lines import Lines
 from connections.realtime.telling import Said, Telling
 from connections.wire.errors import BadParams, Close, CloseCode
 from connections.wire.facts import Limits
@@ -43,8 +40,6 @@ PATH = "/v1/realtime"
 PAGE = 200
 """Messages of the history that one who comes back is told: as many as a page may have."""
 
-_log = structlog.get_logger("midstream.connection")
-
 
 class Guest(msgspec.Struct, frozen=True, kw_only=True):
     """Who came in, and what they may have."""
@@ -56,7 +51,7 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
     model: str
 
 
-class RealtimeDoor:
+class RealtimeDoor(SocketDoor[Guest]):
     """Serves Realtime clients: connections like those of the native socket in all but their words."""
 
     def __init__(
@@ -68,39 +63,12 @@ class RealtimeDoor:
         presence: Presence,
         limiters: Limiters,
     ) -> None:
+        super().__init__(access=access, limiters=limiters, tally=limiters.tally(Door.REALTIME))
         self._sessions = sessions
         self._reception = reception
-        self._access = access
         self._presence = presence
-        self._limiters = limiters
-        self._tally = limiters.tally(Door.REALTIME)
 
-    async def accept(self, websocket: WebSocket) -> None:
-        """Serves one socket from handshake to close."""
-        if (foreign := self._shut_out(websocket)) is not None:
-            await websocket.send_denial_response(foreign)
-            return
-        try:
-            with self._limiters.waiting_room.place(client_of(websocket.scope)):
-                guest = await self._receive(websocket)
-        except Refused as refused:
-            self._tally.told(counted_as(refused))
-            await websocket.send_denial_response(problem_of(refused).response())
-            return
-        await websocket.accept(subprotocol=guest.asked.subprotocol)
-        await self._live(Socket(websocket, self._limiters.turns), guest)
-
-    def _shut_out(self, websocket: WebSocket) -> Response | None:
-        """The answer to whoever is not even asked who they are."""
-        origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
-        if not self._access.origins.allow(origin, host=host):
-            self._limiters.refusals.count(Refusal.ORIGIN)
-            return foreign_page(origin)
-        if self._limiters.no_place_for(client_of(websocket.scope)):
-            return too_many_at_once()
-        return None
-
-    async def _receive(self, websocket: WebSocket) -> Guest:
+    async def receive(self, websocket: WebSocket) -> Guest:
         """Who comes, and for what. Raises Refused."""
         try:
             asked = arrival(websocket.query_params, websocket.scope.get("subprotocols", ()))
@@ -117,18 +85,12 @@ class RealtimeDoor:
         caller = caller_of(identity, name, websocket.scope)
         return Guest(asked=asked, identity=identity, caller=caller, limits=limits, model=model.name)
 
-    async def _live(self, socket: Socket, guest: Guest) -> None:
-        try:
-            await self._serve(socket, guest)
-        except Close as close:
-            await socket.close(close.code, close.reason)
-        except Disconnected:
-            return
-        except Exception:  # noqa: BLE001 - a task's boundary: this connection ends, the others don't notice
-            _log.exception("connection failed")
-            await socket.close(CloseCode.INTERNAL, "An internal error; reconnect.")
+    def subprotocol(self, guest: Guest) -> str | None:
+        """The one that its client offers, which has its key."""
+        return guest.asked.subprotocol
 
-    async def _serve(self, socket: Socket, guest: Guest) -> None:
+    async def serve(self, socket: Socket, guest: Guest) -> None:
+        """Serves one session. Raises Close, Disconnected."""
         items, place = Items(), guest.asked.conversation_id
         asking = Asking(
             items,

@@ -109,7 +109,9 @@ _WHOLE = {FinishReason.STOP, FinishReason.LENGTH}
 def _begins(live: LiveTurn) -> bool:
     """Whether a turn is the first exchange of its conversation, as far as it knows itself, and came to its end."""
     record = live.record
-    is_sent = isinstance(live.send.place, Behind)  # an edited message, or a reply made anew, begins nothing
+    is_sent = (
+        isinstance(live.send.place, Behind) and not live.send.untitled
+    )  # an edited message, or a reply made anew, begins nothing
     is_first = is_sent and record.parent_id is None and not record.follows
     done = record.done
     is_whole = done is not None and done.saved and done.reason in {Reason.STOP, Reason.LENGTH}

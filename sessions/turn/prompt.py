@@ -105,6 +105,16 @@ async def fit(
     return Prompt(without(dropped), groups[dropped][0].message_id)
 
 
+async def whole(
+    system: str, records: Sequence[MessageRecord], *, room: Room, count: Count, knows_tools: bool = True
+) -> Prompt:
+    """All of a branch. Raises ContextOverflow where it does not fit the window."""
+    messages = prompt_messages(system, records, knows_tools=knows_tools)
+    if (tokens := await count(messages)) >= room.window:
+        raise ContextOverflow(tokens=tokens, limit=room.window - 1)
+    return Prompt(messages, records[0].message_id)
+
+
 async def shortened(messages: tuple[Message, ...], *, room: Room, count: Count) -> tuple[Message, ...]:
     """A prompt that was made for another window, as much of it as fits the room. Raises ContextOverflow as `fit` does."""
     system = messages[:1] if messages[0].role == "system" else ()
@@ -185,7 +195,8 @@ class Prompts:
         """
         records = [message]
         if message.parent_id is not None:
-            branch = await self._history.branch(keys, leaf=message.parent_id, last=meta.context_from)
+            last = None if generation.keeps_all else meta.context_from
+            branch = await self._history.branch(keys, leaf=message.parent_id, last=last)
             records = [*branch.messages, message]
         return await self._fit(records, generation, meta, requested=requested, client=client)
 
@@ -208,7 +219,8 @@ class Prompts:
                 room = Room.of(facts.context_tokens, new_tokens(params, facts))
                 count = partial(model.engine.count_tokens, client=client, spec=spec)
                 knows_tools = has_feature(facts, "tools", "auto")
-                prompt = await fit(system, records, room=room, count=count, knows_tools=knows_tools)
+                fitting = whole if generation.keeps_all else fit
+                prompt = await fitting(system, records, room=room, count=count, knows_tools=knows_tools)
             return msgspec.structs.replace(prompt, model=model.name)
 
         try:

@@ -20,6 +20,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
 
     `grace_s`: seconds that its turn goes on while nobody is attached to its conversation; `client_id`: of the client that
     sends it, whom its tokens count for; `group`: the key or the address that it came by, for which it is counted besides.
+    `untitled`: a conversation that it begins keeps its first words as a title.
     """
 
     client_msg_id: str
@@ -32,6 +33,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     ref: str | None = None
     group: str = ""
     client_id: str = ""
+    untitled: bool = False
 
 
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,7 +50,8 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     `model`: which one is asked, by its name or an alias, from now on; unset: the one that was asked before. `tools`: what this
     reply and those that follow its calls may call; `tool_choice`: `auto`, `none`, `required` or a name, for the first of them.
     `continues`: the first of them goes on where it was cut. `chars_per_s`: how fast text is let out; None: as it is made.
-    `paces_thoughts`: thoughts, too, since the sender is told them. `only`: the models that the sender may ask; empty: all.
+    `paces_thoughts`: thoughts, too, since the sender is told them. `keeps_all`: nothing of the history is left out of the prompt.
+    `only`: the models that the sender may ask; empty: all.
     """
 
     params: Params = Params()
@@ -61,6 +64,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     continues: bool = False
     chars_per_s: float | None = None
     paces_thoughts: bool = False
+    keeps_all: bool = False
     only: tuple[str, ...] = ()
 
     @property

@@ -80,6 +80,7 @@ async def test_who_is_not_known_is_counted(tmp_path: Path, keys: Path) -> None:
         assert await post(running, CHAT) == 401
         for path, method in (
             ("/v1/completions", "POST"),
+            ("/v1/responses", "POST"),
             ("/v1/messages", "POST"),
             ("/v1/ag-ui", "POST"),
             ("/v1/models", "GET"),

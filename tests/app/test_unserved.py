@@ -25,7 +25,7 @@ def error_in(body: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "PUT", "OPTIONS"])
 @pytest.mark.parametrize(
-    "path", ["/v1", "/v1/", "/v1/responses", "/v1/embeddings", "/v1/v1/models", "/v1/models/a%0Ab"]
+    "path", ["/v1", "/v1/", "/v1/moderations", "/v1/embeddings", "/v1/v1/models", "/v1/models/a%0Ab"]
 )
 async def test_below_v1_whatever_is_not_served_says_what_is(method: str, path: str, running: Running) -> None:
     status, headers, body = await running.get(path, method=method)
@@ -44,12 +44,12 @@ async def test_a_path_without_v1_is_told_its_own(path: str, running: Running) ->
     )
 
 
-@pytest.mark.parametrize("path", ["/api/tags", "/responses", "/v2/models", "/favicon.ico", "/v1x"])
+@pytest.mark.parametrize("path", ["/api/tags", "/moderations", "/v2/models", "/favicon.ico", "/v1x"])
 async def test_elsewhere_the_doors_are_named(path: str, running: Running) -> None:
     status, _, body = await running.get(path, method="POST")
     message = error_in(body)["message"]
     assert status == 404
-    shown = path if path in ("/api/tags", "/responses") else "this path"
+    shown = path if path in ("/api/tags", "/moderations") else "this path"
     assert message.startswith(f"This server does not serve {shown}. ")
     assert message.endswith("ends with /v1.")
     assert all(door in message for door in SERVED)
@@ -129,12 +129,12 @@ async def test_pages_of_listed_origins_may_read_what_is_said(tmp_path: Path) -> 
     ours = "https://chat.example"
     async with serving(tmp_path, allowed_origins=(ours,)) as running:
         asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
-        status, headers, _ = await running.get("/v1/responses", method="OPTIONS", Origin=ours, **asked)
+        status, headers, _ = await running.get("/v1/moderations", method="OPTIONS", Origin=ours, **asked)
         assert (status, headers["access-control-allow-origin"]) == (204, ours)
-        status, headers, body = await running.get("/v1/responses", method="POST", Origin=ours)
+        status, headers, body = await running.get("/v1/moderations", method="POST", Origin=ours)
         assert (status, headers["access-control-allow-origin"]) == (404, ours)
         assert error_in(body)["code"] == "unknown_url"
-        status, headers, _ = await running.get("/v1/responses", Origin="https://evil.example")
+        status, headers, _ = await running.get("/v1/moderations", Origin="https://evil.example")
         assert status == 403
         assert "access-control-allow-origin" not in headers
 

@@ -16,6 +16,7 @@ CLEAR_WAY(journal, asked.seq)
 redis.call('XADD', journal, string.format('%d-0', asked.seq), 'event', event)
 if before == '' then
   TAKE_OUT(conversation, asked.message_id, asked.reply_id)
+  redis.call('HDEL', conversation, 'note:' .. asked.turn_id)
 else
   redis.call('HSET', conversation, 'message:' .. asked.reply_id, before)
   local calls = redis.call('HGET', conversation, 'calls:' .. asked.reply_id)

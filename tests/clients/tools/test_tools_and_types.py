@@ -27,7 +27,9 @@ DOES = {
     "langgraph_tools.py": ("tool", "streamed", "person", "prompted", "held"),
     "llamaindex_tools.py": ("tool", "streamed", "person", "held"),
     "agents_tools.py": ("tool", "streamed", "held"),
+    "agents_responses.py": ("tool", "streamed", "turns", "held"),
     "aisdk_tools.mjs": ("tool", "streamed", "person", "held"),
+    "aisdk_responses.mjs": ("tool", "streamed", "turns", "held"),
     "opencode_tools.mjs": ("read",),
     "anthropic_tools.py": ("tool", "streamed", "thought", "held"),
 }
@@ -73,6 +75,13 @@ def clients(*kinds: str) -> pytest.MarkDecorator:
 @clients("tool", "streamed")
 def test_a_tool_is_called_and_its_result_told(visits: Visits, script: str, kind: str) -> None:
     assert visits.said(script)[kind] == {"called": CALLED, "text": TOLD}
+
+
+@clients("turns")
+def test_ten_turns_are_answered_whichever_way_they_are_gone_on_with(
+    visits: Visits, script: str, kind: str
+) -> None:
+    assert visits.said(script)[kind] == {"texts": [TOLD], "count": 20}
 
 
 @clients("person", "prompted")

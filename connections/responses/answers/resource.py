@@ -1,0 +1,102 @@
+"""A response as it was asked for: what a request's fields become in the answer. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from connections.responses.answers import wire
+from connections.responses.requests import fields
+from connections.responses.requests.fields import Creation
+from engine.messages import Message, ToolCall
+from sessions.events import Usage
+
+
+def asked_for(request: Creation, *, response_id: str, model: str, created: int) -> wire.Response:
+    """A response that has just begun."""
+    return wire.Response(
+        id=response_id,
+        created_at=created,
+        model=model,
+        previous_response_id=request.previous_response_id,
+        instructions=request.instructions,
+        tools=tuple(_tool(tool) for tool in request.tools or ()),
+        tool_choice=_choice(request.tool_choice),
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        max_tool_calls=request.max_tool_calls,
+        text=_text(request.text),
+        reasoning=_effort(request.reasoning),
+        max_output_tokens=request.max_output_tokens,
+        temperature=1.0 if request.temperature is None else request.temperature,
+        top_p=1.0 if request.top_p is None else request.top_p,
+        presence_penalty=request.presence_penalty or 0.0,
+        frequency_penalty=request.frequency_penalty or 0.0,
+        top_logprobs=request.top_logprobs or 0,
+        truncation="auto" if request.truncation == "auto" else "disabled",
+        background=bool(request.background),
+        metadata=request.metadata or {},
+        safety_identifier=request.safety_identifier,
+        prompt_cache_key=request.prompt_cache_key,
+        user=request.user,
+    )
+
+
+def usage_of(usage: Usage) -> wire.Usage:
+    """The tokens of a turn."""
+    return wire.Usage(
+        input_tokens=usage.prompt_tokens,
+        input_tokens_details=wire.InputDetails(usage.cached_tokens),
+        output_tokens=usage.generated_tokens,
+        output_tokens_details=wire.OutputDetails(usage.reasoning_tokens),
+        total_tokens=usage.prompt_tokens + usage.generated_tokens,
+    )
+
+
+def said_in(output: tuple[wire.Output, ...]) -> tuple[Message, ...]:
+    """What a reply's items are to the model that goes on from them."""
+    texts = [part.text for item in output if isinstance(item, wire.Message) for part in item.content]
+    thoughts = [part.text for item in output if isinstance(item, wire.ReasoningItem) for part in item.content]
+    calls = tuple(
+        ToolCall(item.call_id, item.name, item.arguments)
+        for item in output
+        if isinstance(item, wire.FunctionCall)
+    )
+    if not texts and not calls:
+        return ()
+    return (Message("assistant", "".join(texts), reasoning="".join(thoughts), calls=calls),)
+
+
+def _tool(tool: fields.Tool) -> wire.FunctionTool:
+    return wire.FunctionTool(
+        name=tool.name or "", description=tool.description, parameters=tool.parameters, strict=tool.strict
+    )
+
+
+def _choice(given: str | fields.ToolChoice | None) -> str | dict[str, Any]:
+    match given:
+        case None:
+            return "auto"
+        case str():
+            return given
+        case fields.ToolChoice(type="function"):
+            return {"type": "function", "name": given.name}
+        case _:
+            tools = [{"type": one.type, "name": one.name} for one in given.tools or ()]
+            return {"type": given.type, "mode": given.mode, "tools": tools}
+
+
+def _text(given: fields.TextConfig | None) -> dict[str, Any]:
+    told = given.format if given is not None else None
+    if told is None or told.type != "json_schema":
+        return {"format": {"type": "text" if told is None else told.type}}
+    named: dict[str, Any] = {
+        "type": told.type,
+        "name": told.name or "",
+        "description": told.description,
+        "schema": told.schema,
+        "strict": told.strict is not False,
+    }
+    return {"format": named}
+
+
+def _effort(given: fields.Reasoning | None) -> wire.Effort:
+    return wire.Effort() if given is None else wire.Effort(given.effort, given.summary)

@@ -1,0 +1,273 @@
+"""One response, as its client is told of it: items that begin, grow and are done, and the response around them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+import msgspec
+
+from connections.openai.problems import Problem, problem_in
+from connections.openai.telling import STOPPED, reply_token
+from connections.openai.wire import ReplyToken
+from connections.responses.answers import wire
+from connections.responses.answers.resource import usage_of
+from connections.responses.requests.items import sealed
+from engine.messages import ChosenToken, ToolCall
+from sessions.events import Done, Reason
+from sessions.running.waiting_pieces import Piece, Text, Thought
+
+_EARLY = {
+    Reason.LENGTH: "max_output_tokens",
+    Reason.TIMEOUT: "max_output_tokens",
+    Reason.FILTERED: "content_filter",
+    Reason.CANCELLED: "cancelled",
+}
+_encode = msgspec.json.Encoder().encode
+
+
+class _Growing:
+    """The text or the thoughts that are being written."""
+
+    def __init__(self, item_id: str, index: int, *, is_thought: bool) -> None:
+        self.item_id = item_id
+        self.index = index
+        self.is_thought = is_thought
+        self.texts: list[str] = []
+        self.logprobs: list[ReplyToken] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    def part(self) -> wire.Part:
+        """All of it so far."""
+        return wire.ReasoningText(self.text) if self.is_thought else self._said()
+
+    def item(self, status: wire.ItemStatus, *, seals: bool) -> wire.Output:
+        """The item of it. `seals`: its client wants thoughts that it can bring back."""
+        if not self.is_thought:
+            content = (self._said(),) if status != "in_progress" else ()
+            return wire.Message(id=self.item_id, status=status, content=content)
+        return wire.ReasoningItem(
+            id=self.item_id,
+            status=status,
+            content=(wire.ReasoningText(self.text),) if status != "in_progress" else (),
+            encrypted_content=sealed(self.text) if seals else msgspec.UNSET,
+        )
+
+    def _said(self) -> wire.OutputText:
+        return wire.OutputText(self.text, logprobs=tuple(self.logprobs))
+
+
+class Telling:
+    """Tells one response. `name`: what its items are named after. `logprobs`, `seals`: what its client asks for besides.
+
+    Where nobody waits for a response, a text's events have as many numbers as the text has code points. So a number stands
+    for the same place whenever it is told, however pieces were merged; see `behind`.
+    """
+
+    def __init__(
+        self,
+        response: wire.Response,
+        *,
+        name: str,
+        logprobs: bool = False,
+        seals: bool = False,
+        stream_id: str | msgspec.UnsetType = msgspec.UNSET,
+    ) -> None:
+        self.response = response
+        self._name = name
+        self._logprobs = logprobs
+        self._seals = seals
+        self._stream_id = stream_id
+        self._next = 0
+        self._by_position = response.background
+        self._done: list[wire.Output] = []
+        self._growing: _Growing | None = None
+
+    def begin(self) -> list[wire.StreamEvent]:
+        """What comes first."""
+        return self._numbered([wire.Created(response=self.response), wire.InProgress(response=self.response)])
+
+    def piece(self, piece: Piece) -> list[wire.StreamEvent]:
+        """What a piece of the reply is told by, which may be nothing."""
+        match piece:
+            case Text():
+                return self._numbered(self._text(piece.text, piece.logprobs))
+            case Thought():
+                return self._numbered(self._thought(piece.text))
+            case ToolCall():
+                return self._numbered([*self._close("completed"), *self._call(piece)])
+            case _:
+                assert_never(piece)
+
+    def end(self, done: Done, model: str, now: int) -> list[wire.StreamEvent]:
+        """What comes last. `now`: Unix seconds."""
+        is_whole = done.reason in (Reason.STOP, Reason.TOOLS)
+        events = list(self._close("completed" if is_whole else "incomplete"))
+        self.response = ended(self.response, done, tuple(self._done), model=model, now=now)
+        if done.cancel is not None:
+            events.append(
+                wire.Cancelled(
+                    response_id=self.response.id,
+                    latency_ms=done.cancel.latency_ms,
+                    steps_after=done.cancel.steps_after,
+                )
+            )
+        return self._numbered([*events, terminal(self.response)])
+
+    def fail(self, problem: Problem) -> list[wire.StreamEvent]:
+        """What comes last where the turn has no end that could be told."""
+        events = list(self._close("incomplete"))
+        why = wire.Failed(problem.word, str(problem))
+        self.response = msgspec.structs.replace(
+            self.response, status="failed", output=tuple(self._done), error=why
+        )
+        return self._numbered([*events, terminal(self.response)])
+
+    def _text(self, text: str, tokens: Sequence[ChosenToken]) -> Iterator[wire.StreamEvent]:
+        told = tuple(map(reply_token, tokens)) if self._logprobs else ()
+        if not text and not told:
+            return
+        yield from self._open(is_thought=False)
+        if (growing := self._growing) is not None:
+            growing.texts.append(text)
+            growing.logprobs += told
+            yield wire.TextDelta(
+                item_id=growing.item_id, output_index=growing.index, delta=text, logprobs=told
+            )
+
+    def _thought(self, text: str) -> Iterator[wire.StreamEvent]:
+        yield from self._open(is_thought=True)
+        if (growing := self._growing) is not None:
+            growing.texts.append(text)
+            yield wire.ReasoningDelta(item_id=growing.item_id, output_index=growing.index, delta=text)
+
+    def _open(self, *, is_thought: bool) -> Iterator[wire.StreamEvent]:
+        """Begins an item, unless one of its kind is being written."""
+        if self._growing is not None and self._growing.is_thought is is_thought:
+            return
+        yield from self._close("completed")
+        index = len(self._done)
+        item_id = f"{'rs' if is_thought else 'msg'}_{self._name}_{index}"
+        growing = self._growing = _Growing(item_id, index, is_thought=is_thought)
+        yield wire.ItemAdded(output_index=index, item=growing.item("in_progress", seals=False))
+        yield wire.PartAdded(item_id=item_id, output_index=index, part=growing.part())
+
+    def _close(self, status: wire.ItemStatus) -> Iterator[wire.StreamEvent]:
+        """Ends the item that is being written, if there is one."""
+        if (growing := self._growing) is None:
+            return
+        self._growing = None
+        at, index, text = growing.item_id, growing.index, growing.text
+        if growing.is_thought:
+            yield wire.ReasoningDone(item_id=at, output_index=index, text=text)
+        else:
+            told = tuple(growing.logprobs)
+            yield wire.TextDone(item_id=at, output_index=index, text=text, logprobs=told)
+        yield wire.PartDone(item_id=at, output_index=index, part=growing.part())
+        item = growing.item(status, seals=self._seals)
+        self._done.append(item)
+        yield wire.ItemDone(output_index=index, item=item)
+
+    def _call(self, call: ToolCall) -> Iterator[wire.StreamEvent]:
+        index = len(self._done)
+        item = wire.FunctionCall(
+            id=f"fc_{self._name}_{index}",
+            status="completed",
+            call_id=call.call_id,
+            name=call.name,
+            arguments=call.arguments,
+        )
+        begun = msgspec.structs.replace(item, status="in_progress", arguments="")
+        yield wire.ItemAdded(output_index=index, item=begun)
+        yield wire.ArgumentsDelta(item_id=item.id, output_index=index, delta=call.arguments)
+        yield wire.ArgumentsDone(
+            item_id=item.id, output_index=index, name=call.name, arguments=call.arguments
+        )
+        self._done.append(item)
+        yield wire.ItemDone(output_index=index, item=item)
+
+    def _numbered(
+        self, events: Iterator[wire.StreamEvent] | Sequence[wire.StreamEvent]
+    ) -> list[wire.StreamEvent]:
+        numbered: list[wire.StreamEvent] = []
+        for event in events:
+            is_text = self._by_position and isinstance(event, wire.TextDelta | wire.ReasoningDelta)
+            self._next += max(1, len(event.delta)) if is_text else 1  # type: ignore[union-attr]
+            numbered.append(
+                msgspec.structs.replace(event, sequence_number=self._next - 1, stream_id=self._stream_id)
+            )
+        return numbered
+
+
+def problem_at(done: Done) -> Problem | None:
+    """Why a response has no regular end; None where it has one."""
+    if done.reason in _EARLY or done.reason in (Reason.STOP, Reason.TOOLS):
+        return None
+    return problem_in(done.error or STOPPED)
+
+
+def ended(
+    response: wire.Response, done: Done, output: tuple[wire.Output, ...], *, model: str, now: int
+) -> wire.Response:
+    """The response as the end of its turn leaves it."""
+    status: wire.Status = "completed"
+    early, problem = _EARLY.get(done.reason), problem_at(done)
+    if problem is not None:
+        status = "failed"
+    elif early is not None:
+        status = "cancelled" if done.reason is Reason.CANCELLED else "incomplete"
+    return msgspec.structs.replace(
+        response,
+        status=status,
+        completed_at=now if status == "completed" else None,
+        model=model,
+        output=output,
+        usage=usage_of(done.usage),
+        incomplete_details=wire.Incomplete(early) if early is not None else None,
+        error=None if problem is None else wire.Failed(problem.word, str(problem)),
+    )
+
+
+def terminal(response: wire.Response) -> wire.StreamEvent:
+    """What comes last of a response."""
+    match response.status:
+        case "completed":
+            return wire.Completed(response=response)
+        case "failed":
+            return wire.FailedEvent(response=response)
+        case _:
+            return wire.EndedEarly(response=response)
+
+
+def behind(events: Sequence[wire.StreamEvent], number: int | None) -> Sequence[wire.StreamEvent]:
+    """What of the events of a response, that nobody waits for, comes behind a number; None: all of them, of any."""
+    if number is None:
+        return events
+    return [cut for event in events if (cut := _behind(event, number)) is not None]
+
+
+def _behind(event: wire.StreamEvent, number: int) -> wire.StreamEvent | None:
+    if event.sequence_number <= number:
+        return None
+    if isinstance(event, wire.TextDelta | wire.ReasoningDelta):
+        return msgspec.structs.replace(event, delta=event.delta[-(event.sequence_number - number) :])
+    return event
+
+
+def as_events(events: Sequence[wire.StreamEvent]) -> bytes:
+    """Server-sent events."""
+    return b"".join(
+        b"event: %b\ndata: %b\n\n" % (_type_of(event).encode(), _encode(event)) for event in events
+    )
+
+
+def as_lines(events: Sequence[wire.StreamEvent]) -> bytes:
+    """One a line, which is one message of a WebSocket. JSON has no line breaks of its own."""
+    return b"\n".join(map(_encode, events))
+
+
+def _type_of(event: wire.StreamEvent) -> str:
+    return str(type(event).__struct_config__.tag)

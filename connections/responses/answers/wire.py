@@ -1,0 +1,342 @@
+"""What the Responses API tells, as far as it is told here. Only types; fields are named as they are there (OpenAI; Open Responses)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from connections.openai.wire import ReplyToken
+
+Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+
+
+class OutputText(msgspec.Struct, frozen=True, tag="output_text"):
+    """A text of a reply."""
+
+    text: str
+    annotations: tuple[()] = ()
+    logprobs: tuple[ReplyToken, ...] = ()
+
+
+class ReasoningText(msgspec.Struct, frozen=True, tag="reasoning_text"):
+    """What a model thought."""
+
+    text: str
+
+
+class InputText(msgspec.Struct, frozen=True, tag="input_text"):
+    """A text of a request."""
+
+    text: str
+
+
+Part = OutputText | ReasoningText
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
+    """What a model said, or its user."""
+
+    id: str
+    status: ItemStatus
+    role: Literal["assistant", "user"] = "assistant"
+    content: tuple[OutputText | InputText, ...] = ()
+
+
+class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, tag="function_call"):
+    """A call. `arguments`: the text of a JSON object; `call_id`: what its output names."""
+
+    id: str
+    status: ItemStatus
+    call_id: str
+    name: str
+    arguments: str
+
+
+class FunctionCallOutput(msgspec.Struct, frozen=True, kw_only=True, tag="function_call_output"):
+    """What came of a call, as it is kept."""
+
+    id: str
+    status: ItemStatus = "completed"
+    call_id: str
+    output: str
+
+
+class ReasoningItem(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning"):
+    """What a model thought before it went on. `encrypted_content`: the same for a client to bring back, where it asks for that."""
+
+    id: str
+    status: ItemStatus
+    summary: tuple[()] = ()
+    content: tuple[ReasoningText, ...] = ()
+    encrypted_content: str | msgspec.UnsetType = msgspec.UNSET
+
+
+Output = Message | FunctionCall | ReasoningItem
+
+
+class InputDetails(msgspec.Struct, frozen=True):
+    """Of the prompt's tokens."""
+
+    cached_tokens: int
+    cache_write_tokens: int = 0
+
+
+class OutputDetails(msgspec.Struct, frozen=True):
+    """Of a reply's tokens."""
+
+    reasoning_tokens: int
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of a response."""
+
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """Why a response has no regular end."""
+
+    code: str
+    message: str
+
+
+class Incomplete(msgspec.Struct, frozen=True):
+    """Why a response ended early: `max_output_tokens` or `content_filter`; `cancelled` where its client stopped it."""
+
+    reason: str
+
+
+class Effort(msgspec.Struct, frozen=True):
+    """How much was to be thought."""
+
+    effort: str | None = None
+    summary: str | None = None
+
+
+class FunctionTool(msgspec.Struct, frozen=True, kw_only=True, tag="function"):
+    """A tool that the reply might call."""
+
+    name: str
+    description: str | None
+    parameters: msgspec.Raw
+    strict: bool | None
+
+
+class ConversationId(msgspec.Struct, frozen=True):
+    """The conversation that a response is kept in."""
+
+    id: str
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """A response, and how it was asked for. Times are Unix seconds."""
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int
+    completed_at: int | None = None
+    status: Status = "in_progress"
+    incomplete_details: Incomplete | None = None
+    error: Failed | None = None
+    model: str
+    output: tuple[Output, ...] = ()
+    usage: Usage | None = None
+    previous_response_id: str | None = None
+    conversation: ConversationId | None = None
+    instructions: str | None = None
+    tools: tuple[FunctionTool, ...] = ()
+    tool_choice: str | dict[str, Any] = "auto"
+    parallel_tool_calls: bool = True
+    max_tool_calls: int | None = None
+    text: dict[str, Any] = msgspec.field(default_factory=lambda: {"format": {"type": "text"}})
+    reasoning: Effort = Effort()
+    max_output_tokens: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    top_logprobs: int = 0
+    truncation: Literal["auto", "disabled"] = "disabled"
+    store: bool = False
+    background: bool = False
+    service_tier: str = "default"
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    user: str | None = None
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The root of what a stream tells. `stream_id`: the lane of a WebSocket that it belongs to."""
+
+    sequence_number: int = 0
+    stream_id: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Created(Event, frozen=True, kw_only=True, tag="response.created"):
+    """A response exists."""
+
+    response: Response
+
+
+class Queued(Event, frozen=True, kw_only=True, tag="response.queued"):
+    """A response that nobody waits for exists."""
+
+    response: Response
+
+
+class InProgress(Event, frozen=True, kw_only=True, tag="response.in_progress"):
+    """It is being written."""
+
+    response: Response
+
+
+class Completed(Event, frozen=True, kw_only=True, tag="response.completed"):
+    """It came to its end."""
+
+    response: Response
+
+
+class EndedEarly(Event, frozen=True, kw_only=True, tag="response.incomplete"):
+    """It was cut, or stopped."""
+
+    response: Response
+
+
+class FailedEvent(Event, frozen=True, kw_only=True, tag="response.failed"):
+    """It has no regular end."""
+
+    response: Response
+
+
+class ItemAdded(Event, frozen=True, kw_only=True, tag="response.output_item.added"):
+    """An item begins."""
+
+    output_index: int
+    item: Output
+
+
+class ItemDone(Event, frozen=True, kw_only=True, tag="response.output_item.done"):
+    """An item is as it stays."""
+
+    output_index: int
+    item: Output
+
+
+class InItem(Event, frozen=True, kw_only=True):
+    """The root of what is told of an item that is being written."""
+
+    item_id: str
+    output_index: int
+
+
+class InPart(InItem, frozen=True, kw_only=True):
+    """The root of what is told of a part of it."""
+
+    content_index: int = 0
+
+
+class PartAdded(InPart, frozen=True, kw_only=True, tag="response.content_part.added"):
+    """A part begins."""
+
+    part: Part
+
+
+class PartDone(InPart, frozen=True, kw_only=True, tag="response.content_part.done"):
+    """A part is as it stays."""
+
+    part: Part
+
+
+class TextDelta(InPart, frozen=True, kw_only=True, tag="response.output_text.delta"):
+    """Text that follows."""
+
+    delta: str
+    logprobs: tuple[ReplyToken, ...] = ()
+
+
+class TextDone(InPart, frozen=True, kw_only=True, tag="response.output_text.done"):
+    """The whole text."""
+
+    text: str
+    logprobs: tuple[ReplyToken, ...] = ()
+
+
+class ReasoningDelta(InPart, frozen=True, kw_only=True, tag="response.reasoning_text.delta"):
+    """Thoughts that follow."""
+
+    delta: str
+
+
+class ReasoningDone(InPart, frozen=True, kw_only=True, tag="response.reasoning_text.done"):
+    """All of the thoughts."""
+
+    text: str
+
+
+class ArgumentsDelta(InItem, frozen=True, kw_only=True, tag="response.function_call_arguments.delta"):
+    """Arguments of a call, which come in one piece."""
+
+    delta: str
+
+
+class ArgumentsDone(InItem, frozen=True, kw_only=True, tag="response.function_call_arguments.done"):
+    """The arguments of a call."""
+
+    name: str
+    arguments: str
+
+
+class Cancelled(Event, frozen=True, kw_only=True, tag="midstream:response.cancelled"):
+    """Of this server alone: a response was stopped. `steps_after`: steps that the engine took for it since, null where that is not known."""
+
+    response_id: str
+    latency_ms: float
+    steps_after: int | None
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Why a request was refused, as HTTP's refusals say it."""
+
+    type: str
+    code: str
+    message: str
+    param: str | None
+
+
+class ErrorEvent(Event, frozen=True, kw_only=True, tag="error"):
+    """A request on a WebSocket was refused. OpenAI's clients read the fields beside `error`, others those within."""
+
+    status: int
+    code: str
+    message: str
+    param: str | None
+    error: Refused
+
+
+StreamEvent = (
+    Created
+    | Queued
+    | InProgress
+    | Completed
+    | EndedEarly
+    | FailedEvent
+    | ItemAdded
+    | ItemDone
+    | PartAdded
+    | PartDone
+    | TextDelta
+    | TextDone
+    | ReasoningDelta
+    | ReasoningDone
+    | ArgumentsDelta
+    | ArgumentsDone
+    | Cancelled
+    | ErrorEvent
+)

@@ -1,0 +1,252 @@
+"""Begins a response, whichever way it was asked for: the turn that writes it, and who tells of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from connections.limits.caller import Caller
+from connections.openai.problems import invalid, renamed
+from connections.openai.reception import Reception, comes_back
+from connections.responses.answers import wire
+from connections.responses.answers.resource import asked_for
+from connections.responses.answers.telling import Telling
+from connections.responses.kept.ids import Place, is_name, new_conversation
+from connections.responses.kept.keeper import Keeper, Kept, Where
+from connections.responses.kept.notes import (
+    MAX_NOTE_BYTES,
+    Input,
+    Note,
+    Outputs,
+    Said,
+    encode_note,
+    fitting,
+    generation_of,
+    goes_on_alike,
+)
+from connections.responses.kept.references import resolved
+from connections.responses.kept.stored import StoredReply
+from connections.responses.requests.asking import ask_of, fields_of, seals_thoughts, shows_logprobs
+from connections.responses.requests.fields import ConversationName, Creation
+from connections.responses.requests.items import messages_of
+from connections.wire.facts import Limits
+from engine.messages import Message
+from sessions.errors import BadParams, Overloaded
+from sessions.events import Cause, Done
+from sessions.running.ephemeral import Ask
+from sessions.running.waiting_pieces import Piece
+from sessions.service import Sessions
+from sessions.store.redis.asker import asking_for
+
+_UNFIT = (
+    "This request brings what no conversation here keeps: messages of the assistant, calls, or more than one kind "
+    "of input. Leave `{}` out, or send `store` as false."
+)
+
+
+class Answer(Protocol):
+    """A reply that is being written. Iterate it for its pieces; `ended` is its end then."""
+
+    cut_off: Callable[[], None]
+    model: str
+    ignored: tuple[str, ...]
+
+    @property
+    def ended(self) -> Done:
+        """The end."""
+
+    def __aiter__(self) -> Answer: ...
+
+    async def __anext__(self) -> Piece: ...
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """A response that is being written. `stop` ends it, for its client; `leave`: its reader is gone.
+
+    `read`: the messages that its model reads, without instructions, where it is kept nowhere.
+    """
+
+    answer: Answer
+    telling: Telling
+    request_id: str
+    stop: Callable[[], None]
+    leave: Callable[[], None]
+    read: tuple[Message, ...] = ()
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a request asks for. `before`: what its input follows; `behind`: the kept response that this was."""
+
+    caller: Caller
+    request: Creation
+    model: str
+    limits: Limits
+    stream_id: str | msgspec.UnsetType
+    before: tuple[Message, ...]
+    behind: Kept | None = None
+
+
+class Creator:
+    """Begins responses."""
+
+    def __init__(self, sessions: Sessions, reception: Reception) -> None:
+        self.keeper = Keeper(sessions)
+        self._sessions = sessions
+        self._reception = reception
+
+    async def create(
+        self,
+        caller: Caller,
+        request: Creation,
+        *,
+        before: Sequence[Message] | None = None,
+        stream_id: str | msgspec.UnsetType = msgspec.UNSET,
+    ) -> Begun:
+        """Begins a response. `before`: the messages that its input follows, where no store has them. Raises Refused."""
+        model = self._reception.model(request.model, caller.grant)
+        limits = await self._reception.limits(model)
+        request = await resolved(self.keeper, caller.owner, request, limits)
+        with asking_for(caller.group or caller.client.client_id):
+            behind = None
+            if before is None and request.previous_response_id is not None:
+                behind = await self.keeper.previous(caller.owner, request.previous_response_id)
+            said = tuple(before or ()) if behind is None else behind.said
+            wanted = Wanted(caller, request, model.name, limits, stream_id, said, behind)
+            given = None if before is not None else self._input(wanted)
+            await self._reception.count(caller)
+            if given is None:
+                return await self._unkept(wanted)
+            try:
+                return await self._kept(wanted, given)
+            except Overloaded:  # one may have no more calls open: what is kept nowhere leaves none
+                if not request.tools or request.previous_response_id is not None or request.background:
+                    raise
+                return await self._unkept(wanted)
+
+    async def ask(self, caller: Caller, request: Creation) -> Ask:
+        """What a turn without a conversation would be asked for a response. Raises Refused."""
+        model = self._reception.model(request.model, caller.grant)
+        limits = await self._reception.limits(model)
+        if request.conversation is not None:
+            why = "Name a response instead of a conversation here: send `previous_response_id`."
+            raise invalid("conversation", why, code="unsupported_parameter")
+        request = await resolved(self.keeper, caller.owner, request, limits)
+        before: tuple[Message, ...] = ()
+        if request.previous_response_id is not None:
+            before = (await self.keeper.previous(caller.owner, request.previous_response_id)).said
+        ask = ask_of(request, limits, before)
+        return msgspec.structs.replace(
+            ask, client_id=caller.client.client_id, group=caller.group, model=model.name
+        )
+
+    def _input(self, wanted: Wanted) -> Input | None:
+        """What is kept of the request; None where it is kept nowhere. Raises Problem where it has to be."""
+        request, behind = wanted.request, wanted.behind
+        if request.conversation is not None and behind is not None:
+            why = "A response goes on from one place: send `previous_response_id` or `conversation`."
+            raise invalid("conversation", why)
+        messages = messages_of(request.input, wanted.limits.max_content_chars, wanted.before)
+        calls = () if behind is None else behind.open_calls
+        given = fitting(request, messages, None if behind is None else behind.note, calls)
+        if isinstance(given, Outputs) and behind is not None:
+            given = given if goes_on_alike(request, behind.note.response) else None
+        if not comes_back(wanted.caller) or len(encode_note(_response(wanted, ""))) > MAX_NOTE_BYTES:
+            given = None
+        for field in ("conversation", "background"):
+            if given is None and getattr(request, field):
+                raise invalid(field, _UNFIT.format(field), code="unsupported_parameter")
+        return given
+
+    async def _unkept(self, wanted: Wanted) -> Begun:
+        """A response of a turn without a conversation. Raises Refused."""
+        caller, request = wanted.caller, wanted.request
+        ask = ask_of(request, wanted.limits, wanted.before)
+        ask = msgspec.structs.replace(
+            ask, client_id=caller.client.client_id, group=caller.group, model=wanted.model
+        )
+        try:
+            reply = await self._sessions.answer(caller.owner, ask)
+        except BadParams as refused:
+            raise renamed(refused, fields_of()) from None
+        name = reply.turn_id.removeprefix("turn_")
+        response = msgspec.structs.replace(_response(wanted, f"resp_{name}"), model=reply.model)
+        return Begun(
+            reply,
+            _telling(wanted, response, name),
+            reply.turn_id,
+            partial(reply.cancel, Cause.CLIENT),
+            reply.cancel,
+            ask.messages[1:] if request.instructions else ask.messages,
+        )
+
+    async def _kept(self, wanted: Wanted, given: Input) -> Begun:
+        """A response of a turn in a conversation. Raises Refused."""
+        caller, request, behind = wanted.caller, wanted.request, wanted.behind
+        conversation_id = behind.place.conversation_id if behind else _conversation_of(request)
+        system = given.system if isinstance(given, Said) else behind.note.system if behind else ""
+        try:
+            stored = await self._begin(wanted, given, conversation_id)
+        except BadParams as refused:
+            raise renamed(refused, fields_of()) from None
+        place = Place(conversation_id, stored.turn_id)
+        response = msgspec.structs.replace(
+            _response(wanted, place.response_id),
+            model=stored.model or wanted.model,
+            conversation=wire.ConversationId(conversation_id),
+            store=True,
+        )
+        try:
+            await self.keeper.note(caller.owner, place, Note(response, system))
+        except BaseException:
+            self.keeper.leave(caller.owner, stored, conversation_id)
+            raise
+        leave = partial(self.keeper.leave, caller.owner, stored, conversation_id)
+        return Begun(
+            stored,
+            _telling(wanted, response, place.name),
+            stored.turn_id,
+            partial(self.keeper.stop, caller.owner, conversation_id, place.turn_id),
+            partial(self.keeper.forget, stored) if request.background else leave,
+        )
+
+    async def _begin(self, wanted: Wanted, given: Input, conversation_id: str) -> StoredReply:
+        """Raises Refused."""
+        request, behind = wanted.request, wanted.behind
+        if isinstance(given, Outputs) and behind is not None:
+            return await self.keeper.go_on(wanted.caller, given, behind)
+        said = given if isinstance(given, Said) else Said("", "")
+        ask = ask_of(request, wanted.limits, wanted.before)
+        generation = generation_of(request, said, ask.params, ask.spec, wanted.model)
+        only = tuple(sorted(wanted.caller.grant.models))
+        generation = msgspec.structs.replace(generation, only=only)
+        return await self.keeper.begin(wanted.caller, said, generation, Where(conversation_id, behind))
+
+
+def _conversation_of(request: Creation) -> str:
+    """Where a response begins, or goes on. Raises Problem."""
+    match request.conversation:
+        case None:
+            return new_conversation()
+        case ConversationName(id=name) | str(name):
+            if not is_name(name):
+                why = "`conversation` must have 1 to 128 letters, digits, or any of `.`, `_`, `:` and `-`."
+                raise invalid("conversation", why)
+            return name
+
+
+def _response(wanted: Wanted, response_id: str) -> wire.Response:
+    return asked_for(wanted.request, response_id=response_id, model=wanted.model, created=int(time.time()))
+
+
+def _telling(wanted: Wanted, response: wire.Response, name: str) -> Telling:
+    return Telling(
+        response,
+        name=name,
+        logprobs=shows_logprobs(wanted.request),
+        seals=seals_thoughts(wanted.request),
+        stream_id=wanted.stream_id,
+    )

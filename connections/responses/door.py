@@ -1,0 +1,107 @@
+"""`POST /v1/responses`: a reply, whole or as a stream of events. A client that goes away stops its turn."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from contextlib import ExitStack, suppress
+from functools import partial
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from connections.http.exchange import Exchange
+from connections.http.json_answers import answer as json_answer
+from connections.http.refusals import Door
+from connections.limits.caller import Caller
+from connections.openai.answering import IGNORED
+from connections.openai.problems import problem_of
+from connections.openai.reception import Reception
+from connections.responses.answers.telling import as_events, behind, problem_at
+from connections.responses.creating import Begun, Creator
+from connections.responses.requests.asking import creation
+from connections.responses.requests.fields import Creation
+from connections.wire.scopes import KeyScope
+from sessions.conversation.guarding import guarded
+from sessions.errors import Refused
+
+END = b"data: [DONE]\n\n"
+
+
+class BodyDoor(ABC):
+    """Answers requests whose body asks as one for a response does."""
+
+    def __init__(self, creator: Creator, reception: Reception) -> None:
+        self._creator = creator
+        self._reception = reception
+
+    @abstractmethod
+    async def answer(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
+        """Answers one. `place`: of a large body, until the window is known to hold its text. Raises Refused."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        exchange = Exchange(scope, receive, send)
+        refused = await guarded(self._serve(exchange))
+        if refused is not None and not exchange.begun:
+            await exchange.answer(self._reception.refusal(refused, Door.RESPONSES))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        """Raises Refused."""
+        with suppress(ClientDisconnect):
+            caller = await self._reception.caller(exchange.request)
+            caller.grant.check(KeyScope.CHAT)
+            self._reception.take(caller)
+            with ExitStack() as place:
+                body = await exchange.body(partial(self._reception.admit_large, caller, place))
+                request = creation(body)
+                del body
+                await exchange.while_there(self.answer(exchange, caller, request, place))
+
+
+class ResponsesDoor(BodyDoor):
+    """Answers requests for responses."""
+
+    async def answer(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
+        """Answers one. Raises Refused."""
+        begun = await self._creator.create(caller, request)
+        place.close()
+        try:
+            if request.background and not request.stream:
+                await exchange.answer(json_answer(begun.telling.response))
+            else:
+                await (stream if request.stream else _whole)(exchange, begun)
+        finally:
+            begun.leave()
+
+
+def _headers(begun: Begun) -> dict[str, str]:
+    return {IGNORED: ", ".join(begun.answer.ignored)} if begun.answer.ignored else {}
+
+
+async def stream(exchange: Exchange, begun: Begun, *, after: int | None = None) -> None:
+    """Tells a response as events; `after`: the number of the last one that its reader had."""
+    answer, telling = begun.answer, begun.telling
+    answer.cut_off = exchange.cut_off
+    await exchange.begin_events(begun.request_id, _headers(begun))
+    await exchange.write(as_events(behind(telling.begin(), after)))
+    try:
+        async for piece in answer:
+            if told := behind(telling.piece(piece), after):
+                await exchange.write(as_events(told))
+        last = telling.end(answer.ended, answer.model, int(time.time()))
+    except Refused as refused:  # its conversation was deleted
+        last = telling.fail(problem_of(refused))
+    await exchange.write(as_events(behind(last, after)) + END, more=False)
+
+
+async def _whole(exchange: Exchange, begun: Begun) -> None:
+    """Raises Problem where the reply has no regular end."""
+    answer, telling = begun.answer, begun.telling
+    async for piece in answer:
+        telling.piece(piece)
+    if (problem := problem_at(answer.ended)) is not None:
+        raise problem
+    telling.end(answer.ended, answer.model, int(time.time()))
+    headers = {"X-Request-Id": begun.request_id, **_headers(begun)}
+    await exchange.answer(json_answer(telling.response, headers=headers))

@@ -1,0 +1,124 @@
+"""`POST /v1/responses/input_tokens` and `…/compact`: how long an input is, and a shorter one in its place."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import Literal
+
+import msgspec
+
+from connections.http.exchange import Exchange
+from connections.http.json_answers import answer
+from connections.limits.caller import Caller
+from connections.openai.problems import Problem
+from connections.openai.reception import Reception
+from connections.responses.answers import wire
+from connections.responses.answers.resource import usage_of
+from connections.responses.answers.telling import problem_at
+from connections.responses.creating import Creator
+from connections.responses.door import BodyDoor
+from connections.responses.requests.fields import Creation
+from connections.responses.requests.items import sealed
+from engine.messages import Message, ToolCall
+from engine.reply_spec import ReplySpec
+from sessions.running.ephemeral import Ask
+from sessions.running.waiting_pieces import Text
+from sessions.service import Sessions
+
+_SHORTEN = (
+    "Write a summary of the conversation above for an assistant that goes on with it and can't read it: "
+    "what was asked, what is known, what was decided, and what is still to be done. Write the summary alone."
+)
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """How long an input is, with all that the model reads around it."""
+
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: int
+
+
+class CompactionItem(msgspec.Struct, frozen=True, kw_only=True, tag="compaction"):
+    """A summary. `encrypted_content`: for its client to send back as it is."""
+
+    id: str
+    encrypted_content: str
+
+
+class Compaction(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be sent in the place of an input."""
+
+    id: str
+    object: Literal["response.compaction"] = "response.compaction"
+    created_at: int
+    output: tuple[CompactionItem, ...]
+    usage: wire.Usage
+
+
+class CountDoor(BodyDoor):
+    """Counts tokens. Nothing is generated."""
+
+    def __init__(self, sessions: Sessions, creator: Creator, reception: Reception) -> None:
+        super().__init__(creator, reception)
+        self._sessions = sessions
+
+    async def answer(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
+        """Answers one. Raises Refused."""
+        ask = await self._creator.ask(caller, request)
+        tokens = await self._sessions.count(caller.owner, ask)
+        place.close()
+        await exchange.answer(answer(Counted(input_tokens=tokens)))
+
+
+class CompactDoor(BodyDoor):
+    """Has the model write a summary, by a turn like others: counted, filtered, and stopped where its client leaves."""
+
+    def __init__(self, sessions: Sessions, creator: Creator, reception: Reception) -> None:
+        super().__init__(creator, reception)
+        self._sessions = sessions
+
+    async def answer(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
+        """Answers one. Raises Refused."""
+        ask = shortening(await self._creator.ask(caller, request), request.instructions)
+        await self._reception.count(caller)
+        reply = await self._sessions.answer(caller.owner, ask)
+        place.close()
+        try:
+            summary = "".join([piece.text async for piece in reply if isinstance(piece, Text)])
+        finally:
+            reply.cancel()
+        if (problem := problem_at(reply.ended)) is not None:
+            raise problem
+        if not summary.strip():
+            raise Problem(503, "The model wrote no summary; try again.", code="empty_summary")
+        name = reply.turn_id.removeprefix("turn_")
+        item = CompactionItem(id=f"cmp_{name}", encrypted_content=sealed(summary.strip()))
+        told = Compaction(
+            id=f"resp_{name}",
+            created_at=int(time.time()),
+            output=(item,),
+            usage=usage_of(reply.ended.usage),
+        )
+        await exchange.answer(answer(told))
+
+
+def shortening(ask: Ask, wishes: str | None) -> Ask:
+    """What is asked for a summary of all that an ask says. `wishes`: its client's own, which are no part of that."""
+    said = ask.messages[1:] if wishes else ask.messages
+    wish = f"{_SHORTEN}\n\n{wishes}" if wishes else _SHORTEN
+    return msgspec.structs.replace(
+        ask, messages=(*map(_in_words, said), Message("user", wish)), spec=ReplySpec(reasoning="off")
+    )
+
+
+def _in_words(message: Message) -> Message:
+    """A message as a model reads it that is offered no tools."""
+    if message.role == "tool":
+        return Message("user", f"Result of a call: {message.content}")
+    calls = "".join(f"\nCalled {_call(call)}." for call in message.calls)
+    return Message(message.role, f"{message.content}{calls}".strip()) if calls else message
+
+
+def _call(call: ToolCall) -> str:
+    return f"{call.name} with {call.arguments}"

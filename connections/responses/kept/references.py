@@ -1,0 +1,121 @@
+"""Items that a client names instead of sending them, and inputs that repeat what a response here ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from connections.openai.problems import Problem, invalid
+from connections.responses.answers import wire
+from connections.responses.kept.ids import Place, place_of_item
+from connections.responses.kept.keeper import Keeper
+from connections.responses.kept.notes import BETWEEN, resource_of
+from connections.responses.requests.fields import Creation, Item, Part
+from connections.responses.requests.items import messages_of
+from connections.wire.facts import Limits
+from engine.messages import Message
+from sessions.records import Owner
+
+MOST_RESPONSES = 64
+"""Whose items one request may name."""
+REFERENCE = "item_reference"
+
+
+async def resolved(keeper: Keeper, owner: Owner, request: Creation, limits: Limits) -> Creation:
+    """The request with the items that it names.
+
+    Where all that it has up to the last item of a response here is what was said up to the end of that, it goes on from
+    there: so a client that repeats its conversation has that kept as one. Raises Problem, StoreDown.
+    """
+    given = request.input
+    if isinstance(given, str):
+        return request
+    items = await _items(keeper, owner, given)
+    whole = msgspec.structs.replace(request, input=items)
+    places = [(number, place) for number, item in enumerate(given) if (place := place_of_item(item.id or ""))]
+    is_placed = request.previous_response_id is not None or request.conversation is not None
+    if not places or is_placed or request.store is False:
+        return whole
+    last, place = places[-1]
+    end = _behind_calls(items, last)
+    kept = await keeper.find(owner, place.response_id, with_path=True)
+    beginning = messages_of(items[:end], limits.max_content_chars)
+    if kept is None or kept.turn.record.done is None or not _same(beginning, kept.said):
+        return whole
+    return msgspec.structs.replace(request, input=items[end:], previous_response_id=place.response_id)
+
+
+def _behind_calls(items: Sequence[Item], last: int) -> int:
+    """Where the reply ends that an item belongs to: some clients send its calls without their ids."""
+    end = last + 1
+    while end < len(items) and items[end].type == "function_call":
+        end += 1
+    return end
+
+
+async def _items(keeper: Keeper, owner: Owner, given: Sequence[Item]) -> list[Item]:
+    """Raises Problem, StoreDown."""
+    known: dict[Place, dict[str, Item]] = {}
+    items: list[Item] = []
+    for number, item in enumerate(given):
+        if item.type != REFERENCE:
+            items.append(item)
+            continue
+        place = place_of_item(item.id or "")
+        if place is not None and place not in known:
+            known[place] = await _named(keeper, owner, place)
+        if len(known) > MOST_RESPONSES:
+            why = f"`input` may name items of {MOST_RESPONSES} responses: send others as they are."
+            raise invalid("input", why)
+        if place is None or (found := known[place].get(item.id or "")) is None:
+            raise _unknown(f"input[{number}].id")
+        items.append(found)
+    return items
+
+
+async def _named(keeper: Keeper, owner: Owner, place: Place) -> dict[str, Item]:
+    """The items of a response, by their ids."""
+    kept = await keeper.find(owner, place.response_id)
+    if kept is None:
+        return {}
+    output = resource_of(kept.turn, kept.note, place.name).output
+    return {item.id: _as_given(item) for item in output}
+
+
+def _as_given(item: wire.Output) -> Item:
+    match item:
+        case wire.Message():
+            parts = [Part("output_text", part.text) for part in item.content]
+            return Item("message", role="assistant", content=parts)
+        case wire.ReasoningItem():
+            parts = [Part("reasoning_text", part.text) for part in item.content]
+            return Item("reasoning", content=parts)
+        case wire.FunctionCall():
+            return Item("function_call", call_id=item.call_id, name=item.name, arguments=item.arguments)
+
+
+def _same(given: Sequence[Message], said: Sequence[Message]) -> bool:
+    """Whether two conversations say the same; what is system counts as one, wherever it stands."""
+    return _parted(given) == _parted(said)
+
+
+def _parted(messages: Sequence[Message]) -> tuple[str, list[Message]]:
+    system = BETWEEN.join(one.content for one in messages if one.role == "system" and one.content)
+    return system, [_compared(one) for one in messages if one.role != "system"]
+
+
+def _compared(message: Message) -> Message:
+    """A message whose calls have their arguments in one spelling: clients read them, and write them anew."""
+    calls = tuple(
+        msgspec.structs.replace(call, arguments=_respelled(call.arguments)) for call in message.calls
+    )
+    return msgspec.structs.replace(message, calls=calls)
+
+
+def _respelled(arguments: str) -> str:
+    return msgspec.json.encode(msgspec.json.decode(arguments)).decode()
+
+
+def _unknown(field: str) -> Problem:
+    return invalid(field, "There is no such item, or it was not kept: send it as it is.", code="not_found")

@@ -1,0 +1,168 @@
+"""`/v1/responses/{id}`: responses that are kept, which are read, followed, stopped or deleted, and the items that they answered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Literal
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+
+from connections.http.exchange import Exchange
+from connections.http.json_answers import answer
+from connections.http.refusals import Door
+from connections.limits.caller import Caller
+from connections.openai.problems import Problem, invalid
+from connections.openai.reception import Reception
+from connections.responses.answers import wire
+from connections.responses.answers.telling import Telling
+from connections.responses.creating import Begun
+from connections.responses.door import stream
+from connections.responses.kept.keeper import Keeper, Kept
+from connections.responses.kept.notes import items_in, resource_of
+from connections.wire.scopes import KeyScope
+from connections.wire.sentences import worded
+from connections.wire.table import Counts
+from sessions.conversation.guarding import guarded
+from sessions.errors import Conflict
+from sessions.store.redis.asker import asking_for
+
+_SCOPES = {"POST": KeyScope.CHAT, "DELETE": KeyScope.MANAGE}
+ITEMS = 20
+MOST_ITEMS = 100
+_FOLLOWED = "The conversation went on from this response: delete what came behind it first."
+
+
+Does = Callable[["KeptDoor", Exchange, Caller, Kept], Awaitable[None]]
+
+
+class Deleted(msgspec.Struct, frozen=True, kw_only=True):
+    """A response that is gone."""
+
+    id: str
+    object: Literal["response.deleted"] = "response.deleted"
+    deleted: bool = True
+
+
+class Items(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of items."""
+
+    object: Literal["list"] = "list"
+    data: Sequence[wire.FunctionCallOutput | wire.Output]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class KeptDoor:
+    """Answers requests about one response, each for its owner alone. `does`: what is asked."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        reception: Reception,
+        does: Does,
+    ) -> None:
+        self._keeper = keeper
+        self._reception = reception
+        self._does = does
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        exchange = Exchange(scope, receive, send)
+        refused = await guarded(self._serve(exchange))
+        if refused is not None and not exchange.begun:
+            await exchange.answer(self._reception.refusal(refused, Door.RESPONSES))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        """Raises Refused."""
+        with suppress(ClientDisconnect):
+            caller = await self._reception.caller(exchange.request)
+            caller.grant.check(_SCOPES.get(exchange.request.method, KeyScope.READ))
+            self._reception.take(caller, counts=Counts.READ)
+            await exchange.body(lambda: None)
+            await exchange.while_there(self._found(exchange, caller))
+
+    async def _found(self, exchange: Exchange, caller: Caller) -> None:
+        response_id = exchange.request.path_params["response_id"]
+        with asking_for(caller.group or caller.client.client_id):
+            kept = await self._keeper.find(caller.owner, response_id, with_path=True)
+            if kept is None:
+                why = f'There is no response "{response_id[:160]}": it was not kept, or not for you.'
+                raise Problem(404, why, code="not_found", param="response_id")
+            await self._does(self, exchange, caller, kept)
+
+    async def read_or_delete(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
+        """One or the other, by the request's method. Raises Refused."""
+        do = self.delete if exchange.request.method == "DELETE" else self.read
+        await do(exchange, caller, kept)
+
+    async def read(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
+        """The response as it stands, or as it is written. Raises Refused."""
+        query = exchange.request.query_params
+        if query.get("stream") != "true":
+            await exchange.answer(answer(resource_of(kept.turn, kept.note, kept.place.name)))
+            return
+        after = _number(exchange.request, "starting_after")
+        if not kept.note.response.background:
+            why = "Only responses that were created with `background` can be followed."
+            raise invalid("stream", why)
+        stored = await self._keeper.follow(caller.owner, kept)
+        telling = Telling(kept.note.response, name=kept.place.name)
+        begun = Begun(stored, telling, kept.place.turn_id, _nothing, _nothing)
+        try:
+            await stream(exchange, begun, after=after)
+        finally:
+            self._keeper.forget(stored)
+
+    async def cancel(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
+        """Stops the response; one that has ended stays what it is. Raises Refused."""
+        await self._keeper.cancel(caller.owner, kept)
+        now = await self._keeper.find(caller.owner, kept.place.response_id) or kept
+        await exchange.answer(answer(resource_of(now.turn, now.note, now.place.name)))
+
+    async def delete(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
+        """Deletes the response, and with the last one its conversation, where it has no name of a client's. Raises Refused."""
+        if kept.turn.record.done is None:
+            raise Problem(409, "The response is being written: cancel it first.", code="conflict")
+        try:
+            await self._keeper.delete(caller.owner, kept)
+        except Conflict:
+            raise Problem(409, _FOLLOWED, code="conflict", param="response_id") from None
+        await exchange.answer(answer(Deleted(id=kept.place.response_id)))
+
+    async def input_items(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:  # noqa: ARG002 - as the others
+        """What the response answered, newest first unless asked otherwise. Raises Refused."""
+        query = exchange.request.query_params
+        items = items_in(kept.path, kept.place.name)
+        if query.get("order") != "asc":
+            items.reverse()
+        if (after := query.get("after")) is not None:
+            ids = [item.id for item in items]
+            if after not in ids:
+                raise invalid("after", worded("after", "names no item of this response."))
+            items = items[ids.index(after) + 1 :]
+        limit = _number(exchange.request, "limit")
+        limit = ITEMS if limit is None else limit
+        if not 1 <= limit <= MOST_ITEMS:
+            raise invalid("limit", worded("limit", f"must be from 1 to {MOST_ITEMS}."))
+        page = items[:limit]
+        first, last = (page[0].id, page[-1].id) if page else (None, None)
+        told = Items(data=page, first_id=first, last_id=last, has_more=len(items) > limit)
+        await exchange.answer(answer(told))
+
+
+def _number(request: Request, field: str) -> int | None:
+    """Raises Problem."""
+    text = request.query_params.get(field)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 12):  # noqa: PLR2004 - digits of any number meant
+        raise invalid(field, worded(field, "must be a whole number."))
+    return int(text)
+
+
+def _nothing() -> None:
+    """Who follows a response has no part in it."""

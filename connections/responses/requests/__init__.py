@@ -1,0 +1,1 @@
+"""What clients of the Responses API ask for, read and checked."""

@@ -1,0 +1,147 @@
+"""From the body of a request to what a turn is asked. Pure; whatever is refused is refused by the field's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from connections.openai.asking import request_in
+from connections.openai.problems import invalid
+from connections.openai.requests.sampling import MAX_TOP_LOGPROBS, params_of
+from connections.openai.requests.schemas import schema_text
+from connections.openai.unserved import says
+from connections.responses.requests.fields import Creation, Metadata
+from connections.responses.requests.items import messages_of
+from connections.responses.requests.tools import tools_spec
+from connections.wire.facts import Limits
+from connections.wire.sentences import worded
+from engine.messages import Message
+from engine.reply_spec import Format, JsonObject, JsonSchema, ReplySpec
+from sessions.running.ephemeral import Ask
+
+LOGPROBS = "message.output_text.logprobs"
+SEALED_THOUGHTS = "reasoning.encrypted_content"
+MAX_METADATA = 16
+MAX_KEY_CHARS = 64
+MAX_VALUE_CHARS = 512
+_EFFORT = re.compile(r"[a-z]{1,16}\Z")
+_EFFORTS = {"none": "off", "auto": "auto", "default": "auto"}
+_NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
+    "prompt": ((), "This server keeps no prompts: send `instructions` and `input`."),
+    "generate": ((True,), "This server writes a reply to each request: leave `generate` out."),
+    "moderation": ((), "This server asks no other model to moderate: its operator's filters apply."),
+    "n": ((1,), "A response is one reply: `n` must be 1."),
+}
+
+_creation = msgspec.json.Decoder(Creation).decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def creation(body: bytes) -> Creation:
+    """The request in a body, whose fields have their types. Raises Problem, TooManyValues."""
+    request = request_in(body, _decoded)
+    _check_metadata(request.metadata or {})
+    if request.truncation not in (None, "auto", "disabled"):
+        raise invalid("truncation", worded("truncation", "must be auto or disabled."))
+    if request.text is not None and request.text.verbosity not in (None, "medium"):
+        why = "This server does not apply `text.verbosity`."
+        raise invalid("text.verbosity", why, code="unsupported_parameter")
+    return request
+
+
+def ask_of(request: Creation, limits: Limits, before: Sequence[Message] = ()) -> Ask:
+    """What a turn without a conversation is asked. `before`: the messages that the input follows. Raises Problem."""
+    given = messages_of(request.input, limits.max_content_chars, before)
+    system = [Message("system", request.instructions)] if request.instructions else []
+    return Ask(
+        (*system, *before, *given),
+        params_of(request, limits, length="max_output_tokens", top_logprobs=_top_logprobs(request)),
+        affinity=request.prompt_cache_key or "",
+        spec=spec_of(request),
+    )
+
+
+def spec_of(request: Creation) -> ReplySpec:
+    """What the reply may be. Raises Problem."""
+    spec, found = tools_spec(request), format_of(request)
+    if found is not None and spec.tools and spec.tool_choice in ("required", "named"):
+        why = "`text.format` excludes a `tool_choice` that leaves no text."
+        raise invalid("text.format", why)
+    return msgspec.structs.replace(spec, format=found, reasoning=_reasoning_of(request))
+
+
+def format_of(request: Creation) -> Format | None:
+    """The format that is asked for; None: text. Raises Problem."""
+    given = request.text.format if request.text is not None else None
+    match None if given is None else given.type:
+        case None | "text":
+            return None
+        case "json_object":
+            return JsonObject()
+        case "json_schema":
+            where = "text.format.schema"
+            schema = None if given is None else schema_text(given.schema, where)
+            if schema is None:
+                raise invalid(where, worded(where, "is missing."))
+            return JsonSchema(schema)
+        case _:
+            field = "text.format.type"
+            raise invalid(field, worded(field, "must be text, json_object or json_schema."))
+
+
+def fields_of() -> dict[str, str]:
+    """What the client calls the fields that the floors below have other names for."""
+    return {
+        "max_new_tokens": "max_output_tokens",
+        "special_tokens": "skip_special_tokens",
+        "format": "text.format",
+        "reasoning": "reasoning.effort",
+        "tool_calls": "input",
+        "role": "input",
+    }
+
+
+def shows_logprobs(request: Creation) -> bool:
+    """Whether what is known of tokens is told."""
+    return LOGPROBS in (request.include or ()) or bool(request.top_logprobs)
+
+
+def seals_thoughts(request: Creation) -> bool:
+    """Whether thoughts also come as a text for the client to bring back."""
+    return SEALED_THOUGHTS in (request.include or ())
+
+
+def _decoded(body: bytes) -> Creation:
+    fields = _fields(body)
+    for field, (neutral, why) in _NEUTRAL.items():
+        if (raw := fields.get(field)) is not None and not says(raw, neutral):
+            raise invalid(field, why, code="unsupported_parameter")
+    return _creation(body)
+
+
+def _reasoning_of(request: Creation) -> str:
+    """How much is thought: `auto`, `off` or an effort."""
+    effort = (request.reasoning.effort if request.reasoning is not None else None) or "auto"
+    if not _EFFORT.match(effort):
+        field = "reasoning.effort"
+        raise invalid(field, worded(field, "must be none, or a word like low, medium or high."))
+    return _EFFORTS.get(effort, effort)
+
+
+def _top_logprobs(request: Creation) -> int | None:
+    top = request.top_logprobs or 0
+    if not 0 <= top <= MAX_TOP_LOGPROBS:
+        raise invalid("top_logprobs", worded("top_logprobs", f"must be from 0 to {MAX_TOP_LOGPROBS}."))
+    return top if shows_logprobs(request) else None
+
+
+def _check_metadata(metadata: Metadata) -> None:
+    fits = all(len(key) <= MAX_KEY_CHARS and len(value) <= MAX_VALUE_CHARS for key, value in metadata.items())
+    if len(metadata) > MAX_METADATA or not fits:
+        why = (
+            f"may have at most {MAX_METADATA} values, of {MAX_VALUE_CHARS} characters, "
+            f"with keys of {MAX_KEY_CHARS}."
+        )
+        raise invalid("metadata", worded("metadata", why))

@@ -1,0 +1,179 @@
+"""From the items of a request to the messages that the model reads. Pure; whatever is refused is refused by its place."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from connections.openai.problems import Problem, invalid
+from connections.openai.requests.messages import MAX_MESSAGES, MAX_NAME_CHARS
+from connections.openai.requests.schemas import json_object
+from connections.openai.unserved import no_part
+from connections.responses.requests.fields import Item, Part
+from connections.wire.sentences import worded
+from engine.messages import Message, ToolCall
+
+_ROLES: dict[str, Literal["system", "user", "assistant"]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+}
+_TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+_SEALED = "midstream."
+"""What begins thoughts that a client is to bring back and shall not look into. They are no secret of this server's."""
+_NO_SUMMARY = "has a summary that this server did not write."
+SUMMARY = "What was said before, as a summary:"
+_NOT_OURS = "has thoughts that this server did not write: leave the item out."
+
+
+class _Reply:
+    """What an assistant said, as far as its items have been read."""
+
+    def __init__(self) -> None:
+        self.thought: list[str] = []
+        self.said: str | None = None
+        self.calls: list[ToolCall] = []
+
+    def take(self) -> Iterator[Message]:
+        """The message, if there is one; what comes next begins another."""
+        if self.said is not None or self.calls:
+            thought = "\n".join(self.thought)
+            yield Message("assistant", self.said or "", reasoning=thought, calls=tuple(self.calls))
+        self.thought, self.said, self.calls = [], None, []
+
+
+def messages_of(
+    given: str | Sequence[Item], max_chars: int, before: Sequence[Message] = ()
+) -> tuple[Message, ...]:
+    """The messages of an input. `before`: those that it follows. Raises Problem."""
+    if isinstance(given, str):
+        given = [Item(role="user", content=given)] if given else []
+    if not given and not before:
+        raise invalid("input", "`input` must have at least one item.")
+    if len(given) + len(before) > MAX_MESSAGES:
+        raise invalid("input", f"`input` and what it follows may have at most {MAX_MESSAGES} items.")
+    called = {call.call_id for message in before for call in message.calls}
+    return tuple(_messages(given, max_chars, called))
+
+
+def _messages(given: Sequence[Item], max_chars: int, called: set[str]) -> Iterator[Message]:
+    reply = _Reply()
+    for number, item in enumerate(given):
+        where = f"input[{number}]"
+        kind = item.type or "message"
+        if kind == "message" and _role(item, where) == "assistant":
+            if reply.said is not None or reply.calls:
+                yield from reply.take()
+            reply.said = _text(item.content, f"{where}.content")
+        elif kind == "reasoning":
+            if reply.said is not None or reply.calls:
+                yield from reply.take()
+            reply.thought.append(_thought(item, where))
+        elif kind == "function_call":
+            reply.calls.append(call := _call(item, where))
+            called.add(call.call_id)
+        else:
+            yield from reply.take()
+            yield _other(item, kind, where, max_chars, called)
+    yield from reply.take()
+
+
+def _other(item: Item, kind: str, where: str, max_chars: int, called: set[str]) -> Message:
+    match kind:
+        case "message":
+            text = _text(item.content, f"{where}.content")
+            if len(text) > max_chars:
+                why = f"The message is too long: it has {len(text)} characters, and {max_chars} are allowed."
+                raise invalid(f"{where}.content", why, code="content_too_long")
+            return Message(_role(item, where), text)
+        case "function_call_output":
+            if item.call_id not in called:
+                field = f"{where}.call_id"
+                raise invalid(field, worded(field, "names no call before it."))
+            return Message("tool", _text(item.output, f"{where}.output"), call_id=item.call_id or "")
+        case "compaction":
+            field = f"{where}.encrypted_content"
+            if (summary := unsealed(item.encrypted_content or "")) is None:
+                raise invalid(field, worded(field, _NO_SUMMARY))
+            return Message("user", f"{SUMMARY}\n{summary}")
+        case _:
+            raise invalid(f"{where}.type", f"This server takes no items of the type {kind[:64]}.")
+
+
+def _role(item: Item, where: str) -> Literal["system", "user", "assistant"]:
+    if (role := _ROLES.get(item.role or "")) is None:
+        field = f"{where}.role"
+        raise invalid(field, worded(field, "must be system, developer, user or assistant."))
+    return role
+
+
+def _call(item: Item, where: str) -> ToolCall:
+    for field, name in (("call_id", item.call_id), ("name", item.name)):
+        if not 0 < len(name or "") <= MAX_NAME_CHARS:
+            place = f"{where}.{field}"
+            raise invalid(place, worded(place, f"must have 1 to {MAX_NAME_CHARS} characters."))
+    arguments = (item.arguments or "").strip() or "{}"
+    if not json_object(arguments):
+        place = f"{where}.arguments"
+        raise invalid(place, worded(place, "must be the text of a JSON object."))
+    return ToolCall(item.call_id or "", item.name or "", arguments)
+
+
+def _thought(item: Item, where: str) -> str:
+    """What was thought: by its content, or by what this server gave its client to bring back."""
+    if item.content:
+        return _text(item.content, f"{where}.content")
+    if item.encrypted_content is None:
+        return ""
+    field = f"{where}.encrypted_content"
+    if (text := unsealed(item.encrypted_content)) is None:
+        raise invalid(field, worded(field, _NOT_OURS))
+    return text
+
+
+def _text(content: str | Sequence[Part] | None, where: str) -> str:
+    match content:
+        case str():
+            return content
+        case None:
+            raise invalid(where, worded(where, "is missing."))
+        case _:
+            return "\n".join(_part(part, f"{where}[{number}]") for number, part in enumerate(content))
+
+
+def _part(part: Part, where: str) -> str:
+    text = part.refusal if part.type == "refusal" else part.text
+    if part.type not in (*_TEXTS, "refusal"):
+        raise _no_such(part.type, where)
+    if text is None:
+        raise invalid(f"{where}.text", worded(f"{where}.text", "is missing."))
+    return text
+
+
+def _no_such(kind: str, where: str) -> Problem:
+    return invalid(f"{where}.type", no_part(kind))
+
+
+def sealed(text: str) -> str:
+    """A text that its client brings back as it is."""
+    return _SEALED + urlsafe_b64encode(text.encode(errors="replace")).decode()
+
+
+def unsealed(text: str) -> str | None:
+    """What was sealed; None where that was not done here."""
+    if not text.startswith(_SEALED):
+        return None
+    try:
+        return urlsafe_b64decode(text.removeprefix(_SEALED)).decode()
+    except (binascii.Error, UnicodeError, ValueError):
+        return None
+
+
+def encoded(messages: Sequence[Message]) -> bytes:
+    """What a bound on messages counts."""
+    return msgspec.json.encode(messages)

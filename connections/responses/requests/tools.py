@@ -1,0 +1,96 @@
+"""The tools of a request: what may be called, and what has to be. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from connections.openai.problems import invalid
+from connections.openai.requests.schemas import schema_text
+from connections.openai.requests.tools import MAX_DESCRIPTION_CHARS, MAX_TOOLS
+from connections.responses.requests.fields import Creation, Tool, ToolChoice
+from connections.wire.sentences import worded
+from engine import reply_spec
+from engine.reply_spec import ReplySpec
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+_ANYTHING = '{"type":"object","properties":{}}'
+
+Tools = tuple[reply_spec.Tool, ...]
+
+
+def tools_spec(request: Creation) -> ReplySpec:
+    """The tools of a request, and how they are chosen. Raises Problem."""
+    spec = _chosen(request.tool_choice, tools_of(request.tools or []))
+    if not spec.tools and spec.tool_choice in ("required", "named"):
+        raise invalid("tool_choice", worded("tool_choice", "needs `tools` to choose from."))
+    if not spec.tools:
+        return ReplySpec()
+    return ReplySpec(
+        tools=spec.tools,
+        tool_choice=spec.tool_choice,
+        tool_name=spec.tool_name,
+        parallel_calls=request.parallel_tool_calls is not False,
+    )
+
+
+def tools_of(given: Sequence[Tool]) -> Tools:
+    """The functions. Raises Problem."""
+    if len(given) > MAX_TOOLS:
+        raise invalid("tools", worded("tools", f"may have at most {MAX_TOOLS} tools."))
+    tools = tuple(_tool(tool, f"tools[{number}]") for number, tool in enumerate(given))
+    names = [tool.name for tool in tools]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            where = f"tools[{number}].name"
+            raise invalid(where, worded(where, "is the name of another tool, too."))
+    return tools
+
+
+def _tool(tool: Tool, where: str) -> reply_spec.Tool:
+    if tool.type != "function":
+        why = f"This server runs no tools of the type {tool.type[:64]}: it takes functions, which its clients run."
+        raise invalid(f"{where}.type", why, code="unsupported_parameter")
+    if not _NAME.match(tool.name or ""):
+        raise invalid(f"{where}.name", worded(f"{where}.name", "must have 1 to 64 letters, digits, _ or -."))
+    description = tool.description or ""
+    if len(description) > MAX_DESCRIPTION_CHARS:
+        field = f"{where}.description"
+        raise invalid(field, worded(field, f"may have at most {MAX_DESCRIPTION_CHARS} characters."))
+    parameters = schema_text(tool.parameters, f"{where}.parameters")
+    return reply_spec.Tool(tool.name or "", description, parameters or _ANYTHING)
+
+
+def _chosen(given: str | ToolChoice | None, tools: Tools) -> ReplySpec:
+    match given:
+        case None:
+            return ReplySpec(tools)
+        case "auto" | "none" | "required":
+            return ReplySpec(tools, tool_choice=given)
+        case ToolChoice(type="function", name=str() as name):
+            _check_known(name, tools, "tool_choice.name")
+            return ReplySpec(tools, tool_choice="named", tool_name=name)
+        case ToolChoice(type="allowed_tools", tools=list()):
+            return _allowed(given, tools)
+        case _:
+            why = "must be auto, none, required, or a function of `tools`."
+            raise invalid("tool_choice", worded("tool_choice", why))
+
+
+def _allowed(given: ToolChoice, tools: Tools) -> ReplySpec:
+    """The model is shown the tools that it may call, and no others."""
+    if given.mode not in ("auto", "required", "none"):
+        raise invalid("tool_choice.mode", worded("tool_choice.mode", "must be auto, required or none."))
+    named = [one.name for one in given.tools or ()]
+    for number, name in enumerate(named):
+        _check_known(name, tools, f"tool_choice.tools[{number}].name")
+    modes: dict[str, Literal["auto", "required", "none"]] = {"required": "required", "none": "none"}
+    return ReplySpec(
+        tuple(tool for tool in tools if tool.name in named), tool_choice=modes.get(given.mode, "auto")
+    )
+
+
+def _check_known(name: str, tools: Tools, where: str) -> None:
+    if all(tool.name != name for tool in tools):
+        raise invalid(where, worded(where, "names no function of `tools`."))

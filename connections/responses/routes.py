@@ -1,0 +1,45 @@
+"""Where clients of the Responses API find their door."""
+
+from __future__ import annotations
+
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp
+
+from connections.gate.cross_origin import CrossOrigin
+from connections.gate.origin import Origins
+from connections.http.json_answers import foreign_page
+from connections.http.refusals import Refusals
+from connections.openai.reception import Reception
+from connections.responses.door import ResponsesDoor
+from connections.responses.further_doors import CompactDoor, CountDoor
+from connections.responses.kept_door import Does, KeptDoor
+from connections.responses.socket import ResponsesSocket
+from sessions.service import Sessions
+
+PATH = "/v1/responses"
+
+
+def responses_routes(
+    sessions: Sessions, reception: Reception, socket: ResponsesSocket, origins: Origins, refusals: Refusals
+) -> list[BaseRoute]:
+    """The routes below `/v1/responses`."""
+    creator = socket.creator
+
+    def shown(door: ASGIApp, method: str) -> CrossOrigin:
+        return CrossOrigin(door, origins, refusals, method=method, refusal=foreign_page)
+
+    def kept(does: Does, method: str) -> CrossOrigin:
+        return shown(KeptDoor(creator.keeper, reception, does), method)
+
+    one = f"{PATH}/{{response_id}}"
+    count = CountDoor(sessions, creator, reception)
+    compact = CompactDoor(sessions, creator, reception)
+    return [
+        WebSocketRoute(PATH, socket.accept),
+        Route(f"{PATH}/input_tokens", shown(count, "POST"), methods=["POST", "OPTIONS"]),
+        Route(f"{PATH}/compact", shown(compact, "POST"), methods=["POST", "OPTIONS"]),
+        Route(one, kept(KeptDoor.read_or_delete, "GET, DELETE"), methods=["GET", "DELETE", "OPTIONS"]),
+        Route(f"{one}/cancel", kept(KeptDoor.cancel, "POST"), methods=["POST", "OPTIONS"]),
+        Route(f"{one}/input_items", kept(KeptDoor.input_items, "GET"), methods=["GET", "OPTIONS"]),
+        Route(PATH, shown(ResponsesDoor(creator, reception), "POST"), methods=["POST", "OPTIONS"]),
+    ]

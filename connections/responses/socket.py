@@ -1,0 +1,75 @@
+"""`GET /v1/responses` as a WebSocket: the handshake, and the life of a socket from there."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.websockets import WebSocket
+
+from connections.authentication.access import AccessControl
+from connections.authentication.authenticator import bearer
+from connections.authentication.identity import Identity
+from connections.authentication.tickets import PREFIX as TICKET
+from connections.http.refusals import Door
+from connections.limits.caller import Caller, caller_of
+from connections.limits.limiters import Limiters
+from connections.line.connection import Connection
+from connections.line.lines import Lines
+from connections.line.outbox import Outbox
+from connections.line.presence import Presence
+from connections.native.endpoint import OUTBOX_BYTES, Socket
+from connections.openai.reception import Reception, client_id_of
+from connections.openai.sockets import SocketDoor
+from connections.responses.asks import decode
+from connections.responses.creating import Creator
+from connections.responses.handler import SocketHandler, encode
+from connections.wire.scopes import KeyScope
+
+
+class Guest(msgspec.Struct, frozen=True):
+    """Who came in."""
+
+    identity: Identity
+    caller: Caller
+
+
+class ResponsesSocket(SocketDoor[Guest]):
+    """Serves sockets of clients that ask for one response after the other, or for several in lanes. `creator` begins them."""
+
+    def __init__(
+        self,
+        *,
+        creator: Creator,
+        reception: Reception,
+        access: AccessControl,
+        presence: Presence,
+        limiters: Limiters,
+    ) -> None:
+        super().__init__(access=access, limiters=limiters, tally=limiters.tally(Door.RESPONSES))
+        self.creator = creator
+        self._reception = reception
+        self._presence = presence
+
+    async def receive(self, websocket: WebSocket) -> Guest:
+        """Who comes: by a key, a JWT, or in a browser by a ticket. Raises Refused."""
+        authorization, ticket = websocket.headers.get("authorization"), websocket.query_params.get("ticket")
+        token = ticket if ticket is not None and ticket.startswith(TICKET) else None
+        identity = await self._reception.identity(authorization, token)
+        identity.grant.check(KeyScope.CHAT)
+        name = client_id_of(identity, bearer(authorization))
+        return Guest(identity, caller_of(identity, name, websocket.scope))
+
+    async def serve(self, socket: Socket, guest: Guest) -> None:
+        """Serves one socket. Raises Close, Disconnected."""
+        connection = Connection(
+            Lines(socket),
+            caller=guest.caller,
+            outbox=Outbox(max_bytes=OUTBOX_BYTES),
+            encode=encode,
+            tally=self._tally,
+        )
+        handler = SocketHandler(
+            creator=self.creator, reception=self._reception, tally=self._tally, transport=socket
+        )
+        async with self._presence.of(connection):
+            with self._access.inside(guest.identity, connection):
+                await connection.serve(handler, decode)

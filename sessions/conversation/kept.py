@@ -1,0 +1,50 @@
+"""Turns as the store has them, for doors whose clients come back for one: what was asked, what came of it, what was said before."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sessions.records import MessageRecord, Owner, TurnRecord
+from sessions.store.history.history import History
+from sessions.store.history.keys import Keys
+
+
+class KeptTurn(msgspec.Struct, frozen=True):
+    """A turn. `reply`: None until it has ended; `note`: what its door keeps beside it; `epoch`: of its conversation."""
+
+    record: TurnRecord
+    reply: MessageRecord | None
+    note: bytes
+    epoch: str
+
+
+class KeptTurns:
+    """Reads them, each for its owner alone. Methods raise StoreDown."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    async def turn(self, owner: Owner, conversation_id: str, turn_id: str) -> KeptTurn | None:
+        """A turn that a door made a note of; None where this owner has no such."""
+        keys = Keys.of(owner, conversation_id)
+        record, note = await self._history.turn(keys, turn_id), await self._history.note(keys, turn_id)
+        if record is None or note is None:
+            return None
+        reply = None if record.done is None else await self._history.message(keys, record.reply_id)
+        if record.done is not None and reply is None:
+            return None  # it was taken out of the history
+        return KeptTurn(record, reply, note, await self._history.epoch(keys))
+
+    async def path(self, owner: Owner, conversation_id: str, message_id: str) -> list[MessageRecord]:
+        """The messages up to one, the oldest first."""
+        branch = await self._history.branch(Keys.of(owner, conversation_id), leaf=message_id)
+        return branch.messages
+
+    async def is_empty(self, owner: Owner, conversation_id: str) -> bool:
+        """Whether a conversation has no message."""
+        meta = await self._history.load(Keys.of(owner, conversation_id))
+        return meta is not None and not meta.messages
+
+    async def note(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:
+        """Keeps a note beside a turn; False where this owner has no such turn."""
+        return await self._history.keep_note(Keys.of(owner, conversation_id), turn_id, note)

@@ -1,0 +1,107 @@
+"""Clients of the Responses door's WebSocket, and what Open Responses asks of its answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+
+from tests.app.in_process import Running
+
+MODEL = "midstream-demo"
+TERMINAL = ("response.completed", "response.incomplete", "response.failed", "error")
+REQUIRED = [
+    "id",
+    "object",
+    "created_at",
+    "completed_at",
+    "status",
+    "incomplete_details",
+    "model",
+    "previous_response_id",
+    "instructions",
+    "output",
+    "error",
+    "tools",
+    "tool_choice",
+    "truncation",
+    "parallel_tool_calls",
+    "text",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_logprobs",
+    "temperature",
+    "reasoning",
+    "usage",
+    "max_output_tokens",
+    "max_tool_calls",
+    "store",
+    "background",
+    "service_tier",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+]
+"""What the standard's schema of a response requires, be it null."""
+
+Event = dict[str, Any]
+
+
+class Talk:
+    """One socket."""
+
+    def __init__(self, opened: ClientConnection) -> None:
+        self.opened = opened
+
+    async def send(self, **event: Any) -> None:
+        await self.opened.send(json.dumps({"type": "response.create", "model": MODEL} | event))
+
+    async def next(self, *kinds: str) -> Event:
+        """The next event, or the next of some types."""
+        while True:
+            event: Event = json.loads(await self.opened.recv())
+            if not kinds or event["type"] in kinds:
+                return event
+
+    async def ask(self, **event: Any) -> list[Event]:
+        """Asks for a response; gives its events up to the last one."""
+        await self.send(**event)
+        events = [await self.next()]
+        while events[-1]["type"] not in TERMINAL:
+            events.append(await self.next())
+        return events
+
+    async def response(self, **event: Any) -> Event:
+        """The response that was asked for, which came to its end."""
+        last = (await self.ask(**event))[-1]
+        assert last["type"] == "response.completed", last
+        return checked(last["response"])
+
+    async def refused(self, **event: Any) -> str:
+        """The code of the refusal."""
+        (error,) = await self.ask(**event)
+        assert (error["type"], error["code"]) == ("error", error["error"]["code"])
+        assert error["message"].endswith(".")
+        return str(error["code"])
+
+
+def checked(response: Event) -> Event:
+    """A response that has all that the standard wants."""
+    assert [field for field in REQUIRED if field not in response] == []
+    assert (response["object"], response["status"]) == ("response", "completed")
+    assert response["output"]
+    return response
+
+
+def text_of(response: Event) -> str:
+    return "".join(part["text"] for item in response["output"] for part in item.get("content", ()))
+
+
+@asynccontextmanager
+async def talking(running: Running, **options: Any) -> AsyncIterator[Talk]:
+    async with connect(f"{running.url.replace('http', 'ws')}/v1/responses", **options) as opened:
+        yield Talk(opened)

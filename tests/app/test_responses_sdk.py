@@ -1,0 +1,187 @@
+"""OpenAI's own client on the Responses door: it works unchanged, and what goes wrong is raised by it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+from openai.types.responses import Response, ResponseFunctionToolCall, ResponseStreamEvent
+
+from engine.messages import Message, ToolCall
+from engine.reply_spec import JsonSchema
+from engine.scripted.steps import Call, Thought
+from tests.app.in_process import Running
+
+MODEL = "midstream-demo"
+WEATHER: Any = {
+    "type": "function",
+    "name": "weather",
+    "description": "Tells the weather.",
+    "parameters": {"type": "object", "properties": {"place": {"type": "string"}}},
+    "strict": True,
+}
+
+
+@pytest.fixture
+async def sdk(running: Running) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=f"{running.url}/v1", api_key="anything", max_retries=0) as client:
+        yield client
+
+
+async def told(sdk: AsyncOpenAI, **asked: Any) -> list[ResponseStreamEvent]:
+    stream = await sdk.responses.create(**{"model": MODEL, "input": "Hello!"} | asked, stream=True)
+    return [event async for event in stream]
+
+
+async def test_a_response_comes_whole(sdk: AsyncOpenAI, running: Running) -> None:
+    running.engine.script("Good day to you.")
+    running.engine.cached_tokens = 2
+    response = await sdk.responses.create(model=MODEL, input="Hello!", metadata={"for": "a test"})
+    Response.model_validate(response.model_dump(), strict=True)
+    assert (response.status, response.output_text) == ("completed", "Good day to you.")
+    assert (response.model, response.metadata) == (MODEL, {"for": "a test"})
+    usage = response.usage
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (5, 5, 10)
+    assert usage.input_tokens_details.cached_tokens == 2
+
+
+async def test_a_response_comes_as_events_in_their_order(sdk: AsyncOpenAI, running: Running) -> None:
+    running.engine.script("Good day to you.")
+    events = await told(sdk)
+    kinds = [event.type.removeprefix("response.") for event in events]
+    assert kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
+    assert set(kinds[4:-4]) == {"output_text.delta"}
+    assert kinds[-4:] == ["output_text.done", "content_part.done", "output_item.done", "completed"]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    last = events[-1]
+    assert last.type == "response.completed"
+    assert last.response.output_text == "Good day to you."
+    Response.model_validate(last.response.model_dump(), strict=True)
+
+
+async def test_what_is_asked_reaches_the_engine(sdk: AsyncOpenAI, running: Running) -> None:
+    await sdk.responses.create(
+        model=MODEL,
+        instructions="Be brief.",
+        input=[
+            {"role": "user", "content": [{"type": "input_text", "text": "What is it like in Rome?"}]},
+            {
+                "type": "reasoning",
+                "id": "rs_1",
+                "summary": [],
+                "content": [{"type": "reasoning_text", "text": "Hm."}],
+            },
+            {
+                "type": "function_call",
+                "call_id": "call_1",
+                "name": "weather",
+                "arguments": '{"place":"Rome"}',
+            },
+            {"type": "function_call_output", "call_id": "call_1", "output": "Sunny."},
+            {"role": "assistant", "content": "Sunny."},
+            {"role": "user", "content": "Say it in JSON."},
+        ],
+        temperature=0.5,
+        top_p=0.9,
+        max_output_tokens=30,
+        tools=[WEATHER],
+        tool_choice="none",
+        text={"format": {"type": "json_schema", "name": "w", "schema": {"type": "object"}}},
+        reasoning={"effort": "low"},
+        truncation="auto",
+        max_tool_calls=3,
+        service_tier="auto",
+        safety_identifier="someone",
+        prompt_cache_key="one chat",
+    )
+    (request,) = running.engine.requests
+    call = ToolCall("call_1", "weather", '{"place":"Rome"}')
+    assert request.messages == (
+        Message("system", "Be brief."),
+        Message("user", "What is it like in Rome?"),
+        Message("assistant", "", reasoning="Hm.", calls=(call,)),
+        Message("tool", "Sunny.", call_id="call_1"),
+        Message("assistant", "Sunny."),
+        Message("user", "Say it in JSON."),
+    )
+    params = request.params
+    assert (params.temperature, params.top_p, params.max_new_tokens) == (0.5, 0.9, 30)
+    spec = request.spec
+    assert ([tool.name for tool in spec.tools], spec.tool_choice, spec.reasoning) == (
+        ["weather"],
+        "none",
+        "low",
+    )
+    assert spec.format == JsonSchema('{"type":"object"}')
+
+
+async def test_thoughts_and_calls_are_items(sdk: AsyncOpenAI, running: Running) -> None:
+    running.engine.script(
+        [Thought("Rome. "), Thought("Ask."), Call("weather", '{"place":"Rome"}', call_id="call_1")]
+    )
+    events = await told(sdk, tools=[WEATHER], include=["reasoning.encrypted_content"])
+    kinds = [event.type.removeprefix("response.") for event in events]
+    assert [kind for kind in kinds if kind.startswith("output_item")] == [
+        "output_item.added",
+        "output_item.done",
+        "output_item.added",
+        "output_item.done",
+    ]
+    assert "reasoning_text.delta" in kinds
+    assert kinds[-4:] == [
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "output_item.done",
+        "completed",
+    ]
+    (thought, call) = events[-1].response.output  # type: ignore[union-attr]
+    assert [part.text for part in thought.content] == ["Rome. Ask."]
+    assert isinstance(call, ResponseFunctionToolCall)
+    assert (call.name, call.arguments) == ("weather", '{"place":"Rome"}')
+    running.engine.script("Sunny.")
+    brought = [{"role": "user", "content": "Rome?"}]
+    brought += [item.model_dump(exclude={"content"}, exclude_none=True) for item in (thought, call)]
+    brought.append(
+        {
+            "type": "function_call_output",
+            "call_id": call.call_id,
+            "output": [{"type": "input_text", "text": "Sun."}],
+        }
+    )
+    await sdk.responses.create(model=MODEL, input=brought, tools=[WEATHER])  # type: ignore[arg-type]
+    assert running.engine.requests[-1].messages[1].reasoning == "Rome. Ask."
+
+
+async def test_a_response_that_was_cut_is_incomplete(sdk: AsyncOpenAI, running: Running) -> None:
+    running.engine.script("One two three four.")
+    events = await told(sdk, max_output_tokens=2)
+    last = events[-1]
+    assert last.type == "response.incomplete"
+    assert last.response.incomplete_details is not None
+    assert last.response.incomplete_details.reason == "max_output_tokens"
+    assert last.response.output[0].status == "incomplete"  # type: ignore[union-attr]
+
+
+async def test_a_refusal_names_the_field(sdk: AsyncOpenAI) -> None:
+    picture = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"input": [{"role": "user", "content": [picture]}]}, "input[0].content[0].type"),
+        ({"input": [{"type": "computer_call_output", "call_id": "c"}]}, "input[0].type"),
+        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input[0].call_id"),
+        ({"text": {"format": {"type": "yaml"}}}, "text.format.type"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"truncation": "some"}, "truncation"),
+        ({"metadata": {"k": "v" * 600}}, "metadata"),
+        ({"model": "gpt-9"}, "model"),
+    ]
+    for asked, field in refused:
+        with pytest.raises(openai.APIStatusError) as error:
+            await sdk.responses.create(**{"model": MODEL, "input": "Hello!"} | asked)
+        assert error.value.body is not None
+        assert error.value.param == field, (asked, error.value.message)

@@ -1,0 +1,24 @@
+"""A stock client of `/v1/responses` in Node, unchanged, against a real server with the demo model. Python's is in `tests/app`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clients.conftest import Runner
+from tests.clients.endings import ends_of_turns
+from tests.server_process import ServerProcess
+
+# An environment of its own, made at the first run.
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
+
+
+def test_responses_of_the_stock_client_for_node(run_script: Runner, server: ServerProcess) -> None:
+    logged = server.log.stat().st_size
+    said = run_script("node_responses.mjs", server.url)
+    assert said["whole"]["text"] == said["whole"]["again"] != ""
+    assert "Ada" in said["stream"]["text"]
+    assert said["socket"]["text"] == said["stream"]["text"]
+    assert " 20," in said["left"]["text"]
+    with ends_of_turns(server, since=logged) as ends:
+        left = next(end for end in ends if end["cause"] is not None)  # the door stops what its reader leaves
+        assert (left["reason"], left["steps_after"] <= 1) == ("cancelled", True)

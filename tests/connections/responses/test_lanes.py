@@ -1,0 +1,58 @@
+"""Lanes of a socket, and what may be gone on from."""
+
+from __future__ import annotations
+
+import pytest
+
+from connections.openai.problems import Problem
+from connections.responses.lanes import MAX_KEPT, MAX_KEPT_BYTES, MAX_LANES, Kept, Lanes
+from engine.messages import Message
+from sessions.errors import Overloaded
+
+SAID = (Message("user", "Hello!"),)
+
+
+def test_so_many_lanes_are_written_in_at_a_time() -> None:
+    lanes = Lanes()
+    for number in range(MAX_LANES):
+        lanes.take(str(number))
+    with pytest.raises(Overloaded):
+        lanes.take("one more")
+    lanes.give_back("0")
+    lanes.take("one more")
+
+
+def test_a_stop_before_a_response_began_ends_it_when_it_does() -> None:
+    lanes, stopped = Lanes(), list[str]()
+    lane = lanes.take(None)
+    lanes.stop(None, None)
+    lane.write("resp_1", lambda: stopped.append("resp_1"))
+    assert stopped == ["resp_1"]
+
+
+def test_a_response_is_stopped_by_its_name_in_whichever_lane() -> None:
+    lanes, stopped = Lanes(), list[str]()
+    for name in ("a", "b"):
+        lanes.take(name).write(f"resp_{name}", lambda name=name: stopped.append(name))  # type: ignore[misc]
+    lanes.stop("resp_b", None)
+    assert stopped == ["b"]
+    with pytest.raises(Problem):
+        lanes.stop("resp_c", "a")
+
+
+def test_the_oldest_responses_are_forgotten_where_many_are_kept() -> None:
+    kept = Kept()
+    for number in range(MAX_KEPT + 1):
+        kept.put(str(number), SAID)
+    assert kept.get("0") is None
+    assert kept.get("1") == SAID
+
+
+def test_long_conversations_are_kept_up_to_a_bound() -> None:
+    kept = Kept()
+    long = (Message("user", "x" * (MAX_KEPT_BYTES // 2)),)
+    kept.put("a", long)
+    kept.put("b", long)
+    assert (kept.get("a"), kept.get("b")) == (None, long)
+    kept.put("c", (Message("user", "x" * (MAX_KEPT_BYTES + 1)),))
+    assert (kept.get("b"), kept.get("c")) == (None, None)
