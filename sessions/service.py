@@ -70,6 +70,13 @@ class Told(msgspec.Struct, frozen=True):
     already: bool
 
 
+class Exchange(msgspec.Struct, frozen=True):
+    """The ids of a user's message and of the reply to it."""
+
+    message_id: str
+    reply_id: str
+
+
 class Sessions:
     """What may be asked of this replica. Use `running()` around everything else. `choice`: the models that may be asked for.
 
@@ -198,6 +205,16 @@ class Sessions:
             if await self._base.storage.history.turn(conversation.keys, turn_id) is not None:
                 return conversation.conversation_id
         return None
+
+    async def exchange(self, owner: Owner, conversation_id: str, name: str) -> Exchange | None:
+        """The exchange that is known by a `client_msg_id`, the id of its turn or of one of its messages. Raises Refused."""
+        history = self._base.storage.history
+        with self._base.directory.using(owner, conversation_id) as conversation:
+            keys = conversation.keys
+            record = await history.turn_of(keys, name) or await history.turn(keys, name)
+            if record is None and (message := await history.message(keys, name)) is not None:
+                record = await history.turn(keys, message.turn_id)
+        return None if record is None else Exchange(record.message_id, record.reply_id)
 
     async def take_back(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
         """Removes an exchange whose turn has ended; nothing where there is no such. Raises Refused."""

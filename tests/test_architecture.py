@@ -103,7 +103,7 @@ ROOMS = {
             "realtime",
             "replies",
             "messages",
-            "agui",
+            "agui", "aisdk",
         ),
     ),
     "app": (

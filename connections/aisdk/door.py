@@ -1,0 +1,248 @@
+"""`/v1/ai-sdk/chat` over HTTP: a message is an answer that is streamed, and a chat is a stored conversation.
+
+A client that leaves is a reader that is gone, as on every door: whether its reply goes on then is what it asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from connections.aisdk.answering import PAGE, Answering
+from connections.aisdk.asking import chat_request
+from connections.aisdk.guests import Guests, guest_of, named_client
+from connections.aisdk.parts import ui_messages
+from connections.aisdk.problems import Problem, answer_of, code_of
+from connections.aisdk.stream import PROTOCOL, Stream, StreamTransport
+from connections.aisdk.telling import Telling, chain_of, is_running
+from connections.authentication.identity import Identity
+from connections.http.exchange import Exchange
+from connections.http.json_answers import answer
+from connections.http.queries import name_of
+from connections.http.refusals import Door, Refusal
+from connections.limits.caller import Caller
+from connections.limits.limiters import Limiters
+from connections.limits.quotas import RateLimited
+from connections.line.connection import Connection
+from connections.line.outbox import Outbox
+from connections.line.presence import Presence
+from connections.line.rate_limiting import RateLimiter
+from connections.line.requests import Slow
+from connections.native.endpoint import OUTBOX_BYTES
+from connections.native.handler import FrameHandler
+from connections.openai.reception import Reception
+from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
+from connections.wire.features import REASONING, TOOLS
+from connections.wire.frames import AuthRefresh
+from connections.wire.table import Counts
+from sessions.conversation.guarding import guarded
+from sessions.errors import NotFound
+from sessions.service import Sessions
+from sessions.store.redis.asker import asking_for
+from sessions.turn.cancelling import Cancel
+from sessions.turn.live_turn import Nobody
+
+
+class Guest(NamedTuple):
+    """Who came in, and how they are counted."""
+
+    identity: Identity
+    caller: Caller
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a stop met. `turn_id`: null where nothing ran; `already`: it had ended, or its end was decided."""
+
+    turn_id: str | None
+    already: bool
+
+
+FEATURES = frozenset({REASONING, TOOLS})
+"""What chats are told of beside text."""
+Begin = Callable[[Answering, Connection, Telling], Slow | None]
+
+
+class ChatDoor:
+    """Answers requests about chats."""
+
+    def __init__(
+        self,
+        *,
+        sessions: Sessions,
+        reception: Reception,
+        guests: Guests,
+        presence: Presence,
+        limiters: Limiters,
+    ) -> None:
+        self._sessions = sessions
+        self._reception = reception
+        self._guests = guests
+        self._presence = presence
+        self._limiters = limiters
+        self._tally = limiters.tally(Door.AI_SDK)
+
+    async def send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /v1/ai-sdk/chat`: a message, or what came of calls."""
+        await self._guard(Exchange(scope, receive, send), self._send)
+
+    async def resume(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET …/{chat_id}/stream`: the message that is being written, from its start."""
+        await self._guard(Exchange(scope, receive, send), self._resume)
+
+    async def stop(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST …/{chat_id}/stop`: ends what is being written."""
+        await self._guard(Exchange(scope, receive, send), self._stop)
+
+    async def messages(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET …/{chat_id}/messages`: what is kept of a chat, but for the message that is being written."""
+        await self._guard(Exchange(scope, receive, send), self._messages)
+
+    async def _guard(self, exchange: Exchange, serve: Callable[[Exchange], Slow]) -> None:
+        failed: Problem | None = None
+        if exchange.request.method == "HEAD":
+            await exchange.answer(Response(status_code=405, headers={"Allow": "GET, OPTIONS"}))
+            return
+        try:
+            failed = await guarded(serve(exchange))
+        except (BadFrame, BadParams, Unauthenticated, Close) as why:
+            failed = why
+        except ClientDisconnect:
+            return
+        if failed is not None and not exchange.begun:
+            self._tally.told(code_of(failed))
+            await exchange.answer(answer_of(failed))
+
+    async def _send(self, exchange: Exchange) -> None:
+        identity, client_id = await self._who(exchange)
+        reader = guest_of(identity, client_id, "", exchange.request.scope)
+        self._count(reader)
+        with ExitStack() as place:
+            request = chat_request(await exchange.body(partial(self._reception.admit_large, reader, place)))
+
+            def begin(answering: Answering, view: Connection, telling: Telling) -> Slow | None:
+                return answering.begin(view, telling, request)
+
+            guest = Guest(identity, guest_of(identity, client_id, request.id, exchange.request.scope))
+            await self._stream(exchange, guest, begin, place.close)
+
+    async def _resume(self, exchange: Exchange) -> None:
+        chat_id, guest = await self._guest(exchange)
+
+        def begin(answering: Answering, view: Connection, telling: Telling) -> Slow | None:
+            return answering.resume(view, telling, chat_id)
+
+        try:
+            await self._stream(exchange, guest, begin)
+        except NotFound:  # its first message is still to come
+            await exchange.answer(Response(status_code=204))
+
+    async def _stop(self, exchange: Exchange) -> None:
+        chat_id, guest = await self._guest(exchange)
+        self._count(guest.caller)
+        owner, cancel = guest.caller.owner, Cancel(conversation_id=chat_id)
+        met = self._sessions.cancel(owner, cancel)
+        if met is None or met.is_part or met.is_forwarded:
+            with asking_for(guest.caller.group or guest.caller.client.client_id):
+                elsewhere = await self._sessions.cancel_elsewhere(owner, cancel)
+            met = met or elsewhere
+        await exchange.answer(answer(Stopped(turn_id=met.turn_id, already=met.already)))
+
+    async def _messages(self, exchange: Exchange) -> None:
+        chat_id, guest = await self._guest(exchange)
+        self._count(guest.caller)
+        owner, reader = guest.caller.owner, Nobody()
+        try:
+            with asking_for(guest.caller.group or guest.caller.client.client_id):
+                shown = await self._sessions.history(owner, reader, chat_id, limit=PAGE)
+        except NotFound:
+            await exchange.answer(answer([]))
+            return
+        finally:
+            self._sessions.disconnect(reader)
+        messages = shown.page.messages
+        chain = chain_of(messages)
+        kept = messages[: len(messages) - len(chain)] if is_running(chain) else messages
+        await exchange.answer(answer(ui_messages(kept)))
+
+    async def _who(self, exchange: Exchange) -> tuple[Identity, str | None]:
+        """Who asks, and the client that the URL names. Raises BadParams, Unauthenticated, Refused."""
+        query = exchange.request.query_params
+        client_id = named_client(query)
+        authorization = exchange.request.headers.get("authorization")
+        return await self._guests.identity(authorization, query.get("ticket")), client_id
+
+    async def _guest(self, exchange: Exchange) -> tuple[str, Guest]:
+        """The chat of a path, and who asks for it. Raises BadParams, Unauthenticated, Refused."""
+        chat_id = name_of("id", exchange.request.path_params["chat_id"])
+        identity, client_id = await self._who(exchange)
+        return chat_id, Guest(identity, guest_of(identity, client_id, chat_id, exchange.request.scope))
+
+    def _count(self, caller: Caller) -> None:
+        """Counts a request before anything is read for it. Raises RateLimited."""
+        try:
+            self._limiters.rates.take(Counts.READ, caller.subject)
+        except RateLimited:
+            self._limiters.refusals.count(Refusal.RATE)
+            raise
+
+    async def _stream(
+        self, exchange: Exchange, guest: Guest, begin: Begin, begun: Callable[[], None] = lambda: None
+    ) -> None:
+        """Raises BadFrame, BadParams, Close, Refused: before the first byte of an answer."""
+        telling = Telling(ref=secrets.token_hex(16))
+        stream = Stream(telling)
+        transport = StreamTransport(exchange, stream)
+        view = Connection(
+            transport,
+            caller=guest.caller,
+            outbox=Outbox(max_bytes=OUTBOX_BYTES),
+            features=FEATURES,
+            tally=self._tally,
+            encode=stream.encode,
+        )
+        answering = await self._answering()
+        async with self._presence.of(view):
+            if (slow := begin(answering, view, telling)) is not None:
+                await slow
+            begun()
+            if telling.found_nothing:
+                await exchange.answer(Response(status_code=204))
+                return
+            with self._guests.access.inside(guest.identity, view):
+                await exchange.begin_events(view.connection_id, PROTOCOL)
+                await view.run(partial(_live, view, transport, stream))
+
+    async def _answering(self) -> Answering:
+        """What carries requests out. A reply does not wait for a client that left, unless that asked for it. Raises EngineDown."""
+        limits = await self._reception.limits(self._reception.model(None))
+        inner = RateLimiter(FrameHandler(self._sessions, limits, no_refresh), self._limiters)
+        return Answering(inner=inner, sessions=self._sessions, grace_s=0)
+
+
+async def no_refresh(_: AuthRefresh) -> None:
+    """Nobody asks for it: these clients have no word for it."""
+    raise TypeError("These clients have no word for this.")
+
+
+async def _live(
+    view: Connection, transport: StreamTransport, stream: Stream, tasks: asyncio.TaskGroup
+) -> None:
+    tasks.create_task(transport.send())
+    tasks.create_task(_end(view, transport, stream))
+    await transport.receive()
+
+
+async def _end(view: Connection, transport: StreamTransport, stream: Stream) -> None:
+    """Ends the answer once its reader has all of it."""
+    await stream.over.wait()
+    await transport.drained()
+    view.shut(Close(CloseCode.BYE, "The message is whole."))
