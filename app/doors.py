@@ -11,7 +11,7 @@ from connections.admin.door import AdminDoor
 from connections.admin.questions import Desk
 from connections.agui.door import agui_routes
 from connections.aisdk.door import ChatDoor
-from connections.aisdk.guests import Guests
+from connections.aisdk.host import Guests, Host
 from connections.aisdk.routes import aisdk_routes
 from connections.aisdk.socket_door import SocketDoor
 from connections.authentication.access import AccessControl
@@ -55,13 +55,13 @@ def doors(
     events = EventsDoor(
         sessions=sessions, access=access, presence=presence, tally=limiters.tally(Door.EVENTS)
     )
-    chats = {
-        "sessions": sessions,
-        "reception": reception,
-        "guests": Guests(access),
-        "presence": presence,
-        "limiters": limiters,
-    }
+    host = Host(
+        sessions=sessions,
+        reception=reception,
+        guests=Guests(access),
+        presence=presence,
+        limiters=limiters,
+    )
     pages = (access.origins, limiters.refusals)
     shares = SharesDoor(sessions, limiters)
     owners = OwnersActs(sessions)
@@ -82,4 +82,5 @@ def doors(
         *realtime_routes(realtime),
         *admin.routes(),
         *aisdk_routes(ChatDoor(**chats), SocketDoor(**chats), *pages),
+        *aisdk_routes(ChatDoor(host), SocketDoor(host), *pages),
     ]

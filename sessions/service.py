@@ -180,6 +180,18 @@ class Sessions:
             met = await self._commands.answering.answer(conversation, answer)
         return Told(place, met.state, met.already)
 
+    def keep_calls(self, owner: Owner, conversation_id: str, turn_id: str, *, kept: bool) -> None:
+        """Says whether what waits for the calls of a turn outlasts its client's leaving, where it waits here.
+
+        For a client whose answer ends where it has to do something, and that asks again then. Synchronous.
+        """
+        conversation = self._base.directory.get(owner, conversation_id)
+        for live in () if conversation is None else conversation.turns:
+            if live.record.follows == turn_id:
+                live.send = msgspec.structs.replace(
+                    live.send, on_disconnect="continue" if kept else "cancel"
+                )
+
     async def _place_of_call(self, subscriber: Subscriber, call_id: str) -> str:
         attached = self._base.directory.attached(subscriber)
         for conversation in attached:

@@ -48,7 +48,7 @@ class Answering:
             case Redo():
                 return self._redo(connection, telling, wish, turn)
             case Settle():
-                return self._settle(connection, telling, wish, request.id)
+                return self._settle(connection, telling, wish, request)
             case _:
                 assert_never(wish)
 
@@ -92,11 +92,13 @@ class Answering:
         frame = Regenerate(client_msg_id=telling.ref, message_id=found.reply_id, **turn)
         await _done(self._inner.handle(connection, frame))
 
-    async def _settle(self, connection: Connection, telling: Telling, settle: Settle, chat_id: str) -> None:
+    async def _settle(
+        self, connection: Connection, telling: Telling, settle: Settle, request: ChatRequest
+    ) -> None:
         """Raises NotFound where nothing of it is known here."""
         if not settle.answers:
             raise BadParams("ends with a reply, and nothing was said to a call of it.", field="messages")
-        shown = await self._sessions.history(connection.owner, connection, chat_id, limit=PAGE)
+        shown = await self._sessions.history(connection.owner, connection, request.id, limit=PAGE)
         chain = chain_of(shown.page.messages)
         called = [{call.call_id for call in message.calls or ()} for message in chain]
         said = {answer.call_id for answer in settle.answers}
@@ -105,11 +107,13 @@ class Answering:
             raise NotFound(
                 "The calls that are answered are not those of the chat's last reply; load the chat again."
             )
-        telling.go_on(settle.message_id, chain[place])
+        telling.go_on(settle.message_id, reply := chain[place])
+        stays = request.on_disconnect == "continue"
+        self._sessions.keep_calls(connection.owner, request.id, reply.turn_id, kept=stays)
         later = tuple(chain[place + 1 :])
-        answers = [] if later else _fresh(settle, chain[place])
+        answers = [] if later else _fresh(settle, reply)
         for answer in answers:
-            await self._answer(connection, telling, answer, chat_id)
+            await self._answer(connection, telling, answer, request.id)
         connection.push(Settled(ref=telling.ref, is_news=bool(answers), later=later))
 
     async def _answer(

@@ -45,7 +45,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     params: Params = Params()
     tools: tuple[OfferedTool, ...] | dict[ToolName, ToolOfAMap] = ()
     tool_choice: ToolName = "auto"
-    on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] = "enqueue"
+    on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] = "interrupt"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     grace_s: float | None = None
     model: ModelName | None = None

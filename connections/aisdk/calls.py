@@ -40,18 +40,17 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, told: ToolCall | ShownCall) -> Call:
         """A call as it is told, or as the history has it."""
-        shown = isinstance(told, ShownCall)
-        return cls(
+        call = cls(
             call_id=told.call_id,
             name=told.name,
             args=told.args,
             args_sha256=told.args_sha256,
             is_server=told.where == "server",
             needs_approval=told.needs == "approval",
-            state=told.state if shown else CallState.WAITING,
-            content=told.content if shown else None,
-            error=told.error if shown else None,
         )
+        if isinstance(told, ToolCall):
+            return call
+        return msgspec.structs.replace(call, state=told.state, content=told.content, error=told.error)
 
     def after(self, moved: ToolState) -> Call:
         """The call once it moved."""

@@ -19,34 +19,26 @@ from starlette.types import Receive, Scope, Send
 
 from connections.aisdk.answering import PAGE, Answering
 from connections.aisdk.asking import chat_request
-from connections.aisdk.guests import Guests, guest_of, named_client
+from connections.aisdk.host import FEATURES, Host, guest_of, named_client
 from connections.aisdk.parts import ui_messages
 from connections.aisdk.problems import Problem, answer_of, code_of
 from connections.aisdk.stream import PROTOCOL, Stream, StreamTransport
-from connections.aisdk.telling import Telling, chain_of, is_running
+from connections.aisdk.telling import End, Telling, chain_of, is_running
 from connections.authentication.identity import Identity
 from connections.http.exchange import Exchange
 from connections.http.json_answers import answer
 from connections.http.queries import name_of
 from connections.http.refusals import Door, Refusal
 from connections.limits.caller import Caller
-from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.line.connection import Connection
 from connections.line.outbox import Outbox
-from connections.line.presence import Presence
-from connections.line.rate_limiting import RateLimiter
 from connections.line.requests import Slow
 from connections.native.endpoint import OUTBOX_BYTES
-from connections.native.handler import FrameHandler
-from connections.openai.reception import Reception
 from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
-from connections.wire.features import REASONING, TOOLS
-from connections.wire.frames import AuthRefresh
 from connections.wire.table import Counts
 from sessions.conversation.guarding import guarded
 from sessions.errors import NotFound
-from sessions.service import Sessions
 from sessions.store.redis.asker import asking_for
 from sessions.turn.cancelling import Cancel
 from sessions.turn.live_turn import Nobody
@@ -66,29 +58,21 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     already: bool
 
 
-FEATURES = frozenset({REASONING, TOOLS})
-"""What chats are told of beside text."""
 Begin = Callable[[Answering, Connection, Telling], Slow | None]
+
+
+def _nothing() -> None:
+    pass
 
 
 class ChatDoor:
     """Answers requests about chats."""
 
-    def __init__(
-        self,
-        *,
-        sessions: Sessions,
-        reception: Reception,
-        guests: Guests,
-        presence: Presence,
-        limiters: Limiters,
-    ) -> None:
-        self._sessions = sessions
-        self._reception = reception
-        self._guests = guests
-        self._presence = presence
-        self._limiters = limiters
-        self._tally = limiters.tally(Door.AI_SDK)
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._sessions = host.sessions
+        self._limiters = host.limiters
+        self._tally = host.limiters.tally(Door.AI_SDK)
 
     async def send(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /v1/ai-sdk/chat`: a message, or what came of calls."""
@@ -107,32 +91,40 @@ class ChatDoor:
         await self._guard(Exchange(scope, receive, send), self._messages)
 
     async def _guard(self, exchange: Exchange, serve: Callable[[Exchange], Slow]) -> None:
-        failed: Problem | None = None
         if exchange.request.method == "HEAD":
             await exchange.answer(Response(status_code=405, headers={"Allow": "GET, OPTIONS"}))
             return
+        if (failed := await guarded(self._serve(exchange, serve))) is not None:
+            await self._refuse(exchange, failed)
+
+    async def _serve(self, exchange: Exchange, serve: Callable[[Exchange], Slow]) -> None:
+        """Raises Refused."""
         try:
-            failed = await guarded(serve(exchange))
+            await serve(exchange)
         except (BadFrame, BadParams, Unauthenticated, Close) as why:
-            failed = why
+            await self._refuse(exchange, why)
         except ClientDisconnect:
             return
-        if failed is not None and not exchange.begun:
-            self._tally.told(code_of(failed))
-            await exchange.answer(answer_of(failed))
+
+    async def _refuse(self, exchange: Exchange, why: Problem) -> None:
+        if not exchange.begun:
+            self._tally.told(code_of(why))
+            await exchange.answer(answer_of(why))
 
     async def _send(self, exchange: Exchange) -> None:
         identity, client_id = await self._who(exchange)
         reader = guest_of(identity, client_id, "", exchange.request.scope)
         self._count(reader)
         with ExitStack() as place:
-            request = chat_request(await exchange.body(partial(self._reception.admit_large, reader, place)))
+            request = chat_request(
+                await exchange.body(partial(self._host.reception.admit_large, reader, place))
+            )
 
             def begin(answering: Answering, view: Connection, telling: Telling) -> Slow | None:
                 return answering.begin(view, telling, request)
 
             guest = Guest(identity, guest_of(identity, client_id, request.id, exchange.request.scope))
-            await self._stream(exchange, guest, begin, place.close)
+            await self._stream(exchange, guest, request.id, begin, place.close)
 
     async def _resume(self, exchange: Exchange) -> None:
         chat_id, guest = await self._guest(exchange)
@@ -141,7 +133,7 @@ class ChatDoor:
             return answering.resume(view, telling, chat_id)
 
         try:
-            await self._stream(exchange, guest, begin)
+            await self._stream(exchange, guest, chat_id, begin)
         except NotFound:  # its first message is still to come
             await exchange.answer(Response(status_code=204))
 
@@ -178,7 +170,7 @@ class ChatDoor:
         query = exchange.request.query_params
         client_id = named_client(query)
         authorization = exchange.request.headers.get("authorization")
-        return await self._guests.identity(authorization, query.get("ticket")), client_id
+        return await self._host.guests.identity(authorization, query.get("ticket")), client_id
 
     async def _guest(self, exchange: Exchange) -> tuple[str, Guest]:
         """The chat of a path, and who asks for it. Raises BadParams, Unauthenticated, Refused."""
@@ -195,7 +187,12 @@ class ChatDoor:
             raise
 
     async def _stream(
-        self, exchange: Exchange, guest: Guest, begin: Begin, begun: Callable[[], None] = lambda: None
+        self,
+        exchange: Exchange,
+        guest: Guest,
+        chat_id: str,
+        begin: Begin,
+        begun: Callable[[], None] = _nothing,
     ) -> None:
         """Raises BadFrame, BadParams, Close, Refused: before the first byte of an answer."""
         telling = Telling(ref=secrets.token_hex(16))
@@ -209,28 +206,21 @@ class ChatDoor:
             tally=self._tally,
             encode=stream.encode,
         )
-        answering = await self._answering()
-        async with self._presence.of(view):
+        answering = await self._host.answering(grace_s=0)  # a reply does not wait for a client that left
+        async with self._host.presence.of(view):
             if (slow := begin(answering, view, telling)) is not None:
                 await slow
             begun()
-            if telling.found_nothing:
+            if telling.end is End.NOTHING:
                 await exchange.answer(Response(status_code=204))
                 return
-            with self._guests.access.inside(guest.identity, view):
+            with self._host.guests.access.inside(guest.identity, view):
                 await exchange.begin_events(view.connection_id, PROTOCOL)
                 await view.run(partial(_live, view, transport, stream))
-
-    async def _answering(self) -> Answering:
-        """What carries requests out. A reply does not wait for a client that left, unless that asked for it. Raises EngineDown."""
-        limits = await self._reception.limits(self._reception.model(None))
-        inner = RateLimiter(FrameHandler(self._sessions, limits, no_refresh), self._limiters)
-        return Answering(inner=inner, sessions=self._sessions, grace_s=0)
-
-
-async def no_refresh(_: AuthRefresh) -> None:
-    """Nobody asks for it: these clients have no word for it."""
-    raise TypeError("These clients have no word for this.")
+            if (
+                telling.end is End.WAITS
+            ):  # else the calls would be cancelled: their client has to leave to answer them
+                self._sessions.keep_calls(view.owner, chat_id, telling.turn_id or "", kept=True)
 
 
 async def _live(

@@ -14,6 +14,7 @@ from connections.aisdk.frames import (
     Refused,
     ServerChatFrame,
 )
+from connections.aisdk.telling import End as Ended
 from connections.aisdk.telling import Telling
 from connections.wire import codec
 from connections.wire.errors import BadParams
@@ -45,7 +46,7 @@ class Lane:
 
     def frames(self, chunks: list[Chunk]) -> list[ServerChatFrame]:
         """What chunks are told by, and the end behind the last one."""
-        if self.telling.found_nothing:
+        if self.telling.end is Ended.NOTHING:
             return [NoActive(request_id=self._request_id)]
         told: list[ServerChatFrame] = []
         for chunk in chunks:

@@ -9,9 +9,8 @@ import structlog
 from starlette.websockets import WebSocket
 
 from connections.aisdk.answering import Answering
-from connections.aisdk.door import FEATURES, no_refresh
 from connections.aisdk.frames import AbortFrame, Asks, Refused, ResumeFrame, SendFrame, token_of
-from connections.aisdk.guests import Guests, guest_of, named_client
+from connections.aisdk.host import FEATURES, Host, guest_of, named_client
 from connections.aisdk.lanes import Lanes, decode
 from connections.aisdk.problems import Problem, answer_of, code_of
 from connections.authentication.authenticator import bearer
@@ -21,19 +20,13 @@ from connections.gate.client_address import client_of
 from connections.http.json_answers import foreign_page, too_many_at_once
 from connections.http.refusals import Door, Refusal
 from connections.limits.bounds import Bound
-from connections.limits.limiters import Limiters
 from connections.line.connection import Connection, Disconnected
 from connections.line.outbox import Outbox
-from connections.line.presence import Presence
-from connections.line.rate_limiting import RateLimiter
 from connections.line.requests import Slow
 from connections.native.endpoint import HELLO_S, OUTBOX_BYTES, Socket
-from connections.native.handler import FrameHandler
-from connections.openai.reception import Reception
 from connections.realtime.lines import Lines
 from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
 from sessions import errors
-from sessions.service import Sessions
 
 GRACE_S = 20
 """How long a reply waits for a client whose socket is gone, if it does not say: a reload takes less. What is stopped is said so here."""
@@ -61,26 +54,15 @@ class First(Lines):
 class SocketDoor:
     """Serves sockets: connections like those of the native socket in all but their words."""
 
-    def __init__(
-        self,
-        *,
-        sessions: Sessions,
-        reception: Reception,
-        guests: Guests,
-        presence: Presence,
-        limiters: Limiters,
-    ) -> None:
-        self._sessions = sessions
-        self._reception = reception
-        self._guests = guests
-        self._presence = presence
-        self._limiters = limiters
-        self._tally = limiters.tally(Door.AI_SDK)
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._limiters = host.limiters
+        self._tally = host.limiters.tally(Door.AI_SDK)
 
     async def accept(self, websocket: WebSocket) -> None:
         """Serves one socket from handshake to close."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
-        if not self._guests.access.origins.allow(origin, host=host):
+        if not self._host.guests.access.origins.allow(origin, host=host):
             self._limiters.refusals.count(Refusal.ORIGIN)
             await websocket.send_denial_response(foreign_page(origin))
             return
@@ -129,7 +111,7 @@ class SocketDoor:
             asked = _first_of(decode(message))
             request_id = asked.request_id
             shown = websocket.headers.get("authorization") or token_of(asked.headers)
-            identity = await self._guests.identity(shown, websocket.query_params.get("ticket"))
+            identity = await self._host.guests.identity(shown, websocket.query_params.get("ticket"))
         except (BadFrame, Unauthenticated, errors.Refused) as why:
             self._tell(socket, request_id, why)
             raise Close(_code_behind(why), str(why)) from None
@@ -159,8 +141,8 @@ class SocketDoor:
         )
         answering = await self._answering()
         only = None if client_id is not None or identity.is_person else asked.id
-        async with self._presence.of(connection):
-            with self._guests.access.inside(identity, connection) as standing:
+        async with self._host.presence.of(connection):
+            with self._host.guests.access.inside(identity, connection) as standing:
                 tokens = _Tokens(standing, token_of(asked.headers))
                 handler = SocketHandler(answering, lanes, tokens, only=only)
                 await connection.serve(handler, decode)
@@ -168,11 +150,9 @@ class SocketDoor:
     async def _answering(self) -> Answering:
         """What carries requests out. Raises Close."""
         try:
-            limits = await self._reception.limits(self._reception.model(None))
+            return await self._host.answering(grace_s=GRACE_S)
         except errors.EngineDown as error:
             raise Close(CloseCode.OVERLOAD, f"{error} Reconnect.") from error
-        inner = RateLimiter(FrameHandler(self._sessions, limits, no_refresh), self._limiters)
-        return Answering(inner=inner, sessions=self._sessions, grace_s=GRACE_S)
 
 
 class _Tokens:

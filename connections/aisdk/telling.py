@@ -7,6 +7,7 @@ that is open waits for its client, which then asks again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import assert_never
 
 import msgspec
@@ -51,6 +52,16 @@ _REASONS: dict[Reason, FinishReason] = {
 }
 
 
+class End(Enum):
+    """Why nothing more is told."""
+
+    TOLD = auto()
+    NOTHING = auto()
+    """Nothing ran that could be told."""
+    WAITS = auto()
+    """Its client has to say something to calls."""
+
+
 class Settled(ServerFrame, frozen=True, kw_only=True, tag="ai-sdk.settled"):
     """All that a client said to calls was taken; never sent as it is.
 
@@ -64,16 +75,15 @@ class Settled(ServerFrame, frozen=True, kw_only=True, tag="ai-sdk.settled"):
 class Telling:
     """One request's message.
 
-    `sent_as`: the `client_msg_id` of the turn that it began; `turn_id`: the turn that is told now. `is_over`: all is told;
-    `found_nothing`: nothing ran that could be told; `is_stopped`: its client wants no reply any more.
+    `sent_as`: the `client_msg_id` of the turn that it began; `turn_id`: the turn that is told now. `end`: how it ended;
+    `is_stopped`: its client wants no reply any more.
     """
 
     def __init__(self, *, ref: str) -> None:
         self.ref = ref
         self.sent_as: str | None = None
         self.turn_id: str | None = None
-        self.is_over = False
-        self.found_nothing = False
+        self.end: End | None = None
         self.is_stopped = False
         self._message_id: str | None = None
         self._begun = False
@@ -81,6 +91,11 @@ class Telling:
         self._ended = False
         self._parts = Parts()
         self._calls: dict[str, Call] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is told."""
+        return self.end is not None
 
     @property
     def is_told_of(self) -> bool:
@@ -113,7 +128,7 @@ class Telling:
         """The end of a message that has no regular one."""
         if self.is_over:
             return []
-        self.is_over = True
+        self.end = End.TOLD
         return [*self._parts.close(), Failed(error_text=why)]
 
     def allowed(self, call_id: str) -> None:
@@ -181,14 +196,14 @@ class Telling:
             case Reason.TOOLS if not (self._is_repeated and not done.open):
                 return [*told, MessageMetadata(message_metadata=facts), *self._pause()]
             case Reason.CANCELLED:
-                self.is_over = True
+                self.end = End.TOLD
                 cause = "stopped" if done.cancel is None else str(done.cancel.cause)
                 return [*told, MessageMetadata(message_metadata=facts), Abort(reason=cause)]
             case Reason.ERROR | Reason.INTERRUPTED:
                 why = "The reply was interrupted." if done.error is None else done.error.message
                 return [*told, MessageMetadata(message_metadata=facts), *self.fail(why)]
             case _:
-                self.is_over = True
+                self.end = End.TOLD
                 return [*told, Finish(finish_reason=_REASONS[done.reason], message_metadata=facts)]
 
     def _pause(self) -> list[Chunk]:
@@ -196,7 +211,7 @@ class Telling:
         open_calls = [call for call in self._calls.values() if not call.state.is_settled]
         if not self._ended or not open_calls or not all(call.waits_for_client for call in open_calls):
             return []
-        self.is_over = True
+        self.end = End.WAITS
         return [*self._start(self.turn_id or ""), Finish(finish_reason="tool-calls")]
 
     def _settled(self, settled: Settled) -> list[Chunk]:
@@ -206,14 +221,14 @@ class Telling:
             return told
         if settled.is_news or self._begun:
             return []
-        self.is_over = True
+        self.end = End.TOLD
         return [*self._start(self.turn_id or ""), Finish(finish_reason="other")]
 
     def _gone_on(self, later: tuple[ShownMessage, ...]) -> list[Chunk]:
         """What a client gets that says once more what it said to calls."""
         told = [*self._start(self.turn_id or ""), *self._steps(later)]
         if not self.is_over and not is_running(later):
-            self.is_over = True
+            self.end = End.TOLD
             told.append(Finish(finish_reason="other"))
         return told
 
@@ -221,7 +236,7 @@ class Telling:
         """The message that is being written, from its start."""
         chain = chain_of(page.messages)
         if not is_running(chain):
-            self.is_over = self.found_nothing = True
+            self.end = End.NOTHING
             return []
         return [*self._start(chain[0].turn_id), *self._steps(chain)]
 

@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-from websockets.asyncio.client import ClientConnection
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 
 from tests.app.in_process import Running
 
