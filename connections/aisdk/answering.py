@@ -6,7 +6,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from connections.aisdk.asking import ChatRequest, Redo, Say, Settle, edit_id, wish_of
+from connections.aisdk.asking import UIChatRequest, Redo, Say, Settle, edit_id, wish_of
 from connections.aisdk.telling import Settled, Telling, chain_of
 from connections.line.connection import Connection, Handler
 from connections.line.requests import Slow
@@ -37,7 +37,7 @@ class Answering:
         self._sessions = sessions
         self._grace_s = grace_s
 
-    def begin(self, connection: Connection, telling: Telling, request: ChatRequest) -> Slow | None:
+    def begin(self, connection: Connection, telling: Telling, request: UIChatRequest) -> Slow | None:
         """Has a message made or go on. A plain one is noted at once, so that a stop behind it finds it. Raises BadFrame, BadParams, Refused."""
         turn = {"ref": telling.ref, "conversation_id": request.id, **request.turn(grace_s=self._grace_s)}
         match wish := wish_of(request):
@@ -93,7 +93,7 @@ class Answering:
         await _done(self._inner.handle(connection, frame))
 
     async def _settle(
-        self, connection: Connection, telling: Telling, settle: Settle, request: ChatRequest
+        self, connection: Connection, telling: Telling, settle: Settle, request: UIChatRequest
     ) -> None:
         """Raises NotFound where nothing of it is known here."""
         if not settle.answers:

@@ -83,7 +83,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ChatRequest(Wishes, frozen=True, kw_only=True):
+class UIChatRequest(Wishes, frozen=True, kw_only=True):
     """A body. `id`: of the chat, which is a conversation. `message_id`: what is edited, made anew, or went on."""
 
     id: Name
@@ -144,11 +144,11 @@ class Settle(msgspec.Struct, frozen=True):
 
 Wish = Say | Redo | Settle
 
-_bodies = msgspec.json.Decoder(ChatRequest)
+_bodies = msgspec.json.Decoder(UIChatRequest)
 _messages = msgspec.json.Decoder(UIMessage)
 
 
-def chat_request(body: bytes) -> ChatRequest:
+def chat_request(body: bytes) -> UIChatRequest:
     """The request in a body. Raises BadFrame, TooManyValues."""
     check_shape(body)
     try:
@@ -157,7 +157,7 @@ def chat_request(body: bytes) -> ChatRequest:
         raise BadFrame("The request is not UTF-8.") from None
 
 
-def wish_of(request: ChatRequest) -> Wish:
+def wish_of(request: UIChatRequest) -> Wish:
     """What is asked for by a request's last message. Raises BadFrame, BadParams."""
     if not request.messages:
         raise BadParams("must have a message.", field="messages")

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from connections.aisdk.asking import ChatRequest, Trigger, Wishes
+from connections.aisdk.asking import UIChatRequest, Trigger, Wishes
 from connections.aisdk.chunks import Told
 from connections.wire.frames import Id, Name, Token
 
@@ -36,9 +36,9 @@ class SendFrame(ChatFrame, frozen=True, kw_only=True, tag="send"):
     headers: Headers = {}
     body: Wishes = Wishes()
 
-    def request(self) -> ChatRequest:
+    def request(self) -> UIChatRequest:
         """The same as a body."""
-        return ChatRequest(
+        return UIChatRequest(
             id=self.id,
             messages=self.messages,
             trigger=self.trigger,

@@ -163,5 +163,5 @@ async def test_our_transport_is_one_for_a_strict_reader(site: Site) -> None:
 
 def type_checked(folder: Path) -> subprocess.CompletedProcess[str]:
     tsc = folder / "node_modules" / "typescript" / "bin" / "tsc"
-    command = ["node", tsc, *STRICT, "typed.ts"]
+    command = ["node", str(tsc), *STRICT, "typed.ts"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
