@@ -81,6 +81,5 @@ def doors(
         *ticket_routes(TicketDoor(access, limiters.refusals), *pages),
         *realtime_routes(realtime),
         *admin.routes(),
-        *aisdk_routes(ChatDoor(**chats), SocketDoor(**chats), *pages),
         *aisdk_routes(ChatDoor(host), SocketDoor(host), *pages),
     ]
