@@ -11,7 +11,6 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from app.operations import key_file
-from connections.aisdk.lanes import MAX_LANES
 from connections.aisdk.problems import CODE
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
@@ -275,15 +274,15 @@ async def test_a_resume_that_is_taken_back_at_once_stops_nothing(by_hand: Runnin
         assert text_of(await opened.until_end("r1")) == "one two three four"
 
 
-async def test_a_socket_has_several_chats_of_one_client_and_a_bound(by_hand: Running) -> None:
+async def test_a_socket_has_several_chats_of_one_client_who_is_named(by_hand: Running) -> None:
     async with wire(by_hand) as opened:
         await opened.send("r1", user("Count!"))
         await opened.send("r2", user("Count!"), chat="chat2")
         assert "client_id" in (await opened.next("r2", "error"))["errorText"]
     async with wire(by_hand, "?client_id=ann") as opened:
-        for number in range(MAX_LANES + 1):
-            await opened.put(type="resume", requestId=f"r{number}", id="chat1", headers={}, body={})
-            await opened.next(f"r{number}", "no-active")
+        for chat in ("chat1", "chat2"):
+            await opened.put(type="resume", requestId=chat, id=chat, headers={}, body={})
+            await opened.next(chat, "no-active")
         await opened.put(type="send", requestId="r")
         assert "`id` is missing." in (await opened.next("r", "error"))["errorText"]
 

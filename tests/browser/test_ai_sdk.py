@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -79,11 +80,32 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield Site(folder, origin, server)
 
 
-def bundle(folder: Path, tools: Path, server: ServerProcess) -> None:
+@pytest.fixture(scope="module")
+def assistant_ui(site: Site) -> str:
+    """The address of a page of assistant-ui."""
+    try:
+        tools = node_modules(print, HERE / "assistantui.json")
+    except NotInstallable as why:
+        pytest.skip(f"NOT TESTED: {why}")
+    folder = site.folder / "assistant-ui"
+    folder.mkdir()
+    install(folder, tools)
+    (folder / "page.jsx").write_text((HERE / "assistantui_page.jsx").read_text())
+    join(folder, tools, "page")
+    return f"{site.origin}/assistant-ui/page.html?server={site.server.url}"
+
+
+def install(folder: Path, tools: Path) -> Path:
+    """Makes a project that has these packages."""
     modules = folder / "node_modules"
     modules.mkdir()
     for package in tools.iterdir():
         (modules / package.name).symlink_to(package)
+    return modules
+
+
+def bundle(folder: Path, tools: Path, server: ServerProcess) -> None:
+    modules = install(folder, tools)
     (modules / "midstream-client").symlink_to(ROOT / "app" / "page" / "client")
     guide = of_the_guide("jsx", "MidstreamChatTransport").replace(
         "127.0.0.1:8000", f"127.0.0.1:{server.port}"
@@ -91,11 +113,17 @@ def bundle(folder: Path, tools: Path, server: ServerProcess) -> None:
     (folder / "ours.jsx").write_text(guide)
     (folder / "chat.jsx").write_text(of_the_guide("jsx", "chat.sendMessage"))
     (folder / "stock.jsx").write_text((HERE / "aisdk_page.jsx").read_text())
-    for page in ("ours", "stock"):
+    join(folder, tools, "ours", "stock")
+
+
+def join(folder: Path, tools: Path, *pages: str) -> None:
+    """Bundles pages as React projects are."""
+    for page in pages:
         head = '<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">'
         body = f'<div id="root"></div><script type="module" src="{page}.js"></script>'
         (folder / f"{page}.html").write_text(head + body)
-    options = ("ours.jsx", "stock.jsx", "--bundle", "--jsx=automatic", "--format=esm", "--outdir=.")
+    sources = [f"{page}.jsx" for page in pages]
+    options = [*sources, "--bundle", "--jsx=automatic", "--format=esm", "--outdir=."]
     subprocess.run([tools / ".bin" / "esbuild", *options], cwd=folder, check=True, capture_output=True)
 
 
@@ -140,6 +168,21 @@ async def test_a_stock_transport_works_unchanged(context: BrowserContext, site: 
         await go_on(page)
         assert (await site.kept(transport))[-1] == COUNTED
     assert await page.locator(".error").count() == 0
+    await page.close()
+
+
+async def test_assistant_ui_chats_and_stops(context: BrowserContext, site: Site, assistant_ui: str) -> None:
+    page = await visit(context, assistant_ui)
+    async with page.expect_request("**/v1/ai-sdk/chat*") as asked:
+        reply = await ask(page, COUNT)
+    await expect(reply).to_contain_text(" 20,")
+    await page.get_by_role("button", name="Stop").click()
+    await expect(await ask(page, "Hello!")).to_contain_text("Hello")
+    chat = json.loads((await asked.value).post_data or "")["id"]
+    kept = await site.kept(chat)
+    assert kept[:3:2] == [COUNT, "Hello!"]
+    assert kept[1].startswith(await page.locator(".assistant").first.inner_text())
+    assert len(kept[1]) < len(COUNTED)
     await page.close()
 
 

@@ -101,7 +101,10 @@ async def test_the_ai_sdks_transport_calls_tools_and_stops(project: Path, tmp_pa
     for chunks in (asked, allowed, answered, anew):
         check(chunks)
     check(stopped, whole=False)
-    assert (asked[-1], text_of(asked)) == ({"type": "finish", "finishReason": "tool-calls"}, "I look. And pay.")
+    assert (asked[-1], text_of(asked)) == (
+        {"type": "finish", "finishReason": "tool-calls"},
+        "I look. And pay.",
+    )
     assert [chunk["type"] for chunk in allowed] == ["start", "tool-output-available", "finish"]
     assert {chunks[0]["messageId"] for chunks in (asked, allowed, answered)} == {asked[0]["messageId"]}
     assert (text_of(answered), text_of(anew), said["running"]) == ("Rain, paid.", "Sun.", None)
