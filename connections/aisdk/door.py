@@ -217,9 +217,7 @@ class ChatDoor:
             with self._host.guests.access.inside(guest.identity, view):
                 await exchange.begin_events(view.connection_id, PROTOCOL)
                 await view.run(partial(_live, view, transport, stream))
-            if (
-                telling.end is End.WAITS
-            ):  # else the calls would be cancelled: their client has to leave to answer them
+            if telling.end is End.WAITS:  # its client has to leave to answer; that cancels no call
                 self._sessions.keep_calls(view.owner, chat_id, telling.turn_id or "", kept=True)
 
 

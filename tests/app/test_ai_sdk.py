@@ -297,3 +297,17 @@ async def test_a_server_that_stops_says_so_in_the_stream(tmp_path: Path) -> None
         chunks = await answer.rest()
     check(chunks)
     assert chunks[-1]["type"] == "error"
+
+
+async def test_a_key_that_is_revoked_ends_its_stream_with_a_sentence(keys: Path, tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedEngine(by_hand=True), api_keys=str(keys)) as running:
+        chat = Chat(running, authorization=f"Bearer {key_file.add(keys, 'ann')}")
+        async with chat.sent(user("Count!")) as answer:
+            await begun(running)
+            running.engine.step(1)
+            chunks = [await answer.next() for _ in range(4)]
+            key_file.revoke(keys, "ann")
+            assert (await running.get(f"{CHAT}/c/messages"))[0] == 401
+            chunks += await answer.rest()
+    check(chunks)
+    assert chunks[-1] == {"type": "error", "errorText": "The key was revoked."}
