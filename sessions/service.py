@@ -188,9 +188,7 @@ class Sessions:
         conversation = self._base.directory.get(owner, conversation_id)
         for live in () if conversation is None else conversation.turns:
             if live.record.follows == turn_id:
-                live.send = msgspec.structs.replace(
-                    live.send, on_disconnect="continue" if kept else "cancel"
-                )
+                live.send = msgspec.structs.replace(live.send, on_disconnect="continue" if kept else "cancel")
 
     async def _place_of_call(self, subscriber: Subscriber, call_id: str) -> str:
         attached = self._base.directory.attached(subscriber)

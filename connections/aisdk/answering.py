@@ -6,7 +6,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from connections.aisdk.asking import UIChatRequest, Redo, Say, Settle, edit_id, wish_of
+from connections.aisdk.asking import Redo, Say, Settle, UIChatRequest, edit_id, wish_of
 from connections.aisdk.telling import Settled, Telling, chain_of
 from connections.line.connection import Connection, Handler
 from connections.line.requests import Slow

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from connections.aisdk.asking import UIChatRequest, Trigger, Wishes
+from connections.aisdk.asking import Trigger, UIChatRequest, Wishes
 from connections.aisdk.chunks import Told
 from connections.wire.frames import Id, Name, Token
 

@@ -44,5 +44,22 @@ for await (const chunk of stream) {
 told.push(seen);
 let kept = await transport.messages(chatId);
 while (kept.length < 4) kept = await transport.messages(chatId);
-console.log(JSON.stringify({ told, kept, running: await transport.reconnectToStream({ chatId }) }));
-client.close();
+const running = await transport.reconnectToStream({ chatId });
+
+// A message of three replies is resumed in the third, by another visit of the same person.
+const visit = (storage) => {
+  const visitor = new ChatClient({ url, storage, Socket: WebSocket, features: ["reasoning", "tools"] });
+  visitor.connect();
+  return visitor;
+};
+const kept2 = new Map();
+const storage = { getItem: (key) => kept2.get(key) ?? null, setItem: (key, value) => kept2.set(key, value) };
+const first = visit(storage);
+const noon = new MidstreamChatTransport({ client: first, tools: [{ name: "noon", where: "server" }] });
+const asked = await noon.sendMessages({ trigger: "submit-message", chatId: "noon", messages: [user("n1", "Noon?")] });
+await chunksOf(asked, ({ type, delta }) => type === "text-delta" && delta.includes("word"));
+const second = visit(storage);
+const resumed = await new MidstreamChatTransport({ client: second }).reconnectToStream({ chatId: "noon" });
+told.push(await chunksOf(resumed));
+console.log(JSON.stringify({ told, kept, running }));
+for (const one of [client, first, second]) one.close();

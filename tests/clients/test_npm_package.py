@@ -89,16 +89,20 @@ async def test_the_ai_sdks_transport_calls_tools_and_stops(project: Path, tmp_pa
     engine.script([Thought("Hm."), "I look.", Call("weather"), " And pay.", Call("pay", '{"sum":5}')])
     engine.script("Rain, paid.")
     engine.script("Sun.")
+    engine.script(["word "] * 400)
+    engine.script(["I see. ", Call("noon", '{"zone":"Bern"}')])
+    engine.script(["Still. ", Call("noon", '{"zone":"Bonn"}')])
+    engine.script(["word "] * 60)
     shutil.copy(HERE / "npm_ai_sdk.mjs", project)
-    async with serving(tmp_path, engine) as running:
+    async with serving(tmp_path, engine, tools=("tests.app.test_ai_sdk:noon",)) as running:
         environ = os.environ | {"MIDSTREAM_URL": running.ws_url}
         node = await asyncio.create_subprocess_exec(
             "node", "npm_ai_sdk.mjs", cwd=project, env=environ, stdout=asyncio.subprocess.PIPE
         )
         out, _ = await node.communicate()
     said = json.loads(out)
-    asked, allowed, answered, anew, stopped = said["told"]
-    for chunks in (asked, allowed, answered, anew):
+    asked, allowed, answered, anew, stopped, resumed = said["told"]
+    for chunks in (asked, allowed, answered, anew, resumed):
         check(chunks)
     check(stopped, whole=False)
     assert (asked[-1], text_of(asked)) == (
@@ -110,6 +114,7 @@ async def test_the_ai_sdks_transport_calls_tools_and_stops(project: Path, tmp_pa
     assert (text_of(answered), text_of(anew), said["running"]) == ("Rain, paid.", "Sun.", None)
     assert [text_in(message) for message in said["kept"]] == ["Rain?", "Sun.", "Count!", text_of(stopped)]
     assert engine.requests[1].messages[-2].content == '{"sky":"grey"}'
+    assert text_of(resumed) == "I see. Still. " + "word " * 60
 
 
 def test_it_waits_for_a_server_that_is_not_there_yet(project: Path) -> None:

@@ -65,8 +65,7 @@ export class UIMessageStream {
   #begun = false;
   #inStep = false;
   #parts = 0;
-  #thought = "";
-  #text = "";
+  /** What was told of the reply. */ #told = { thought: "", text: "" };
 
   /** @param {{messageId?: string, onCancel?: () => void}} [options]  `messageId`: of a message that goes on */
   constructor({ messageId, onCancel } = {}) {
@@ -90,7 +89,7 @@ export class UIMessageStream {
 
   /** Code points of the reply's text that were told. */
   get toldChars() {
-    return countCodePoints(this.#text);
+    return countCodePoints(this.#told.text);
   }
 
   /** Whether its reader was told anything. */
@@ -106,6 +105,7 @@ export class UIMessageStream {
   /** A reply that has ended, as history has it: a step before those to come. @param {Message} message @param {Call[]} calls */
   past(message, calls) {
     this.#begin(message.turn_id);
+    this.#forget();
     this.#step();
     this.#tell(message.reasoning ?? "", message.content, calls);
     this.#leave();
@@ -114,8 +114,7 @@ export class UIMessageStream {
   /** Goes on with a reply whose calls its client answers: all else of it is in the message. @param {Reply} reply */
   goOn(reply) {
     this.reply = reply;
-    this.#thought = reply.thoughts.text;
-    this.#text = reply.text;
+    this.#told = { thought: reply.thoughts.text, text: reply.text };
     for (const call of reply.calls) this.#calls.set(call.callId, !call.open);
   }
 
@@ -125,8 +124,7 @@ export class UIMessageStream {
     if (reply !== this.reply) {
       if (this.reply !== null && this.#inStep) this.#leave();
       this.reply = reply;
-      this.#thought = this.#text = "";
-      this.#calls.clear();
+      this.#forget();
     }
     if (reply.error !== null) return this.fail(reply.error);
     if (reply.state === ReplyState.WITHDRAWN) return this.fail(new ChatError(ChatError.DISCONNECTED, GONE));
@@ -165,7 +163,7 @@ export class UIMessageStream {
     if (!told) {
       this.#begin(/** @type {string} */ (reply.turnId));
       this.#step();
-      if (!reply.text.startsWith(this.#text) || !reply.thoughts.text.startsWith(this.#thought)) this.#again();
+      if (!reply.text.startsWith(this.#told.text) || !reply.thoughts.text.startsWith(this.#told.thought)) this.#again();
       this.#tell(reply.thoughts.text, reply.text, reply.calls);
     }
     this.#tellOutcomes(reply.calls);
@@ -176,17 +174,22 @@ export class UIMessageStream {
   #again() {
     this.#close();
     this.#put({ type: "reset-step" });
-    this.#thought = this.#text = "";
+    this.#forget();
+  }
+
+  /** Another reply, or the same one from its start. */
+  #forget() {
+    this.#told = { thought: "", text: "" };
     this.#calls.clear();
   }
 
   /** @param {string} thoughts @param {string} text @param {Call[]} calls */
   #tell(thoughts, text, calls) {
-    this.#write("reasoning", thoughts.slice(this.#thought.length));
-    this.#thought = thoughts;
+    this.#write("reasoning", thoughts.slice(this.#told.thought.length));
+    this.#told.thought = thoughts;
     for (const call of calls.filter(({ callId }) => !this.#calls.has(callId))) {
       const before = takeCodePoints(text, call.off);
-      if (before.length > this.#text.length) this.#writeText(before);
+      if (before.length > this.#told.text.length) this.#writeText(before);
       this.#close();
       this.#tellCall(call);
     }
@@ -196,8 +199,8 @@ export class UIMessageStream {
 
   /** @param {string} text */
   #writeText(text) {
-    this.#write("text", text.slice(this.#text.length));
-    this.#text = text;
+    this.#write("text", text.slice(this.#told.text.length));
+    this.#told.text = text;
   }
 
   /** @param {Call} call */
