@@ -14,7 +14,7 @@ from connections.admin.telling import ConnectionsPage, Disconnected, KeysPage, S
 from connections.agui.fields import RunInput
 from connections.agui.wire import RunError
 from connections.aisdk.asking import UIChatRequest
-from connections.aisdk.door import Stopped
+from connections.aisdk.door import ChatStopped
 from connections.aisdk.routes import PATH as AI_SDK
 from connections.authentication.ticket_door import TicketGiven
 from connections.events.door import PATH as EVENTS
@@ -50,7 +50,7 @@ _TOLD = (
     KeysPage,
     RefusalBody,
     ServerFacts,
-    Stopped,
+    ChatStopped,
     wire.Completion,
     wire.Chunk,
     wire.TextCompletion,
@@ -359,7 +359,7 @@ def _ai_sdk() -> Part:
     nothing = {"204": {"description": "Nothing is being written."}}
     send = _operation("A message, answered in chunks.", {"200": stream, **_sentences(409, 413, 415)})
     stop = _operation(
-        "Ends what is being written.", {"200": _json("What it met.", _of(Stopped)), **_sentences()}
+        "Ends what is being written.", {"200": _json("What it met.", _of(ChatStopped)), **_sentences()}
     )
     kept = {"200": _json("Messages of the AI SDK's, oldest first.", shape), **_sentences()}
     resume = _operation("What is being written, from its start.", {"200": stream, **nothing, **_sentences()})

@@ -103,7 +103,8 @@ ROOMS = {
             "realtime",
             "replies",
             "messages",
-            "agui", "aisdk",
+            "agui",
+            "aisdk",
         ),
     ),
     "app": (

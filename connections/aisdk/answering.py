@@ -21,6 +21,7 @@ from connections.wire.frames import (
     ToolDecision,
     ToolResult,
 )
+from connections.wire.scopes import KeyScope
 from sessions.conversation.paging import ShownMessage
 from sessions.errors import NotFound
 from sessions.service import Sessions
@@ -98,6 +99,7 @@ class Answering:
         """Raises NotFound where nothing of it is known here."""
         if not settle.answers:
             raise BadParams("ends with a reply, and nothing was said to a call of it.", field="messages")
+        connection.caller.grant.check(KeyScope.CHAT)
         shown = await self._sessions.history(connection.owner, connection, request.id, limit=PAGE)
         chain = chain_of(shown.page.messages)
         called = [{call.call_id for call in message.calls or ()} for message in chain]

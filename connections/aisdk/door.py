@@ -36,6 +36,7 @@ from connections.line.outbox import Outbox
 from connections.line.requests import Slow
 from connections.native.endpoint import OUTBOX_BYTES
 from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
+from connections.wire.scopes import KeyScope
 from connections.wire.table import Counts
 from sessions.conversation.guarding import guarded
 from sessions.errors import NotFound
@@ -51,7 +52,7 @@ class Guest(NamedTuple):
     caller: Caller
 
 
-class Stopped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ChatStopped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a stop met. `turn_id`: null where nothing ran; `already`: it had ended, or its end was decided."""
 
     turn_id: str | None
@@ -139,6 +140,7 @@ class ChatDoor:
 
     async def _stop(self, exchange: Exchange) -> None:
         chat_id, guest = await self._guest(exchange)
+        guest.caller.grant.check(KeyScope.CHAT)
         self._count(guest.caller)
         owner, cancel = guest.caller.owner, Cancel(conversation_id=chat_id)
         met = self._sessions.cancel(owner, cancel)
@@ -146,10 +148,11 @@ class ChatDoor:
             with asking_for(guest.caller.group or guest.caller.client.client_id):
                 elsewhere = await self._sessions.cancel_elsewhere(owner, cancel)
             met = met or elsewhere
-        await exchange.answer(answer(Stopped(turn_id=met.turn_id, already=met.already)))
+        await exchange.answer(answer(ChatStopped(turn_id=met.turn_id, already=met.already)))
 
     async def _messages(self, exchange: Exchange) -> None:
         chat_id, guest = await self._guest(exchange)
+        guest.caller.grant.check(KeyScope.READ)
         self._count(guest.caller)
         owner, reader = guest.caller.owner, Nobody()
         try:

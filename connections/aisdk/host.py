@@ -25,6 +25,7 @@ from connections.openai.reception import Reception
 from connections.wire.errors import Unauthenticated
 from connections.wire.features import REASONING, TOOLS
 from connections.wire.frames import AuthRefresh
+from connections.wire.scopes import EVERYTHING
 from sessions.service import Sessions
 
 FEATURES = frozenset({REASONING, TOOLS})
@@ -70,7 +71,7 @@ class Host:
 
     async def answering(self, *, grace_s: float) -> Answering:
         """What carries requests out. `grace_s`: how long a reply waits for its client by default. Raises EngineDown."""
-        limits = await self.reception.limits(self.reception.model(None))
+        limits = await self.reception.limits(self.reception.model(None, EVERYTHING))
         inner = RateLimiter(FrameHandler(self.sessions, limits, _no_refresh), self.limiters)
         return Answering(inner=inner, sessions=self.sessions, grace_s=grace_s)
 

@@ -12,6 +12,8 @@ from websockets.exceptions import ConnectionClosed
 
 from app.operations import key_file
 from connections.aisdk.problems import CODE
+from connections.authentication.terms import Terms
+from connections.wire.scopes import KeyScope
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
 from tests.app.ai_sdk import CHAT, Chat, Chunk, text_in, text_of, user, wire
@@ -311,3 +313,24 @@ async def test_a_key_that_is_revoked_ends_its_stream_with_a_sentence(keys: Path,
             chunks += await answer.rest()
     check(chunks)
     assert chunks[-1] == {"type": "error", "errorText": "The key was revoked."}
+
+
+async def test_a_key_does_what_its_scopes_allow(keys: Path, tmp_path: Path) -> None:
+    async with serving(tmp_path, api_keys=str(keys)) as running:
+        reads = key_file.add(keys, "eve", terms=Terms(scopes=frozenset({KeyScope.READ})))
+        chats = key_file.add(keys, "ann", terms=Terms(scopes=frozenset({KeyScope.CHAT})))
+        async with httpx.AsyncClient(base_url=running.url) as client:
+            asked = [
+                await client.request(
+                    method, f"{CHAT}{path}", headers={"Authorization": f"Bearer {key}"}, json=body
+                )
+                for key, method, path, body in (
+                    (reads, "POST", "", {"id": "c", "messages": [user("Hello!")]}),
+                    (reads, "POST", "/c/stop", None),
+                    (chats, "GET", "/c/messages", None),
+                    (chats, "GET", "/c/stream", None),
+                    (chats, "POST", "/c/stop", None),
+                    (reads, "GET", "/c/messages", None),
+                )
+            ]
+    assert [answer.status_code for answer in asked] == [403, 403, 403, 403, 200, 200]
