@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from app.operations import key_file
 from connections.aisdk.problems import CODE
 from connections.authentication.terms import Terms
-from connections.wire.scopes import KeyScope
+from connections.wire.scopes import Grant, KeyScope
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
 from tests.app.ai_sdk import CHAT, Chat, Chunk, text_in, text_of, user, wire
@@ -317,8 +317,8 @@ async def test_a_key_that_is_revoked_ends_its_stream_with_a_sentence(keys: Path,
 
 async def test_a_key_does_what_its_scopes_allow(keys: Path, tmp_path: Path) -> None:
     async with serving(tmp_path, api_keys=str(keys)) as running:
-        reads = key_file.add(keys, "eve", terms=Terms(scopes=frozenset({KeyScope.READ})))
-        chats = key_file.add(keys, "ann", terms=Terms(scopes=frozenset({KeyScope.CHAT})))
+        reads = key_file.add(keys, "eve", terms=Terms(grant=Grant(scopes=frozenset({KeyScope.READ}))))
+        chats = key_file.add(keys, "ann", terms=Terms(grant=Grant(scopes=frozenset({KeyScope.CHAT}))))
         async with httpx.AsyncClient(base_url=running.url) as client:
             asked = [
                 await client.request(
