@@ -10,6 +10,10 @@ from connections.admin.acts import AdminActs
 from connections.admin.door import AdminDoor
 from connections.admin.questions import Desk
 from connections.agui.door import agui_routes
+from connections.aisdk.door import ChatDoor
+from connections.aisdk.host import Guests, Host
+from connections.aisdk.routes import aisdk_routes
+from connections.aisdk.socket_door import SocketDoor
 from connections.authentication.access import AccessControl
 from connections.authentication.ticket_door import TicketDoor, ticket_routes
 from connections.events.door import EventsDoor, events_routes
@@ -58,6 +62,13 @@ def doors(
     events = EventsDoor(
         sessions=sessions, access=access, presence=presence, tally=limiters.tally(Door.EVENTS)
     )
+    host = Host(
+        sessions=sessions,
+        reception=reception,
+        guests=Guests(access),
+        presence=presence,
+        limiters=limiters,
+    )
     pages = (access.origins, limiters.refusals)
     shares = SharesDoor(sessions, limiters)
     owners = OwnersActs(sessions)
@@ -78,4 +89,5 @@ def doors(
         *ticket_routes(TicketDoor(access, limiters.refusals), *pages),
         *realtime_routes(realtime),
         *admin.routes(),
+        *aisdk_routes(ChatDoor(host), SocketDoor(host), *pages),
     ]

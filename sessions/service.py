@@ -72,6 +72,13 @@ class Told(msgspec.Struct, frozen=True):
     already: bool
 
 
+class Exchange(msgspec.Struct, frozen=True):
+    """The ids of a user's message and of the reply to it."""
+
+    message_id: str
+    reply_id: str
+
+
 class Sessions:
     """What may be asked of this replica. Use `running()` around everything else. `choice`: the models that may be asked for.
 
@@ -181,6 +188,16 @@ class Sessions:
             met = await self._commands.answering.answer(conversation, answer)
         return Told(place, met.state, met.already)
 
+    def keep_calls(self, owner: Owner, conversation_id: str, turn_id: str, *, kept: bool) -> None:
+        """Says whether what waits for the calls of a turn outlasts its client's leaving, where it waits here.
+
+        For a client whose answer ends where it has to do something, and that asks again then. Synchronous.
+        """
+        conversation = self._base.directory.get(owner, conversation_id)
+        for live in () if conversation is None else conversation.turns:
+            if live.record.follows == turn_id:
+                live.send = msgspec.structs.replace(live.send, on_disconnect="continue" if kept else "cancel")
+
     async def _place_of_call(self, subscriber: Subscriber, call_id: str) -> str:
         attached = self._base.directory.attached(subscriber)
         for conversation in attached:
@@ -206,6 +223,16 @@ class Sessions:
             if await self._base.storage.history.turn(conversation.keys, turn_id) is not None:
                 return conversation.conversation_id
         return None
+
+    async def exchange(self, owner: Owner, conversation_id: str, name: str) -> Exchange | None:
+        """The exchange that is known by a `client_msg_id`, the id of its turn or of one of its messages. Raises Refused."""
+        history = self._base.storage.history
+        with self._base.directory.using(owner, conversation_id) as conversation:
+            keys = conversation.keys
+            record = await history.turn_of(keys, name) or await history.turn(keys, name)
+            if record is None and (message := await history.message(keys, name)) is not None:
+                record = await history.turn(keys, message.turn_id)
+        return None if record is None else Exchange(record.message_id, record.reply_id)
 
     async def take_back(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
         """Removes an exchange whose turn has ended; nothing where there is no such. Raises Refused."""

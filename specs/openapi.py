@@ -13,6 +13,9 @@ from connections.admin.queries import MOST
 from connections.admin.telling import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
 from connections.agui.fields import RunInput
 from connections.agui.wire import RunError
+from connections.aisdk.asking import UIChatRequest
+from connections.aisdk.door import ChatStopped
+from connections.aisdk.routes import PATH as AI_SDK
 from connections.authentication.ticket_door import TicketGiven
 from connections.events.door import PATH as EVENTS
 from connections.http.json_answers import RefusalBody
@@ -51,6 +54,7 @@ _TOLD = (
     KeysPage,
     RefusalBody,
     ServerFacts,
+    ChatStopped,
     wire.Completion,
     wire.Chunk,
     wire.TextCompletion,
@@ -134,9 +138,10 @@ def document() -> Part:
         | _responses()
         | _messages()
         | _agui()
+        | _ai_sdk()
         | _specifications(),
         "components": {
-            "schemas": asked((ChatRequest, CompletionRequest), _PLACE, _RANGES)
+            "schemas": asked((ChatRequest, CompletionRequest, UIChatRequest), _PLACE, _RANGES)
             | asked((MessageRequest, CountRequest, RunInput), _PLACE, _ANTHROPICS)
             | asked((Creation,), _PLACE, _RANGES)
             | told(_TOLD, _PLACE)
@@ -411,6 +416,48 @@ def _replies(
     answers = {"200": whole, **_refusals(wire.ErrorBody, why | {429: "Too many."})}
     body = {"required": True, "content": {"application/json": {"schema": _of(asks), "example": example}}}
     return {"post": _operation(summary, answers) | {"requestBody": body} | _BEARER}
+
+
+def _ai_sdk() -> Part:
+    hello = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Hello!"}]}
+    sent = {"id": "chat1", "messages": [hello], "trigger": "submit-message"}
+    body = {"schema": _of(UIChatRequest), "example": sent}
+    stream = _told_as("A message.", "text/event-stream", _event("A chunk of the AI SDK's, or `[DONE]`."))
+    shape = {"type": "array", "items": {"type": "object"}}
+    chat = {"name": "chat_id", "in": "path", "required": True, "schema": named(Name)}
+    client = {
+        "name": "client_id",
+        "in": "query",
+        "description": "Whose chat it is, where the token is no person's. Without it the chat's id is the name.",
+        "schema": named(Name),
+    }
+    of_a_chat = {"parameters": [chat, client], "security": [{}, {"bearer": []}, {"ticket": []}]}
+    nothing = {"204": {"description": "Nothing is being written."}}
+    send = _operation("A message, answered in chunks.", {"200": stream, **_sentences(409, 413, 415)})
+    stop = _operation(
+        "Ends what is being written.", {"200": _json("What it met.", _of(ChatStopped)), **_sentences()}
+    )
+    kept = {"200": _json("Messages of the AI SDK's, oldest first.", shape), **_sentences()}
+    resume = _operation("What is being written, from its start.", {"200": stream, **nothing, **_sentences()})
+    return {
+        AI_SDK: {
+            "post": send
+            | of_a_chat
+            | {
+                "parameters": [client],
+                "requestBody": {"required": True, "content": {"application/json": body}},
+            }
+        },
+        f"{AI_SDK}/{{chat_id}}/stream": {"get": resume | of_a_chat},
+        f"{AI_SDK}/{{chat_id}}/stop": {"post": stop | of_a_chat},
+        f"{AI_SDK}/{{chat_id}}/messages": {"get": _operation("What is kept of a chat.", kept) | of_a_chat},
+    }
+
+
+def _sentences(*more: int) -> Part:
+    """Refusals as sentences: front ends put them before their users."""
+    statuses = (400, 401, 403, 404, *more, 429, 503)
+    return {str(status): _text("Why not, in a sentence.", "text/plain") for status in statuses}
 
 
 def _specifications() -> Part:

@@ -179,7 +179,7 @@ def _renamed(schema: Any, names: dict[str, str], place: str) -> Any:
                 for name, inner in schema.items()
                 if name != "discriminator"
             }
-        case list():
+        case list() | tuple():  # defaults are as Python has them
             return [_renamed(inner, names, place) for inner in schema]
     return schema
 

@@ -105,6 +105,7 @@ ROOMS = {
             "messages",
             "agui",
             "responses",
+            "aisdk",
         ),
     ),
     "app": (

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from connections.gate.origin import ANY, Origins
 from connections.http.refusals import Refusal, Refusals
 
-_SHOWN = "Retry-After, Retry-After-Ms, X-Request-Id, Request-Id, X-Midstream-Ignored"
+_SHOWN = "Retry-After, Retry-After-Ms, X-Request-Id, Request-Id, X-Midstream-Ignored, X-Midstream-Code"
 
 
 class CrossOrigin:

@@ -37,6 +37,7 @@ class Door(StrEnum):
     SHARES = "shares"
     ACCOUNT = "account"
     ADMIN = "admin"
+    AI_SDK = "ai_sdk"
     NONE = "none"
     """Nothing is served there, or not so."""
 

@@ -17,8 +17,8 @@ _decoder = msgspec.json.Decoder(Request)
 _encode = msgspec.json.Encoder().encode
 _NUL = re.compile("\0")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_REFS = {"ref": 128, "client_msg_id": 128, "event_id": 512}
-"""The fields that an answer can carry back, and how long each may be; `event_id` is the Realtime protocol's."""
+_REFS = {"ref": 128, "client_msg_id": 128, "event_id": 512, "requestId": 128}
+"""The fields that an answer can carry back, and how long each may be; `event_id` is the Realtime protocol's, `requestId` the AI SDK's."""
 
 _raw_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _Path = tuple["_Path", str] | None

@@ -83,6 +83,7 @@ async def test_who_is_not_known_is_counted(tmp_path: Path, keys: Path) -> None:
             ("/v1/responses", "POST"),
             ("/v1/messages", "POST"),
             ("/v1/ag-ui", "POST"),
+            ("/v1/ai-sdk/chat", "POST"),
             ("/v1/models", "GET"),
             ("/v1/tickets", "POST"),
             ("/v1/conversations/c/events", "GET"),

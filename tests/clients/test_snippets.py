@@ -21,6 +21,7 @@ from tests.signing import SECRET, token
 
 CLIENTS = ROOT / "docs" / "clients.md"
 JAVASCRIPT = ROOT / "docs" / "javascript-client.md"
+DOORS = ROOT / "docs" / "doors.md"
 EMBEDDING = ROOT / "docs" / "embed.md"
 COUNTED = ", ".join(str(number) for number in range(1, 301))
 OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
@@ -80,7 +81,7 @@ def said_by_node(code: str, server: ServerProcess, at: Path) -> list[str]:
     return said(node, *flags, "chat.mjs", server=server, at=at).splitlines()
 
 
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", range(3))
 def test_the_programs_of_the_javascript_reference_say_what_stands_there(
     number: int, server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -101,6 +102,14 @@ def test_the_readmes_curl_streams_a_reply(server: ServerProcess, tmp_path: Path)
     (code,) = [code for code in snippets(README, "sh") if code.startswith("curl")]
     stream = said("sh", "-c", here(code, server), server=server, at=tmp_path)
     assert '"delta":{"content":"Hello' in stream  # words that come at once come as one
+    assert stream.endswith("data: [DONE]\n\n")
+
+
+def test_the_curl_of_the_ai_sdks_door_streams_chunks(server: ServerProcess, tmp_path: Path) -> None:
+    needed("curl")
+    (code,) = [code for code in snippets(DOORS, "sh") if "ai-sdk" in code]
+    stream = said("sh", "-c", here(code, server), server=server, at=tmp_path)
+    assert '{"type":"text-delta","id":"text-1","delta":"Hello' in stream
     assert stream.endswith("data: [DONE]\n\n")
 
 

@@ -1,0 +1,60 @@
+/**
+ * A transport for the AI SDK's `useChat`, over a `ChatClient`: one socket for all chats, which comes back by itself.
+ *
+ *     const client = new ChatClient({ url: "wss://chat.example/v1/ws", storage: localStorage, features: ["reasoning", "tools"] });
+ *     client.connect();
+ *     const transport = new MidstreamChatTransport({ client });
+ *     const chat = useChat({ id: "greetings", transport, messages: await transport.messages("greetings"), resume: true });
+ *
+ * A chat's id is that of a conversation. Stop is a stop: what was told of the reply by then is what is kept. What is sent
+ * is the last message; those before it are in the server's history. It has the shape of the AI SDK's `ChatTransport`, and
+ * needs none of its code.
+ */
+export type ChatClient = import("./chat-client.js").ChatClient;
+export type Reply = import("./reply.js").Reply;
+export type Message = import("./frames.js").Message;
+export type MessageOptions = import("./outgoing.js").MessageOptions;
+export type Wishes = Pick<MessageOptions, "params" | "tools" | "toolChoice" | "onBusy">;
+export type UIMessage = {
+    id: string;
+    role: "system" | "user" | "assistant";
+    parts: any[];
+};
+export type UIMessageChunk = import("./ui-message-stream.js").UIMessageChunk;
+export declare class MidstreamChatTransport {
+    #private;
+    /** A resumed stream tells its message from the start. */
+    resumeStreamIsReplay: boolean;
+    /** @param {{client: ChatClient} & Wishes} options  `client`: one that names the features `reasoning` and `tools` */
+    constructor({ client, ...wishes }: {
+        client: ChatClient;
+    } & Wishes);
+    /**
+     * Sends a message, has one made anew, or says what came of calls; the reply comes as chunks.
+     * @param {{trigger: "submit-message" | "regenerate-message", chatId: string, messageId?: string | undefined, messages: UIMessage[], abortSignal?: AbortSignal | undefined, body?: object | undefined}} options  `body`: `Wishes` for this reply alone
+     * @returns {Promise<ReadableStream<any>>}
+     */
+    sendMessages({ trigger, chatId, messageId, messages, abortSignal, body }: {
+        trigger: "submit-message" | "regenerate-message";
+        chatId: string;
+        messageId?: string | undefined;
+        messages: UIMessage[];
+        abortSignal?: AbortSignal | undefined;
+        body?: object | undefined;
+    }): Promise<ReadableStream<any>>;
+    /**
+     * The message that is being written in a chat, from its start; null where none is.
+     * @param {{chatId: string, abortSignal?: AbortSignal | undefined}} options
+     * @returns {Promise<ReadableStream<any> | null>}
+     */
+    reconnectToStream({ chatId, abortSignal }: {
+        chatId: string;
+        abortSignal?: AbortSignal | undefined;
+    }): Promise<ReadableStream<any> | null>;
+    /**
+     * What is kept of a chat, but for the message that is being written: what `useChat` begins with. Raises ChatError.
+     * @param {string} chatId
+     * @returns {Promise<any[]>}
+     */
+    messages(chatId: string): Promise<any[]>;
+}

@@ -1,0 +1,294 @@
+import { countCodePoints, takeCodePoints } from "./code-points.js";
+import { ChatError } from "./errors.js";
+import { ReplyState } from "./reply.js";
+
+/** @typedef {import("./reply.js").Reply} Reply */
+/** @typedef {import("./call.js").Call} Call */
+/** @typedef {import("./frames.js").Message} Message */
+/** @typedef {{type: string} & Record<string, unknown>} UIMessageChunk  a chunk of the AI SDK's UI message stream */
+
+/** @type {Record<string, string>} */
+const FINISH_REASONS = { stop: "stop", length: "length", filtered: "content-filter", tools: "tool-calls" };
+/** @type {Record<string, string>} */
+const CALL_ENDS = {
+  cancelled: "The call was cancelled.",
+  expired: "Nobody answered the call in time.",
+  lost: "The call was begun, and nobody knows what came of it.",
+};
+
+const GONE = "The reply ended while there was no connection; load the chat again.";
+
+/** Whether nothing happens to a call until its client says something. @param {Call} call */
+export function waitsForClient(call) {
+  return call.open && (call.where === "client" || call.asks);
+}
+
+/** What an approval is asked for by: it names the arguments that are shown, so that no others can be meant. @param {Call} call */
+export function approvalId({ callId, argsSha256 }) {
+  return `${callId}.${argsSha256}`;
+}
+
+/** What a result is for a front end: a JSON object or list as that, all else as text. @param {string} content */
+export function outputOf(content) {
+  if (!/^[[{]/.test(content)) return content;
+  try {
+    return JSON.parse(content);
+  } catch {
+    return content;
+  }
+}
+
+/** How a call ended, as a chunk; null where it goes on. @param {Call} call @returns {UIMessageChunk | null} */
+export function outcomeOf(call) {
+  const named = { toolCallId: call.callId, ...(call.where === "server" && { providerExecuted: true }) };
+  if (call.open) return null;
+  if (call.state === "denied") return { type: "tool-output-denied", toolCallId: call.callId };
+  if (call.state === "done" && call.error === null) {
+    return { type: "tool-output-available", ...named, output: outputOf(call.content ?? "") };
+  }
+  return { type: "tool-output-error", ...named, errorText: call.error ?? CALL_ENDS[call.state] };
+}
+
+/**
+ * Replies as one message of the AI SDK: a reply is a step, and one that follows calls is the next one. Whatever is new in
+ * a reply when it is looked at becomes chunks, so it does not matter how it came: live, merged, or after a lost line.
+ */
+export class UIMessageStream {
+  /** @type {ReadableStream<UIMessageChunk>} */ readable;
+  /** @type {Reply | null} The reply that is told now. */ reply = null;
+  /** @type {ReadableStreamDefaultController<UIMessageChunk>} */ #controller;
+  /** @type {string | null} */ #messageId;
+  /** @type {(() => void)[]} */ #whenOver = [];
+  /** @type {{type: string, id: string} | null} The part that is open. */ #part = null;
+  /** @type {Map<string, boolean>} The calls that were told, and whether their ends were. */ #calls = new Map();
+  #over = false;
+  #begun = false;
+  #inStep = false;
+  #parts = 0;
+  /** What was told of the reply. */ #told = { thought: "", text: "" };
+
+  /** @param {{messageId?: string, onCancel?: () => void}} [options]  `messageId`: of a message that goes on */
+  constructor({ messageId, onCancel } = {}) {
+    this.#messageId = messageId ?? null;
+    this.#controller = /** @type {any} */ (null);
+    this.readable = new ReadableStream({
+      start: (controller) => {
+        this.#controller = controller;
+      },
+      cancel: () => {
+        this.#end();
+        onCancel?.();
+      },
+    });
+  }
+
+  /** Whether it has come to its end. */
+  get over() {
+    return this.#over;
+  }
+
+  /** Code points of the reply's text that were told. */
+  get toldChars() {
+    return countCodePoints(this.#told.text);
+  }
+
+  /** Whether its reader was told anything. */
+  get begun() {
+    return this.#begun;
+  }
+
+  /** @param {() => void} then  called once it is over */
+  whenOver(then) {
+    this.#whenOver.push(then);
+  }
+
+  /** A reply that has ended, as history has it: a step before those to come. @param {Message} message @param {Call[]} calls */
+  past(message, calls) {
+    this.#begin(message.turn_id);
+    this.#forget();
+    this.#step();
+    this.#tell(message.reasoning ?? "", message.content, calls);
+    this.#leave();
+  }
+
+  /** Goes on with a reply whose calls its client answers: all else of it is in the message. @param {Reply} reply */
+  goOn(reply) {
+    this.reply = reply;
+    this.#told = { thought: reply.thoughts.text, text: reply.text };
+    for (const call of reply.calls) this.#calls.set(call.callId, !call.open);
+  }
+
+  /** Tells what is new of a reply: of the one that is told, or of the one that follows its calls. @param {Reply} reply */
+  take(reply) {
+    if (this.#over) return;
+    if (reply !== this.reply) {
+      if (this.reply !== null && this.#inStep) this.#leave();
+      this.reply = reply;
+      this.#forget();
+    }
+    if (reply.error !== null) return this.fail(reply.error);
+    if (reply.state === ReplyState.WITHDRAWN) return this.fail(new ChatError(ChatError.DISCONNECTED, GONE));
+    if (reply.turnId === null) return;
+    this.#grow(reply);
+    if (reply.state === ReplyState.ENDED && reply.done !== null) this.#conclude(reply.done);
+    else this.pause();
+  }
+
+  /** Ends where all that is open waits for its client. */
+  pause() {
+    const open = this.reply?.calls.filter((call) => call.open) ?? [];
+    if (this.reply?.state !== ReplyState.CALLING || open.length === 0 || !open.every(waitsForClient)) return;
+    if (this.#inStep) this.#leave();
+    this.#begin(this.reply.turnId ?? "");
+    this.#finish({ type: "finish", finishReason: "tool-calls" });
+  }
+
+  /** Ends with an error, which its reader throws. @param {Error} error */
+  fail(error) {
+    if (this.#over) return;
+    this.#controller.error(error);
+    this.#end();
+  }
+
+  /** Ends at once: its reader wants no more. */
+  close() {
+    if (this.#over) return;
+    this.#controller.close();
+    this.#end();
+  }
+
+  /** @param {Reply} reply */
+  #grow(reply) {
+    const told = this.#calls.size > 0 && !this.#inStep;
+    if (!told) {
+      this.#begin(/** @type {string} */ (reply.turnId));
+      this.#step();
+      if (!reply.text.startsWith(this.#told.text) || !reply.thoughts.text.startsWith(this.#told.thought)) this.#again();
+      this.#tell(reply.thoughts.text, reply.text, reply.calls);
+    }
+    this.#tellOutcomes(reply.calls);
+    if (reply.state === ReplyState.CALLING && this.#inStep) this.#leave();
+  }
+
+  /** What is kept of the reply is less than what was told. */
+  #again() {
+    this.#close();
+    this.#put({ type: "reset-step" });
+    this.#forget();
+  }
+
+  /** Another reply, or the same one from its start. */
+  #forget() {
+    this.#told = { thought: "", text: "" };
+    this.#calls.clear();
+  }
+
+  /** @param {string} thoughts @param {string} text @param {Call[]} calls */
+  #tell(thoughts, text, calls) {
+    this.#write("reasoning", thoughts.slice(this.#told.thought.length));
+    this.#told.thought = thoughts;
+    for (const call of calls.filter(({ callId }) => !this.#calls.has(callId))) {
+      const before = takeCodePoints(text, call.off);
+      if (before.length > this.#told.text.length) this.#writeText(before);
+      this.#close();
+      this.#tellCall(call);
+    }
+    this.#writeText(text);
+    this.#tellOutcomes(calls);
+  }
+
+  /** @param {string} text */
+  #writeText(text) {
+    this.#write("text", text.slice(this.#told.text.length));
+    this.#told.text = text;
+  }
+
+  /** @param {Call} call */
+  #tellCall(call) {
+    const { callId: toolCallId, name: toolName, where } = call;
+    const by = where === "server" ? { providerExecuted: true } : {};
+    this.#put({ type: "tool-input-available", toolCallId, toolName, input: JSON.parse(call.args), ...by });
+    if (call.asks) this.#put({ type: "tool-approval-request", approvalId: approvalId(call), toolCallId });
+    this.#calls.set(toolCallId, false);
+  }
+
+  /** @param {Call[]} calls */
+  #tellOutcomes(calls) {
+    for (const call of calls.filter(({ callId }) => this.#calls.get(callId) === false)) {
+      const outcome = outcomeOf(call);
+      if (outcome === null) continue;
+      this.#close();
+      this.#begin(this.reply?.turnId ?? "");
+      this.#put(outcome);
+      this.#calls.set(call.callId, true);
+    }
+  }
+
+  /** @param {import("./frames.js").Done} done */
+  #conclude(done) {
+    if (done.reason === "tools") return; // The reply that follows goes on.
+    this.#leave();
+    const { turn_id: turnId, reason, chars, text_sha256: textSha256, usage, model, cancel } = done;
+    const stopped = cancel === undefined ? {} : { cause: cancel.cause, stepsAfter: cancel.steps_after };
+    const tokens = { promptTokens: usage.prompt_tokens, generatedTokens: usage.generated_tokens };
+    const midstream = { turnId, reason, chars, textSha256, ...tokens, model, ...stopped };
+    this.#put({ type: "message-metadata", messageMetadata: { midstream } });
+    if (reason === "cancelled") return this.#finish({ type: "abort", reason: cancel?.cause ?? "stopped" });
+    if (reason !== "error" && reason !== "interrupted") {
+      return this.#finish({ type: "finish", finishReason: FINISH_REASONS[reason] ?? "other" });
+    }
+    this.#finish({ type: "error", errorText: done.error?.message ?? "The reply was interrupted." });
+  }
+
+  /** @param {string} turnId */
+  #begin(turnId) {
+    if (this.#begun) return;
+    this.#begun = true;
+    this.#put({ type: "start", messageId: this.#messageId ?? turnId });
+  }
+
+  #step() {
+    if (this.#inStep) return;
+    this.#inStep = true;
+    this.#put({ type: "start-step" });
+  }
+
+  #leave() {
+    this.#close();
+    if (this.#inStep) this.#put({ type: "finish-step" });
+    this.#inStep = false;
+  }
+
+  /** @param {"text" | "reasoning"} type @param {string} delta */
+  #write(type, delta) {
+    if (delta === "") return;
+    if (this.#part?.type !== type) {
+      this.#close();
+      this.#parts += 1;
+      this.#part = { type, id: `${type}-${this.#parts}` };
+      this.#put({ type: `${type}-start`, id: this.#part.id });
+    }
+    this.#put({ type: `${type}-delta`, id: /** @type {{id: string}} */ (this.#part).id, delta });
+  }
+
+  #close() {
+    if (this.#part !== null) this.#put({ type: `${this.#part.type}-end`, id: this.#part.id });
+    this.#part = null;
+  }
+
+  /** @param {UIMessageChunk} chunk */
+  #put(chunk) {
+    if (!this.#over) this.#controller.enqueue(chunk);
+  }
+
+  /** @param {UIMessageChunk} last */
+  #finish(last) {
+    this.#put(last);
+    this.close();
+  }
+
+  #end() {
+    this.#over = true;
+    for (const then of this.#whenOver) then();
+  }
+}

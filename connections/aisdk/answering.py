@@ -1,0 +1,138 @@
+"""What a request wishes, carried out: a thin translation to the frames of the native socket, which one handler answers."""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+import msgspec
+
+from connections.aisdk.asking import Redo, Say, Settle, UIChatRequest, edit_id, wish_of
+from connections.aisdk.telling import Settled, Telling, chain_of
+from connections.line.connection import Connection, Handler
+from connections.line.requests import Slow
+from connections.wire.errors import BadParams
+from connections.wire.frames import (
+    Cancel,
+    Edit,
+    History,
+    Regenerate,
+    Request,
+    Send,
+    ToolDecision,
+    ToolResult,
+)
+from connections.wire.scopes import KeyScope
+from sessions.conversation.paging import ShownMessage
+from sessions.errors import NotFound
+from sessions.service import Sessions
+
+PAGE = 200
+"""Messages of the history that are looked at: as many as a page may have."""
+
+
+class Answering:
+    """Carries requests out. `inner`: what answers frames; `grace_s`: how long a reply waits for its client by default."""
+
+    def __init__(self, *, inner: Handler[Request], sessions: Sessions, grace_s: float) -> None:
+        self._inner = inner
+        self._sessions = sessions
+        self._grace_s = grace_s
+
+    def begin(self, connection: Connection, telling: Telling, request: UIChatRequest) -> Slow | None:
+        """Has a message made or go on. A plain one is noted at once, so that a stop behind it finds it. Raises BadFrame, BadParams, Refused."""
+        turn = {"ref": telling.ref, "conversation_id": request.id, **request.turn(grace_s=self._grace_s)}
+        match wish := wish_of(request):
+            case Say(is_edit=False):
+                return self._say(connection, telling, wish, turn)
+            case Say():
+                return self._edit(connection, telling, wish, turn)
+            case Redo():
+                return self._redo(connection, telling, wish, turn)
+            case Settle():
+                return self._settle(connection, telling, wish, request)
+            case _:
+                assert_never(wish)
+
+    def resume(self, connection: Connection, telling: Telling, chat_id: str) -> Slow | None:
+        """Has the message told that is being written. Raises Refused."""
+        frame = History(ref=telling.ref, conversation_id=chat_id, limit=PAGE)
+        return self._inner.handle(connection, frame)
+
+    def stop(self, connection: Connection, telling: Telling, chat_id: str) -> Slow | None:
+        """Ends a turn, or what has no name so far. Raises Refused."""
+        telling.is_stopped = True
+        place = chat_id if telling.turn_id is None else None
+        return self._inner.handle(connection, Cancel(turn_id=telling.turn_id, conversation_id=place))
+
+    def _say(self, connection: Connection, telling: Telling, said: Say, turn: dict[str, Any]) -> Slow | None:
+        telling.sent_as = said.message_id
+        frame = Send(client_msg_id=said.message_id, content=said.content, **turn)
+        return self._inner.handle(connection, frame)
+
+    async def _edit(self, connection: Connection, telling: Telling, said: Say, turn: dict[str, Any]) -> None:
+        found = await self._sessions.exchange(connection.owner, turn["conversation_id"], said.message_id)
+        if telling.is_stopped:
+            return
+        if found is None:  # it was refused when it came first
+            await _done(self._say(connection, telling, said, turn))
+            return
+        telling.sent_as = edit_id(said)
+        frame = Edit(client_msg_id=telling.sent_as, message_id=found.message_id, content=said.content, **turn)
+        await _done(self._inner.handle(connection, frame))
+
+    async def _redo(self, connection: Connection, telling: Telling, redo: Redo, turn: dict[str, Any]) -> None:
+        place, owner, found = turn["conversation_id"], connection.owner, None
+        for name in filter(None, (redo.reply_id, redo.question.message_id)):
+            found = found or await self._sessions.exchange(owner, place, name)
+        if telling.is_stopped:
+            return
+        if found is None:
+            await _done(self._say(connection, telling, redo.question, turn))
+            return
+        telling.sent_as = telling.ref
+        frame = Regenerate(client_msg_id=telling.ref, message_id=found.reply_id, **turn)
+        await _done(self._inner.handle(connection, frame))
+
+    async def _settle(
+        self, connection: Connection, telling: Telling, settle: Settle, request: UIChatRequest
+    ) -> None:
+        """Raises NotFound where nothing of it is known here."""
+        if not settle.answers:
+            raise BadParams("ends with a reply, and nothing was said to a call of it.", field="messages")
+        connection.caller.grant.check(KeyScope.CHAT)
+        shown = await self._sessions.history(connection.owner, connection, request.id, limit=PAGE)
+        chain = chain_of(shown.page.messages)
+        called = [{call.call_id for call in message.calls or ()} for message in chain]
+        said = {answer.call_id for answer in settle.answers}
+        place = next((n for n in range(len(chain) - 1, -1, -1) if called[n] & said), None)
+        if place is None:
+            raise NotFound(
+                "The calls that are answered are not those of the chat's last reply; load the chat again."
+            )
+        telling.go_on(settle.message_id, reply := chain[place])
+        stays = request.on_disconnect == "continue"
+        self._sessions.keep_calls(connection.owner, request.id, reply.turn_id, kept=stays)
+        later = tuple(chain[place + 1 :])
+        answers = [] if later else _fresh(settle, reply)
+        for answer in answers:
+            await self._answer(connection, telling, answer, request.id)
+        connection.push(Settled(ref=telling.ref, is_news=bool(answers), later=later))
+
+    async def _answer(
+        self, connection: Connection, telling: Telling, answer: ToolResult | ToolDecision, chat_id: str
+    ) -> None:
+        if isinstance(answer, ToolDecision) and answer.decision == "allow":
+            telling.allowed(answer.call_id)
+        named = msgspec.structs.replace(answer, ref=telling.ref, conversation_id=chat_id)
+        await _done(self._inner.handle(connection, named))
+
+
+def _fresh(settle: Settle, reply: ShownMessage) -> list[ToolResult | ToolDecision]:
+    """What is said to calls that are open: a client says what it said before each time."""
+    open_calls = {call.call_id for call in reply.calls or () if not call.state.is_settled}
+    return [answer for answer in settle.answers if answer.call_id in open_calls]
+
+
+async def _done(slow: Slow | None) -> None:
+    if slow is not None:
+        await slow

@@ -1,0 +1,213 @@
+"""What a client of the AI SDK asks for: the body of a request, or a frame of its WebSocket. Pure.
+
+A client sends its whole list of messages each time. Only the last one counts: what came before is in the history.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+
+from connections.aisdk.calls import content_of
+from connections.http.json_shape import check_shape
+from connections.wire import codec
+from connections.wire.errors import BadFrame, BadParams
+from connections.wire.frames import (
+    MAX_TOOLS,
+    Id,
+    JsonObject,
+    ModelName,
+    Name,
+    OfferedTool,
+    Params,
+    ToolDecision,
+    ToolDescription,
+    ToolName,
+    ToolResult,
+)
+
+Trigger = Literal["submit-message", "regenerate-message"]
+_SHA256_CHARS = 64
+
+
+class ToolOfAMap(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool of a client that names its tools by the keys of an object."""
+
+    description: ToolDescription | None = None
+    parameters: JsonObject | None = None
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """How a reply is made: the fields of `send`, and three by which front ends ask for the same."""
+
+    params: Params = Params()
+    tools: tuple[OfferedTool, ...] | dict[ToolName, ToolOfAMap] = ()
+    tool_choice: ToolName = "auto"
+    on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] = "interrupt"
+    on_disconnect: Literal["cancel", "continue"] = "cancel"
+    grace_s: float | None = None
+    model: ModelName | None = None
+    system: str | None = None
+
+    def turn(self, *, grace_s: float) -> dict[str, Any]:
+        """The fields of a frame. `grace_s`: where none is asked for. Raises BadParams."""
+        grace_s = grace_s if self.grace_s is None else self.grace_s
+        if not 0 <= grace_s <= 60:  # noqa: PLR2004 - what `send` allows
+            raise BadParams("must be 0 to 60 seconds.", field="grace_s")
+        return {
+            "params": self._params(),
+            "tools": self._tools(),
+            "tool_choice": self.tool_choice,
+            "on_busy": self.on_busy,
+            "on_disconnect": self.on_disconnect,
+            "grace_s": grace_s,
+        }
+
+    def _params(self) -> Params:
+        return msgspec.structs.replace(
+            self.params,
+            model=self.params.model or self.model,
+            system=self.params.system if self.system is None else self.system,
+        )
+
+    def _tools(self) -> tuple[OfferedTool, ...]:
+        if len(self.tools) > MAX_TOOLS:
+            raise BadParams(f"must have at most {MAX_TOOLS} items.", field="tools")
+        if isinstance(self.tools, tuple):
+            return self.tools
+        return tuple(
+            OfferedTool(name=name, description=tool.description or "", parameters=tool.parameters)
+            for name, tool in self.tools.items()
+        )
+
+
+class UIChatRequest(Wishes, frozen=True, kw_only=True):
+    """A body. `id`: of the chat, which is a conversation. `message_id`: what is edited, made anew, or went on."""
+
+    id: Name
+    messages: list[msgspec.Raw]
+    trigger: Trigger = "submit-message"
+    message_id: Id | None = msgspec.field(default=None, name="messageId")
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said to a call that asked."""
+
+    id: str = ""
+    approved: bool | None = None
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of a message, of whichever kind."""
+
+    type: str
+    text: str = ""
+    tool_call_id: str = ""
+    state: str = ""
+    output: Any = None
+    error_text: str | None = None
+    provider_executed: bool | None = None
+    approval: Approval | None = None
+
+
+class UIMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as a front end has it."""
+
+    id: Id
+    role: Literal["system", "user", "assistant"]
+    parts: list[Part]
+
+
+class Say(msgspec.Struct, frozen=True):
+    """A user's message. `is_edit`: in the place of the one that has its id."""
+
+    message_id: str
+    content: str
+    is_edit: bool = False
+
+
+class Redo(msgspec.Struct, frozen=True):
+    """Another reply to a user's message. `reply_id`: the one that there is, where the client names it."""
+
+    reply_id: str | None
+    question: Say
+
+
+class Settle(msgspec.Struct, frozen=True):
+    """What came of calls of a message, which goes on then."""
+
+    message_id: str
+    answers: tuple[ToolResult | ToolDecision, ...]
+
+
+Wish = Say | Redo | Settle
+
+_bodies = msgspec.json.Decoder(UIChatRequest)
+_messages = msgspec.json.Decoder(UIMessage)
+
+
+def chat_request(body: bytes) -> UIChatRequest:
+    """The request in a body. Raises BadFrame, TooManyValues."""
+    check_shape(body)
+    try:
+        return codec.read(_bodies, body.decode())
+    except UnicodeDecodeError:
+        raise BadFrame("The request is not UTF-8.") from None
+
+
+def wish_of(request: UIChatRequest) -> Wish:
+    """What is asked for by a request's last message. Raises BadFrame, BadParams."""
+    if not request.messages:
+        raise BadParams("must have a message.", field="messages")
+    last = codec.read(_messages, bytes(request.messages[-1]).decode())
+    if last.role == "assistant":
+        return Settle(last.id, tuple(_answers(last)))
+    if last.role == "system":
+        raise BadParams(
+            "must end with a message of the user's. Instructions go into `system`.", field="messages"
+        )
+    is_edit = request.trigger == "submit-message" and request.message_id == last.id
+    said = Say(last.id, _text(last), is_edit)
+    return Redo(request.message_id, said) if request.trigger == "regenerate-message" else said
+
+
+def edit_id(said: Say) -> str:
+    """What an edit is known by: the same one, sent again, is the same."""
+    return hashlib.sha256(f"{said.message_id}\0{said.content}".encode()).hexdigest()
+
+
+def _text(message: UIMessage) -> str:
+    if any(part.type == "file" for part in message.parts):
+        raise BadParams("has a file. This server takes text only.", field="messages")
+    text = "\n\n".join(part.text for part in message.parts if part.type == "text")
+    if not text:
+        raise BadParams("ends with a message that has no text.", field="messages")
+    return text
+
+
+def _answers(message: UIMessage) -> list[ToolResult | ToolDecision]:
+    """What a message says to its calls, those of earlier requests among them. Raises BadParams."""
+    answers: list[ToolResult | ToolDecision] = []
+    for part in message.parts:
+        if part.approval is not None and part.approval.approved is not None and _is_decided(part):
+            answers.append(_decision(part.tool_call_id, part.approval))
+        elif part.state == "output-available" and not part.provider_executed:
+            answers.append(ToolResult(call_id=part.tool_call_id, content=content_of(part.output)))
+        elif part.state == "output-error" and not part.provider_executed:
+            answers.append(ToolResult(call_id=part.tool_call_id, error=part.error_text or "It failed."))
+    return answers
+
+
+def _is_decided(part: Part) -> bool:
+    """Whether its approval may be news: a client that runs a call itself says what came of it then."""
+    return part.state == "approval-responded" or bool(part.provider_executed)
+
+
+def _decision(call_id: str, approval: Approval) -> ToolDecision:
+    """Raises BadParams where the approval is not one that this server asked for."""
+    asked_for, _, shown = approval.id.rpartition(".")
+    if asked_for != call_id or len(shown) != _SHA256_CHARS:
+        raise BadParams("answers an approval that was not asked for.", field="messages")
+    return ToolDecision(call_id=call_id, args_sha256=shown, decision="allow" if approval.approved else "deny")

@@ -1,0 +1,149 @@
+"""Calls of tools in the AI SDK's words, and what its clients say to them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+import msgspec
+
+from connections.aisdk.chunks import (
+    Chunk,
+    ToolApprovalRequest,
+    ToolInputAvailable,
+    ToolOutputAvailable,
+    ToolOutputDenied,
+    ToolOutputError,
+)
+from sessions.events import CallState, ShownCall, ToolCall, ToolState
+
+_WORDS = {
+    CallState.CANCELLED: "The call was cancelled.",
+    CallState.EXPIRED: "Nobody answered the call in time.",
+    CallState.LOST: "The call was begun, and nobody knows what came of it.",
+}
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as far as a stream has to know it. `is_allowed`: this client allowed it."""
+
+    call_id: str
+    name: str
+    args: str
+    args_sha256: str
+    is_server: bool
+    needs_approval: bool
+    state: CallState = CallState.WAITING
+    content: str | None = None
+    error: str | None = None
+    is_allowed: bool = False
+
+    @classmethod
+    def of(cls, told: ToolCall | ShownCall) -> Call:
+        """A call as it is told, or as the history has it."""
+        call = cls(
+            call_id=told.call_id,
+            name=told.name,
+            args=told.args,
+            args_sha256=told.args_sha256,
+            is_server=told.where == "server",
+            needs_approval=told.needs == "approval",
+        )
+        if isinstance(told, ToolCall):
+            return call
+        return msgspec.structs.replace(call, state=told.state, content=told.content, error=told.error)
+
+    def after(self, moved: ToolState) -> Call:
+        """The call once it moved."""
+        return msgspec.structs.replace(self, state=moved.state, content=moved.content, error=moved.error)
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether nothing happens to it until its client says something."""
+        if self.state.is_settled:
+            return False
+        return not self.is_server or self.waits_for_approval
+
+    @property
+    def waits_for_approval(self) -> bool:
+        """Whether somebody has to allow it first."""
+        return self.needs_approval and self.state is CallState.WAITING and not self.is_allowed
+
+    @property
+    def approval_id(self) -> str:
+        """What an approval is asked for by: it names the arguments that are shown, so that no others can be meant."""
+        return f"{self.call_id}.{self.args_sha256}"
+
+    def begun(self) -> list[Chunk]:
+        """What tells of the call."""
+        asked = ToolInputAvailable(
+            tool_call_id=self.call_id,
+            tool_name=self.name,
+            input=msgspec.Raw(self.args.encode()),
+            provider_executed=self.is_server,
+        )
+        if not self.waits_for_approval:
+            return [asked]
+        return [asked, ToolApprovalRequest(approval_id=self.approval_id, tool_call_id=self.call_id)]
+
+    def outcome(self) -> list[Chunk]:
+        """What tells of its end; nothing where it goes on."""
+        match self.state:
+            case CallState.WAITING | CallState.RUNNING:
+                return []
+            case CallState.DENIED:
+                return [ToolOutputDenied(tool_call_id=self.call_id)]
+            case CallState.DONE if self.error is None:
+                output = output_of(self.content or "")
+                return [
+                    ToolOutputAvailable(
+                        tool_call_id=self.call_id, output=output, provider_executed=self.is_server
+                    )
+                ]
+            case CallState.DONE | CallState.CANCELLED | CallState.EXPIRED | CallState.LOST:
+                return [
+                    ToolOutputError(
+                        tool_call_id=self.call_id,
+                        error_text=self.error or _WORDS.get(self.state, ""),
+                        provider_executed=self.is_server,
+                    )
+                ]
+            case _:
+                assert_never(self.state)
+
+    def part(self) -> dict[str, Any]:
+        """The call as a part of a UI message."""
+        part: dict[str, Any] = {
+            "type": f"tool-{self.name}",
+            "toolCallId": self.call_id,
+            "state": "input-available",
+            "input": msgspec.Raw(self.args.encode()),
+        }
+        if self.is_server:
+            part["providerExecuted"] = True
+        if self.waits_for_approval:
+            return part | {"state": "approval-requested", "approval": {"id": self.approval_id}}
+        for told in self.outcome():
+            match told:
+                case ToolOutputAvailable():
+                    part |= {"state": "output-available", "output": told.output}
+                case ToolOutputError():
+                    part |= {"state": "output-error", "errorText": told.error_text}
+                case _:
+                    approval = {"id": self.approval_id, "approved": False}
+                    part |= {"state": "output-denied", "approval": approval}
+        return part
+
+
+def output_of(content: str) -> Any:
+    """What a result is for a client: a JSON object or list as that, all else as text."""
+    if content[:1] in ("{", "["):
+        try:
+            return msgspec.json.decode(content)
+        except (msgspec.DecodeError, RecursionError):
+            return content
+    return content
+
+
+def content_of(output: Any) -> str:
+    """The text of a result that a client gave."""
+    return output if isinstance(output, str) else msgspec.json.encode(output).decode()

@@ -1,0 +1,176 @@
+"""The chunks of the AI SDK's UI message stream (version 1), as types. Pure; knows nothing of turns."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other"]
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", rename="camel", omit_defaults=True):
+    """The root of all chunks."""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What is told of a turn's end beside its text. `chars`, `text_sha256`: of the text that is kept.
+
+    `cause`, `steps_after`: of a reply that was stopped, by whom, and how many steps the engine made for it then.
+    """
+
+    turn_id: str
+    reason: str
+    chars: int
+    text_sha256: str
+    prompt_tokens: int
+    generated_tokens: int
+    model: str | None = None
+    cause: str | None = None
+    steps_after: int | None = None
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """What a message's metadata has of this server."""
+
+    midstream: Facts
+
+
+class Start(Chunk, frozen=True, kw_only=True, tag="start"):
+    """A message begins, or goes on where it is known."""
+
+    message_id: str
+
+
+class StartStep(Chunk, frozen=True, kw_only=True, tag="start-step"):
+    """A turn begins: a message has several where it calls tools."""
+
+
+class FinishStep(Chunk, frozen=True, kw_only=True, tag="finish-step"):
+    """A turn has ended."""
+
+
+class TextStart(Chunk, frozen=True, kw_only=True, tag="text-start"):
+    """A part that is text begins."""
+
+    id: str
+
+
+class TextDelta(Chunk, frozen=True, kw_only=True, tag="text-delta"):
+    """More of it."""
+
+    id: str
+    delta: str
+
+
+class TextEnd(Chunk, frozen=True, kw_only=True, tag="text-end"):
+    """It has ended."""
+
+    id: str
+
+
+class ReasoningStart(Chunk, frozen=True, kw_only=True, tag="reasoning-start"):
+    """A part that the model thinks aloud begins."""
+
+    id: str
+
+
+class ReasoningDelta(Chunk, frozen=True, kw_only=True, tag="reasoning-delta"):
+    """More of it."""
+
+    id: str
+    delta: str
+
+
+class ReasoningEnd(Chunk, frozen=True, kw_only=True, tag="reasoning-end"):
+    """It has ended."""
+
+    id: str
+
+
+class ToolInputAvailable(Chunk, frozen=True, kw_only=True, tag="tool-input-available"):
+    """A tool is called. `provider_executed`: the server runs it."""
+
+    tool_call_id: str
+    tool_name: str
+    input: msgspec.Raw
+    provider_executed: bool = False
+
+
+class ToolApprovalRequest(Chunk, frozen=True, kw_only=True, tag="tool-approval-request"):
+    """A call waits for somebody who allows it."""
+
+    approval_id: str
+    tool_call_id: str
+
+
+class ToolOutputAvailable(Chunk, frozen=True, kw_only=True, tag="tool-output-available"):
+    """What came of a call."""
+
+    tool_call_id: str
+    output: Any
+    provider_executed: bool = False
+
+
+class ToolOutputError(Chunk, frozen=True, kw_only=True, tag="tool-output-error"):
+    """A call came to nothing."""
+
+    tool_call_id: str
+    error_text: str
+    provider_executed: bool = False
+
+
+class ToolOutputDenied(Chunk, frozen=True, kw_only=True, tag="tool-output-denied"):
+    """A call was not allowed."""
+
+    tool_call_id: str
+
+
+class MessageMetadata(Chunk, frozen=True, kw_only=True, tag="message-metadata"):
+    """What a message's metadata has from now on."""
+
+    message_metadata: Metadata
+
+
+class Finish(Chunk, frozen=True, kw_only=True, tag="finish"):
+    """The message is whole, or waits for its client."""
+
+    finish_reason: FinishReason
+    message_metadata: Metadata | None = None
+
+
+class Abort(Chunk, frozen=True, kw_only=True, tag="abort"):
+    """The message was stopped."""
+
+    reason: str
+
+
+class Failed(Chunk, frozen=True, kw_only=True, tag="error"):
+    """The message has no regular end. The text is for people."""
+
+    error_text: str
+
+
+Told = (
+    Start
+    | StartStep
+    | FinishStep
+    | TextStart
+    | TextDelta
+    | TextEnd
+    | ReasoningStart
+    | ReasoningDelta
+    | ReasoningEnd
+    | ToolInputAvailable
+    | ToolApprovalRequest
+    | ToolOutputAvailable
+    | ToolOutputError
+    | ToolOutputDenied
+    | MessageMetadata
+    | Finish
+    | Abort
+    | Failed
+)
+"""Any chunk."""
+
+encode = msgspec.json.Encoder().encode

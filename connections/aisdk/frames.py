@@ -1,0 +1,99 @@
+"""The frames of the AI SDK's `WebSocketChatTransport`, what clients send and what they are told, as types. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from connections.aisdk.asking import Trigger, UIChatRequest, Wishes
+from connections.aisdk.chunks import Told
+from connections.wire.frames import Id, Name, Token
+
+RequestId = Annotated[str, Meta(min_length=1, max_length=128)]
+Headers = dict[str, Token]
+
+
+class ChatFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The root of what clients send. `requestId`: what is told of it carries that back."""
+
+    request_id: RequestId = msgspec.field(name="requestId")
+
+    @property
+    def ref(self) -> str:
+        """What its answer carries back."""
+        return self.request_id
+
+
+class SendFrame(ChatFrame, frozen=True, kw_only=True, tag="send"):
+    """A message, or what came of calls. `headers`: of the application; `authorization` is a token. `body`: how the reply is made."""
+
+    id: Name
+    messages: list[msgspec.Raw]
+    trigger: Trigger = "submit-message"
+    message_id: Id | None = msgspec.field(default=None, name="messageId")
+    headers: Headers = {}
+    body: Wishes = Wishes()
+
+    def request(self) -> UIChatRequest:
+        """The same as a body."""
+        return UIChatRequest(
+            id=self.id,
+            messages=self.messages,
+            trigger=self.trigger,
+            message_id=self.message_id,
+            **msgspec.structs.asdict(self.body),
+        )
+
+
+class ResumeFrame(ChatFrame, frozen=True, kw_only=True, tag="resume"):
+    """Asks for the message that is being written, from its start."""
+
+    id: Name
+    headers: Headers = {}
+
+
+class AbortFrame(ChatFrame, frozen=True, kw_only=True, tag="abort"):
+    """The client wants no more of an answer."""
+
+
+Asks = SendFrame | ResumeFrame | AbortFrame
+
+
+class ServerChatFrame(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="type", rename="camel", omit_defaults=True
+):
+    """The root of what clients are told."""
+
+    request_id: str
+
+
+class Begin(ServerChatFrame, frozen=True, kw_only=True, tag="start"):
+    """A message begins to be told."""
+
+
+class Piece(ServerChatFrame, frozen=True, kw_only=True, tag="chunk"):
+    """A chunk of it; `sequence` counts them from 0."""
+
+    sequence: int
+    chunk: Told
+
+
+class End(ServerChatFrame, frozen=True, kw_only=True, tag="end"):
+    """It is told."""
+
+
+class Refused(ServerChatFrame, frozen=True, kw_only=True, tag="error"):
+    """The request was refused: a sentence for people."""
+
+    error_text: str
+
+
+class NoActive(ServerChatFrame, frozen=True, kw_only=True, tag="no-active"):
+    """Nothing is being written."""
+
+
+def token_of(headers: Headers) -> str | None:
+    """The value of `Authorization`, whatever its case."""
+    return next((value for name, value in headers.items() if name.lower() == "authorization"), None)

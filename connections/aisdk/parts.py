@@ -1,0 +1,96 @@
+"""Parts of a message, one open at a time: whatever text and thoughts come, a client sees each begin and end. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from connections.aisdk.calls import Call
+from connections.aisdk.chunks import (
+    Chunk,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+)
+from sessions.conversation.paging import ShownMessage
+
+Kind = Literal["text", "reasoning"]
+
+
+class Parts:
+    """Of one message. `chars`: how much of each kind the running turn has told."""
+
+    def __init__(self) -> None:
+        self._open: tuple[Kind, str] | None = None
+        self._begun = 0
+        self.chars: dict[Kind, int] = {"text": 0, "reasoning": 0}
+
+    def begin_turn(self) -> None:
+        """Another turn's text begins."""
+        self.chars = {"text": 0, "reasoning": 0}
+
+    def add(self, kind: Kind, text: str, off: int) -> list[Chunk]:
+        """What is new of a piece, which may overlap what was told."""
+        new = text[max(self.chars[kind] - off, 0) :]
+        if not new:
+            return []
+        self.chars[kind] = off + len(text)
+        told: list[Chunk] = []
+        if self._open is None or self._open[0] != kind:
+            told += self.close()
+            self._begun += 1
+            self._open = (kind, f"{kind}-{self._begun}")
+            begin = TextStart if kind == "text" else ReasoningStart
+            told.append(begin(id=self._open[1]))
+        more = TextDelta if kind == "text" else ReasoningDelta
+        return [*told, more(id=self._open[1], delta=new)]
+
+    def close(self) -> list[Chunk]:
+        """The end of the part that is open, if one is."""
+        if self._open is None:
+            return []
+        kind, number = self._open
+        self._open = None
+        return [TextEnd(id=number) if kind == "text" else ReasoningEnd(id=number)]
+
+    def of(self, message: ShownMessage) -> list[Chunk]:
+        """A reply of the history: its thoughts, then its text with the calls where they were made."""
+        told = self.add("reasoning", message.reasoning or "", 0)
+        at = 0
+        for call in message.calls or ():
+            told += self.add("text", message.content[at : call.off], at)
+            at = max(at, call.off)
+            shown = Call.of(call)
+            told += [*self.close(), *shown.begun(), *shown.outcome()]
+        return told + self.add("text", message.content[at:], at)
+
+
+def ui_messages(messages: list[ShownMessage]) -> list[dict[str, Any]]:
+    """A history as a front end has it: replies that follow calls are steps of one message."""
+    told: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role == "user":
+            part = {"type": "text", "text": message.content}
+            told.append({"id": message.message_id, "role": "user", "parts": [part]})
+            continue
+        if not told or told[-1]["role"] == "user":
+            told.append({"id": message.turn_id, "role": "assistant", "parts": []})
+        told[-1]["parts"] += [{"type": "step-start"}, *_ui_parts(message)]
+    return told
+
+
+def _ui_parts(message: ShownMessage) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = []
+    if message.reasoning:
+        parts.append({"type": "reasoning", "text": message.reasoning, "state": "done"})
+    at = 0
+    for call in message.calls or ():
+        if call.off > at:
+            parts.append({"type": "text", "text": message.content[at : call.off], "state": "done"})
+        at = max(at, call.off)
+        parts.append(Call.of(call).part())
+    if message.content[at:]:
+        parts.append({"type": "text", "text": message.content[at:], "state": "done"})
+    return parts

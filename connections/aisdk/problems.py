@@ -1,0 +1,58 @@
+"""Refusals as the AI SDK's clients show them: they put the whole body of an answer before their user, so it is a sentence."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from connections.http.json_answers import counted_as
+from connections.http.json_answers import refused as as_json
+from connections.wire.errors import BadFrame, BadParams, Close, Unauthenticated, shorten
+from sessions.errors import Refused
+
+CODE = "X-Midstream-Code"
+"""The header that has the code of a refusal."""
+_STATUS = {
+    "bad_frame": 400,
+    "invalid_value": 400,
+    "filtered": 400,
+    "model_not_found": 404,
+    "busy": 409,
+    "conflict": 409,
+    "content_too_long": 413,
+    "context_overflow": 413,
+    "request_too_large": 413,
+    "unsupported_content_encoding": 415,
+    "queue_full": 429,
+}
+
+Problem = Refused | BadFrame | BadParams | Unauthenticated | Close
+
+
+def answer_of(why: Problem) -> Response:
+    """A request that is not served: a sentence, with its code in a header."""
+    if isinstance(why, BadFrame):
+        code, shown = why.code, Response(status_code=400)
+    else:
+        code, shown = counted_as(why), as_json(why)
+    kept = {
+        name: shown.headers[name] for name in ("www-authenticate", "retry-after") if name in shown.headers
+    }
+    status = _STATUS.get(code, shown.status_code)
+    if status < 429:  # noqa: PLR2004 - what does not pass by itself is not worth another try
+        kept.pop("retry-after", None)
+    headers = {"Cache-Control": "no-store", CODE: code, **kept}
+    return Response(str(why), status, headers, media_type="text/plain")
+
+
+def code_of(why: Problem) -> str:
+    """What a refusal is counted as."""
+    return why.code if isinstance(why, BadFrame) else counted_as(why)
+
+
+def foreign(origin: str | None) -> Response:
+    """What pages of an origin are told that may not ask."""
+    why = (
+        f'Pages of the origin "{shorten(origin or "")}" may not use this server. Its operator admits origins '
+        "by MIDSTREAM_ALLOWED_ORIGINS."
+    )
+    return Response(why, 403, {"Cache-Control": "no-store", CODE: "forbidden"}, media_type="text/plain")

@@ -1,0 +1,57 @@
+"""A message as server-sent events, as the AI SDK reads them: a chunk is an event, and the last one is `[DONE]`."""
+
+from __future__ import annotations
+
+import asyncio
+
+from connections.aisdk.chunks import Chunk, encode
+from connections.aisdk.telling import Telling
+from connections.events.transport import EventTransport
+from connections.http.exchange import Exchange
+from connections.wire.frames import Frame
+
+PROTOCOL = {"x-vercel-ai-ui-message-stream": "v1"}
+"""The header by which clients know the protocol."""
+_DONE = b"data: [DONE]\n\n"
+
+
+class Stream:
+    """One message's events. `over`: it has come to its end."""
+
+    def __init__(self, telling: Telling) -> None:
+        self.over = asyncio.Event()
+        self._telling = telling
+
+    def encode(self, frame: Frame) -> bytes:
+        """What a frame is told by."""
+        return self._events(self._telling.tell(frame))
+
+    def cut(self, why: str) -> bytes:
+        """The last events where the server ends a message in the middle."""
+        return self._events(self._telling.fail(why))
+
+    def _events(self, chunks: list[Chunk]) -> bytes:
+        events = b"".join(b"data: %b\n\n" % encode(chunk) for chunk in chunks)
+        if not self._telling.is_over or self.over.is_set():
+            return events
+        self.over.set()
+        return events + _DONE
+
+
+class StreamTransport(EventTransport):
+    """An answer that says why it ends, where its message does not."""
+
+    def __init__(self, exchange: Exchange, stream: Stream) -> None:
+        super().__init__(exchange, b"")
+        self._stream = stream
+
+    async def drained(self) -> None:
+        """Waits until the server took what waits."""
+        while self._waiting:
+            self._taken.clear()
+            await self._taken.wait()
+
+    async def close(self, code: int, reason: str) -> None:
+        """Ends the answer."""
+        self.write(self._stream.cut(reason))
+        await super().close(code, reason)
