@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import msgspec
@@ -46,19 +46,24 @@ class AdminDoor:
 
     def routes(self) -> list[BaseRoute]:
         """The routes below `/v1`."""
+        connections = {
+            "GET": ("list connections", self._list_connections),
+            "DELETE": ("disconnect", self._disconnect),
+        }
         return [
-            self._route("GET", "/connections", "list connections", self._list_connections),
-            self._route("DELETE", "/connections", "disconnect", self._disconnect),
-            self._route("DELETE", "/connections/{connection_id}", "disconnect", self._disconnect_one),
-            self._route("GET", "/turns", "list turns", self._list_turns),
-            self._route("DELETE", "/turns/{turn_id}", "stop turn", self._stop),
-            self._route("GET", "/export", "export", self._export),
-            self._route("DELETE", "/owner", "erase", self._erase),
-            self._route("GET", "/keys", "list keys", self._list_keys),
+            self._route("/connections", connections),
+            self._route("/connections/{connection_id}", {"DELETE": ("disconnect", self._disconnect_one)}),
+            self._route("/turns", {"GET": ("list turns", self._list_turns)}),
+            self._route("/turns/{turn_id}", {"DELETE": ("stop turn", self._stop)}),
+            self._route("/export", {"GET": ("export", self._export)}),
+            self._route("/owner", {"DELETE": ("erase", self._erase)}),
+            self._route("/keys", {"GET": ("list keys", self._list_keys)}),
         ]
 
-    def _route(self, method: str, path: str, name: str, act: Act) -> BaseRoute:
-        return Route(f"{PATH}{path}", _Asgi(partial(self._serve, name, act)), methods=[method])
+    def _route(self, path: str, acts: Mapping[str, tuple[str, Act]]) -> BaseRoute:
+        """`acts`: by method, each with its name in the log."""
+        serve = {method: partial(self._serve, name, act) for method, (name, act) in acts.items()}
+        return Route(f"{PATH}{path}", _Asgi(serve), methods=list(serve))
 
     async def _serve(self, name: str, act: Act, exchange: Exchange) -> None:
         operator: str | None = None
@@ -144,12 +149,15 @@ class AdminDoor:
 class _Asgi:
     """An application of one route; Starlette takes a function for something else."""
 
-    def __init__(self, serve: Callable[[Exchange], Awaitable[None]]) -> None:
-        self._serve = serve
+    def __init__(self, serve: Mapping[str, Callable[[Exchange], Awaitable[None]]]) -> None:
+        """`serve`: by method."""
+        self._serve = dict(serve)
+        if "GET" in serve:  # Starlette lets HEAD in wherever GET is
+            self._serve["HEAD"] = serve["GET"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
-        await self._serve(Exchange(scope, receive, send))
+        await self._serve[scope["method"]](Exchange(scope, receive, send))
 
 
 def _noted(query: queries.Query, on: On, *, is_needed: bool = False) -> Whose:

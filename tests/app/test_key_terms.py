@@ -118,6 +118,16 @@ async def test_a_key_does_what_its_scope_names_over_http(scope: str, keys: Path,
                 await connect(url, additional_headers={"Authorization": f"Bearer {key}"})
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens", "/v1/ag-ui"])
+async def test_a_key_without_the_scope_chat_has_no_reply_at_doors_of_other_protocols(
+    path: str, keys: Path, tmp_path: Path
+) -> None:
+    key = key_file.add(keys, "ann", terms=terms_of(["scopes=read|manage"]))
+    async with serving(tmp_path, api_keys=str(keys)) as running:
+        status, body = await asked(running, "POST", path, key, json=CHAT)
+        assert (status, "it lacks the scope `chat`" in body) == (403, True), body
+
+
 async def test_a_key_asks_its_models_alone(keys: Path, tmp_path: Path) -> None:
     small = ScriptedEngine(reply="small")
     models = ServedModels(
