@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from starlette.datastructures import Headers
@@ -17,13 +17,14 @@ from connections.http.json_answers import refusal
 from connections.http.refusals import Door, Refusals
 
 API = "/v1"
+OPERATORS = "/v1/admin/"
 _PLAIN = re.compile(r"(/v1)?(/[a-z_]{1,20}){0,4}")
 _UNTOLD = {"HEAD", "OPTIONS"}
 _LOOKING = {"GET", "HEAD"}
 
 
 class Doors(NamedTuple):
-    """What is served below `/v1`. `requests`: methods and paths, in words."""
+    """What is served below `/v1`. `requests`: methods and paths, in words; not what is below another path, or an operator's."""
 
     requests: tuple[str, ...]
     paths: frozenset[str]
@@ -32,21 +33,23 @@ class Doors(NamedTuple):
     @classmethod
     def of(cls, routes: Iterable[BaseRoute]) -> Doors:
         """The doors of these routes."""
-        listed = list(routes)
-        http = [route for route in listed if isinstance(route, Route)]
+        every = list(routes)
+        http = [route for route in every if isinstance(route, Route)]
+        paths = frozenset(route.path for route in http)
         return cls(
             requests=tuple(
                 f"{method} {route.path_format}"
                 for route in http
+                if not (route.path.startswith(OPERATORS) or _is_below(route.path, paths))
                 for method in sorted(set(route.methods or ()) - _UNTOLD)
             ),
-            paths=frozenset(route.path for route in http),
-            sockets=tuple(route.path for route in listed if isinstance(route, WebSocketRoute)),
+            paths=paths,
+            sockets=tuple(route.path for route in every if isinstance(route, WebSocketRoute)),
         )
 
     def told(self) -> str:
         """A sentence."""
-        return f"It serves {', '.join(self.requests)}, and the WebSockets {' and '.join(self.sockets)}."
+        return f"It serves {', '.join(self.requests)}, and the WebSockets {listed(self.sockets)}."
 
 
 class Answers:
@@ -105,7 +108,7 @@ class Paths:
         if scope["type"] == "websocket" and scope["path"] not in self._doors.sockets:
             why = (
                 f"There is no WebSocket at {_path(scope)}. "
-                f"This server has WebSockets at {' and '.join(self._doors.sockets)}."
+                f"This server has WebSockets at {listed(self._doors.sockets)}."
             )
             await self._answers.nothing(why)(scope, receive, send)
             return
@@ -155,6 +158,15 @@ class Unserved:
         if meant in self._doors.paths or meant in self._doors.sockets:
             return f"This server does not serve {scope['path']}, but {meant}."
         return f"This server does not serve {_path(scope)}. {self._doors.told()}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a sentence lists them."""
+    return f"{', '.join(words[:-1])} and {words[-1]}" if words[1:] else "".join(words)
+
+
+def _is_below(path: str, paths: Collection[str]) -> bool:
+    return any(path.startswith(f"{other}/") for other in paths)
 
 
 def _path(scope: Scope) -> str:

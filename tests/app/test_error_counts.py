@@ -88,6 +88,7 @@ async def test_who_is_not_known_is_counted(tmp_path: Path, keys: Path) -> None:
             ("/v1/tickets", "POST"),
             ("/v1/conversations/c/events", "GET"),
             ("/v1/export", "GET"),
+            ("/v1/admin/turns", "GET"),
         ):
             assert (await running.get(path, method=method, Authorization="Bearer x"))[0] == 401
         expected = {f"{door.value} unauthenticated": 1.0 for door in Door if door not in OPEN}

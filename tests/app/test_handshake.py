@@ -190,7 +190,7 @@ async def test_a_handshake_that_is_none_is_answered_and_ended(
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/responses", "/v1/chat/completions", "/v1", "/", "/static/main.js", "/ws"]
+    "path", ["/v1/responses/x", "/v1/chat/completions", "/v1", "/", "/static/main.js", "/ws"]
 )
 async def test_a_socket_elsewhere_is_told_where_sockets_are(path: str, running: Running) -> None:
     with pytest.raises(InvalidStatus) as refused:
@@ -200,7 +200,8 @@ async def test_a_socket_elsewhere_is_told_where_sockets_are(path: str, running: 
     error = json.loads(response.body or b"")["error"]
     assert (response.status_code, error["code"]) == (404, "unknown_url")
     assert error["message"].startswith("There is no WebSocket at ")
-    assert error["message"].endswith("This server has WebSockets at /v1/ws and /v1/realtime.")
+    sockets = "/v1/ws, /v1/responses, /v1/realtime and /v1/ai-sdk/chat"
+    assert error["message"].endswith(f"This server has WebSockets at {sockets}.")
 
 
 async def test_a_socket_may_have_a_slash_at_its_end(running: Running) -> None:
