@@ -132,9 +132,11 @@ def test_plain_http_is_sent_on_to_https(front: Front) -> None:
     assert urlsplit(moved.headers["Location"]).hostname == "localhost"
 
 
-def test_the_metrics_stay_inside(front: Front) -> None:
-    hidden, _ = get(https(front), "/metrics")
+@pytest.mark.parametrize("path", ["/metrics", "/v1/admin/turns", "/v1/%61dmin/turns/"])
+def test_metrics_and_the_admin_api_stay_inside(front: Front, path: str) -> None:
+    hidden, said = get(https(front), path)
     assert hidden.status == 404
+    assert b"unknown_url" not in said  # the service was not asked
 
 
 def logged(front: Front, *, requests: int) -> list[str]:
