@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -74,8 +75,14 @@ def refused(why: Refused | BadParams | Unauthenticated | Close) -> Response:
             return refusal(503, counted_as(why), str(why), _AGAIN)
     code = why.code
     status = _STATUS.get(code, 503)
-    again = _AGAIN if status in {429, 503} else None
+    again = _after(why) if status in {429, 503} else None
     return refusal(status, code, str(why), again, param=why.field if isinstance(why, BadParams) else None)
+
+
+def _after(why: Refused | BadParams) -> Mapping[str, str]:
+    """In how many seconds it is worth another try."""
+    wait_ms = why.retry_after_ms if isinstance(why, Refused) else None
+    return _AGAIN if wait_ms is None else {"Retry-After": str(max(1, math.ceil(wait_ms / 1000)))}
 
 
 def foreign_page(origin: str | None) -> Response:

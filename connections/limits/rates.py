@@ -43,14 +43,18 @@ class _Buckets:
     def __len__(self) -> int:
         return len(self._levels)
 
-    def wait_s(self, name: str, now: float) -> float:
-        """Seconds until there is one for a name; 0 where there is."""
-        return max(0.0, (1.0 - self._level(name, now)) / self.rate.per_s)
+    def wait_s(self, name: str, now: float, weight: float) -> float:
+        """Seconds until there are so many for a name; 0 where there are."""
+        return max(0.0, (self._cost(weight) - self._level(name, now)) / self.rate.per_s)
 
-    def take(self, name: str, now: float) -> None:
-        self._levels[name] = (self._level(name, now) - 1.0, now)
+    def take(self, name: str, now: float, weight: float) -> None:
+        self._levels[name] = (self._level(name, now) - self._cost(weight), now)
         self._levels.move_to_end(name)
         self._forget(now)
+
+    def _cost(self, weight: float) -> float:
+        """What weighs more than a full bucket takes all of it: else it could never come."""
+        return min(weight, self.rate.burst)
 
     def _level(self, name: str, now: float) -> float:
         level, at = self._levels.get(name, (self.rate.burst, now))
@@ -80,17 +84,17 @@ class Rates:
     def __len__(self) -> int:
         return sum(len(buckets) for buckets in (*self._messages, *self._reads))
 
-    def take(self, counts: Counts, subject: Subject) -> None:
-        """Counts one, for its owner and its group, or for neither. Raises RateLimited."""
+    def take(self, counts: Counts, subject: Subject, weight: int = 1) -> None:
+        """Counts one that weighs so much, for its owner and its group, or for neither. Raises RateLimited."""
         if counts is Counts.NOTHING:
             return
         now = self._clock()
         names = (subject.owner, subject.group) if subject.group else (subject.owner,)
         pairs = list(zip(self._messages if counts is Counts.MESSAGE else self._reads, names, strict=False))
-        if (wait_s := max(buckets.wait_s(name, now) for buckets, name in pairs)) > 0:
+        if (wait_s := max(buckets.wait_s(name, now, weight) for buckets, name in pairs)) > 0:
             what = "messages" if counts is Counts.MESSAGE else "requests"
             raise RateLimited(
                 f"You send {what} too quickly; try again in a moment.", math.ceil(wait_s * 1000)
             )
         for buckets, name in pairs:
-            buckets.take(name, now)
+            buckets.take(name, now, weight)

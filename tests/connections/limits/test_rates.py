@@ -80,3 +80,17 @@ def test_in_any_time_no_more_than_the_burst_and_the_rate_and_no_name_is_kept_for
     clock.now += 100
     rates.take(Counts.MESSAGE, Subject("z"))
     assert len(rates) <= 1 + 2  # its own, and a group's bucket that nobody has looked at since
+
+
+def test_what_weighs_more_than_a_burst_takes_all_of_it_and_comes_again() -> None:
+    """A try that is refused costs nothing."""
+    clock = Clock()
+    rates = Rates(messages=Rate(1), reads=Rate(0.5), clock=clock)
+    ann = Subject("ann", "here")
+    rates.take(Counts.READ, ann, 10)
+    for _ in range(3):
+        with pytest.raises(RateLimited) as refused:
+            rates.take(Counts.READ, ann, 10)
+    assert refused.value.retry_after_ms == 5000
+    clock.now += 5
+    rates.take(Counts.READ, ann, 10)
