@@ -32,6 +32,11 @@ class Owner(msgspec.Struct, frozen=True):
     principal: str
     client_id: str
 
+    @property
+    def is_person(self) -> bool:
+        """Whether all clients of the principal share these."""
+        return not self.client_id
+
     def __str__(self) -> str:
         return f"{self.principal}/{self.client_id}"
 

@@ -325,16 +325,16 @@ class Sessions:
     async def export(self, owner: Owner) -> AsyncIterator[ExportedConversation | ExportedMessage]:
         """All that is kept of an owner: each conversation, its messages behind it. Little of it is held at a time. Raises Refused."""
         belongings = self._base.storage.belongings
-        async for conversation_id in belongings.conversations(owner):
-            if (conversation := await belongings.conversation(owner, conversation_id)) is None:
+        async for one in belongings.conversations(owner):
+            if (conversation := await belongings.conversation(one.holder, one.conversation_id)) is None:
                 continue
             yield conversation
-            async for message in belongings.messages(owner, conversation_id):
+            async for message in belongings.messages(one.holder, one.conversation_id):
                 yield message
 
-    async def erase(self, owner: Owner) -> int:
-        """Ends all turns of an owner and removes all conversations; all who are attached are told. Gives how many there were. Raises Refused."""
-        return await self._commands.eraser.erase(owner)
+    def erase(self, owner: Owner) -> AsyncIterator[str]:
+        """Ends all turns of an owner and removes all conversations, giving the id of each; all who are attached are told. Raises Refused."""
+        return self._commands.eraser.erase(owner)
 
     def turns(self) -> list[ListedTurn]:
         """The turns that run on this replica."""

@@ -13,11 +13,12 @@ from connections.http.exchange import Exchange
 from sessions.errors import Overloaded
 from sessions.records import Owner
 from sessions.running.admission import AGAIN_MS
+from sessions.running.shares import Shares, Subject
 from sessions.service import Sessions
-from sessions.store.belongings import ExportedConversation
+from sessions.store.belongings import ExportedConversation, ExportedMessage
 
 AT_ONCE = 4
-"""Exports and erasures that this replica does at a time."""
+"""Exports that this replica does at a time, and as many erasures."""
 LONGEST_S = 600.0
 """An export that its client reads slower is cut off."""
 PART_BYTES = 64 * 1024
@@ -42,45 +43,77 @@ class ExportEnd(msgspec.Struct, frozen=True, tag_field="type", tag="end"):
     conversations: int
 
 
+class _Tally:
+    """How many conversations were done so far."""
+
+    conversations = 0
+
+
 class OwnersActs:
-    """Does it."""
+    """Does it. One of each at a time for whoever asks; no erasure waits behind those who read their exports slowly."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._running = 0
+        self._exports = Shares(AT_ONCE)
+        self._erasures = Shares(AT_ONCE)
 
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """Few do it at a time. Raises Overloaded."""
-        if self._running >= AT_ONCE:
-            raise Overloaded("The server does as much of this as it can.", retry_after_ms=AGAIN_MS)
-        self._running += 1
-        try:
-            yield
-        finally:
-            self._running -= 1
-
-    async def export(self, exchange: Exchange, owner: Owner) -> None:
+    async def export(self, exchange: Exchange, owner: Owner, subject: Subject) -> None:
         """Answers with all conversations and messages, one a line. Raises Refused, ClientDisconnect, TimeoutError."""
-        async with asyncio.timeout(LONGEST_S):
-            await exchange.while_there(self._told(exchange, owner))
+        with _place(self._exports, subject), _told("exported", owner) as tally:
+            async with asyncio.timeout(LONGEST_S):
+                await exchange.while_there(self._export(exchange, owner, tally))
 
-    async def _told(self, exchange: Exchange, owner: Owner) -> None:
-        lines = bytearray()
-        conversations = 0
+    async def _export(self, exchange: Exchange, owner: Owner, tally: _Tally) -> None:
+        rows = self._sessions.export(owner)
+        lines = _line(await anext(rows, None))  # a store that is down is told before the answer begins
+        tally.conversations = int(bool(lines))
         await exchange.begin(_HEADERS)
-        async for one in self._sessions.export(owner):
-            conversations += isinstance(one, ExportedConversation)
-            lines += msgspec.json.encode(one) + b"\n"
+        async for one in rows:
+            tally.conversations += isinstance(one, ExportedConversation)
+            lines += _line(one)
             if len(lines) >= PART_BYTES:
                 await exchange.write(bytes(lines))
                 lines.clear()
-        lines += msgspec.json.encode(ExportEnd(conversations)) + b"\n"
+        lines += _line(ExportEnd(tally.conversations))
         await exchange.write(bytes(lines), more=False)
-        _log.info("exported", principal=owner.principal, conversations=conversations)
 
-    async def erase(self, owner: Owner) -> int:
-        """How many conversations were erased. Goes on though its client leaves: half of it erased is what nobody asked for."""
-        erased = await asyncio.shield(asyncio.ensure_future(self._sessions.erase(owner)))
-        _log.info("erased", principal=owner.principal, conversations=erased)
-        return erased
+    async def erase(self, owner: Owner, subject: Subject) -> int:
+        """How many conversations were erased. Goes on though its client leaves: half of it erased is what nobody asked for.
+
+        Raises Refused.
+        """
+        return await asyncio.shield(asyncio.ensure_future(self._erase(owner, subject)))
+
+    async def _erase(self, owner: Owner, subject: Subject) -> int:
+        with _place(self._erasures, subject), _told("erased", owner) as tally:
+            async for _ in self._sessions.erase(owner):
+                tally.conversations += 1
+        return tally.conversations
+
+
+@contextmanager
+def _place(shares: Shares, subject: Subject) -> Iterator[None]:
+    """Few do it at a time. Raises Overloaded."""
+    if not shares.has_room_for(subject):
+        raise Overloaded("The server does as much of this as it can.", retry_after_ms=AGAIN_MS)
+    shares.take(subject)
+    try:
+        yield
+    finally:
+        shares.give_back(subject)
+
+
+@contextmanager
+def _told(event: str, owner: Owner) -> Iterator[_Tally]:
+    """Tells the log what was done, also where it was cut short."""
+    tally, is_done = _Tally(), False
+    try:
+        yield tally
+        is_done = True
+    finally:
+        cut = {} if is_done else {"cut_short": True}
+        _log.info(event, principal=owner.principal, conversations=tally.conversations, **cut)
+
+
+def _line(row: ExportedConversation | ExportedMessage | ExportEnd | None) -> bytearray:
+    return bytearray() if row is None else bytearray(msgspec.json.encode(row) + b"\n")

@@ -1,12 +1,11 @@
 """`GET /v1/export` and `DELETE /v1/me`: all that is kept of whoever asks, as lines of JSON; and its end.
 
-Who asks shows a key or a JWT in the header. An application's key names its user by `client_id`.
+Who asks shows a key or a JWT in the header; a ticket, which a page has in its URL, does not do. An application's key names its user by `client_id`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
@@ -14,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from connections.account.acts import Erased, OwnersActs
 from connections.authentication.access import AccessControl
+from connections.authentication.identity import Identity
 from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
 from connections.http.exchange import Exchange
@@ -23,16 +23,17 @@ from connections.http.refusals import Door, Refusal, Refusals
 from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
-from connections.wire.errors import BadParams, Unauthenticated
+from connections.wire.errors import BadParams, Close, Unauthenticated
+from connections.wire.frames import Frame
 from connections.wire.scopes import KeyScope
 from connections.wire.table import Counts
+from sessions.conversation.guarding import guarded
 from sessions.errors import Refused
-from sessions.records import Owner
 from sessions.store.redis.asker import asking_for
 
 WEIGHT = 10
 """Reads that one of these counts as."""
-Act = Callable[[Exchange, Owner], Awaitable[None]]
+Act = Callable[[Exchange, Identity, Caller], Awaitable[None]]
 
 
 class AccountDoor:
@@ -45,55 +46,80 @@ class AccountDoor:
 
     async def export(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers with all conversations and messages, one a line."""
-        await self._serve(Exchange(scope, receive, send), self._export, KeyScope.READ)
+        await self._answer(Exchange(scope, receive, send), self._export, KeyScope.READ)
 
     async def erase(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Erases all of them, and answers how many there were."""
-        await self._serve(Exchange(scope, receive, send), self._erase, KeyScope.MANAGE)
+        await self._answer(Exchange(scope, receive, send), self._erase, KeyScope.MANAGE)
+
+    async def _answer(self, exchange: Exchange, act: Act, scope: KeyScope) -> None:
+        failed = await guarded(self._serve(exchange, act, scope))
+        if failed is not None:
+            await self._refuse(exchange, failed)
 
     async def _serve(self, exchange: Exchange, act: Act, scope: KeyScope) -> None:
+        """Raises Refused."""
         try:
-            caller = await self._caller(exchange)
-            caller.grant.check(scope)
-            with self._place(caller), asking_for(caller.group or caller.client.client_id):
-                await act(exchange, caller.owner)
-        except (BadParams, Unauthenticated, Refused) as why:
-            self._limiters.refusals.tell(Door.ACCOUNT, counted_as(why))
-            if exchange.begun:
-                exchange.cut_off()
-            else:
-                await exchange.answer(refused(why))
+            identity = await self._identify(exchange)
+            identity.grant.check(scope)
+            caller = _caller(exchange, identity)
+            self._count(caller)
+            with asking_for(caller.group or caller.client.client_id):
+                await act(exchange, identity, caller)
+        except (BadParams, Unauthenticated) as why:
+            await self._refuse(exchange, why)
         except (ClientDisconnect, TimeoutError):
             exchange.cut_off()
 
-    async def _caller(self, exchange: Exchange) -> Caller:
-        """Who asks. Raises Unauthenticated, BadParams, Refused."""
-        request = exchange.request
-        identity = await self._access.identify(authorization=request.headers.get("authorization"))
-        client_id = request.query_params.get("client_id")
-        if client_id is None and not identity.is_person:
-            raise BadParams("client_id: is missing.")
-        return caller_of(
-            identity, "" if client_id is None else name_of("client_id", client_id), request.scope
-        )
+    async def _refuse(self, exchange: Exchange, why: BadParams | Unauthenticated | Refused) -> None:
+        self._limiters.refusals.tell(Door.ACCOUNT, counted_as(why))
+        if exchange.begun:
+            exchange.cut_off()
+        else:
+            await exchange.answer(refused(why))
 
-    @contextmanager
-    def _place(self, caller: Caller) -> Iterator[None]:
-        """What this costs is counted, and few do it at a time. Raises RateLimited, Overloaded."""
+    async def _identify(self, exchange: Exchange) -> Identity:
+        """Who asks, by what lasts. Raises Unauthenticated, Refused."""
+        authorization = exchange.request.headers.get("authorization")
+        return await self._access.identify_lasting(authorization=authorization)
+
+    def _count(self, caller: Caller) -> None:
+        """What this costs is counted. Raises RateLimited."""
         try:
-            for _ in range(WEIGHT):
-                self._limiters.rates.take(Counts.READ, caller.subject)
+            self._limiters.rates.take(Counts.READ, caller.subject, WEIGHT)
         except RateLimited:
             self._limiters.refusals.count(Refusal.RATE)
             raise
-        with self._acts.place():
-            yield
 
-    async def _export(self, exchange: Exchange, owner: Owner) -> None:
-        await self._acts.export(exchange, owner)
+    async def _export(self, exchange: Exchange, identity: Identity, caller: Caller) -> None:
+        with self._access.inside(identity, _Cut(exchange)):
+            await self._acts.export(exchange, caller.owner, caller.subject)
 
-    async def _erase(self, exchange: Exchange, owner: Owner) -> None:
-        await exchange.answer(answer(Erased(await self._acts.erase(owner))))
+    async def _erase(self, exchange: Exchange, _: Identity, caller: Caller) -> None:
+        await exchange.answer(answer(Erased(await self._acts.erase(caller.owner, caller.subject))))
+
+
+class _Cut:
+    """Cuts an export off whose key was revoked, or whose JWT has expired. It is told no more than that."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def push(self, frame: Frame) -> None:  # noqa: ARG002 - the stream has no place for it
+        """Nothing is told but that the key is not good any more; and it can't be renewed here."""
+        self._exchange.cut_off()
+
+    def shut(self, close: Close) -> None:
+        """It is cut off already."""
+
+
+def _caller(exchange: Exchange, identity: Identity) -> Caller:
+    """Whose conversations are meant. Raises BadParams."""
+    client_id = exchange.request.query_params.get("client_id")
+    if client_id is None and not identity.is_person:
+        raise BadParams("client_id: is missing.")
+    name = "" if client_id is None else name_of("client_id", client_id)
+    return caller_of(identity, name, exchange.request.scope)
 
 
 def account_routes(door: AccountDoor, origins: Origins, refusals: Refusals) -> list[BaseRoute]:

@@ -9,7 +9,7 @@ import structlog
 
 from connections.authentication.api_keys import ApiKey
 from connections.authentication.authenticator import Authenticator, bearer
-from connections.authentication.identity import Identity
+from connections.authentication.identity import ANONYMOUS, Identity
 from connections.authentication.standing import REFRESH_S, Peer, Standing
 from connections.authentication.terms import Allowance
 from connections.gate.origin import Origins
@@ -44,6 +44,14 @@ class AccessControl:
         with _told_in_the_log():
             return await self._authenticator.identify(token if shown is None else shown)
 
+    async def identify_lasting(self, *, authorization: str | None) -> Identity:
+        """Who asks, by what is no ticket. Raises Unauthenticated; KeySetDown where that can't be told now."""
+        if self.asks_nobody:
+            return ANONYMOUS
+        self.look()
+        with _told_in_the_log():
+            return await self._authenticator.identify_lasting(bearer(authorization))
+
     def identify_operator(self, *, authorization: str | None) -> str:
         """The name of an operator's key, by a request's `Authorization` header. Raises Unauthenticated."""
         self.look()
@@ -61,9 +69,7 @@ class AccessControl:
 
     async def ticket(self, *, authorization: str | None) -> str:
         """A single-use ticket for whoever shows a key or a JWT. Raises as `identify` does."""
-        self.look()
-        with _told_in_the_log():
-            identity = await self._authenticator.identify_lasting(bearer(authorization))
+        identity = await self.identify_lasting(authorization=authorization)
         return await self._authenticator.ticket_for(identity)
 
     @contextmanager

@@ -43,6 +43,8 @@ class Authenticator:
         """Whom a key or a JWT stands for. Raises Unauthenticated, KeySetDown."""
         if not token:
             raise Unauthenticated("A token is needed: an API key, a JWT or a ticket.", why="no token")
+        if token.startswith(TICKET):
+            raise Unauthenticated("A ticket does not do here: show the key or the JWT.", why="a ticket")
         if self._keys is not None and (key := self._keys.find(token)) is not None:
             if key.kind is Kind.ADMIN:
                 raise Unauthenticated("This key opens the admin API alone.", why="an admin key")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import msgspec
 
 from sessions.commands.branches import Brancher
@@ -175,16 +177,23 @@ class Eraser:
         self._sharing = sharing
         self._index = index
 
-    async def erase(self, owner: Owner) -> int:
-        """Erase; return how many conversations there were. Raises Refused, and goes on where it was when asked again."""
-        erased = 0
+    async def erase(self, owner: Owner) -> AsyncIterator[str]:
+        """Erase; give the id of each conversation that is gone. Raises Refused, and goes on where it was when asked again.
+
+        All names of the store are looked through once, and again only behind what version 0.1.0 kept for a client: a
+        replica may have been about to bring that to its person.
+        """
+        is_thorough = True
         for _ in range(ROUNDS):
-            before = erased
-            async for conversation_id in self._belongings.conversations(owner):
-                erased += await self._delete(owner, conversation_id)
-            if erased == before:
-                break
-        return erased
+            found = is_former = False
+            async for one in self._belongings.conversations(owner, unlisted=is_thorough):
+                if await self._delete(one.holder, one.conversation_id):
+                    found, is_former = True, is_former or one.holder != owner
+                    yield one.conversation_id
+            if not found:
+                return
+            is_thorough = is_former
+        raise Busy("Conversations came while others were erased. End what goes on talking, and ask again.")
 
     async def _delete(self, owner: Owner, conversation_id: str) -> bool:
         await self._sharing.take_back(owner, conversation_id)

@@ -1,10 +1,12 @@
 """All that is kept of one owner: which conversations there are, and what each of them holds.
 
 The list has an owner's newest conversations. Those that left it, or never came to it, are found by their names alone.
+So are those that version 0.1.0 kept for one client of a person, which that client has not brought to its person yet.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -19,12 +21,13 @@ from sessions.store.history.index import list_name
 from sessions.store.history.keys import Keys
 from sessions.store.history.rows import message_at
 from sessions.store.redis.client import store_errors
+from sessions.store.redis.scanning import names_like
 
 AT_ONCE = 16
 """Messages that are read at once, of up to a window of text each."""
-SCANNED = 500
-"""Names that the store looks through in one go."""
 _MESSAGE = "message:"
+_NAMED = re.compile(r"ms:(conversations:)?\{(.*)\}", re.DOTALL)
+"""A conversation's hash, or an owner's list."""
 
 
 class ExportedMessage(
@@ -63,13 +66,24 @@ class ExportedMessage(
 class ExportedConversation(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="conversation"
 ):
-    """A conversation's facts; its messages follow. `active`: the newest message of the branch that is shown."""
+    """A conversation's facts; its messages follow. `active`: the newest message of the branch that is shown.
+
+    `client_id`: the client that it is kept for, where it is not a person's. Two clients may have named one alike.
+    """
 
     conversation_id: str
     title: str
     updated_at: int
     system: str = ""
     active: str | None = None
+    client_id: str | None = None
+
+
+class Belonging(msgspec.Struct, frozen=True):
+    """A conversation. `holder`: its owner, or the client of a person under which version 0.1.0 kept it."""
+
+    holder: Owner
+    conversation_id: str
 
 
 class Belongings:
@@ -78,31 +92,43 @@ class Belongings:
     def __init__(self, client: Redis, *, history: History) -> None:
         self._client = client
         self._history = history
+        self._looking = asyncio.Lock()
 
-    async def conversations(self, owner: Owner) -> AsyncIterator[str]:
-        """Give the id of each conversation: those of the list, newest first, then those that are not in it."""
-        listed = set()
+    async def conversations(self, owner: Owner, *, unlisted: bool = True) -> AsyncIterator[Belonging]:
+        """Give each conversation once: those of the list, newest first, then those that are not in it.
+
+        Without `unlisted` the names of the whole store are not looked through. One look at a time, as it asks much of a store.
+        """
+        seen = set()
+        for conversation_id in await self._listed(owner):
+            seen.add(one := Belonging(owner, conversation_id))
+            yield one
+        if unlisted:
+            async with self._looking:
+                others = {one: None async for one in self._unlisted(owner) if one not in seen}
+            for one in others:
+                yield one
+
+    async def _listed(self, owner: Owner) -> list[str]:
         with store_errors():
             names = await cast("Awaitable[list[bytes]]", self._client.zrevrange(list_name(owner), 0, -1))
-        for name in names:
-            listed.add(name)
-            yield name.decode()
-        async for conversation_id in self._unlisted(owner):
-            if conversation_id.encode() not in listed:
-                yield conversation_id
+        return [name.decode() for name in names]
 
-    async def _unlisted(self, owner: Owner) -> AsyncIterator[str]:
-        pattern = f"ms:{{{_literal(str(owner))}/*}}"
-        names = self._client.scan_iter(match=pattern, count=SCANNED)
-        while True:
-            with store_errors():
-                name = await anext(names, None)
-            if name is None:
-                return
-            found = Keys.named(name.decode())
+    async def _unlisted(self, owner: Owner) -> AsyncIterator[Belonging]:
+        """What belongs to an owner by its name; some of it more than once."""
+        whose = owner.principal if owner.is_person else str(owner)
+        async for name in names_like(self._client, f"ms:*{{{_literal(whose)}/*}}"):
+            named = _NAMED.fullmatch(name)
+            if named is None:
+                continue
+            is_list, tag = named.groups()
+            holder, _, conversation_id = (f"{tag}/" if is_list else tag).rpartition("/")
+            found = Owner(owner.principal, holder.removeprefix(f"{owner.principal}/"))
             # An owner may have a name that another one's begins with: ids have no slash.
-            if Keys.of(owner, found.conversation_id) == found:
-                yield found.conversation_id
+            if str(found) != holder or not (found == owner or owner.is_person):
+                continue
+            for one in await self._listed(found) if is_list else [conversation_id]:
+                yield Belonging(found, one)
 
     async def conversation(self, owner: Owner, conversation_id: str) -> ExportedConversation | None:
         """Return the facts of a conversation; None where it is gone."""
@@ -115,6 +141,7 @@ class Belongings:
             updated_at=meta.updated_at,
             system=meta.system,
             active=meta.leaf,
+            client_id=owner.client_id or None,
         )
 
     async def messages(self, owner: Owner, conversation_id: str) -> AsyncIterator[ExportedMessage]:

@@ -13,11 +13,10 @@ from typing import cast
 from redis.asyncio import Redis
 
 from sessions.store.redis.client import RENEW, run_script, store_errors
+from sessions.store.redis.scanning import names_like
 
 AT_ONCE = 32
 """Conversations that are asked for at the same time, as many as the client has connections."""
-SCANNED = 500
-"""Names that the store looks through in one go."""
 
 
 async def begin_epochs(client: Redis) -> int:
@@ -42,14 +41,10 @@ async def _begin(client: Redis, name: str) -> bool:
 
 async def _parts(client: Redis) -> AsyncIterator[list[str]]:
     part: list[str] = []
-    names = client.scan_iter(match="ms:{*}", count=SCANNED, _type="HASH")
-    while True:
-        with store_errors():
-            name = await anext(names, None)
-        if name is not None:
-            part.append(name.decode())
-        if part and (name is None or len(part) == AT_ONCE):
+    async for name in names_like(client, "ms:{*}", kind="HASH"):
+        part.append(name)
+        if len(part) == AT_ONCE:
             yield part
             part = []
-        if name is None:
-            return
+    if part:
+        yield part

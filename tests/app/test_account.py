@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,15 +12,18 @@ from typing import Any
 import httpx
 import pytest
 from redis.asyncio import Redis
+from structlog.testing import capture_logs
 
 from app.operations import key_file
 from connections.account.acts import AT_ONCE
 from connections.authentication.api_keys import Kind
 from engine.scripted.engine import ScriptedEngine
+from sessions.commands import removing
 from sessions.records import Owner
 from sessions.store.history.index import list_name
 from tests.app.in_process import Frame, Running, serving
 from tests.app.test_frames import say
+from tests.sessions.old_store import lay_out
 from tests.signing import SECRET, token
 
 COUNTS = ("ms:limit:", "ms:charged:", "ms:seats:")
@@ -166,33 +171,100 @@ async def test_strangers_and_foreign_pages_get_nothing(method: str, path: str, g
     foreign = {"Origin": "https://elsewhere.example"}
     assert (await asked(guarded, method, path, shown() | foreign)).status_code == 403
     assert (await asked(guarded, "OPTIONS", path, foreign)).status_code == 403
+    once = await asked(guarded, "POST", "/v1/tickets", shown())
+    by_ticket = await asked(guarded, method, path, {"Authorization": f"Bearer {once.json()['ticket']}"})
+    assert (by_ticket.status_code, "ticket" in by_ticket.text) == (401, True)
 
 
 async def test_whoever_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
-    async with serving(tmp_path, jwt_secret=SECRET, read_rate=2) as running:
+    async with serving(tmp_path, jwt_secret=SECRET, read_rate=1) as running:
         answers = [await asked(running, "GET", "/v1/export", shown()) for _ in range(2)]
         assert [answer.status_code for answer in answers] == [200, 429]
-        assert "retry-after" in answers[1].headers
+        assert answers[1].headers["retry-after"] == "5"
         assert (await asked(running, "GET", "/v1/export", shown("bob"))).status_code == 200
 
 
-async def test_few_are_served_at_a_time_and_whoever_leaves_gives_the_place_back(tmp_path: Path) -> None:
-    """A reader who takes nothing holds a place, and no more memory than a part of the answer."""
-    engine = ScriptedEngine(reply="much" * 5_000)
-    async with serving(tmp_path, engine, jwt_secret=SECRET, message_rate=1000, read_rate=1000) as running:
-        async with running.socket({"token": token()}) as socket:
-            for number in range(300):
-                await say(socket, f"{number}")
-        stuck = [await running.tight_socket() for _ in range(AT_ONCE)]
-        head = (
-            f"GET /v1/export HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {shown()['Authorization']}\r\n\r\n"
-        )
-        for one in stuck:
-            one.send(head.encode())
+async def test_few_are_served_at_a_time_one_of_each_and_whoever_leaves_gives_the_place_back(
+    keys: Path, tmp_path: Path
+) -> None:
+    """A reader who takes nothing holds a place, and no more memory than a part of the answer; no longer than the key is good."""
+    engine = ScriptedEngine(reply="much" * 60_000)
+    key = key_file.add(keys, "ann", kind=Kind.PERSONAL)
+    known: dict[str, Any] = {"api_keys": str(keys), "jwt_secret": SECRET}
+    async with serving(tmp_path, engine, **known, message_rate=1000, read_rate=1000) as running:
+        names = [key, *(token(sub=f"reader{number}") for number in range(1, AT_ONCE))]
+        stuck = [await reads_nothing(running, name) for name in names]
+        mine = {"Authorization": f"Bearer {names[1]}"}
+        assert (await asked(running, "GET", "/v1/export", mine)).status_code == 503
         await answered(running, 503)
+        assert (await asked(running, "DELETE", "/v1/me", mine)).json() == {"conversations": 1}
+        key_file.revoke(keys, "ann")
+        await answered(running, 200)
         for one in stuck:
             one.close()
-        await answered(running, 200)
+
+
+async def reads_nothing(running: Running, key: str) -> socket.socket:
+    """Somebody with much to read."""
+    async with running.socket({"token": key}) as talk:
+        for number in range(12):
+            await say(talk, f"{number}")
+    reader = await running.tight_socket()
+    head = f"GET /v1/export HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n\r\n"
+    reader.send(head.encode())
+    await asyncio.get_running_loop().sock_recv(reader, 1)
+    return reader
+
+
+async def test_what_an_older_version_kept_for_a_device_is_exported_and_erased_too(
+    guarded: Running, store: Redis
+) -> None:
+    await lay_out(store)
+    lines = [line for line in await exported(guarded) if line["type"] == "conversation"]
+    kept = {(line.get("client_id"), line["conversation_id"]) for line in lines}
+    laptop = {("laptop", name) for name in ("default", "trip", "cut")}
+    assert kept == laptop | {("phone", "default"), ("/openai/call", "call")}
+    answer = await asked(guarded, "DELETE", "/v1/me", shown())
+    assert (answer.status_code, answer.json()) == (200, {"conversations": 5})
+    left = {name for name in await names_in(store, "jwt:ann") if not name.startswith(COUNTS)}
+    assert left == set()
+    assert await names_in(store, "key:shop")
+
+
+async def test_the_names_of_the_store_are_looked_through_once(guarded: Running, store: Redis) -> None:
+    await live_a_little(guarded, "ann")
+
+    async def looked() -> int:
+        return int((await store.info("commandstats")).get("cmdstat_scan", {}).get("calls", 0))
+
+    before = await looked()
+    await asked(guarded, "DELETE", "/v1/me", shown())
+    assert await looked() == before + 1
+
+
+async def test_an_erasure_that_new_conversations_outrun_is_no_success(
+    guarded: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removing, "ROUNDS", 1)
+    await live_a_little(guarded, "ann")
+    with capture_logs() as log:
+        answer = await asked(guarded, "DELETE", "/v1/me", shown())
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "busy")
+    (line,) = (line for line in log if line["event"] == "erased")
+    assert (line["conversations"], line["cut_short"]) == (3, True)
+
+
+async def test_a_fault_is_told_with_its_number_before_the_answer_begins(
+    guarded: Running, store: Redis
+) -> None:
+    await live_a_little(guarded, "ann")
+    await store.hset("ms:{jwt:ann//named}", "updated_at", "no number")  # type: ignore[misc]
+    answer = await asked(guarded, "GET", "/v1/export", shown())
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    assert "number" in answer.json()["error"]["message"]
+    await store.delete(list_name(Owner("jwt:ann", "")))
+    await store.set(list_name(Owner("jwt:ann", "")), "no list")
+    assert (await asked(guarded, "GET", "/v1/export", shown())).status_code == 500
 
 
 async def answered(running: Running, status: int) -> None:
