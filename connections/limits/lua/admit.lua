@@ -40,7 +40,7 @@ for number, key in ipairs(KEYS) do
     counted[number] = counted[number] + 1
   end
   if room == 1 and not known and ARGV[2 * number] == 'today' then
-    counted[number] = redis.call('INCR', key)
+    counted[number] = redis.call('INCRBY', key, 1)
     redis.call('EXPIREAT', key, (math.floor(time[1] / 86400) + 1) * 86400)
   end
   table.insert(answer, counted[number])
