@@ -12,29 +12,29 @@ _log = structlog.get_logger("midstream.service")
 
 
 class RenewableContext(ssl.SSLContext):
-    """TLS 1.2 and newer, HTTP/1.1, with a certificate that may be renewed; connections that are there keep theirs."""
+    """TLS 1.2 and newer, HTTP/1.1, with a certificate that may be renewed; connections that are there keep theirs.
+
+    Each handshake is handed over to a context that was made of the newest files which could be used. None is changed once it
+    is in use: the files are read once for each, so half a pair spoils nothing.
+    """
 
     def read(self, certificate: str, key: str | None) -> None:
         """Take the certificate of the files. Raises SettingsError where they can't be used."""
         self._files = (certificate, key)
-        try:
-            self.load_cert_chain(certificate, key, password=_refuse_to_ask)
-        except (OSError, ValueError) as error:  # SSLError is an OSError
-            raise SettingsError(
-                f"MIDSTREAM_TLS_CERT (--tls-cert) {certificate} and MIDSTREAM_TLS_KEY (--tls-key) "
-                f"{key or 'in the same file'} can't be used: {error}."
-            ) from error
+        self._newest = _context(certificate, key)
+        self.sni_callback = self._hand_over
 
     def reread(self) -> None:
         """Take what the files hold now, for new connections; where that can't be used, what was read before stays."""
-        certificate, key = self._files
         try:
-            tls_context(certificate=certificate, key=key)  # half a pair would spoil this one
-            self.read(certificate, key)
+            self._newest = _context(*self._files)
         except SettingsError as error:
             _log.error("certificate not reread: the one before stays", why=str(error))
         else:
             _log.info("certificate reread")
+
+    def _hand_over(self, shaking: ssl.SSLObject, _name: str | None, _given: ssl.SSLContext) -> None:
+        shaking.context = self._newest
 
 
 def tls_context(*, certificate: str, key: str | None) -> RenewableContext:
@@ -44,10 +44,28 @@ def tls_context(*, certificate: str, key: str | None) -> RenewableContext:
     need a password.
     """
     context = RenewableContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
+    _speak(context)
     context.read(certificate, key)
     return context
+
+
+def _context(certificate: str, key: str | None) -> ssl.SSLContext:
+    """What has the certificate of the files as they are now. Raises SettingsError where they can't be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _speak(context)
+    try:
+        context.load_cert_chain(certificate, key, password=_refuse_to_ask)
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise SettingsError(
+            f"MIDSTREAM_TLS_CERT (--tls-cert) {certificate} and MIDSTREAM_TLS_KEY (--tls-key) "
+            f"{key or 'in the same file'} can't be used: {error}."
+        ) from error
+    return context
+
+
+def _speak(context: ssl.SSLContext) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
 
 
 def _refuse_to_ask() -> str:

@@ -12,6 +12,7 @@ import pytest
 import trustme
 
 from app.server.network import tls_of
+from app.server.tls import RenewableContext
 from app.setting_values import SettingsError
 from app.settings import Settings
 from tests.app.in_process import Running, serving
@@ -68,6 +69,10 @@ async def test_a_renewed_certificate_is_taken_by_new_connections_and_a_bad_one_b
         assert "new" in str((await handshake(running, trust)).getpeercert())
         both.write_bytes(authority.issue_cert("127.0.0.1").cert_chain_pems[0].bytes())
         running.service._reread()
+        context = running.service._server.config.ssl
+        assert isinstance(context, RenewableContext)
+        with pytest.raises(SettingsError):  # as where the files change between two looks at them
+            context.read(*context._files)
         assert "new" in str((await handshake(running, trust)).getpeercert())
         await socket.send(type="send", client_msg_id="m", content="Hello!")
         assert (await socket.until("done"))[-1]["reason"] == "stop"
