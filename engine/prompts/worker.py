@@ -125,9 +125,11 @@ class PromptProcess:
         self._say(Stop(), is_last=True)
 
     def hurry(self) -> None:
-        """See `PromptMaker`. It is said once: the process does not read while it reads a long text."""
+        """See `PromptMaker`. It is said once: the process does not read while it reads a long text.
+
+        Where nothing is asked at the moment, the next job takes it up: its asker may have looked before this was said.
+        """
         if not self._is_hurried:
-            self._is_hurried = True
             self._say(Hurry())
 
     def remember(self, salt: str, reply: WrittenReply) -> None:
@@ -172,7 +174,7 @@ class PromptProcess:
         self._send(job)
         answer = self._receive(self._job_timeout_s)
         with self._sending:
-            self._is_asked = False
+            self._is_asked = self._is_hurried = False
         assert not isinstance(answer, Ready)  # noqa: S101 - that is told once
         return answer
 
@@ -181,17 +183,18 @@ class PromptProcess:
         with self._sending, suppress(OSError):
             is_asked = self._is_asked
             self._is_asked = is_asked and not is_last
+            self._is_hurried = self._is_hurried or isinstance(told, Hurry)
             if is_asked and self._line is not None:
                 self._line.send_bytes(msgspec.msgpack.encode(told))
 
     def _send(self, told: ToPrompts) -> None:
-        packed = msgspec.msgpack.encode(told)
         try:
             with self._sending:
                 assert self._line is not None  # noqa: S101 - what is ready has one
-                self._is_asked = isinstance(told, Build)
-                self._is_hurried = not isinstance(told, Build) or told.hurried
-                self._line.send_bytes(packed)
+                if isinstance(told, Build):
+                    told = msgspec.structs.replace(told, hurried=told.hurried or self._is_hurried)
+                    self._is_asked, self._is_hurried = True, told.hurried
+                self._line.send_bytes(msgspec.msgpack.encode(told))
         except OSError as error:
             raise _Dead(str(error)) from error
 

@@ -125,8 +125,11 @@ def test_others_are_served_while_a_grammar_is_tried(process: Make) -> None:
     plain = prompts.ask(JOB)
     costly = [
         msgspec.structs.replace(JOB, spec=ReplySpec(format=JsonSchema(f'{{"multipleOf": {n}}}')))
-        for n in (99_991, 99_989)
+        for n in (99_991, 99_989, 99_971)
     ]
+    late = costly.pop()
+    prompts.hurry()  # nothing is asked: somebody came after it was looked for what is next
+    assert prompts.ask(late) == Stopped()
     for job in costly:
         assert prompts.ask(msgspec.structs.replace(job, hurried=True)) == Stopped()
         assert prompts.ask(JOB) == plain
