@@ -223,7 +223,9 @@ def _context(named: Trace) -> Context:
 
 
 def _named(before: Trace, span: SpanContext) -> Trace:
-    """What others are told of a request whose work is done in a span."""
+    """What others are told of a request whose work is done in a span. One that is none, all zeros, is not told."""
+    if not span.is_valid:
+        return before
     parent = f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"
     return msgspec.structs.replace(before, traceparent=parent)
 

@@ -45,15 +45,18 @@ async def traced(observer: Observer, *, version: str) -> AsyncIterator[Observer]
 def _endpoint() -> str | None:
     """Where spans go; None where nobody wants them. Raises SettingsError."""
     name = next((name for name in ENDPOINTS if variable(name)), None)
-    is_off = variable("OTEL_SDK_DISABLED") == "true" or variable("OTEL_TRACES_EXPORTER") == "none"
+    is_disabled = (variable("OTEL_SDK_DISABLED") or "").strip().lower() == "true"
+    is_off = is_disabled or variable("OTEL_TRACES_EXPORTER") == "none"
     if name is None or is_off:
         return None
     endpoint = variable(name) or ""
     if urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).hostname:
         raise SettingsError(f"{name} takes a URL, such as http://127.0.0.1:4318.")
-    for spoken in PROTOCOLS:
-        if variable(spoken) not in (None, "", PROTOCOL):
-            raise SettingsError(
-                f"{spoken}: only {PROTOCOL} is spoken here; that is port 4318 of most collectors."
-            )
+    spoken = next(
+        (name for name in PROTOCOLS if variable(name)), None
+    )  # the one of traces goes before the general one
+    if spoken is not None and variable(spoken) != PROTOCOL:
+        raise SettingsError(
+            f"{spoken}: only {PROTOCOL} is spoken here; that is port 4318 of most collectors."
+        )
     return endpoint

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
 from app.operations import spans as spans_module
 from app.operations.metrics import Metrics
-from app.operations.spans import CLOSE_S, Spans
+from app.operations.spans import CLOSE_S, Spans, _named
 from app.operations.tracing import traced
 from app.setting_values import SettingsError
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
+from engine.trace import Trace
 from sessions.observer import Silent
 from tests.app.collector import Collector, Seen, collecting
 from tests.app.in_process import Running, serving
@@ -274,7 +276,7 @@ def test_a_delta_is_no_business_of_the_spans(monkeypatch: pytest.MonkeyPatch, co
 
 @pytest.mark.parametrize(
     "unwanted",
-    [{}, {"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}],
+    [{}, {"OTEL_SDK_DISABLED": "true"}, {"OTEL_SDK_DISABLED": "TRUE"}, {"OTEL_TRACES_EXPORTER": "none"}],
 )
 async def test_off_the_observer_is_what_it_was(
     unwanted: dict[str, str], monkeypatch: pytest.MonkeyPatch
@@ -304,6 +306,20 @@ async def test_what_can_not_be_followed_stops_the_start(
     with pytest.raises(SettingsError, match=f"{name}.*{complaint}"):
         async with traced(Silent(), version="1"):
             pass
+
+
+async def test_the_protocol_of_traces_goes_before_the_one_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for(monkeypatch, "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
+    silent = Silent()
+    async with traced(silent, version="1") as observer:
+        assert observer is not silent
+
+
+def test_a_span_that_is_none_is_not_told_as_a_parent() -> None:
+    before = Trace("req-7", PARENT)
+    assert _named(before, INVALID_SPAN_CONTEXT) == before
 
 
 async def test_without_the_optional_part_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
