@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -123,6 +124,7 @@ def serve(**options: Any) -> None:
 
     with _complaints():
         given = {name: None if value == () else value for name, value in options.items()}
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # it would end what does not serve yet, or does no more
         settings = Settings.read(os.environ, given)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         collect_seldom()

@@ -82,6 +82,7 @@ class Service:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
                 loop.remove_signal_handler(number)
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a late wish ends nothing
         if self._failure is not None:
             raise self._failure
         _log.info("stopped")

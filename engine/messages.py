@@ -363,15 +363,17 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
 
 
 class TakeProfile(msgspec.Struct, frozen=True, tag="take_profile"):
-    """Asks where the process spends its time, for so many seconds."""
+    """Asks where the process spends its time, for so many seconds. `number`: which question this is."""
 
     seconds: float
+    number: int = 0
 
 
 class Profiled(msgspec.Struct, frozen=True, tag="profiled"):
-    """Answers `TakeProfile`."""
+    """Answers the `TakeProfile` of a number."""
 
     profile: Profile
+    number: int = 0
 
 
 ToEngine = Request | Cancel | Count | Uncount | Ping | TakeProfile

@@ -53,9 +53,12 @@ class Profiler:
                 path = await self._take()
             except OSError as error:
                 _log.error("no profile was written", reason=f"{error.strerror or error}: {error.filename}")
+            except Exception:  # noqa: BLE001 - a task's boundary: the service goes on without a profile
+                _log.exception("no profile was written")
             else:
                 _log.info("a profile was written", file=str(path), open_with="https://www.speedscope.app")
-            self._asked.clear()
+            finally:
+                self._asked.clear()
 
     async def _take(self) -> Path:
         """Raises OSError."""

@@ -70,7 +70,7 @@ class EngineClient:
         self._statistics = EngineStatistics()
         self._child: Child | None = None
         self._heart = Heartbeat(self._beats)
-        self._profiling: asyncio.Future[Profile] | None = None
+        self._profiling: tuple[int, asyncio.Future[Profile]] | None = None
 
     @property
     def status(self) -> EngineStatus:
@@ -129,11 +129,14 @@ class EngineClient:
         """Return where its process spends its time; None where no process runs, or it does not answer. One at a time."""
         if self._child is None:
             return None
-        self._profiling = asyncio.get_running_loop().create_future()
-        self._child.send(pack(TakeProfile(seconds)))
+        # A late answer to the question before is none to this one.
+        number = 1 if self._profiling is None else self._profiling[0] + 1
+        answer: asyncio.Future[Profile] = asyncio.get_running_loop().create_future()
+        self._profiling = (number, answer)
+        self._child.send(pack(TakeProfile(seconds, number)))
         try:
             async with asyncio.timeout(seconds + PROFILE_LATE_S):
-                return await self._profiling
+                return await answer
         except TimeoutError:
             return None
 
@@ -225,10 +228,14 @@ class EngineClient:
             case LoadFailed():
                 self._load_failed(message.message)
             case Profiled():
-                if self._profiling is not None and not self._profiling.done():
-                    self._profiling.set_result(message.profile)
+                self._profiled(message)
             case _:
                 assert_never(message)
+
+    def _profiled(self, message: Profiled) -> None:
+        number, answer = self._profiling or (0, None)
+        if answer is not None and number == message.number and not answer.done():
+            answer.set_result(message.profile)
 
     def _loaded(self, facts: ModelFacts) -> None:
         self._life.loaded(facts)

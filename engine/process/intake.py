@@ -93,7 +93,7 @@ class Intake:
 
     def _profile(self, asked: TakeProfile) -> None:
         with suppress(OSError):  # as below
-            self._channel.send(Profiled(profile(asked.seconds)))
+            self._channel.send(Profiled(profile(asked.seconds), asked.number))
 
     def _queue(self, key: Key, asked: Request | Count, priority: int = 0) -> None:
         # About what it takes, also where it is no text at all.

@@ -258,7 +258,7 @@ async def test_a_fault_is_told_with_its_number_before_the_answer_begins(
     guarded: Running, store: Redis
 ) -> None:
     await live_a_little(guarded, "ann")
-    await store.hset("ms:{jwt:ann//named}", "updated_at", "no number")  # type: ignore[misc]
+    await store.hset("ms:{jwt:ann//named}", "updated_at", "no number")
     answer = await asked(guarded, "GET", "/v1/export", shown())
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
     assert "number" in answer.json()["error"]["message"]

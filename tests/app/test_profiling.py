@@ -136,6 +136,18 @@ async def test_a_folder_that_can_not_be_written_is_told_and_the_next_wish_is_hea
     assert next(line for line in log if "reason" in line)["reason"].endswith("profiles")
 
 
+async def test_whatever_goes_wrong_ends_nothing_and_the_next_wish_is_heard(tmp_path: Path) -> None:
+    profiler = Profiler(tmp_path / "no\0name", ScriptedEngine(), seconds=0.05)
+    running = asyncio.create_task(profiler.run())
+    with capture_logs() as log:
+        assert profiler.ask()
+        while not profiler.ask():
+            await asyncio.sleep(0.01)
+            assert not running.done()
+    running.cancel()
+    assert [line["log_level"] for line in log if line["event"] == "no profile was written"] == ["error"]
+
+
 def logged(server: ServerProcess, event: str) -> dict[str, Any]:
     """Waits for a line of the log."""
     deadline = time.monotonic() + 60
