@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +15,22 @@ from app.sizing.shapes import WIDTHS, ShapeUnknown, shape_of
 from app.sizing.telling import lines, options
 
 
+class _Finite(click.FloatRange):
+    """A number that can be reckoned with."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take an option's text. Raises BadParameter."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
 def _assumptions(command: Callable[..., None]) -> Callable[..., None]:
     """One option for each assumption, of the same name."""
     for name, default, description in reversed(list(options())):
         said = f"--{name.replace('_', '-')}"
-        command = click.option(said, type=float, default=default, show_default=True, help=description)(
+        command = click.option(said, type=_Finite(), default=default, show_default=True, help=description)(
             command
         )
     return command
@@ -29,7 +41,7 @@ def _assumptions(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--model",
     default=None,
-    help="A model's folder, or a hub name that is in the cache; default: the demo model.",
+    help="A Llama-like model's folder, or a hub name that is in the cache; default: the demo model.",
 )
 @click.option(
     "--dtype",
@@ -40,7 +52,7 @@ def _assumptions(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option(
     "--engine-tokens-per-s",
-    type=click.FloatRange(0, min_open=True),
+    type=_Finite(0, min_open=True),
     help="Tokens of replies that one engine makes in a second, all together: measure it with `midstream bench`.",
 )
 @_assumptions
@@ -61,11 +73,13 @@ def size(
     try:
         shape = shape_of(model or str(DEMO_MODEL))
         given = msgspec.convert(assumed, Assumptions)
+        found = estimate(users, shape, given, dtype=dtype, engine_tokens_per_s=engine_tokens_per_s)
     except ShapeUnknown as error:
         raise click.ClickException(str(error)) from error
     except msgspec.ValidationError as error:
         raise click.ClickException(_complaint(error)) from error
-    found = estimate(users, shape, given, dtype=dtype, engine_tokens_per_s=engine_tokens_per_s)
+    except OverflowError as error:
+        raise click.ClickException("These assumptions come to more than can be reckoned with.") from error
     if as_json:
         told: dict[str, Any] = {"estimate": found, "model": shape, "dtype": dtype, "assumed": given}
         click.echo(msgspec.json.format(msgspec.json.encode(told)).decode())

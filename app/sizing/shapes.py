@@ -39,6 +39,8 @@ class _Text(msgspec.Struct, kw_only=True):
     tie_word_embeddings: bool = False
     num_experts: Count | None = None
     num_local_experts: Count | None = None
+    kv_lora_rank: int | None = None
+    n_routed_experts: int | None = None
     moe_intermediate_size: Count | None = None
     dtype: str | None = None
     torch_dtype: str | None = None
@@ -78,13 +80,20 @@ def shape_of(model: str) -> Shape:
     """Return the shape of a folder's model, or of one of the hub's that is in the cache. Raises ShapeUnknown."""
     folder = Path(model).expanduser()
     if not folder.is_dir():
-        kept = in_cache(model)
+        kept = _kept(model)
         if kept is None:
             raise ShapeUnknown(
                 f"{model} is neither a folder nor in the hub's cache. Fetch its config.json: hf download {model} config.json"
             )
         folder = kept
     return _shape(model, folder)
+
+
+def _kept(model: str) -> Path | None:
+    try:
+        return in_cache(model)
+    except ValueError as error:  # a path that is not there is no name of the hub's
+        raise ShapeUnknown(f"There is no folder {model}, and it is no name of a model on the hub.") from error
 
 
 def _shape(name: str, folder: Path) -> Shape:
@@ -96,6 +105,7 @@ def _shape(name: str, folder: Path) -> Shape:
     except msgspec.DecodeError as error:
         raise ShapeUnknown(f"{file} is no configuration of a model: {error}.") from error
     text = config.text_config or config
+    _check_kind(file, text)
     layers, hidden, heads = (
         _told(file, field, getattr(text, field))
         for field in ("num_hidden_layers", "hidden_size", "num_attention_heads")
@@ -113,6 +123,18 @@ def _shape(name: str, folder: Path) -> Shape:
         stored_dtype=quantized or dtype,
         stored_bytes=weights_of(folder) or None,
     )
+
+
+def _check_kind(file: Path, text: _Text) -> None:
+    """Raises ShapeUnknown for what is no Llama-like decoder: its figures would be wrong by far."""
+    if text.kv_lora_rank:
+        raise ShapeUnknown(
+            f"{file} has kv_lora_rank: keys and values that are kept compressed can't be sized here."
+        )
+    if text.n_routed_experts:
+        raise ShapeUnknown(
+            f"{file} has n_routed_experts: layers with shared and routed experts can't be sized here."
+        )
 
 
 def _told(file: Path, field: str, value: int | None) -> int:

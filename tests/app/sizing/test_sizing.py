@@ -71,6 +71,12 @@ def test_the_decoder_of_a_model_of_pictures_is_found(tmp_path: Path) -> None:
     assert (shape.layers, shape.kv_heads, shape.head_dim) == (32, 8, 128)
 
 
+@pytest.mark.parametrize("sign", ["kv_lora_rank", "n_routed_experts"])
+def test_a_model_of_another_kind_is_told_to_be_one(tmp_path: Path, sign: str) -> None:
+    with pytest.raises(ShapeUnknown, match=sign):
+        shape_of(folder(tmp_path, LLAMA | {sign: 64}))
+
+
 def test_experts_are_counted(tmp_path: Path) -> None:
     mixtral = LLAMA | {"num_local_experts": 8, "vocab_size": 32_000}
     assert shape_of(folder(tmp_path, mixtral)).parameters == pytest.approx(46.7e9, rel=0.005)
@@ -159,3 +165,18 @@ def test_an_assumption_that_can_not_be_is_told_by_its_option() -> None:
     ended = CliRunner().invoke(size, ["--users", "1", "--online", "2"])
     assert ended.exit_code == 1
     assert "--online" in ended.output
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (["--model", "/no/such/dir"], "no folder /no/such/dir"),
+        (["--reply-tokens", "nan"], "finite"),
+        (["--engine-tokens-per-s", "inf"], "finite"),
+        (["--reply-tokens", "1e308", "--messages-per-hour", "1e308"], "more than can be reckoned with"),
+    ],
+)
+def test_what_can_not_be_reckoned_with_is_told_in_a_sentence(given: list[str], complaint: str) -> None:
+    ended = CliRunner().invoke(size, ["--users", "1000", *given])
+    assert isinstance(ended.exception, SystemExit), ended.exception
+    assert complaint in ended.output
