@@ -16,6 +16,7 @@ from sessions.errors import Busy
 from sessions.events import Cause
 from sessions.records import TurnRecord
 from sessions.replicas.forwarding import Elsewhere, Forwarder
+from sessions.replicas.rpc import RefusedElsewhere
 from sessions.running import runner
 from sessions.store.history.transactions import Duplicate, Moved
 from sessions.turn.live_turn import Exchange, LiveTurn, Subscriber
@@ -76,7 +77,14 @@ class Sender:
         refuse_other_content(record, live.send)
         if not live.intake.was_attached:  # what is told meanwhile comes behind what the repeat is answered
             conversation.leave(live.sender)
-        await self._forwarder.repeat(conversation, live, generation, runner=runner)
+        try:
+            await self._forwarder.repeat(conversation, live, generation, runner=runner)
+        except RefusedElsewhere:
+            # It had no room for a message that it took for a new one, as the turn had ended meanwhile.
+            known = await self._repeater.known(conversation, live.send)
+            if known.done is None:
+                raise
+            return known
         return await self._repeater.known(conversation, live.send)
 
     async def _take(

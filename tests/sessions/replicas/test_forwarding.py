@@ -260,3 +260,19 @@ async def test_a_repeat_elsewhere_is_answered_though_its_runner_takes_nothing_mo
     await draining
     await other.reader.next(Done)
     assert continuous(other.reader.events)
+
+
+async def test_a_repeat_that_is_refused_elsewhere_is_answered_where_its_reply_ended_meanwhile(
+    chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn ended while its replica was asked, which took the repeat for a new message then."""
+    accepted = await chat.running("Hello?", "This", client_msg_id="one")
+
+    async def too_late(*_: Any, **__: Any) -> None:
+        await chat.finish(accepted.turn_id)
+        raise RefusedElsewhere(Refusal("draining", "The server is about to stop.", True))
+
+    monkeypatch.setattr(other.sessions.parts.peers.forwarder, "repeat", too_late)
+    again = await other.send("Hello?", client_msg_id="one")
+    assert (again.turn_id, again.duplicate) == (accepted.turn_id, True)
+    assert (await other.reader.next(Done)).reason is Reason.STOP
