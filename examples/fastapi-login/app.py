@@ -11,10 +11,11 @@ import sys
 import time
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import jwt
 import uvicorn
-from fastapi import Cookie, FastAPI, Form, HTTPException, Request, Response
+from fastapi import Cookie, Depends, FastAPI, Form, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from people import FILE, SESSION_S, Sessions, Users
@@ -38,6 +39,13 @@ app.mount("/midstream", StaticFiles(directory=CLIENT))
 users, sessions = Users(FILE), Sessions()
 
 
+def own_page(request: Request) -> None:
+    """Refuses other sites' pages: they could log their visitors in as somebody else, who reads then what they write."""
+    origin = request.headers.get("origin")  # browsers send it with every POST
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise HTTPException(403, "Another site's page may not log anybody in or out.")
+
+
 @app.get("/")
 def chat(session: Session = None) -> Response:
     """Return the chat; the way to the login where nobody is logged in."""
@@ -52,7 +60,7 @@ def login_form() -> HTMLResponse:
     return HTMLResponse((PAGE / "login.html").read_text())
 
 
-@app.post("/login")
+@app.post("/login", dependencies=[Depends(own_page)])
 def login(request: Request, name: Field, password: Field) -> Response:
     """Begins a session for who knows the password. No other site's page sends its cookie along (`samesite`)."""
     if not users.let_in(name, password):
@@ -66,7 +74,7 @@ def login(request: Request, name: Field, password: Field) -> Response:
     return answer
 
 
-@app.post("/logout")
+@app.post("/logout", dependencies=[Depends(own_page)])
 def logout(session: Session = None) -> Response:
     """Ends the session. From now on there is no new token, so Midstream ends what is still connected."""
     sessions.end(session)

@@ -138,6 +138,15 @@ async def test_no_script_and_no_other_site_gets_the_session(visitor: httpx.Async
     assert "samesite=lax" in cookie
 
 
+@pytest.mark.parametrize("origin", ["https://elsewhere.example", "null"])
+async def test_no_other_sites_page_logs_anybody_in_or_out(visitor: httpx.AsyncClient, origin: str) -> None:
+    ann = {"name": "ann", "password": PASSWORDS["ann"]}
+    for path in ("/login", "/logout"):
+        answer = await visitor.post(path, data=ann, headers={"Origin": origin})
+        assert (answer.status_code, answer.headers.get("set-cookie")) == (403, None)
+    assert (await visitor.post("/login", data=ann, headers={"Origin": ORIGIN})).status_code == 303
+
+
 async def test_two_people_do_not_see_each_others_chats(
     visitor: httpx.AsyncClient, service: Running, site: str
 ) -> None:
