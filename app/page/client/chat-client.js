@@ -329,8 +329,17 @@ export class ChatClient extends EventTarget {
   }
 
   async #hello() {
-    const who = { client_id: this.#clientId.get() ?? undefined, token: await this.#credentials?.token() };
+    const who = { client_id: this.#clientId.get() ?? undefined, token: await this.#token() };
     return { type: "hello", ...who, features: this.#features };
+  }
+
+  async #token() {
+    try {
+      return await this.#credentials?.token();
+    } catch (error) {
+      this.#emit("error", new ChatError(ChatError.NO_TOKEN, String(error), { retryable: true }));
+      throw error;
+    }
   }
 
   /** @param {Record<string, unknown>} frame */

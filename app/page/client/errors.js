@@ -4,6 +4,8 @@ export class ChatError extends Error {
   static DISCONNECTED = "disconnected";
   /** No connection stands, so the request was not sent. */
   static NOT_CONNECTED = "not_connected";
+  /** The site gave no token to connect with. */
+  static NO_TOKEN = "no_token";
 
   /**
    * @param {string} code

@@ -70,7 +70,7 @@ export class Link extends EventTarget {
   /**
    * @param {object} options
    * @param {string} options.url
-   * @param {() => Promise<object>} options.hello  makes the first frame of each connection; never rejects
+   * @param {() => Promise<object>} options.hello  makes the first frame of each connection; where it can't, that attempt has failed
    * @param {SocketClass} [options.Socket]
    * @param {Backoff} [options.backoff]
    * @param {() => boolean} [options.awaits]  whether something is awaited of the server: then its silence is noticed in seconds
@@ -128,7 +128,13 @@ export class Link extends EventTarget {
   async #attempt() {
     const attempt = (this.#attempting = Symbol("attempt"));
     this.#deadline = setTimeout(() => this.#silent(), READY_WITHIN_MS);
-    const hello = JSON.stringify(await this.#hello());
+    let hello;
+    try {
+      hello = JSON.stringify(await this.#hello());
+    } catch (error) {
+      if (this.#attempting === attempt) this.#lost(1006, String(error));
+      return;
+    }
     if (this.#attempting === attempt) this.#dial(hello);
   }
 
