@@ -5,6 +5,8 @@ import { SERVICE } from "./config.js";
 
 const CONVERSATION = "default";
 const DRAFT = "draft";
+/** What was sent, and the service does not have so far. */
+const UNSENT = "unsent";
 /** So far from the end, in pixels, a reader still counts as reading along. */
 const NEAR_PX = 60;
 
@@ -13,7 +15,17 @@ const [chat, form, text, stop, status] = ["chat", "form", "text", "stop", "statu
   document.getElementById(id),
 );
 const shown = new Map(); // each reply that was seen growing, and its element
+const taken = new WeakSet(); // replies whose message the service has
 let known = new Set(); // the ids of the messages that the history has
+
+const unsent = () => JSON.parse(localStorage.getItem(UNSENT) ?? "[]");
+const keepUnsent = (messages) => localStorage.setItem(UNSENT, JSON.stringify(messages));
+
+function delivered(content) {
+  const messages = unsent();
+  const place = messages.indexOf(content);
+  if (place >= 0) keepUnsent(messages.toSpliced(place, 1));
+}
 
 function add(role, content) {
   const element = document.createElement("p");
@@ -64,8 +76,10 @@ function trouble({ state, reason }) {
 }
 
 client.addEventListener("reply", ({ detail: { reply } }) => {
-  const accepted = reply.turnId !== null;
-  if (accepted && localStorage.getItem(DRAFT) === reply.content) localStorage.removeItem(DRAFT);
+  if (reply.turnId !== null && !taken.has(reply)) {
+    taken.add(reply); // once: the same words may wait a second time
+    delivered(reply.content);
+  }
   readingAlong(() => show(reply));
   showStatus();
 });
@@ -76,7 +90,10 @@ client.addEventListener("history", ({ detail }) => {
 client.addEventListener("connection", showStatus);
 client.addEventListener("error", ({ detail: { message } }) => readingAlong(() => add("error", message)));
 
-text.value = localStorage.getItem(DRAFT) ?? ""; // a phone may throw a page away in the background
+// A phone may throw a page away in the background: what was not sent is in the box again.
+text.value = [...unsent(), localStorage.getItem(DRAFT) ?? ""].filter((one) => one !== "").join("\n\n");
+localStorage.setItem(DRAFT, text.value);
+keepUnsent([]);
 text.addEventListener("input", () => localStorage.setItem(DRAFT, text.value));
 text.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -89,8 +106,9 @@ form.addEventListener("submit", (event) => {
   if (content === "") return;
   chat.scrollTop = chat.scrollHeight;
   client.send({ conversationId: CONVERSATION, content, onBusy: "interrupt" });
+  keepUnsent([...unsent(), content]);
   text.value = "";
-  localStorage.setItem(DRAFT, content); // until the service has it
+  localStorage.removeItem(DRAFT);
 });
 stop.addEventListener("click", () => {
   const [reply] = client.repliesOf(CONVERSATION);

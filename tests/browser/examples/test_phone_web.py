@@ -138,7 +138,6 @@ async def test_without_a_network_it_opens_with_what_was_not_sent(
 ) -> None:
     box = phone.page.get_by_label("Message")
     await phone.page.evaluate("navigator.serviceWorker.ready")
-    await phone.page.reload()  # the worker sees each file
     await box.fill("A thought in the lift")
     await phone_context.set_offline(True)
     phone.network.refuse()
@@ -148,8 +147,11 @@ async def test_without_a_network_it_opens_with_what_was_not_sent(
     await expect(box).to_have_value("A thought in the lift")
     await phone.button("Send").tap()
     await expect(box).to_have_value("")
+    await box.fill("And another")
+    await phone.button("Send").tap()
+    await box.fill("A third, not s")
     await phone.page.reload()
-    await expect(box).to_have_value("A thought in the lift")
+    await expect(box).to_have_value("A thought in the lift\n\nAnd another\n\nA third, not s")
     await phone_context.set_offline(False)
     phone.network.refuse(refuse=False)
     await phone.button("Send").tap()
