@@ -7,6 +7,8 @@ export declare class ChatError extends Error {
     static DISCONNECTED: string;
     /** No connection stands, so the request was not sent. */
     static NOT_CONNECTED: string;
+    /** The site gave no token to connect with. */
+    static NO_TOKEN: string;
     /**
      * @param {string} code
      * @param {string} message

@@ -84,7 +84,7 @@ export declare class Link extends EventTarget {
     /**
      * @param {object} options
      * @param {string} options.url
-     * @param {() => Promise<object>} options.hello  makes the first frame of each connection; never rejects
+     * @param {() => Promise<object>} options.hello  makes the first frame of each connection; where it can't, that attempt has failed
      * @param {SocketClass} [options.Socket]
      * @param {Backoff} [options.backoff]
      * @param {() => boolean} [options.awaits]  whether something is awaited of the server: then its silence is noticed in seconds
