@@ -26,6 +26,7 @@ from app.setup.limits import TurnTokens, limiters_of
 from app.setup.limits_file import LimitsFile, quotas_of
 from app.setup.models import check_models, engine_of_file, with_names
 from app.setup.own_engines import own_engines
+from app.setup.speech import audio_of
 from app.setup.store import asked_of, look_at_store, store_client, store_url
 from app.setup.tools import tool_box_of
 from connections.authentication.standing import REFRESH_S
@@ -124,7 +125,11 @@ async def composed(
                 version=version("midstream-server"),
             )
         )
-        async with tools.running(), sessions.running(alone=settings.redis_url is None):
+        async with (
+            tools.running(),
+            sessions.running(alone=settings.redis_url is None),
+            audio_of(settings) as audio,
+        ):
             presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
             routes = doors(
                 sessions=sessions,
@@ -132,6 +137,7 @@ async def composed(
                 access=access,
                 presence=presence,
                 limiters=limiters,
+                audio=audio,
                 hello_s=hello_s,
             )
             app = application(

@@ -14,6 +14,7 @@ from connections.aisdk.door import ChatDoor
 from connections.aisdk.host import Guests, Host
 from connections.aisdk.routes import aisdk_routes
 from connections.aisdk.socket_door import SocketDoor
+from connections.audio.routes import Audio, audio_routes
 from connections.authentication.access import AccessControl
 from connections.authentication.ticket_door import TicketDoor, ticket_routes
 from connections.events.door import EventsDoor, events_routes
@@ -40,6 +41,7 @@ def doors(
     access: AccessControl,
     presence: Presence,
     limiters: Limiters,
+    audio: Audio,
     hello_s: float,
 ) -> list[BaseRoute]:
     """The routes of the API. `hello_s`: how long a connection has for its `hello`."""
@@ -83,6 +85,7 @@ def doors(
         *responses_routes(sessions, reception, responses, *pages),
         *messages_routes(sessions, reception, *pages),
         *agui_routes(sessions, reception, *pages),
+        *audio_routes(audio, reception, *pages),
         *events_routes(events, *pages),
         *shares_routes(shares, *pages),
         *account_routes(account, *pages),

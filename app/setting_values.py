@@ -6,14 +6,30 @@ import os
 import shlex
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 from msgspec import inspect
 
 PREFIX = "MIDSTREAM_"
+DEMO_SUGGESTIONS = (
+    "My name is Ada.",
+    "Count from 1 to 300.",
+    "Tell me a story about a lighthouse.",
+    "How do you say “good morning” in Chinese?",
+    "What is 7 plus 8?",
+    "What is Midstream?",
+)
+"""What the bundled model can show on a first visit."""
 _TEXTS = {"system_prompt", "suggestions", "engine_arg"}
 """What may begin and end with a quotation mark."""
+
+
+def default_data_dir() -> str:
+    """Return the folder of the embedded store where none is named."""
+    base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return str(Path(base).expanduser() / "midstream")
 
 
 class SettingsError(Exception):
@@ -162,3 +178,11 @@ def _meant(word: str, known: Iterable[str]) -> str:
 def called(name: str) -> str:
     """Return the names of a setting, as a variable and as an option."""
     return f"{PREFIX}{name.upper()} (--{name.replace('_', '-')})"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine can reach an address or a name."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

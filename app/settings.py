@@ -5,9 +5,7 @@ A variable that is not known stops the start: a typo must not change nothing in 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -15,24 +13,19 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from app.setting_values import SettingsError, called, complaint, from_environment, parsed
+from app.setting_values import (
+    DEMO_SUGGESTIONS,
+    SettingsError,
+    called,
+    complaint,
+    default_data_dir,
+    from_environment,
+    is_loopback,
+    parsed,
+)
 from connections.limits.limiters import MESSAGES_PER_S, READS_PER_S
 
 DEMO_MODEL = Path(__file__).parent.parent / "demo_model" / "checkpoint"
-DEMO_SUGGESTIONS = (
-    "My name is Ada.",
-    "Count from 1 to 300.",
-    "Tell me a story about a lighthouse.",
-    "How do you say “good morning” in Chinese?",
-    "What is 7 plus 8?",
-    "What is Midstream?",
-)
-"""What the bundled model can show on a first visit."""
-
-
-def _default_data_dir() -> str:
-    base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return str(Path(base).expanduser() / "midstream")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +109,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "everysec"
     data_dir: Annotated[str, Meta(description="Folder of the embedded store.")] = msgspec.field(
-        default_factory=_default_data_dir
+        default_factory=default_data_dir
     )
     allowed_origins: Annotated[
         tuple[str, ...],
@@ -290,6 +283,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tool_result_bytes: Annotated[
         int, Meta(ge=256, le=4 << 20, description="Bytes of a tool's result; a longer one is cut.")
     ] = 64 * 1024
+    speech: Annotated[
+        Literal["off", "both", "recognition", "voice"],
+        Meta(
+            description="Sound that is served: recognition: /v1/audio/transcriptions; voice: /v1/audio/speech, by the system's espeak-ng. Needs the part `speech`."
+        ),
+    ] = "off"
+    speech_grammar: Annotated[
+        str | None,
+        Meta(description="JSGF file that says all that can be understood; unset: English at large."),
+    ] = None
+    speech_seconds: Annotated[int, Meta(ge=1, le=3600, description="Seconds of one recording.")] = 600
+    speech_chars: Annotated[int, Meta(ge=1, le=60_000, description="Characters of a spoken text.")] = 4096
+    max_speech: Annotated[
+        int, Meta(ge=1, le=256, description="Recordings at once, and as many spoken texts.")
+    ] = 8
     conversation_ttl_s: Annotated[
         float, Meta(gt=0, description="Seconds that a conversation is kept after its last turn.")
     ] = 30 * 24 * 3600.0
@@ -373,14 +381,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Raises SettingsError for what only an operator who says `--insecure` may want."""
         if self.insecure:
             return
-        if not (self.authenticates or _is_loopback(self.host)):
+        if not (self.authenticates or is_loopback(self.host)):
             raise SettingsError(
                 f"--host {self.host} would serve anybody who can reach it: there is no authentication. Give "
                 "--api-keys (see `midstream keys add --help`), --jwt-secret, --jwks-url or --oidc-issuer, or say --insecure."
             )
         for name in ("jwks_url", "oidc_issuer"):
             url = urlsplit(getattr(self, name) or "")
-            if url.scheme == "http" and not _is_loopback(url.hostname or ""):
+            if url.scheme == "http" and not is_loopback(url.hostname or ""):
                 raise SettingsError(
                     f"{called(name)}: whoever is on the way of plain http may put in keys. Use https, or say --insecure."
                 )
@@ -390,10 +398,3 @@ def kinds() -> dict[str, Any]:
     """Return the types of the settings, in their order, as `msgspec.inspect` has them."""
     fields = msgspec.inspect.type_info(Settings).fields  # type: ignore[attr-defined]
     return {field.name: field.type for field in fields}
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

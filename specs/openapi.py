@@ -16,6 +16,8 @@ from connections.agui.wire import RunError
 from connections.aisdk.asking import UIChatRequest
 from connections.aisdk.door import ChatStopped
 from connections.aisdk.routes import PATH as AI_SDK
+from connections.audio import routes as audio
+from connections.audio import wire as sound
 from connections.authentication.ticket_door import TicketGiven
 from connections.events.door import PATH as EVENTS
 from connections.http.json_answers import RefusalBody
@@ -65,6 +67,10 @@ _TOLD = (
     TokensCount,
     MessageError,
     RunError,
+    sound.Transcription,
+    sound.VerboseTranscription,
+    sound.TextDelta,
+    sound.TextDone,
 )
 _RANGES: dict[str, Schema] = {field: {"minimum": OFF, "maximum": MAX_INTEGER} for field in ("top_k", "seed")}
 """What OpenAI's doors take beside the native one: none, by a number."""
@@ -81,6 +87,19 @@ _WHY = {
     503: "Not now.",
     OVERLOADED: "Too much to do.",
 }
+_FORM: Schema = {
+    "type": "object",
+    "required": ["file", "model"],
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "model": {"type": "string"},
+        "language": {"type": "string"},
+        "response_format": {"enum": ["json", "text", "srt", "verbose_json", "vtt"]},
+        "timestamp_granularities": {"type": "array", "items": {"enum": ["word", "segment"]}},
+        "stream": {"type": "boolean"},
+    },
+}
+"""Of a recording whose words are wanted."""
 _BEARER: Part = {"security": [{}, {"bearer": []}]}
 """A token is asked for where the operator configured any."""
 
@@ -135,13 +154,16 @@ def document() -> Part:
         | _admin()
         | _events()
         | _openai()
+        | _audio()
         | _responses()
         | _messages()
         | _agui()
         | _ai_sdk()
         | _specifications(),
         "components": {
-            "schemas": asked((ChatRequest, CompletionRequest, UIChatRequest), _PLACE, _RANGES)
+            "schemas": asked(
+                (ChatRequest, CompletionRequest, UIChatRequest, sound.SpeechRequest), _PLACE, _RANGES
+            )
             | asked((MessageRequest, CountRequest, RunInput), _PLACE, _ANTHROPICS)
             | asked((Creation,), _PLACE, _RANGES)
             | told(_TOLD, _PLACE)
@@ -458,6 +480,29 @@ def _sentences(*more: int) -> Part:
     """Refusals as sentences: front ends put them before their users."""
     statuses = (400, 401, 403, 404, *more, 429, 503)
     return {str(status): _text("Why not, in a sentence.", "text/plain") for status in statuses}
+
+
+def _audio() -> Part:
+    """Served where the operator says so."""
+    why = {
+        400: "Asks for what can't be had.",
+        401: "No key or JWT, or a bad one.",
+        403: "A page that may not ask.",
+    }
+    why |= {404: "No such model, or not served here.", 413: "Too long.", 415: "Compressed, or no form."}
+    refusals = _refusals(wire.ErrorBody, why | {429: "Too many.", 503: "Not now."})
+    words = _json("The words.", {"oneOf": [_of(sound.Transcription), _of(sound.VerboseTranscription)]})
+    words["content"] |= {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "text/vtt")}
+    events = {"oneOf": [_of(sound.TextDelta), _of(sound.TextDone)]}
+    words["content"]["text/event-stream"] = {"schema": _event("One of these.") | {"x-data": events}}
+    form = {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}
+    hear = _operation("The words of a recording.", {"200": words, **refusals}) | {"requestBody": form}
+    example = {"model": "espeak-ng", "voice": "en-us", "input": "Hello!"}
+    text = {"application/json": {"schema": _of(sound.SpeechRequest), "example": example}}
+    bytes_ = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("audio/wav", "audio/pcm")}
+    spoken = {"200": {"description": "Sound, as it is made.", "content": bytes_}, **refusals}
+    speak = _operation("A text as sound.", spoken) | {"requestBody": {"required": True, "content": text}}
+    return {audio.TRANSCRIPTIONS: {"post": hear | _BEARER}, audio.SPEECH: {"post": speak | _BEARER}}
 
 
 def _specifications() -> Part:

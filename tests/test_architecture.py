@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FLOORS = ("engine", "sessions", "connections", "app")  # from the ground up
+FLOORS = ("engine", "speech", "sessions", "connections", "app")  # from the ground up
+STRANGERS = {("speech", "engine"), ("sessions", "speech")}  # stand beside each other
 BESIDE = ("midstream", "demo_model", "midstream_server")  # import no floor, and no floor imports them
 NOT_SHIPPED = {"specs", "tests", "page", "distributions"}
 DOORS = {
@@ -74,6 +75,7 @@ ROOMS = {
         ),
         *("process", "fleet", "upstream", "launcher", "served_models", "scripted"),
     ),
+    "speech": ("errors", "sound", "recognition", "voice"),
     "sessions": (
         *("errors", "events", "records", "observer"),
         *("filters", "tools", "store", "turn", "conversation", "titles", "running", "exchange", "replicas"),
@@ -100,6 +102,7 @@ ROOMS = {
             "account",
             "admin",
             "openai",
+            "audio",
             "realtime",
             "replies",
             "messages",
@@ -183,6 +186,7 @@ def astray(module: str) -> set[str]:
     """What a module imports from above or beside its floor, or from what is not shipped."""
     home = package(module)
     allowed = {home} if home in BESIDE else set(FLOORS[: FLOORS.index(home) + 1])
+    allowed -= {other for one, other in STRANGERS if one == home}
     allowed |= {door for opener, door in DOORS if opener == module}
     return libraries(module) & {*FLOORS, *BESIDE, *NOT_SHIPPED} - allowed
 
@@ -285,7 +289,16 @@ def test_torch_is_imported_by_the_engines_process_alone() -> None:
 
 def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
     # of OpenTelemetry redis imports what is about metrics, wherever it is installed
-    heavy = {"torch", "transformers", "mcp", "pydantic", "opentelemetry.sdk.trace", "opentelemetry.exporter"}
+    heavy = {
+        "torch",
+        "transformers",
+        "soxr",
+        "pocketsphinx",
+        "mcp",
+        "pydantic",
+        "opentelemetry.sdk.trace",
+        "opentelemetry.exporter",
+    }
     look = f"import sys, app.cli, app.composition; print({heavy} & set(sys.modules))"
     told = subprocess.run([sys.executable, "-c", look], cwd=ROOT, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "set()"
@@ -343,6 +356,8 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "engine.sampling.guides",
             },
         ),
+        ("pocketsphinx", {"speech.recognition.decoding"}),
+        ("soxr", {"speech.sound.samples"}),
         ("prompt_toolkit", {"midstream.terminal.screen"}),
         ("rich", {f"midstream.terminal.{name}" for name in ("live_rows", "markdown", "screen", "tables")}),
         ("jwt", {"connections.authentication.json_web_tokens", "connections.authentication.key_sets"}),
@@ -382,6 +397,7 @@ def test_the_environment_is_read_in_few_places() -> None:
         "engine.process.__main__",
         "engine.process.child",
         "engine.launcher.child",
+        "speech.recognition.child",
         "midstream.terminal.home",
     }
 

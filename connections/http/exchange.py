@@ -45,8 +45,8 @@ class Exchange:
         self._receive = receive
         self._send = send
 
-    async def body(self, admit_large: Callable[[], None]) -> bytes:
-        """The request's body; `admit_large` is called once where it is a large one, and may raise.
+    async def body(self, admit_large: Callable[[], None], *, most: int = MAX_BODY_BYTES) -> bytes:
+        """The request's body of `most` bytes; `admit_large` is called once where it is a large one, and may raise.
 
         Raises UnsupportedEncoding, RequestTooLarge, ClientDisconnect.
         """
@@ -60,8 +60,8 @@ class Exchange:
             if len(body) <= LARGE_BODY_BYTES < len(body) + len(part):
                 admit_large()
             body += part
-            if len(body) > MAX_BODY_BYTES:
-                raise RequestTooLarge(f"The request is too large: its body may have {MAX_BODY_BYTES} bytes.")
+            if len(body) > most:
+                raise RequestTooLarge(f"The request is too large: its body may have {most} bytes.")
         return bytes(body)
 
     async def while_there(self, work: Coroutine[None, None, None]) -> None:

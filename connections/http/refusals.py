@@ -32,6 +32,8 @@ class Door(StrEnum):
     MESSAGES = "messages"
     AG_UI = "ag_ui"
     MODELS = "models"
+    TRANSCRIPTIONS = "transcriptions"
+    SPEECH = "speech"
     EVENTS = "events"
     TICKETS = "tickets"
     SHARES = "shares"

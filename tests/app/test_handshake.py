@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
-from app.settings import DEMO_SUGGESTIONS
+from app.setting_values import DEMO_SUGGESTIONS
 from connections.native import greeting
 from tests.app.in_process import Running, Socket, serving
 from tests.app.raw import peer

@@ -1,0 +1,1 @@
+"""OpenAI's doors for sound: transcriptions and speech."""

@@ -1,0 +1,67 @@
+"""Places at the doors for sound, and what whoever is refused there is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+from starlette.requests import ClientDisconnect
+
+from connections.http.exchange import Exchange
+from connections.http.refusals import Door
+from connections.limits.caller import Caller
+from connections.openai.problems import Problem
+from connections.openai.reception import Reception
+from sessions.conversation.guarding import guarded
+from sessions.errors import Overloaded
+from sessions.running.admission import AGAIN_MS
+from sessions.running.shares import Shares
+from speech.errors import SpeechError
+
+
+class Counter:
+    """Who comes in by one of these doors: counted, given a place for as long as it is served, or refused."""
+
+    def __init__(self, door: Door, reception: Reception, places: int) -> None:
+        """`places`: requests at once, from the first byte of the body to the last one of the answer."""
+        self._door = door
+        self._reception = reception
+        self._places = Shares(places)
+
+    async def serve(self, exchange: Exchange, work: Coroutine[None, None, None]) -> None:
+        """Serve a request; a refusal is answered where nothing was yet, else the connection ends."""
+        refused = await guarded(_told(work))
+        if refused is None:
+            return
+        if exchange.begun:
+            exchange.cut_off()
+            return
+        await exchange.answer(self._reception.refusal(refused, self._door))
+
+    @asynccontextmanager
+    async def admitted(self, exchange: Exchange) -> AsyncIterator[Caller]:
+        """Let somebody in. Raises Refused."""
+        caller = await self._reception.caller(exchange.request)
+        self._reception.take(caller)
+        with self._place(caller):
+            await self._reception.count(caller)
+            yield caller
+
+    @contextmanager
+    def _place(self, caller: Caller) -> Iterator[None]:
+        if not self._places.has_room_for(caller.subject):
+            raise Overloaded("The server hears or speaks as much as it can.", retry_after_ms=AGAIN_MS)
+        self._places.take(caller.subject)
+        try:
+            yield
+        finally:
+            self._places.give_back(caller.subject)
+
+
+async def _told(work: Coroutine[None, None, None]) -> None:
+    """Do it. Raises Refused."""
+    with suppress(ClientDisconnect):
+        try:
+            await work
+        except SpeechError as error:
+            raise Problem(503, str(error), code="speech_unavailable", retry_after_ms=AGAIN_MS) from None

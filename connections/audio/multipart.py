@@ -1,0 +1,94 @@
+"""The fields of a form with a file (multipart/form-data, RFC 7578), read where they lie: nothing of it is written to a disk. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from email.message import Message
+
+import msgspec
+
+from connections.openai.problems import Problem, invalid
+
+MOST_FIELDS = 32
+_MOST_HEAD_BYTES = 4096
+_MOST_VALUE_BYTES = 64 * 1024
+"""Of a field that is no file."""
+_BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")
+_BROKEN = "The form is damaged: it must be multipart/form-data as RFC 7578 describes it."
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file as it was sent."""
+
+    name: str
+    media_type: str
+    content: bytes
+
+
+class Form(msgspec.Struct, frozen=True):
+    """The values of each field in their order, and the files."""
+
+    values: dict[str, list[str]]
+    files: dict[str, File]
+
+
+def form_of(body: bytes, content_type: str) -> Form:
+    """Return what a form says. Raises Problem."""
+    form = Form({}, {})
+    for number, (head, content) in enumerate(_parts(body, _boundary(content_type))):
+        if number >= MOST_FIELDS:
+            raise invalid(None, f"The form has too many fields; it may have {MOST_FIELDS}.")
+        _put(form, _told(head), content)
+    return form
+
+
+def _put(form: Form, head: Message, content: bytes) -> None:
+    name = head.get_param("name", header="content-disposition")
+    if not isinstance(name, str):
+        raise invalid(None, _BROKEN)
+    file_name = head.get_filename()
+    if file_name is not None or name == "file":
+        form.files[name] = File(file_name or "", head.get_content_type(), content)
+        return
+    if len(content) > _MOST_VALUE_BYTES:
+        raise invalid(None, f"A field of the form is too long: it may have {_MOST_VALUE_BYTES} bytes.")
+    form.values.setdefault(name.removesuffix("[]"), []).append(content.decode(errors="replace"))
+
+
+def _boundary(content_type: str) -> bytes:
+    told = Message()
+    told["content-type"] = content_type
+    boundary = told.get_param("boundary")
+    is_form = told.get_content_type() == "multipart/form-data"
+    if not is_form or not isinstance(boundary, str) or not _BOUNDARY.fullmatch(boundary):
+        raise Problem(
+            415, "Send the recording as a form, multipart/form-data.", code="unsupported_media_type"
+        )
+    return b"--" + boundary.encode()
+
+
+def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the head and the content of each part. Raises Problem."""
+    at = body.find(boundary)
+    while True:
+        start = at + len(boundary)
+        if at < 0:
+            raise invalid(None, _BROKEN)
+        if body.startswith(b"--", start):
+            return
+        head_end = body.find(b"\r\n\r\n", start, start + _MOST_HEAD_BYTES)
+        at = body.find(b"\r\n" + boundary, max(head_end, start))
+        if head_end < 0 or at < 0:
+            raise invalid(None, _BROKEN)
+        yield body[start + 2 : head_end], body[head_end + 4 : at]
+        at += 2
+
+
+def _told(head: bytes) -> Message:
+    told = Message()
+    for line in head.decode(errors="replace").split("\r\n"):
+        name, _, value = line.partition(":")
+        if name.strip():
+            told[name.strip()] = value.strip()
+    return told

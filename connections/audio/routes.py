@@ -1,0 +1,51 @@
+"""Where OpenAI's clients find the doors for sound, as far as the operator opened them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from connections.audio.counter import Counter
+from connections.audio.speech_door import SpeechDoor
+from connections.audio.transcriptions_door import TranscriptionsDoor
+from connections.gate.cross_origin import CrossOrigin
+from connections.gate.origin import Origins
+from connections.http.json_answers import foreign_page
+from connections.http.refusals import Door, Refusals
+from connections.openai.reception import Reception
+from speech.recognition.recognizer import Recognizer
+
+TRANSCRIPTIONS = "/v1/audio/transcriptions"
+SPEECH = "/v1/audio/speech"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audio:
+    """What hears and what speaks, and what may be asked of them. None, no voices: it is not served."""
+
+    recognizer: Recognizer | None = None
+    voices: Sequence[str] = ()
+    longest_s: int
+    most_chars: int
+    places: int
+
+
+def audio_routes(audio: Audio, reception: Reception, origins: Origins, refusals: Refusals) -> list[BaseRoute]:
+    """The routes below `/v1/audio`."""
+
+    def route(path: str, door: ASGIApp) -> Route:
+        shown = CrossOrigin(door, origins, refusals, method="POST", refusal=foreign_page)
+        return Route(path, shown, methods=["POST", "OPTIONS"])
+
+    routes: list[BaseRoute] = []
+    if audio.recognizer is not None:
+        counter = Counter(Door.TRANSCRIPTIONS, reception, audio.places)
+        door = TranscriptionsDoor(audio.recognizer, counter, longest_s=audio.longest_s)
+        routes.append(route(TRANSCRIPTIONS, door))
+    if audio.voices:
+        counter = Counter(Door.SPEECH, reception, audio.places)
+        routes.append(route(SPEECH, SpeechDoor(audio.voices, counter, most_chars=audio.most_chars)))
+    return routes

@@ -1,0 +1,85 @@
+"""`POST /v1/audio/speech`: a text as sound, sent while it is made. Who leaves, or does not read, ends the voice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from connections.audio.counter import Counter
+from connections.audio.speech_request import Spoken, speech_request
+from connections.http.exchange import Exchange
+from speech.errors import VoiceFailed
+from speech.sound.wav import RAW_RATE, header
+from speech.voice.espeak import Speaking, speaking
+
+UNREAD_S = 30.0
+"""How long a client may read nothing; the voice would wait for it."""
+MOST_BYTES = 256 * 1024
+_MEDIA_TYPES = {"wav": b"audio/wav", "pcm": b"audio/pcm"}
+
+
+class SpeechDoor:
+    """Answers requests."""
+
+    def __init__(self, voices: Sequence[str], counter: Counter, *, most_chars: int) -> None:
+        """`most_chars`: of one text."""
+        self._voices = voices
+        self._counter = counter
+        self._most_chars = most_chars
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        exchange = Exchange(scope, receive, send)
+        await self._counter.serve(exchange, self._serve(exchange))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        """Raises Refused, SpeechError, ClientDisconnect."""
+        async with self._counter.admitted(exchange):
+            body = await exchange.body(lambda: None, most=MOST_BYTES)
+            spoken = speech_request(body, voices=self._voices, most_chars=self._most_chars)
+            await exchange.while_there(_answer(exchange, spoken))
+
+
+async def _answer(exchange: Exchange, spoken: Spoken) -> None:
+    async with speaking(spoken.text, voice=spoken.voice, speed=spoken.speed) as voice:
+        parts = _wav(voice) if spoken.format == "wav" else _pcm(voice)
+        async for part in parts:
+            if not exchange.begun:
+                await exchange.begin(_head(spoken))
+            await _write(exchange, part)
+        if not exchange.begun:
+            raise VoiceFailed("The voice made no sound.")
+    await exchange.write(b"", more=False)
+
+
+async def _wav(voice: Speaking) -> AsyncIterator[bytes]:
+    yield header(voice.rate)
+    async for part in voice.parts():
+        yield part
+
+
+async def _pcm(voice: Speaking) -> AsyncIterator[bytes]:
+    from speech.sound.samples import Resampler  # noqa: PLC0415 - numpy, which the gateway has no other use for
+
+    resampler = Resampler(voice.rate, RAW_RATE)
+    async for part in voice.parts():
+        yield resampler.part(part)
+    yield resampler.part(b"", is_last=True)
+
+
+async def _write(exchange: Exchange, part: bytes) -> None:
+    if not part:
+        return
+    try:
+        async with asyncio.timeout(UNREAD_S):
+            await exchange.write(part)
+    except TimeoutError:
+        exchange.cut_off()
+        raise ClientDisconnect from None
+
+
+def _head(spoken: Spoken) -> list[tuple[bytes, bytes]]:
+    return [(b"content-type", _MEDIA_TYPES[spoken.format]), (b"cache-control", b"no-store")]

@@ -1,0 +1,79 @@
+"""`POST /v1/audio/transcriptions`: a recording's words, whole or as they are recognised. Who leaves is not heard any longer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from connections.audio.counter import Counter
+from connections.audio.multipart import form_of
+from connections.audio.transcription_request import TranscriptionRequest, transcription_request
+from connections.audio.transcripts import media_type, text_of, transcript
+from connections.audio.wire import Duration, TextDelta, TextDone
+from connections.http.exchange import Exchange
+from sessions.running.shares import Subject
+from speech.recognition.messages import Segment
+from speech.recognition.recognizer import Recognizer
+
+MOST_BYTES = 25 * 1024 * 1024
+"""Of a form; as OpenAI's."""
+
+
+class TranscriptionsDoor:
+    """Answers requests."""
+
+    def __init__(self, recognizer: Recognizer, counter: Counter, *, longest_s: int) -> None:
+        """`longest_s`: seconds that a recording may have."""
+        self._recognizer = recognizer
+        self._counter = counter
+        self._longest_s = longest_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        exchange = Exchange(scope, receive, send)
+        await self._counter.serve(exchange, self._serve(exchange))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        """Raises Refused, SpeechError, ClientDisconnect."""
+        async with self._counter.admitted(exchange) as caller:
+            body = await exchange.body(lambda: None, most=MOST_BYTES)
+            form = form_of(body, exchange.request.headers.get("content-type", ""))
+            del body
+            request = transcription_request(form, longest_s=self._longest_s)
+            del form
+            await exchange.while_there(self._answer(exchange, caller.subject, request))
+
+    async def _answer(self, exchange: Exchange, subject: Subject, request: TranscriptionRequest) -> None:
+        heard = self._recognizer.hear(request.recording, owner=subject.owner)
+        async with aclosing(heard) as segments:
+            if request.is_streamed:
+                await _stream(exchange, segments, request.recording.seconds)
+            else:
+                await _whole(exchange, segments, request)
+
+
+async def _whole(exchange: Exchange, segments: AsyncIterator[Segment], request: TranscriptionRequest) -> None:
+    heard = [segment async for segment in segments]
+    body = transcript(heard, request.recording.seconds, request.format, request.granularities)
+    headers = {"Cache-Control": "no-store"}
+    await exchange.answer(Response(body, headers=headers, media_type=media_type(request.format)))
+
+
+async def _stream(exchange: Exchange, segments: AsyncIterator[Segment], seconds: float) -> None:
+    heard: list[Segment] = []
+    async for segment in segments:
+        if not heard:
+            await exchange.begin_events("transcript")
+        await exchange.write(_event(TextDelta(f" {segment.text}" if heard else segment.text)))
+        heard.append(segment)
+    if not heard:
+        await exchange.begin_events("transcript")
+    await exchange.write(_event(TextDone(text_of(heard), Duration(round(seconds, 2)))), more=False)
+
+
+def _event(told: TextDelta | TextDone) -> bytes:
+    return b"data: " + msgspec.json.encode(told) + b"\n\n"

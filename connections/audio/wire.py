@@ -1,0 +1,74 @@
+"""OpenAI's words for sound, as far as they are given (API reference: Audio). Only types; fields are named as they are there."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from speech.recognition.messages import Word
+
+
+class Duration(msgspec.Struct, frozen=True, tag_field="type", tag="duration"):
+    """What a recording counts: its seconds."""
+
+    seconds: float
+
+
+class Transcription(msgspec.Struct, frozen=True):
+    """The words of a recording."""
+
+    text: str
+    usage: Duration
+
+
+class TimedSegment(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said between two pauses, in seconds. What a recognizer of this kind does not know is 0 or empty."""
+
+    id: int
+    start: float
+    end: float
+    text: str
+    seek: int = 0
+    tokens: tuple[int, ...] = ()
+    temperature: float = 0.0
+    avg_logprob: float = 0.0
+    compression_ratio: float = 0.0
+    no_speech_prob: float = 0.0
+
+
+class VerboseTranscription(msgspec.Struct, frozen=True, kw_only=True):
+    """The words of a recording with their times. `words`, `segments`: where they were asked for."""
+
+    task: Literal["transcribe"] = "transcribe"
+    language: str
+    duration: float
+    text: str
+    words: tuple[Word, ...] | None = None
+    segments: tuple[TimedSegment, ...] | None = None
+    usage: Duration
+
+
+class TextDelta(msgspec.Struct, frozen=True, tag_field="type", tag="transcript.text.delta"):
+    """More of the text, in a stream."""
+
+    delta: str
+
+
+class TextDone(msgspec.Struct, frozen=True, tag_field="type", tag="transcript.text.done"):
+    """The whole text, at the end of a stream."""
+
+    text: str
+    usage: Duration
+
+
+class SpeechRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to speak, and how."""
+
+    input: str
+    voice: str
+    model: str | None = None
+    response_format: str | None = None
+    speed: float | None = None
+    instructions: str | None = None
+    stream_format: str | None = None

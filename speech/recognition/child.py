@@ -1,0 +1,87 @@
+"""The recognizer's process as the gateway has it: started, spoken to over a socket pair, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from sysconfig import get_paths
+
+import msgspec
+
+from speech.recognition.messages import LENGTH, FromRecognizer, ToRecognizer, pack
+
+_ROOT = Path(__file__).resolve().parents[len(__name__.split(".")) - 1]
+"""Where the packages lie: a checkout, or what Python has installed."""
+_STDERR = 2
+
+
+class Child:
+    """A running process."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._decoder: msgspec.msgpack.Decoder[FromRecognizer] = msgspec.msgpack.Decoder(FromRecognizer)
+
+    def send(self, message: ToRecognizer) -> None:
+        """Send a message. Never waits; nothing happens once the process is gone."""
+        if not self._writer.is_closing():
+            self._writer.write(pack(message))
+
+    async def receive(self) -> AsyncIterator[FromRecognizer]:
+        """Yield messages until the process ends."""
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
+                yield self._decoder.decode(await self._reader.readexactly(length))
+
+    def kill(self) -> None:
+        """End the process at once."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+
+@asynccontextmanager
+async def running(grammar: str | None) -> AsyncIterator[Child]:
+    """Start a process that is gone when the context ends."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", __package__, str(theirs.fileno())),
+                *([grammar] if grammar else []),
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=_STDERR,
+                env=_environment(),
+            )
+        except BaseException:
+            writer.transport.abort()
+            raise
+    child = Child(process, reader, writer)
+    try:
+        yield child
+    finally:
+        child.kill()
+        writer.transport.abort()
+        await process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment, in which a child finds the same sources wherever it was started."""
+    if str(_ROOT) in get_paths().values():
+        return dict(os.environ)
+    inherited = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), *([inherited] if inherited else [])])}

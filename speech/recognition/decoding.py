@@ -1,0 +1,84 @@
+"""Recognition by PocketSphinx, a segment at a time. For the recognizer's process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from pocketsphinx import Decoder, Endpointer
+
+from speech.recognition.messages import Segment, Word
+from speech.sound.samples import Samples, mono
+from speech.sound.wav import Recording
+
+RATE = 16_000
+LONGEST_S = 10.0
+"""Of one segment: who leaves, or waits for his turn, waits for the end of one at most."""
+_FRAMES_A_SECOND = 100
+_NO_WORD = re.compile(r"[<\[+].*")
+_VARIANT = re.compile(r"\(\d+\)$")
+_ROOM = np.zeros(RATE // 4, np.int16)
+"""Silence around a segment: the model was trained with some."""
+_ROOM_S = len(_ROOM) / RATE
+
+
+class Listener:
+    """The model, loaded. Segments leave no trace in it: how loud a speaker is is judged anew for each."""
+
+    def __init__(self, grammar: str | None) -> None:
+        """Load the model. `grammar`: a file in JSGF that says all that can be said; None: English at large."""
+        told = {"jsgf": grammar} if grammar else {}
+        self._decoder: Any = Decoder(samprate=RATE, loglevel="FATAL", **told)
+
+    def segments(self, recording: Recording) -> Iterator[Segment | None]:
+        """Yield what is said between two pauses; None where nothing was understood."""
+        samples = mono(recording, RATE)
+        for start, end in _spoken(samples):
+            yield self._recognise(samples[start:end], start / RATE)
+
+    def _recognise(self, samples: Samples, start_s: float) -> Segment | None:
+        self._decoder.start_utt()
+        try:
+            whole = np.concatenate((_ROOM, samples, _ROOM)).tobytes()
+            self._decoder.process_raw(whole, full_utt=True)
+        finally:
+            self._decoder.end_utt()
+        length_s = len(samples) / RATE
+        words = tuple(self._words(start_s, length_s))
+        text = " ".join(word.word for word in words)
+        return Segment(round(start_s, 2), round(start_s + length_s, 2), text, words) if words else None
+
+    def _words(self, start_s: float, length_s: float) -> Iterator[Word]:
+        def at(frame: int) -> float:
+            return round(start_s + min(max(frame / _FRAMES_A_SECOND - _ROOM_S, 0.0), length_s), 2)
+
+        for one in self._decoder.seg() or ():
+            if not _NO_WORD.match(one.word):
+                yield Word(_VARIANT.sub("", one.word), at(one.start_frame), at(one.end_frame + 1))
+
+
+def _spoken(samples: Samples) -> Iterator[tuple[int, int]]:
+    """Yield where speech begins and ends, in samples, in pieces of `LONGEST_S` at most."""
+    most = int(LONGEST_S * RATE)
+    for start, end in _utterances(samples):
+        for piece in range(start, end, most):
+            yield piece, min(piece + most, end)
+
+
+def _utterances(samples: Samples) -> Iterator[tuple[int, int]]:
+    pointer: Any = Endpointer(sample_rate=RATE)
+    size = pointer.frame_bytes // 2
+    was_speaking = False
+    for start in range(0, len(samples) - size + 1, size):
+        pointer.process(samples[start : start + size].tobytes())
+        if was_speaking and not pointer.in_speech:
+            yield _at(pointer.speech_start), _at(pointer.speech_end)
+        was_speaking = pointer.in_speech
+    if was_speaking:
+        yield _at(pointer.speech_start), len(samples)
+
+
+def _at(seconds: float) -> int:
+    return int(seconds * RATE)

@@ -1,0 +1,35 @@
+"""Whose recording is served next: owners take turns by the piece, an owner's recordings in the order they came. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Turns(Generic[T]):
+    """Work under numbers, each of an owner."""
+
+    def __init__(self) -> None:
+        self._owners: OrderedDict[str, dict[int, T]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._owners)
+
+    def add(self, owner: str, number: int, work: T) -> None:
+        """Put work behind what its owner has."""
+        self._owners.setdefault(owner, {})[number] = work
+
+    def next(self) -> tuple[int, T]:
+        """Return the work whose turn it is; its owner is the last one then. It stays until it is removed."""
+        owner = next(iter(self._owners))
+        self._owners.move_to_end(owner)
+        return next(iter(self._owners[owner].items()))
+
+    def remove(self, number: int) -> None:
+        """Take work out, if it is there."""
+        for owner, works in list(self._owners.items()):
+            works.pop(number, None)
+            if not works:
+                del self._owners[owner]

@@ -1,0 +1,65 @@
+"""Samples as the recognizer and clients want them: one channel, linear, at another rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import soxr
+
+from speech.sound.wav import Coding, Recording
+
+Samples = npt.NDArray[np.int16]
+
+
+def mono(recording: Recording, rate: int) -> Samples:
+    """Return a recording as one channel of 16-bit samples at a rate; channels are mixed."""
+    samples = _linear(recording)
+    if recording.channels > 1:
+        mixed = samples.reshape(-1, recording.channels).mean(axis=1)
+        samples = mixed.astype(np.int16)
+    if recording.rate == rate:
+        return samples
+    return np.asarray(soxr.resample(samples, recording.rate, rate), np.int16)
+
+
+class Resampler:
+    """Brings a stream of 16-bit PCM to another rate, part by part."""
+
+    def __init__(self, from_rate: int, to_rate: int) -> None:
+        """Take both rates, in samples a second."""
+        self._stream = soxr.ResampleStream(from_rate, to_rate, 1, dtype="int16")
+
+    def part(self, pcm: bytes, *, is_last: bool = False) -> bytes:
+        """Return what is ready by these whole samples."""
+        samples = np.frombuffer(pcm, np.dtype("<i2"))
+        return np.asarray(self._stream.resample_chunk(samples, last=is_last), np.dtype("<i2")).tobytes()
+
+
+def _linear(recording: Recording) -> Samples:
+    if recording.coding is Coding.PCM16:
+        return np.frombuffer(recording.samples, np.dtype("<i2")).astype(np.int16)
+    return _TABLES[recording.coding][np.frombuffer(recording.samples, np.uint8)]
+
+
+def _mulaw(code: int) -> int:
+    """Return the value of a code of µ-law (ITU-T G.711): sign, exponent, mantissa, all inverted."""
+    inverted = ~code & 0xFF
+    size = (((inverted & 0x0F) << 3) + 0x84 << ((inverted & 0x70) >> 4)) - 0x84
+    return -size if inverted & 0x80 else size
+
+
+def _alaw(code: int) -> int:
+    """Return the value of a code of A-law (ITU-T G.711): every second bit is inverted."""
+    toggled = code ^ 0x55
+    exponent, mantissa = (toggled & 0x70) >> 4, (toggled & 0x0F) << 4
+    size = mantissa + 8 if exponent == 0 else mantissa + 0x108 << exponent - 1
+    return size if toggled & 0x80 else -size
+
+
+def _table(value: Callable[[int], int]) -> Samples:
+    return np.array([value(code) for code in range(256)], np.int16)
+
+
+_TABLES = {Coding.MULAW: _table(_mulaw), Coding.ALAW: _table(_alaw)}

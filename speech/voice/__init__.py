@@ -1,0 +1,1 @@
+"""From words to sound: the program that speaks."""

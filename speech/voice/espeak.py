@@ -1,0 +1,124 @@
+"""espeak-ng as a program of the system: which voices it has, and what it speaks, as it is made.
+
+It is spoken to over pipes alone and never imported: its licence is the GPL 3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import struct
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
+
+from speech.errors import VoiceFailed
+
+T = TypeVar("T")
+
+PROGRAM = "espeak-ng"
+WORDS_A_MINUTE = 175
+SLOWEST, FASTEST = 0.5, 2.5
+"""What it can do, as a multiple of its usual speed."""
+PATIENCE_S = 20.0
+"""How long it may take to go on; it makes a minute of sound in some tenths of a second."""
+_PART_BYTES = 8192
+_HEADER_BYTES = 44
+_RATE = slice(24, 28)
+_LIST_S = 10.0
+_NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+"""Some of these change the voice in the middle of a text."""
+
+
+def voices() -> tuple[str, ...]:
+    """Return the voices by their languages, as `en-us`; none where the program is not there."""
+    if (path := shutil.which(PROGRAM)) is None:
+        return ()
+    try:
+        listed = subprocess.run(  # noqa: S603 - a program of the system
+            [path, "--voices"], capture_output=True, text=True, check=True, timeout=_LIST_S
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(sorted(set(_named(listed.stdout))))
+
+
+class Speaking:
+    """A text that is being spoken: 16-bit PCM with one channel, of `rate` samples a second."""
+
+    def __init__(self, output: asyncio.StreamReader, rate: int) -> None:
+        self.rate = rate
+        self._output = output
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Yield whole samples as they are made. Raises VoiceFailed."""
+        rest = b""
+        while part := await _patient(self._output.read(_PART_BYTES)):
+            whole = rest + part
+            rest = whole[len(whole) - len(whole) % 2 :]
+            yield whole[: len(whole) - len(rest)]
+
+
+@asynccontextmanager
+async def speaking(text: str, *, voice: str, speed: float) -> AsyncIterator[Speaking]:
+    """Speak a text with one of the voices; the program is gone when the context ends. Raises VoiceFailed."""
+    process = await _start(voice, speed)
+    assert process.stdin is not None  # noqa: S101 - it is a pipe
+    assert process.stdout is not None  # noqa: S101 - it is a pipe
+    feeding = asyncio.create_task(_feed(process.stdin, _NO_TEXT.sub(" ", text)))
+    try:
+        head = await _patient(_head(process.stdout))
+        yield Speaking(process.stdout, struct.unpack("<I", head[_RATE])[0])
+        if await _patient(process.wait()) != 0:
+            raise VoiceFailed("The voice ended before it had spoken all.")
+    finally:
+        feeding.cancel()
+        with suppress(ProcessLookupError):
+            process.kill()
+        await asyncio.gather(feeding, return_exceptions=True)
+        await process.wait()
+
+
+async def _start(voice: str, speed: float) -> asyncio.subprocess.Process:
+    pace = str(round(WORDS_A_MINUTE * speed))
+    try:
+        return await asyncio.create_subprocess_exec(
+            *(PROGRAM, "-b", "1", "-v", voice, "-s", pace, "--stdin", "--stdout"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,  # it may quote the text
+        )
+    except OSError as error:
+        raise VoiceFailed("The voice could not be started.") from error
+
+
+async def _feed(pipe: asyncio.StreamWriter, text: str) -> None:
+    with suppress(ConnectionError):
+        pipe.write(text.encode())
+        await pipe.drain()
+    pipe.close()
+
+
+async def _head(output: asyncio.StreamReader) -> bytes:
+    try:
+        return await output.readexactly(_HEADER_BYTES)
+    except asyncio.IncompleteReadError:
+        raise VoiceFailed("The voice made no sound.") from None
+
+
+async def _patient(work: Awaitable[T]) -> T:
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            return await work
+    except TimeoutError:
+        raise VoiceFailed("The voice stands still.") from None
+
+
+def _named(listed: str) -> Iterator[str]:
+    """Yield the languages of a list of voices, but of those that need other programs."""
+    for line in listed.splitlines()[1:]:
+        columns = line.split()
+        if len(columns) > 4 and not columns[4].startswith(("mb/", "!v/")):  # noqa: PLR2004 - the file's column
+            yield columns[1]
