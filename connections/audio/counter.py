@@ -58,10 +58,15 @@ class Counter:
             self._places.give_back(caller.subject)
 
 
+def lost(error: SpeechError) -> Problem:
+    """What failed for now, in OpenAI's words."""
+    return Problem(503, str(error), code="speech_unavailable", retry_after_ms=AGAIN_MS)
+
+
 async def _told(work: Coroutine[None, None, None]) -> None:
     """Do it. Raises Refused."""
     with suppress(ClientDisconnect):
         try:
             await work
         except SpeechError as error:
-            raise Problem(503, str(error), code="speech_unavailable", retry_after_ms=AGAIN_MS) from None
+            raise lost(error) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
@@ -9,13 +10,14 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from connections.audio.counter import Counter
+from connections.audio.counter import Counter, lost
 from connections.audio.multipart import form_of
 from connections.audio.transcription_request import TranscriptionRequest, transcription_request
 from connections.audio.transcripts import media_type, text_of, transcript
 from connections.audio.wire import Duration, TextDelta, TextDone
 from connections.http.exchange import Exchange
 from sessions.running.shares import Subject
+from speech.errors import RecognizerLost
 from speech.recognition.messages import Segment
 from speech.recognition.recognizer import Recognizer
 
@@ -65,13 +67,19 @@ async def _whole(exchange: Exchange, segments: AsyncIterator[Segment], request: 
 
 async def _stream(exchange: Exchange, segments: AsyncIterator[Segment], seconds: float) -> None:
     heard: list[Segment] = []
-    async for segment in segments:
-        if not heard:
-            await exchange.begin_events("transcript")
-        await exchange.write(_event(TextDelta(f" {segment.text}" if heard else segment.text)))
-        heard.append(segment)
-    if not heard:
-        await exchange.begin_events("transcript")
+    try:
+        async for segment in segments:
+            if not exchange.begun:
+                await exchange.begin_events(secrets.token_hex(8))
+            await exchange.write(_event(TextDelta(f" {segment.text}" if heard else segment.text)))
+            heard.append(segment)
+    except RecognizerLost as error:
+        if not exchange.begun:
+            raise
+        await exchange.write(b"event: error\ndata: " + lost(error).body + b"\n\n", more=False)
+        return
+    if not exchange.begun:
+        await exchange.begin_events(secrets.token_hex(8))
     await exchange.write(_event(TextDone(text_of(heard), Duration(round(seconds, 2)))), more=False)
 
 

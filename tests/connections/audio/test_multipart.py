@@ -1,0 +1,63 @@
+"""A form is read where it lies."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connections.audio.multipart import MOST_FIELDS, form_of
+from connections.openai.problems import Problem
+
+TYPE = "multipart/form-data; boundary=line"
+
+
+def part(name: str, content: bytes, more: str = "") -> bytes:
+    head = f'--line\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'
+    return head.encode() + content + b"\r\n"
+
+
+END = b"--line--\r\n"
+
+
+def test_fields_and_files_are_told_apart() -> None:
+    file = part("file", b"\r\n--\x00lines", '; filename="a b.wav"\r\nContent-Type: audio/wav')
+    form = form_of(part("model", b"m") + part("more[]", b"1") + part("more[]", b"2") + file + END, TYPE)
+    assert form.values == {"model": ["m"], "more": ["1", "2"]}
+    told = form.files["file"]
+    assert (told.name, told.media_type, told.content) == ("a b.wav", "audio/wav", b"\r\n--\x00lines")
+
+
+@given(st.binary())
+def test_a_files_bytes_come_through_as_they_are(content: bytes) -> None:
+    if b"--line" not in content:
+        assert form_of(part("file", content) + END, TYPE).files["file"].content == content
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "why"),
+    [
+        (b"", TYPE, "damaged"),
+        (part("file", b"x"), TYPE, "damaged"),
+        (b"--line\r\n" + b"x" * 10_000 + END, TYPE, "damaged"),
+        (b"--line\r\nNothing: here\r\n\r\n\r\n" + END, TYPE, "damaged"),
+        (part("a", b"x" * 70_000) + END, TYPE, "too long"),
+        (part("a", b"") * (MOST_FIELDS + 1) + END, TYPE, "too many fields"),
+        (b"{}", "application/json", "multipart/form-data"),
+        (END, "multipart/form-data", "multipart/form-data"),
+        (END, "", "multipart/form-data"),
+    ],
+)
+def test_what_is_no_form_is_refused(body: bytes, kind: str, why: str) -> None:
+    with pytest.raises(Problem, match=why):
+        form_of(body, kind)
+
+
+@given(st.binary(max_size=300), st.text(max_size=60))
+def test_no_body_brings_anything_but_a_refusal(noise: bytes, kind: str) -> None:
+    for body in (noise, part("file", b"x")[: len(noise)] + noise, b"--line\r\n" + noise + b"\r\n--line--"):
+        for told in (TYPE, kind):
+            try:
+                form_of(body, told)
+            except Problem:
+                continue

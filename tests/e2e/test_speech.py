@@ -1,0 +1,329 @@
+"""Speaking and hearing through a real service: the voice speaks, the recognizer hears it, OpenAI's client asks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from pathlib import Path
+
+import httpx
+import numpy as np
+import openai
+import pytest
+import soxr
+from openai import AsyncOpenAI, OpenAI
+
+from speech.errors import RecognizerLost
+from speech.recognition.recognizer import Recognizer
+from speech.sound.samples import mono
+from speech.sound.wav import Coding, Recording, recording_of
+from tests.server_process import ServerProcess, children_of, serving
+from tests.speech.test_wav import wav
+
+pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
+
+GRAMMAR = Path(__file__).parent / "demo.jsgf"
+VOICE, EARS = "espeak-ng", "pocketsphinx"
+SENTENCES = (
+    "My name is Anna.",
+    "What is my name?",
+    "Count from one to ten.",
+    "Tell me a story about a lighthouse.",
+    "Tell me a story about a dragon.",
+    "What is seven plus eight?",
+    "What did you say last?",
+)
+MOST_WRONG = 0.35
+"""Of all words, 0.2 with espeak-ng 1.51: it is no human, and the model of the wheel has never heard it."""
+
+
+@pytest.fixture(scope="module")
+def speaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A service that hears and speaks."""
+    environ = {
+        "MIDSTREAM_SPEECH": "both",
+        "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR),
+        "MIDSTREAM_SPEECH_SECONDS": "300",
+        "MIDSTREAM_MESSAGE_RATE": "1000",
+    }
+    with serving(tmp_path_factory.mktemp("speaking"), environ) as server:
+        yield server
+
+
+@pytest.fixture
+def sdk(speaking: ServerProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{speaking.url}/v1", api_key="anything", max_retries=0) as client:
+        yield client
+
+
+def said(sdk: OpenAI, text: str, voice: str = "en-us") -> bytes:
+    return sdk.audio.speech.create(model=VOICE, voice=voice, input=text, speed=0.8).content
+
+
+def heard(sdk: OpenAI, file: bytes, name: str = "a.wav") -> str:
+    return sdk.audio.transcriptions.create(model=EARS, file=(name, file)).text
+
+
+def words_of(text: str) -> list[str]:
+    return "".join(letter for letter in text.lower() if letter.isalpha() or letter == " ").split()
+
+
+def wrong_words(wanted: list[str], got: list[str]) -> int:
+    """Words that are missing, too many or others (Levenshtein)."""
+    row = list(range(len(got) + 1))
+    for number, one in enumerate(wanted, 1):
+        above, row = row, [number]
+        for place, other in enumerate(got, 1):
+            row.append(min(above[place - 1] + (one != other), above[place] + 1, row[-1] + 1))
+    return row[-1]
+
+
+def long_recording(sdk: OpenAI, seconds: int) -> Recording:
+    once = recording_of(said(sdk, " ".join(SENTENCES)), is_raw=False)
+    times = int(seconds / once.seconds) + 1
+    return Recording(once.coding, once.rate, 1, once.samples * times)
+
+
+def pid_of(server: ServerProcess, name: str) -> int | None:
+    """The process of the server's whose command has a word."""
+    assert server.process is not None
+    for pid in children_of(server.process.pid):
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except FileNotFoundError:
+            continue
+        if name.encode() in command:
+            return pid
+    return None
+
+
+def test_what_is_spoken_is_heard(sdk: OpenAI) -> None:
+    wrong = total = 0
+    for voice in ("en-us", "en-gb"):
+        for sentence in SENTENCES:
+            wanted = words_of(sentence)
+            wrong += wrong_words(wanted, words_of(heard(sdk, said(sdk, sentence, voice))))
+            total += len(wanted)
+    assert wrong / total <= MOST_WRONG, f"word error rate: {wrong / total:.1%} of {total} words"
+
+
+def test_words_and_segments_have_their_times(sdk: OpenAI) -> None:
+    pause = b"\0\0" * 16_000
+    parts = [mono(recording_of(said(sdk, one), is_raw=False), 16_000).tobytes() for one in SENTENCES[2:4]]
+    file = wav(pause + pause.join(parts) + pause)
+    told = sdk.audio.transcriptions.create(
+        model=EARS,
+        file=("a.wav", file),
+        response_format="verbose_json",
+        timestamp_granularities=["word", "segment"],
+    )
+    assert told.words is not None
+    assert told.segments is not None
+    first, second = told.segments
+    assert 0.5 < first.start < 1.3
+    assert first.end < second.start
+    assert second.end < told.duration == pytest.approx(len(file) / 32_000, abs=0.1)
+    times = [time for word in told.words for time in (word.start, word.end)]
+    assert times == sorted(times)
+    assert [word.word for word in told.words] == told.text.split()
+    subtitles = sdk.audio.transcriptions.create(model=EARS, file=("a.wav", file), response_format="srt")
+    assert f"2\n00:00:0{int(second.start)}," in str(subtitles)
+    captions = sdk.audio.transcriptions.create(model=EARS, file=("a.wav", file), response_format="vtt")
+    assert str(captions).startswith("WEBVTT\n\n00:00:0")
+
+
+def test_words_are_streamed_as_they_are_recognised(sdk: OpenAI) -> None:
+    file = said(sdk, SENTENCES[3])
+    events = list(sdk.audio.transcriptions.create(model=EARS, file=("a.wav", file), stream=True))
+    assert [event.type for event in events] == ["transcript.text.delta", "transcript.text.done"]
+    assert events[-1].type == "transcript.text.done"
+    assert events[-1].text == "tell me a story about a lighthouse"
+
+
+def test_sound_is_streamed_while_it_is_made(sdk: OpenAI) -> None:
+    asking = sdk.audio.speech.with_streaming_response
+    with asking.create(model=VOICE, voice="en-us", input=SENTENCES[3], response_format="pcm") as answer:
+        parts = list(answer.iter_bytes())
+    assert answer.headers["content-type"] == "audio/pcm"
+    whole = recording_of(said(sdk, SENTENCES[3]), is_raw=False)
+    assert len(b"".join(parts)) / 48_000 == pytest.approx(whole.seconds * 0.8, rel=0.15)
+    assert "lighthouse" in heard(sdk, b"".join(parts), "a.pcm")
+
+
+@pytest.mark.parametrize("coding", [Coding.MULAW, Coding.ALAW])
+def test_sound_of_telephones_is_heard(sdk: OpenAI, coding: Coding) -> None:
+    narrow = mono(recording_of(said(sdk, SENTENCES[3]), is_raw=False), 8_000)
+    values = mono(Recording(coding, 16_000, 1, bytes(range(256))), 16_000).astype(int)
+    codes = np.abs(values[None, :] - narrow[:, None].astype(int)).argmin(axis=1).astype(np.uint8)
+    tag = 7 if coding is Coding.MULAW else 6
+    assert "story about a lighthouse" in heard(sdk, wav(codes.tobytes(), tag=tag, rate=8_000, bits=8))
+
+
+def test_stereo_at_another_rate_is_heard(sdk: OpenAI) -> None:
+    recording = recording_of(said(sdk, SENTENCES[3]), is_raw=False)
+    wide = soxr.resample(np.frombuffer(recording.samples, "<i2"), recording.rate, 44_100)
+    file = wav(np.repeat(wide[:, None], 2, axis=1).astype("<i2").tobytes(), channels=2, rate=44_100)
+    assert heard(sdk, file) == "tell me a story about a lighthouse"
+
+
+def test_minutes_of_silence_and_noise_have_few_words(sdk: OpenAI) -> None:
+    assert heard(sdk, wav(b"\xff" * 8_000 * 240, tag=7, rate=8_000, bits=8)) == ""
+    noise = np.random.default_rng(1).normal(0, 300, 16_000 * 20).astype("<i2").tobytes()
+    assert len(heard(sdk, wav(noise))) < 200
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "why"),
+    [
+        ({"file": ("a.wav", b"")}, 400, "The file is empty"),
+        ({"file": ("a.mp3", b"ID3 garbage" * 999)}, 400, "no sound that this server takes"),
+        ({"file": ("a.wav", wav(b"\xff" * 8_000 * 2_400, tag=7, rate=8_000, bits=8))}, 400, "2,400 seconds"),
+        ({"file": ("a.wav", bytes(26 << 20))}, 413, "too large"),
+        ({"model": "whisper-1"}, 404, 'This server has "pocketsphinx"'),
+        ({"language": "de"}, 400, "English only"),
+        ({"response_format": "diarized_json"}, 400, "must be one of json"),
+        ({"timestamp_granularities": ["word"]}, 400, "verbose_json"),
+        ({"response_format": "srt", "stream": True}, 400, "A stream of words has no times"),
+    ],
+)
+def test_a_recording_that_can_not_be_had_is_refused_by_a_sentence(
+    sdk: OpenAI, asked: dict[str, object], status: int, why: str
+) -> None:
+    with pytest.raises(openai.APIStatusError, match=why) as refused:
+        sdk.audio.transcriptions.create(**{"model": EARS, "file": ("a.wav", wav())} | asked)
+    assert refused.value.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "why"),
+    [
+        ({"voice": "alloy"}, 400, "It has en-029, en-gb"),
+        ({"voice": "en-us; id"}, 400, "no such voice"),
+        ({"response_format": "mp3"}, 400, "wav or pcm"),
+        ({"speed": 4.0}, 400, "0.5 to 2.5"),
+        ({"input": " \n"}, 400, "nothing to speak"),
+        ({"input": "x" * 4097}, 400, "4,097 characters"),
+        ({"instructions": "Whisper."}, 400, "no `instructions`"),
+        ({"stream_format": "sse"}, 400, "stream_format"),
+        ({"model": "tts-1"}, 404, 'This server has "espeak-ng"'),
+        ({"input": 7}, 400, "`input` must be a string"),
+    ],
+)
+def test_a_text_that_can_not_be_spoken_is_refused_by_a_sentence(
+    sdk: OpenAI, asked: dict[str, object], status: int, why: str
+) -> None:
+    with pytest.raises(openai.APIStatusError, match=why) as refused:
+        sdk.audio.speech.create(**{"model": VOICE, "voice": "en-us", "input": "Hello!"} | asked)
+    assert refused.value.status_code == status
+
+
+@pytest.mark.parametrize("text", ["--help", "-w /tmp/never", "$(id) `id`; id", "\x01250s\0 hello", "你好 👋"])
+def test_a_text_is_spoken_and_never_obeyed(sdk: OpenAI, text: str) -> None:
+    assert recording_of(said(sdk, text), is_raw=False).seconds > 0.2
+
+
+async def test_who_leaves_ends_the_voice(speaking: ServerProcess) -> None:
+    asked = {"model": VOICE, "voice": "en-us", "input": "word " * 800}
+    async with httpx.AsyncClient(base_url=speaking.url) as client:
+        for _ in range(6):  # more than one owner may have at once
+            async with client.stream("POST", "/v1/audio/speech", json=asked) as answer:
+                assert answer.status_code == 200
+                await anext(answer.aiter_raw())
+                assert pid_of(speaking, "espeak-ng") is not None
+            async with asyncio.timeout(10):
+                while pid_of(speaking, "espeak-ng") is not None:  # noqa: ASYNC110 - another's process has no event here
+                    await asyncio.sleep(0.01)
+
+
+async def test_a_recognizer_that_is_killed_is_told_of_and_started_again(
+    speaking: ServerProcess, sdk: OpenAI
+) -> None:
+    recording = await asyncio.to_thread(long_recording, sdk, 280)
+    file = wav(recording.samples, rate=recording.rate)
+    async with AsyncOpenAI(base_url=f"{speaking.url}/v1", api_key="anything", max_retries=0) as client:
+        events = await client.audio.transcriptions.create(model=EARS, file=("a.wav", file), stream=True)
+        assert (await anext(aiter(events))).type == "transcript.text.delta"
+        pid = pid_of(speaking, "speech.recognition")
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(openai.APIError, match="The recognizer ended while it listened"):
+            async for _ in events:
+                pass
+    assert "lighthouse" in await asyncio.to_thread(heard, sdk, said(sdk, SENTENCES[3]))
+    assert pid_of(speaking, "speech.recognition") not in {None, pid}
+
+
+def test_sound_and_words_reach_neither_the_log_nor_the_disk(speaking: ServerProcess, sdk: OpenAI) -> None:
+    assert "lighthouse" in heard(sdk, said(sdk, SENTENCES[3]))
+    for file in (speaking.log, *speaking.log.parent.rglob("*")):
+        if file.is_file():
+            assert b"lighthouse" not in file.read_bytes().lower()
+            assert b"RIFF" not in file.read_bytes()
+
+
+@pytest.fixture
+async def recognizer() -> AsyncIterator[Recognizer]:
+    """English at large, which takes its time."""
+    recognizer = Recognizer()
+    async with recognizer.running():
+        yield recognizer
+
+
+def cpu_s(recognizer: Recognizer) -> float:
+    assert recognizer._child is not None
+    stat = Path(f"/proc/{recognizer._child._process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def test_what_nobody_waits_for_is_recognised_no_further(recognizer: Recognizer, sdk: OpenAI) -> None:
+    """Were it, each of the silent ones would wait for a segment of the long one, of a second or so."""
+    recording = await asyncio.to_thread(long_recording, sdk, 120)
+    async with aclosing(recognizer.hear(recording, owner="a")) as segments:
+        await anext(segments)
+    silence = Recording(Coding.PCM16, 16_000, 1, bytes(16_000))
+    assert [one async for one in recognizer.hear(silence, owner="b")] == []
+    before = cpu_s(recognizer)
+    for _ in range(5):
+        assert [one async for one in recognizer.hear(silence, owner="b")] == []
+    assert cpu_s(recognizer) - before < 0.3
+
+
+async def test_all_who_wait_are_told_when_the_process_ends(recognizer: Recognizer, sdk: OpenAI) -> None:
+    recording = await asyncio.to_thread(long_recording, sdk, 12)
+    first = recognizer.hear(recording, owner="a")
+    await anext(first)
+    waiting = asyncio.ensure_future(anext(recognizer.hear(recording, owner="a")))
+    while len(recognizer._waiting) < 2:  # noqa: ASYNC110 - it is one turn of the loop
+        await asyncio.sleep(0)
+    assert recognizer._child is not None
+    recognizer._child.kill()
+    with pytest.raises(RecognizerLost):
+        async for _ in first:
+            pass
+    with pytest.raises(RecognizerLost):
+        await waiting
+    async with aclosing(recognizer.hear(recording, owner="a")) as again:
+        assert (await anext(again)).text
+
+
+async def test_a_process_that_stands_still_is_ended(sdk: OpenAI) -> None:
+    recognizer = Recognizer(stall_s=0.5)
+    async with recognizer.running():
+        assert recognizer._child is not None
+        os.kill(recognizer._child._process.pid, signal.SIGSTOP)
+        with pytest.raises(RecognizerLost):
+            await anext(recognizer.hear(Recording(Coding.PCM16, 16_000, 1, bytes(16_000)), owner="a"))
+
+
+def test_a_grammar_that_is_none_stops_the_start(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsgf"
+    bad.write_text("This is no grammar.")
+    server = ServerProcess(tmp_path, {"MIDSTREAM_SPEECH": "both", "MIDSTREAM_SPEECH_GRAMMAR": str(bad)})
+    server.start(wait=False)
+    assert server.process is not None
+    assert server.process.wait(timeout=60) != 0
+    assert "MIDSTREAM_SPEECH_GRAMMAR (--speech-grammar) may name no JSGF" in server.log.read_text()
