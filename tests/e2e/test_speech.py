@@ -6,6 +6,8 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -21,6 +23,7 @@ from speech.errors import RecognizerLost
 from speech.recognition.recognizer import Recognizer
 from speech.sound.samples import mono
 from speech.sound.wav import Coding, Recording, recording_of
+from tests.docs.papers import ROOT, snippets
 from tests.server_process import ServerProcess, children_of, serving
 from tests.speech.test_wav import wav
 
@@ -109,6 +112,15 @@ def test_what_is_spoken_is_heard(sdk: OpenAI) -> None:
             wrong += wrong_words(wanted, words_of(heard(sdk, said(sdk, sentence, voice))))
             total += len(wanted)
     assert wrong / total <= MOST_WRONG, f"word error rate: {wrong / total:.1%} of {total} words"
+
+
+def test_the_guides_example_works(speaking: ServerProcess, tmp_path: Path) -> None:
+    (code,) = snippets(ROOT / "docs" / "speech.md", "python")
+    here = code.replace("http://127.0.0.1:8000", speaking.url)
+    ran = subprocess.run(
+        [sys.executable, "-c", here], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "tell me a story about a lighthouse\n"
 
 
 def test_words_and_segments_have_their_times(sdk: OpenAI) -> None:
