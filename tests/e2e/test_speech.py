@@ -233,6 +233,16 @@ def test_a_text_that_can_not_be_spoken_is_refused_by_a_sentence(
     assert refused.value.status_code == status
 
 
+def test_refusals_are_counted_by_their_door(speaking: ServerProcess, sdk: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError):
+        heard(sdk, b"")
+    with pytest.raises(openai.NotFoundError):
+        sdk.audio.speech.create(model="tts-1", voice="en-us", input="Hello!")
+    figures = httpx.get(f"{speaking.url}/metrics").text.splitlines()
+    assert any('door="transcriptions"' in line and 'code="invalid_value"' in line for line in figures)
+    assert any('door="speech"' in line and 'code="model_not_found"' in line for line in figures)
+
+
 @pytest.mark.parametrize("text", ["--help", "-w /tmp/never", "$(id) `id`; id", "\x01250s\0 hello", "你好 👋"])
 def test_a_text_is_spoken_and_never_obeyed(sdk: OpenAI, text: str) -> None:
     assert recording_of(said(sdk, text), is_raw=False).seconds > 0.2
