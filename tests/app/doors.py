@@ -67,7 +67,7 @@ def _native(model: str, content: Any) -> list[Frame]:
     ]
 
 
-def _realtime(model: str, content: Any) -> list[Frame]:  # noqa: ARG001 - it stands in the URL
+def _realtime(model: str, content: Any) -> list[Frame]:
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
     item = {"type": "message", "role": "user", "content": parts}
     return [{"type": "conversation.item.create", "item": item}, {"type": "response.create"}]
@@ -104,7 +104,7 @@ def _of(kind: str, field: str = "delta") -> Callable[[Frame], str]:
 
 
 def _error(told: Frame) -> str:
-    assert told["error"]["type"] and told["error"]["code"]
+    assert all(told["error"][field] for field in ("type", "code"))
     return str(told["error"]["message"])
 
 
