@@ -115,6 +115,7 @@ class ChatDoor:
     async def _send(self, exchange: Exchange) -> None:
         identity, client_id = await self._who(exchange)
         reader = guest_of(identity, client_id, "", exchange.request.scope)
+        reader.grant.check(KeyScope.CHAT)
         self._count(reader)
         with ExitStack() as place:
             request = chat_request(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import assert_never
 
 import msgspec
@@ -148,26 +149,22 @@ def _name(text: str | None, where: str) -> str:
 
 
 def _merged(messages: Sequence[Message]) -> Iterator[Message]:
-    """Neighbours of one role as one message; a result stays by itself."""
-    last: Message | None = None
-    for message in messages:
-        if last is not None and last.role == message.role != "tool":
-            last = Message(
-                last.role,
-                _joined(last.content, message.content),
-                reasoning=_joined(last.reasoning, message.reasoning),
-                calls=last.calls + message.calls,
-            )
+    """Neighbours of one role as one message; a result stays by itself. A text is joined once, however many blocks it has."""
+    for role, neighbours in groupby(messages, lambda message: message.role):
+        together = tuple(neighbours)
+        if role == "tool" or len(together) == 1:
+            yield from together
             continue
-        if last is not None:
-            yield last
-        last = message
-    if last is not None:
-        yield last
+        yield Message(
+            role,
+            _joined(message.content for message in together),
+            reasoning=_joined(message.reasoning for message in together),
+            calls=tuple(call for message in together for call in message.calls),
+        )
 
 
-def _joined(one: str, other: str) -> str:
-    return f"{one}\n{other}" if one and other else one or other
+def _joined(texts: Iterable[str]) -> str:
+    return "\n".join(filter(None, texts))
 
 
 def _check(messages: Sequence[Message], max_chars: int) -> None:

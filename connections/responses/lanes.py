@@ -14,8 +14,10 @@ from sessions.errors import Overloaded
 MAX_LANES = 32
 """That are written in at a time."""
 MAX_KEPT = 64
-MAX_KEPT_BYTES = 1024 * 1024
+MAX_KEPT_BYTES = 384 * 1024
 """Of the conversations that a socket's client may go on from and that are kept nowhere else; the oldest ones are forgotten."""
+MAX_NEWEST_BYTES = 1024 * 1024
+"""Of the newest of them, which is kept beyond that: who has one long conversation goes on with it."""
 
 
 class Kept:
@@ -35,8 +37,12 @@ class Kept:
         size = len(encoded(messages))
         self._read[response_id] = (messages, size)
         self._bytes += size
-        while self._bytes > MAX_KEPT_BYTES or len(self._read) > MAX_KEPT:
+        while len(self._read) > MAX_KEPT or self._bytes > self._most_bytes:
             self.forget(next(iter(self._read)))
+
+    @property
+    def _most_bytes(self) -> int:
+        return MAX_KEPT_BYTES if len(self._read) > 1 else MAX_NEWEST_BYTES
 
     def forget(self, response_id: str | None) -> None:
         """Keeps it no longer."""

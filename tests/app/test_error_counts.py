@@ -65,33 +65,44 @@ async def test_a_store_that_refuses_is_counted(tmp_path: Path, store_url: str, s
 
 
 OPEN = {Door.NONE, Door.SHARES}
-CLOSED = {Door.TRANSCRIPTIONS, Door.SPEECH}
 """Nobody is asked there who they are."""
+CLOSED = {Door.TRANSCRIPTIONS, Door.SPEECH}
+"""They are not served unless the operator says so; `tests/e2e/test_speech.py` has them."""
+PATHS = {
+    Door.CHAT: ("POST", "/v1/chat/completions"),
+    Door.COMPLETIONS: ("POST", "/v1/completions"),
+    Door.RESPONSES: ("POST", "/v1/responses"),
+    Door.MESSAGES: ("POST", "/v1/messages"),
+    Door.AG_UI: ("POST", "/v1/ag-ui"),
+    Door.AI_SDK: ("POST", "/v1/ai-sdk/chat"),
+    Door.MODELS: ("GET", "/v1/models"),
+    Door.TICKETS: ("POST", "/v1/tickets"),
+    Door.EVENTS: ("GET", "/v1/conversations/c/events"),
+    Door.ACCOUNT: ("GET", "/v1/export"),
+    Door.ADMIN: ("GET", "/v1/admin/turns"),
+}
+"""A request at each door that asks who comes by HTTP."""
+SOCKETS = {Door.NATIVE: "/v1/ws", Door.REALTIME: "/v1/realtime"}
+"""The doors that are sockets alone."""
+
+
+def test_each_door_is_asked_for_below_or_open() -> None:
+    missing = set(Door) - PATHS.keys() - SOCKETS.keys() - OPEN - CLOSED
+    assert not missing, f"Give {missing} a row in PATHS or SOCKETS, or a place in OPEN where nobody is asked."
 
 
 async def test_who_is_not_known_is_counted(tmp_path: Path, keys: Path) -> None:
     async with serving(tmp_path, api_keys=str(keys)) as running:
+        url = running.url.replace("http", "ws")
         for hello in ('{"type":"hello","token":"x"}', '{"type":"ping"}'):
-            async with connect(running.ws_url) as opened:
+            async with connect(url + SOCKETS[Door.NATIVE]) as opened:
                 await opened.send(hello)
                 assert (await Socket(opened).closed())[0] == 4401
         with pytest.raises(InvalidStatus):
-            async with connect(running.ws_url.replace("/ws", "/realtime")):
+            async with connect(url + SOCKETS[Door.REALTIME]):
                 pass
-        assert await post(running, CHAT) == 401
-        for path, method in (
-            ("/v1/completions", "POST"),
-            ("/v1/responses", "POST"),
-            ("/v1/messages", "POST"),
-            ("/v1/ag-ui", "POST"),
-            ("/v1/ai-sdk/chat", "POST"),
-            ("/v1/models", "GET"),
-            ("/v1/tickets", "POST"),
-            ("/v1/conversations/c/events", "GET"),
-            ("/v1/export", "GET"),
-            ("/v1/admin/turns", "GET"),
-        ):
-            assert (await running.get(path, method=method, Authorization="Bearer x"))[0] == 401
+        for method, path in PATHS.values():
+            assert (await running.get(path, method=method, Authorization="Bearer x"))[0] == 401, path
         expected = {f"{door.value} unauthenticated": 1.0 for door in Door if door not in OPEN | CLOSED}
         assert await counted(running) == expected | {"native unauthenticated": 2.0}
 

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from tests.attack.attack import Attack, Ground
-from tests.attack.families import bodies, credentials, frames, lists, nobody, readers, sockets, tools, turns
+from tests.attack.families import (
+    bodies,
+    credentials,
+    doors,
+    frames,
+    lists,
+    nobody,
+    readers,
+    sockets,
+    tools,
+    turns,
+)
 
-FAMILIES = (nobody, frames, sockets, turns, readers, lists, bodies, tools, credentials)
+FAMILIES = (nobody, frames, sockets, turns, readers, lists, bodies, doors, tools, credentials)
 FIRST_SEEN = (
     "empty-fragments",
     "unread-pongs",

@@ -17,6 +17,7 @@ from tests.bench.peer import Kind, Peer, ServerMisbehaved
 from tests.bench.realtime_peer import RealtimePeer
 from tests.bench.records import Door, Job, Measure, Observed, Reply, Stop
 from tests.bench.silence import ProcessTree, can_watch, watch
+from tests.bench.speeches import speech_of
 from tests.bench.sse_peer import SsePeer, of_openai, of_transformers
 from tests.bench.websocket_peer import WebSocketPeer
 
@@ -59,6 +60,9 @@ async def _open(job: Job) -> Peer:
             return await SsePeer.open(job.url, of_openai(job.model, job.more), anew=job.anew)
         case Door.REALTIME:
             return await RealtimePeer.open(job.url, model=job.model)
+        case Door.RESPONSES | Door.MESSAGES:
+            speech = speech_of(job.door, job.model)
+            return await SsePeer.open(job.url, of_openai(job.model), speech=speech)
 
 
 async def _load(peers: list[Peer], job: Job) -> Observed:

@@ -5,6 +5,8 @@ Sources: the WHATWG HTML standard's section on server-sent events; OpenAI's stre
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from tests.bench.peer import Heard, Kind, ServerMisbehaved
@@ -43,7 +45,9 @@ _decode = msgspec.json.Decoder(Chunk).decode
 class EventStream:
     """Splits the body of a response at its blank lines. The end is where the tokens are told, or else `[DONE]`."""
 
-    def __init__(self) -> None:
+    def __init__(self, hear: Callable[[bytes], Heard | None] | None = None) -> None:
+        """`hear`: reads the events of another door than that of chat completions."""
+        self._hear = hear
         self._rest = b""
         self._ended = False
 
@@ -53,11 +57,13 @@ class EventStream:
         return [heard for event in events if (heard := self._heard(event)) is not None]
 
     def _heard(self, event: bytes) -> Heard | None:
-        line = event.strip().removeprefix(b"data:").strip()
+        line = event.strip().rpartition(b"\n")[2].removeprefix(b"data:").strip()
         if not line:
             return None
         if line == b"[DONE]":
-            return None if self._ended else Heard(Kind.END)
+            return None if self._ended or self._hear is not None else Heard(Kind.END)
+        if self._hear is not None:
+            return self._hear(line)
         chunk = _decode(line)
         if chunk.error is not None:
             raise ServerMisbehaved(str(chunk.error))

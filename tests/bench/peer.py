@@ -1,4 +1,4 @@
-"""What a client of any of the servers can do. Two doors implement it."""
+"""What a client of any of the servers can do. Each door implements it."""
 
 from __future__ import annotations
 

@@ -20,6 +20,10 @@ class Door(StrEnum):
     """OpenAI's chat completions, streamed, with OpenAI's own fields alone."""
     REALTIME = "realtime"
     """OpenAI's Realtime protocol, its text part. One reply a connection."""
+    RESPONSES = "responses"
+    """The Responses API, streamed over HTTP; nothing is stored."""
+    MESSAGES = "messages"
+    """Anthropic's Messages, streamed."""
 
 
 class Measure(StrEnum):

@@ -14,6 +14,7 @@ import msgspec
 
 from tests.bench.event_stream import EventStream
 from tests.bench.peer import Heard, Kind, ServerMisbehaved
+from tests.bench.speeches import Speech
 
 READ_BYTES = 65536
 HTTP_OK = 200
@@ -32,23 +33,27 @@ class SsePeer:
         options: Options,
         *,
         anew: bool = False,
+        speech: Speech | None = None,
     ) -> None:
         self._reader, self._writer = streams
         self._host = host
         self._options = options
         self._anew = anew
         self._heard: deque[Heard] = deque()
-        self._response = _Response()
+        self._speech = speech
+        self._response = _Response(speech)
 
     @classmethod
-    async def open(cls, url: str, options: Options, *, anew: bool = False) -> Self:
+    async def open(
+        cls, url: str, options: Options, *, anew: bool = False, speech: Speech | None = None
+    ) -> Self:
         """Connects to a server by its http address. `options`: the fields of a request beside its messages.
 
         `anew`: each prompt goes over a new connection, for servers that close one without saying so.
         """
         address = urlsplit(url)
         streams = await asyncio.open_connection(address.hostname, address.port)
-        return cls(streams, address.netloc, options, anew=anew)
+        return cls(streams, address.netloc, options, anew=anew, speech=speech)
 
     async def ask(self, content: str, max_new_tokens: int) -> None:
         """Sends a prompt as a conversation of its own; the reply is greedy."""
@@ -56,10 +61,14 @@ class SsePeer:
             self._writer.close()
             address = urlsplit(f"//{self._host}")
             self._reader, self._writer = await asyncio.open_connection(address.hostname, address.port)
-        messages = [{"role": "user", "content": content}]
-        body = msgspec.json.encode({"messages": messages, "stream": True, **self._options(max_new_tokens)})
-        self._response = _Response()
-        self._writer.write(_head(self._host, len(body)) + body)
+        path, fields = "/v1/chat/completions", self._options(max_new_tokens)
+        if self._speech is not None:
+            path, fields = self._speech.path, self._speech.body(content, max_new_tokens)
+        else:
+            fields = {"messages": [{"role": "user", "content": content}], "stream": True, **fields}
+        body = msgspec.json.encode(fields)
+        self._response = _Response(self._speech)
+        self._writer.write(_head(self._host, len(body), path) + body)
         await self._writer.drain()
 
     async def hear(self) -> Heard:
@@ -126,10 +135,10 @@ def greedy_config(model: Path) -> dict[str, object]:
 class _Response:
     """The callbacks of httptools' parser, which undoes the chunked coding."""
 
-    def __init__(self) -> None:
+    def __init__(self, speech: Speech | None = None) -> None:
         self.complete = False
         self._parser = httptools.HttpResponseParser(self)
-        self._stream = EventStream()
+        self._stream = EventStream(None if speech is None else speech.heard)
         self._bodies: list[bytes] = []
 
     def feed(self, received: bytes) -> list[Heard]:
@@ -147,9 +156,9 @@ class _Response:
         self.complete = True
 
 
-def _head(host: str, length: int) -> bytes:
+def _head(host: str, length: int, path: str) -> bytes:
     lines = (
-        "POST /v1/chat/completions HTTP/1.1",
+        f"POST {path} HTTP/1.1",
         f"Host: {host}",
         "Content-Type: application/json",
         "Accept: text/event-stream",

@@ -65,10 +65,11 @@ class ThinSocket:
             raise
         return thin
 
-    async def shake_hands(self, *, extra: str = "") -> None:
+    async def shake_hands(self, *, path: str = "/v1/ws", extra: str = "") -> None:
         """Becomes a WebSocket; `extra`: more lines of the request. Raises Refused, Dropped."""
         host, port = self._socket.getpeername()
-        await self.write(HANDSHAKE.format(host=f"{host}:{port}", extra=extra).encode())
+        head = HANDSHAKE.format(host=f"{host}:{port}", extra=extra).replace("/v1/ws", path, 1)
+        await self.write(head.encode())
         status, reason = await self.answer()
         if status != 101:
             raise Refused(status, reason)
@@ -92,6 +93,13 @@ class ThinSocket:
         length = _LENGTH.search(head)
         self._body = int(length[1]) if length else 0
         return int(status), reason
+
+    async def body(self) -> Frame:
+        """The body of the last HTTP answer, which is an object. Raises Dropped."""
+        while len(self._received) < self._body:
+            await self._fill()
+        told: Frame = json.loads(bytes(self._received[: self._body]))
+        return told
 
     async def put(self, **frame: Any) -> None:
         """Sends a frame of the protocol. Raises Dropped."""

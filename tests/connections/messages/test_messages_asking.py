@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -239,3 +240,15 @@ def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
     called = json.dumps({"model": "m", "max_tokens": 1, "messages": [assistant(CALL)]}).encode()
     with pytest.raises(Problem, match="not a JSON object"):
         message_request(called.replace(b'"at"', b'"\xff"'))
+
+
+def test_as_many_blocks_as_a_body_may_have_are_joined_at_once() -> None:
+    """A text that grew block by block would be copied 9,900 times, and the event loop would stand still for that long."""
+    blocks = [text("a" * 370)] * 9_900
+    body = json.dumps({"model": "m", "max_tokens": 8, "messages": [user(*blocks)]}).encode()
+    begun = time.process_time()
+    request = message_request(body)
+    read = time.process_time()
+    with pytest.raises(Problem, match="too long"):
+        ask_of(request, LIMITS)
+    assert time.process_time() - read < 4 * (read - begun)

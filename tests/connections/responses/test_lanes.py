@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connections.openai.problems import Problem
-from connections.responses.lanes import MAX_KEPT, MAX_KEPT_BYTES, MAX_LANES, Kept, Lanes
+from connections.responses.lanes import MAX_KEPT, MAX_KEPT_BYTES, MAX_LANES, MAX_NEWEST_BYTES, Kept, Lanes
 from engine.messages import Message
 from sessions.errors import Overloaded
 
@@ -54,5 +54,8 @@ def test_long_conversations_are_kept_up_to_a_bound() -> None:
     kept.put("a", long)
     kept.put("b", long)
     assert (kept.get("a"), kept.get("b")) == (None, long)
-    kept.put("c", (Message("user", "x" * (MAX_KEPT_BYTES + 1)),))
-    assert (kept.get("b"), kept.get("c")) == (None, None)
+    longer = (Message("user", "x" * MAX_KEPT_BYTES),)
+    kept.put("c", longer)  # the newest one may be longer than all may be together
+    assert (kept.get("b"), kept.get("c")) == (None, longer)
+    kept.put("d", (Message("user", "x" * MAX_NEWEST_BYTES),))
+    assert (kept.get("c"), kept.get("d")) == (None, None)

@@ -1,0 +1,317 @@
+"""Every door that makes replies, in its own words: how one asks there, where the text is, how one stops, and how one is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import httpx
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from tests.app.in_process import Frame, Running
+
+CHAT_ID = "ours"
+"""The conversation, where a door has any."""
+_numbers = count()
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+
+
+class Refused(Exception):
+    """A door's no. `status`: of HTTP, where there is one; `said`: its sentence."""
+
+    def __init__(self, status: int | None, said: str) -> None:
+        super().__init__(said)
+        self.status = status
+        self.said = said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A door. `asks`: the body of a request, or all frames of a socket; `pictured`: what has an image in the place of text.
+
+    `text`: what an event tells of a reply; `refused`: the sentence of a refusal in the door's shape, which its end and its
+    events may have too. `stop`: a frame; None: one leaves. `keeps`: there is a history.
+    """
+
+    name: str
+    path: str
+    asks: Callable[[str, Any], list[Frame]]
+    pictured: Any
+    text: Callable[[Frame], str]
+    refused: Callable[[Any], str]
+    is_socket: bool = False
+    stop: Frame | None = None
+    keeps: bool = False
+    is_greeted: bool = False
+    """The key stands in the first frame."""
+
+
+def _message(content: Any) -> Frame:
+    return {"role": "user", "content": content}
+
+
+def _stream(**fields: Any) -> list[Frame]:
+    return [{"stream": True, "max_tokens": 64} | fields]
+
+
+def _native(model: str, content: Any) -> list[Frame]:
+    send = {"type": "send", "client_msg_id": f"m{next(_numbers)}", "conversation_id": CHAT_ID}
+    return [
+        {"type": "hello", "client_id": "ann"},
+        send | {"content": content, "params": {"model": model} if model else {}},
+    ]
+
+
+def _realtime(model: str, content: Any) -> list[Frame]:
+    parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+    item = {"type": "message", "role": "user", "content": parts}
+    return [{"type": "conversation.item.create", "item": item}, {"type": "response.create"}]
+
+
+def _response(model: str, content: Any) -> list[Frame]:
+    named = {"model": model or "midstream-demo", "conversation": CHAT_ID}
+    return [{"input": [_message(content)], "stream": True} | named]
+
+
+def _run(model: str, content: Any) -> list[Frame]:
+    run = {"threadId": "t", "runId": "r", "messages": [{"id": "1", **_message(content)}]}
+    return [
+        run | {"state": {}, "tools": [], "context": [], "forwardedProps": {"model": model} if model else {}}
+    ]
+
+
+def _ui_message(content: Any) -> Frame:
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return {"id": f"m{next(_numbers)}", "role": "user", "parts": parts}
+
+
+def _ui_chat(model: str, content: Any) -> list[Frame]:
+    return [{"id": CHAT_ID, "messages": [_ui_message(content)]} | ({"model": model} if model else {})]
+
+
+def _ui_frame(model: str, content: Any) -> list[Frame]:
+    frame = {"type": "send", "requestId": "r1", "id": CHAT_ID, "trigger": "submit-message", "headers": {}}
+    return [frame | {"messages": [_ui_message(content)], "body": {"model": model} if model else {}}]
+
+
+def _of(kind: str, field: str = "delta") -> Callable[[Frame], str]:
+    return lambda event: str(event[field]) if event.get("type") == kind else ""
+
+
+def _error(told: Frame) -> str:
+    assert all(told["error"][field] for field in ("type", "code"))
+    return str(told["error"]["message"])
+
+
+def _native_error(told: Frame) -> str:
+    assert (told["type"], isinstance(told["retryable"], bool)) == ("error", True)
+    return str(told["message"])
+
+
+def _run_error(told: Frame) -> str:
+    assert (told["type"], bool(told["code"])) == ("RUN_ERROR", True)
+    return str(told["message"])
+
+
+def _anthropics_error(told: Frame) -> str:
+    assert (told["type"], told["error"]["type"].endswith("_error")) == ("error", True)
+    return str(told["error"]["message"])
+
+
+def _chunk(frame: Frame) -> str:
+    return _of("text-delta")(frame["chunk"]) if frame.get("type") == "chunk" else ""
+
+
+IMAGE_URL = [{"type": "image_url", "image_url": {"url": PIXEL}}]
+INPUT_IMAGE = [{"type": "input_image", "image_url": PIXEL}]
+FILE = [{"type": "file", "mediaType": "image/png", "url": PIXEL}]
+SOURCE = [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}]
+
+WAYS = (
+    Way(
+        name="native",
+        path="/v1/ws",
+        asks=_native,
+        pictured=IMAGE_URL,
+        text=_of("delta", "text"),
+        refused=_native_error,
+        is_socket=True,
+        is_greeted=True,
+        stop={"type": "cancel", "conversation_id": CHAT_ID},
+        keeps=True,
+    ),
+    Way(
+        name="chat completions",
+        path="/v1/chat/completions",
+        asks=lambda model, content: _stream(model=model or "midstream-demo", messages=[_message(content)]),
+        pictured=IMAGE_URL,
+        text=lambda chunk: "".join(one["delta"].get("content") or "" for one in chunk["choices"]),
+        refused=_error,
+    ),
+    Way(
+        name="completions",
+        path="/v1/completions",
+        asks=lambda model, content: _stream(model=model or "midstream-demo", prompt=content),
+        pictured=IMAGE_URL,
+        text=lambda chunk: "".join(one["text"] for one in chunk["choices"]),
+        refused=_error,
+    ),
+    Way(
+        name="realtime",
+        path=f"/v1/realtime?client_id=ann&conversation_id={CHAT_ID}",
+        asks=_realtime,
+        pictured=INPUT_IMAGE,
+        text=_of("response.output_text.delta"),
+        refused=_error,
+        is_socket=True,
+        stop={"type": "response.cancel"},
+        keeps=True,
+    ),
+    Way(
+        name="responses",
+        path="/v1/responses",
+        asks=_response,
+        pictured=INPUT_IMAGE,
+        text=_of("response.output_text.delta"),
+        refused=_error,
+        keeps=True,
+    ),
+    Way(
+        name="responses socket",
+        path="/v1/responses",
+        asks=lambda model, content: [{"type": "response.create", **_response(model, content)[0]}],
+        pictured=INPUT_IMAGE,
+        text=_of("response.output_text.delta"),
+        refused=_error,
+        is_socket=True,
+        stop={"type": "midstream:response.cancel"},
+        keeps=True,
+    ),
+    Way(
+        name="messages",
+        path="/v1/messages",
+        asks=lambda model, content: _stream(model=model or "midstream-demo", messages=[_message(content)]),
+        pictured=SOURCE,
+        text=lambda event: event.get("delta", {}).get("text", ""),
+        refused=_anthropics_error,
+    ),
+    Way(
+        name="ag-ui",
+        path="/v1/ag-ui",
+        asks=_run,
+        pictured=[{"type": "image", "source": {"type": "url", "value": PIXEL}}],
+        text=_of("TEXT_MESSAGE_CONTENT"),
+        refused=_run_error,
+    ),
+    Way(
+        name="ai sdk",
+        path="/v1/ai-sdk/chat?client_id=ann",
+        asks=_ui_chat,
+        pictured=FILE,
+        text=_of("text-delta"),
+        refused=str,
+        keeps=True,
+    ),
+    Way(
+        name="ai sdk socket",
+        path="/v1/ai-sdk/chat?client_id=ann",
+        asks=_ui_frame,
+        pictured=FILE,
+        text=_chunk,
+        refused=lambda told: str(told["errorText"]),
+        is_socket=True,
+        stop={"type": "abort", "requestId": "r1"},
+        keeps=True,
+    ),
+)
+
+
+class Reply:
+    """A reply that is being read."""
+
+    def __init__(
+        self, way: Way, events: AsyncIterator[Frame], socket: ClientConnection | None = None
+    ) -> None:
+        self._way = way
+        self._events = events
+        self._socket = socket
+
+    async def text(self, upto: str) -> str:
+        """The text, once it has what is waited for. Raises Refused; StopAsyncIteration where the reply ends before."""
+        seen = ""
+        while upto not in seen:
+            seen += self._way.text(await anext(self._events))
+        return seen
+
+    async def stop(self) -> None:
+        """Stops it, where one need not leave for that."""
+        if self._socket is not None and self._way.stop is not None:
+            await self._socket.send(json.dumps(self._way.stop))
+
+
+@asynccontextmanager
+async def asked(
+    running: Running, way: Way, content: Any = "Hello?", *, model: str = "", key: str = "anything"
+) -> AsyncIterator[Reply]:
+    """Asks at a door; who leaves the block leaves the door. Raises Refused."""
+    headers = {"Authorization": f"Bearer {key}"}
+    frames = way.asks(model, content)
+    if not way.is_socket:
+        async with (
+            httpx.AsyncClient(base_url=running.url, headers=headers, timeout=60) as client,
+            client.stream("POST", way.path, json=frames[0]) as answer,
+        ):
+            await _check(way, answer)
+            yield Reply(way, _lines(answer))
+        return
+    url = running.url.replace("http", "ws") + way.path
+    if model and way.name == "realtime":
+        url += f"&model={model}"
+    if way.is_greeted:
+        frames[0]["token"], headers = key, {}
+    with _denied(way):
+        async with connect(url, max_queue=None, additional_headers=headers) as opened:
+            for frame in frames:
+                await opened.send(json.dumps(frame))
+            yield Reply(way, _frames(way, opened), opened)
+
+
+async def _check(way: Way, answer: httpx.Response) -> None:
+    """Raises Refused."""
+    if answer.status_code != httpx.codes.OK:
+        body = await answer.aread()
+        told = json.loads(body) if answer.headers["content-type"] == "application/json" else body.decode()
+        raise Refused(answer.status_code, way.refused(told))
+
+
+async def _lines(answer: httpx.Response) -> AsyncIterator[Frame]:
+    """The events of an answer."""
+    async for line in answer.aiter_lines():
+        if line.startswith("data: ") and line != "data: [DONE]":
+            yield json.loads(line.removeprefix("data: "))
+
+
+async def _frames(way: Way, opened: ClientConnection) -> AsyncIterator[Frame]:
+    """The frames of a socket. Raises Refused."""
+    try:
+        while True:
+            frame = json.loads(await opened.recv())
+            if frame["type"] == "error":
+                raise Refused(None, way.refused(frame))
+            yield frame
+    except ConnectionClosed as closed:
+        raise Refused(None, opened.close_reason or "") from closed
+
+
+@contextmanager
+def _denied(way: Way) -> Iterator[None]:
+    """A handshake that is refused has a body as HTTP has."""
+    try:
+        yield
+    except InvalidStatus as denied:
+        raise Refused(denied.response.status_code, way.refused(json.loads(denied.response.body))) from None

@@ -1,0 +1,120 @@
+"""What is promised of every door that makes replies, tried at each: stops, history, keys, models, the end of the service."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from app.operations import key_file
+from connections.authentication.terms import terms_of
+from engine.messages import Message
+from engine.scripted.engine import ScriptedEngine
+from engine.served_models import ServedModel, ServedModels
+from tests.app.doors import WAYS, Refused, Way, asked
+from tests.app.in_process import Running, serving
+
+each_door = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name.replace(" ", "-"))
+
+
+@each_door
+async def test_a_stop_is_one_step_and_the_history_is_what_was_sent(way: Way, tmp_path: Path) -> None:
+    engine = ScriptedEngine(by_hand=True, reply="one two three four five")
+    engine.hold_cancels = True
+    async with serving(tmp_path, engine) as running:
+        async with asked(running, way) as reply:
+            await begun(running)
+            engine.step(2)
+            seen = await reply.text("two")
+            if way.stop is not None:
+                await reply.stop()
+                await until_told_to_stop(running)
+        await until_told_to_stop(running)
+        engine.step()  # the one that was under way
+        assert (engine.statistics().cancels, engine.statistics().steps_after_cancel) == (1, 1)
+        while running.service._sessions.statistics().turns:
+            await running.get("/healthz")
+        engine.step()
+        assert (engine.statistics().steps, engine.statistics().running) == (4, 0)
+        if not way.keeps:
+            return
+        async with asked(running, way, "And now?"):
+            await begun(running, 2)
+            said = [one for one in engine.requests[1].messages if one.role != "system"]
+            assert said == [
+                Message("user", "Hello?"),
+                Message("assistant", seen),
+                Message("user", "And now?"),
+            ]
+
+
+@each_door
+async def test_who_may_not_is_refused_in_the_doors_words(way: Way, keys: Path, tmp_path: Path) -> None:
+    small = ScriptedEngine(reply="small")
+    models = ServedModels(
+        [ServedModel(name="big", engine=ScriptedEngine()), ServedModel(name="small", engine=small)]
+    )
+    reads = key_file.add(keys, "reader", terms=terms_of(["scopes=read|manage"]))
+    of_small = key_file.add(keys, "small", terms=terms_of(["models=small"]))
+    async with serving(tmp_path, cast("ScriptedEngine", models), api_keys=str(keys)) as running:
+        bad = await no_from(running, way, key="msk_wrong")
+        assert bad.status == (None if way.is_greeted or way.name == "ai sdk socket" else 401)
+        assert bad.said == "The token is not valid."
+        scope = await no_from(running, way, key=reads, model="small")
+        assert "it lacks the scope `chat`." in scope.said
+        model = await no_from(running, way, key=of_small, model="big")
+        assert "may not use the model" in model.said
+        for one in (scope, model):
+            assert one.status in (403, None if way.is_socket else 403)
+        assert small.requests == []
+        async with asked(running, way, key=of_small, model="small") as reply:
+            assert await reply.text("small")
+
+
+@each_door
+async def test_an_image_that_is_not_served_is_refused_by_a_sentence(way: Way, running: Running) -> None:
+    if way.name == "ag-ui":  # its protocol has it passed over, and named
+        return
+    refused = await no_from(running, way, content=way.pictured)
+    assert refused.status == (None if way.is_socket else 400)
+    assert re.search("images|text only|must be a string", refused.said), refused.said
+    assert running.engine.requests == []
+
+
+@each_door
+async def test_a_service_that_ends_says_so_to_who_comes(way: Way, tmp_path: Path) -> None:
+    engine = ScriptedEngine(by_hand=True)
+    async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as socket:
+        await socket.send(type="send", client_msg_id="m1", content="Go on.")
+        await begun(running)
+        running.service.stop()
+        await socket.next("goaway")
+        refused = await no_from(running, way)
+        assert refused.status == (None if way.is_socket else 503)
+        assert "about to stop" in refused.said
+        assert len(engine.requests) == 1
+        await socket.send(type="cancel")
+        await socket.next("done")
+
+
+async def no_from(running: Running, way: Way, content: Any = "Hello?", **asking: str) -> Refused:
+    """How a door says no, which is a sentence."""
+    with pytest.raises(Refused) as refused:
+        async with asked(running, way, content, **asking) as reply:
+            await reply.text("nothing")
+    assert refused.value.said.endswith("."), refused.value.said
+    return refused.value
+
+
+async def begun(running: Running, requests: int = 1) -> None:
+    """Returns once the engine has been asked."""
+    while len(running.engine.requests) < requests:
+        await running.get("/healthz")
+
+
+async def until_told_to_stop(running: Running) -> None:
+    """Returns once the engine knows that its reply is wanted no more."""
+    while not all(run.cancelled for run in running.engine._runs.values()):
+        await running.get("/healthz")

@@ -1,0 +1,111 @@
+"""The doors of other protocols: sockets full of lanes, forks of what is stored, bodies of many blocks, chats that are left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from functools import cache
+
+from tests.attack.attack import Attack, Cost, Ground
+from tests.attack.attacker import Attacker, Socket, beats
+from tests.attack.families.bodies import MESSAGE, MOST, post
+from tests.chaos.thin_socket import framed
+
+SMALL_BUFFER = 8 * 1024
+RESPONSES, CHAT = "/v1/responses", "/v1/ai-sdk/chat"
+MODEL = "midstream-demo"
+BLOCKS = 9_900
+"""As many as a body may have, about."""
+CONTENT = "x" * 20_000
+OWNER = "attackers-past"
+"""One name, whose stored response all attackers go on from."""
+
+
+def _response(**fields: object) -> dict[str, object]:
+    return {"model": MODEL, "input": "Hello.", "max_output_tokens": 1} | fields
+
+
+@cache
+def _blocks() -> bytes:
+    text = {"type": "text", "text": "a" * (MOST // BLOCKS - 30)}
+    body = {"model": MODEL, "max_tokens": 1, "messages": [MESSAGE | {"content": [text] * BLOCKS}]}
+    return post("/v1/messages", json.dumps(body, separators=(",", ":")).encode())
+
+
+async def unread_lanes(me: Attacker) -> None:
+    """Begins a response in a lane of its own 50 times a second on one socket, and reads none of them."""
+    one = await me.connect(receive_buffer=SMALL_BUFFER)
+    await one.shake_hands(path=RESPONSES)
+    async for number in beats(50):
+        ask = _response(
+            type="response.create", stream_id=f"lane-{number}", store=False, max_output_tokens=500
+        )
+        await one.write(framed(json.dumps(ask).encode()))
+
+
+async def kept_lanes(me: Attacker) -> None:
+    """Has responses of 20,000 characters kept in the memory of its socket alone, 40 a second."""
+    one = await me.connect()
+    await one.shake_hands(path=RESPONSES)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(me.listen(one))
+        async for number in beats(40):
+            ask = _response(type="response.create", stream_id=f"lane-{number}", store=False, input=CONTENT)
+            await one.write(framed(json.dumps(ask).encode()))
+
+
+async def a_response(me: Attacker) -> str:
+    """A response that is stored with 10 KB of wishes; gives its id."""
+    one = await me.connect()
+    await one.write(_stored())
+    await one.answer()
+    return str((await one.body())["id"])
+
+
+async def stored_forks(me: Attacker) -> None:
+    """Goes on from one stored response again and again, 20 times a second, each with 10 KB of wishes that are kept."""
+    one = await me.connect()
+    async for _ in beats(20):
+        await me.ask(one, _stored(previous_response_id=me.job.note))
+
+
+def _stored(**fields: object) -> bytes:
+    """A request of somebody who comes back: what is kept is kept for a name."""
+    body = _response(
+        instructions=CONTENT[:2_000], metadata={f"k{number}": "v" * 500 for number in range(16)}, **fields
+    )
+    return post(RESPONSES, json.dumps(body).encode(), key=OWNER)
+
+
+async def many_blocks(me: Attacker) -> None:
+    """Asks for a message whose one text has 9,900 blocks, 4 MiB in all."""
+    await me.ask(await me.connect(), _blocks())
+
+
+async def left_chats(me: Attacker) -> None:
+    """Begins a chat that shall go on, leaves in the middle of the answer, resumes it, and leaves again."""
+    chat = f"left-{me.place}-{me.life}"
+    parts = [{"type": "text", "text": "Hello."}]
+    said = {"id": uuid.uuid4().hex, "role": "user", "parts": parts}
+    body = {"id": chat, "messages": [said], "on_disconnect": "continue"}
+    await _left(me, post(CHAT, json.dumps(body).encode()))
+    for _ in range(4):
+        await _left(me, f"GET {CHAT}/{chat}/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+
+
+async def _left(me: Attacker, request: bytes) -> None:
+    """Sends a request, reads the head of its answer, and is gone."""
+    one: Socket = await me.connect(receive_buffer=SMALL_BUFFER)
+    await one.write(request)
+    await me.hear(one)
+    me.close()
+
+
+ATTACKS = (
+    Attack(run=unread_lanes, sockets=8),
+    Attack(run=kept_lanes, sockets=8),
+    Attack(run=stored_forks, sockets=4, prepare=a_response),
+    Attack(run=many_blocks, sockets=3, ground=Ground.MODEL, cost=Cost.BODY, warm=_blocks),
+    Attack(run=left_chats, sockets=8),
+)

@@ -1,0 +1,76 @@
+"""How further doors are asked for a streamed reply over HTTP, and what their events tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from tests.bench.peer import Heard, Kind, ServerMisbehaved
+from tests.bench.records import Door
+
+
+class Counts(msgspec.Struct):
+    """Tokens, by the names of several doors."""
+
+    output_tokens: int = 0
+
+
+class Response(msgspec.Struct):
+    """Of the Responses API."""
+
+    usage: Counts | None = None
+
+
+class Event(msgspec.Struct):
+    """The fields of events that are looked at."""
+
+    type: str
+    response: Response | None = None
+    usage: Counts | None = None
+
+
+class Speech(NamedTuple):
+    """A door. `body`: of a content and a number of new tokens."""
+
+    path: str
+    body: Callable[[str, int], dict[str, object]]
+    texts: tuple[str, ...]
+    ends: tuple[str, ...]
+
+    def heard(self, data: bytes) -> Heard | None:
+        """What an event tells. Raises ServerMisbehaved."""
+        event = _decode(data)
+        if event.type in ("error", "response.failed"):
+            raise ServerMisbehaved(data.decode())
+        if event.type in self.texts:
+            return Heard(Kind.TEXT)
+        if event.type not in self.ends:
+            return None
+        usage = event.usage or (event.response.usage if event.response is not None else None)
+        return Heard(Kind.END, usage.output_tokens if usage is not None else 0)
+
+
+_decode = msgspec.json.Decoder(Event).decode
+
+
+def speech_of(door: Door, model: str) -> Speech:
+    """How a door is spoken to. Raises KeyError where it is none of these."""
+    greedy: dict[str, object] = {"model": model, "stream": True, "temperature": 0}
+
+    def response(content: str, tokens: int) -> dict[str, object]:
+        return greedy | {"input": content, "max_output_tokens": tokens, "store": False}
+
+    def message(content: str, tokens: int) -> dict[str, object]:
+        return greedy | {"messages": [{"role": "user", "content": content}], "max_tokens": tokens}
+
+    return {
+        Door.RESPONSES: Speech(
+            "/v1/responses",
+            response,
+            ("response.output_text.delta",),
+            ("response.completed", "response.incomplete"),
+        ),
+        Door.MESSAGES: Speech("/v1/messages", message, ("content_block_delta",), ("message_delta",)),
+    }[door]
