@@ -12,6 +12,7 @@ from connections.http.refusals import Door
 from connections.limits.caller import Caller
 from connections.openai.problems import Problem
 from connections.openai.reception import Reception
+from connections.wire.scopes import KeyScope
 from sessions.conversation.guarding import guarded
 from sessions.errors import Overloaded
 from sessions.running.admission import AGAIN_MS
@@ -42,6 +43,7 @@ class Counter:
     async def admitted(self, exchange: Exchange) -> AsyncIterator[Caller]:
         """Let somebody in. Raises Refused."""
         caller = await self._reception.caller(exchange.request)
+        caller.grant.check(KeyScope.CHAT)
         self._reception.take(caller)
         with self._place(caller):
             await self._reception.count(caller)

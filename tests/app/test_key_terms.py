@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -126,6 +127,15 @@ async def test_a_key_without_the_scope_chat_has_no_reply_at_doors_of_other_proto
     async with serving(tmp_path, api_keys=str(keys)) as running:
         status, body = await asked(running, "POST", path, key, json=CHAT)
         assert (status, "it lacks the scope `chat`" in body) == (403, True), body
+
+
+@pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
+async def test_a_key_without_the_scope_chat_hears_and_speaks_nothing(keys: Path, tmp_path: Path) -> None:
+    key = key_file.add(keys, "ann", terms=terms_of(["scopes=read|manage"]))
+    async with serving(tmp_path, api_keys=str(keys), speech="both") as running:
+        for path in ("/v1/audio/transcriptions", "/v1/audio/speech"):
+            status, _, body = await running.get(path, method="POST", Authorization=f"Bearer {key}")
+            assert (status, "it lacks the scope `chat`" in body) == (403, True), body
 
 
 async def test_a_key_asks_its_models_alone(keys: Path, tmp_path: Path) -> None:

