@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import structlog
+
 from app.setup.limits_file import LimitsFile
 from connections.authentication.access import AccessControl
+
+_log = structlog.get_logger("midstream.rereading")
 
 LOOK_S = 2.0
 """How often files are looked at; keys are besides whenever somebody comes."""
@@ -27,5 +31,8 @@ class Rereading:
         """Looks from time to time, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            self.access.look()
-            self._limits.look()
+            for look in (self.access.look, self._limits.look):
+                try:
+                    look()
+                except Exception:  # noqa: BLE001 - a boundary: the service goes on with what it read before
+                    _log.exception("files not looked at: what was read before stays in force")

@@ -273,13 +273,34 @@ async def test_a_file_of_limits_that_became_unusable_changes_nothing(tmp_path: P
     file = tmp_path / "limits.toml"
     file.write_text("messages_per_minute = 1")
     async with serving(tmp_path, limits_file=str(file)) as running, running.socket() as socket:
-        for spoilt in ("messages_per_minute = 0", "messages_a_minute = 5", "= ="):
+        digits, nested = "message_rate = " + "1" * 5000, "x = " + "[" * 100_000
+        for spoilt in ("messages_per_minute = 0", "messages_a_minute = 5", "= =", digits, nested):
             file.write_text(spoilt)
             with capture_logs() as logs:
                 running.service._rereading.reread()
             assert "limits not reread: those read before stay in force" in [line["event"] for line in logs]
         await say(socket, "One.")
         await refused_by(socket, "messages_per_minute")
+
+
+async def test_a_look_at_files_that_fails_ends_no_service(
+    keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rereading, "LOOK_S", 0.01)
+    failed = asyncio.Event()
+
+    def look() -> None:
+        failed.set()
+        raise RuntimeError("a disk that nobody thought of")
+
+    async with serving(tmp_path, api_keys=str(keys)) as running:
+        with capture_logs() as lines:
+            monkeypatch.setattr(running.service._rereading._limits, "look", look)
+            await asyncio.wait_for(failed.wait(), timeout=10)
+            assert (await running.get("/healthz"))[0] == 200
+        assert "files not looked at: what was read before stays in force" in [
+            line["event"] for line in lines
+        ]
 
 
 @pytest.mark.parametrize(
