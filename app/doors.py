@@ -18,7 +18,6 @@ from connections.audio.routes import Audio, audio_routes
 from connections.authentication.access import AccessControl
 from connections.authentication.ticket_door import TicketDoor, ticket_routes
 from connections.events.door import EventsDoor, events_routes
-from connections.http.refusals import Door
 from connections.limits.limiters import Limiters
 from connections.line.presence import Presence
 from connections.messages.routes import messages_routes
@@ -61,9 +60,7 @@ def doors(
     responses = ResponsesSocket(
         creator=creator, reception=reception, access=access, presence=presence, limiters=limiters
     )
-    events = EventsDoor(
-        sessions=sessions, access=access, presence=presence, tally=limiters.tally(Door.EVENTS)
-    )
+    events = EventsDoor(sessions=sessions, access=access, presence=presence, limiters=limiters)
     host = Host(
         sessions=sessions,
         reception=reception,

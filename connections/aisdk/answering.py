@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, assert_never
 
 import msgspec
@@ -24,6 +25,7 @@ from connections.wire.frames import (
 from connections.wire.scopes import KeyScope
 from sessions.conversation.paging import ShownMessage
 from sessions.errors import NotFound
+from sessions.running.shares import Subject
 from sessions.service import Sessions
 
 PAGE = 200
@@ -31,11 +33,22 @@ PAGE = 200
 
 
 class Answering:
-    """Carries requests out. `inner`: what answers frames; `grace_s`: how long a reply waits for its client by default."""
+    """Carries requests out.
 
-    def __init__(self, *, inner: Handler[Request], sessions: Sessions, grace_s: float) -> None:
+    `inner`: what answers frames; `take_read`: counts what is asked of the store beside them, and may refuse it; `grace_s`: how long a reply waits for its client by default.
+    """
+
+    def __init__(
+        self,
+        *,
+        inner: Handler[Request],
+        sessions: Sessions,
+        take_read: Callable[[Subject], None],
+        grace_s: float,
+    ) -> None:
         self._inner = inner
         self._sessions = sessions
+        self._take_read = take_read
         self._grace_s = grace_s
 
     def begin(self, connection: Connection, telling: Telling, request: UIChatRequest) -> Slow | None:
@@ -70,6 +83,7 @@ class Answering:
         return self._inner.handle(connection, frame)
 
     async def _edit(self, connection: Connection, telling: Telling, said: Say, turn: dict[str, Any]) -> None:
+        self._take_read(connection.caller.subject)
         found = await self._sessions.exchange(connection.owner, turn["conversation_id"], said.message_id)
         if telling.is_stopped:
             return
@@ -81,6 +95,7 @@ class Answering:
         await _done(self._inner.handle(connection, frame))
 
     async def _redo(self, connection: Connection, telling: Telling, redo: Redo, turn: dict[str, Any]) -> None:
+        self._take_read(connection.caller.subject)
         place, owner, found = turn["conversation_id"], connection.owner, None
         for name in filter(None, (redo.reply_id, redo.question.message_id)):
             found = found or await self._sessions.exchange(owner, place, name)
@@ -100,6 +115,7 @@ class Answering:
         if not settle.answers:
             raise BadParams("ends with a reply, and nothing was said to a call of it.", field="messages")
         connection.caller.grant.check(KeyScope.CHAT)
+        self._take_read(connection.caller.subject)
         shown = await self._sessions.history(connection.owner, connection, request.id, limit=PAGE)
         chain = chain_of(shown.page.messages)
         called = [{call.call_id for call in message.calls or ()} for message in chain]

@@ -28,16 +28,14 @@ from connections.authentication.identity import Identity
 from connections.http.exchange import Exchange
 from connections.http.json_answers import answer
 from connections.http.queries import name_of
-from connections.http.refusals import Door, Refusal
+from connections.http.refusals import Door
 from connections.limits.caller import Caller
-from connections.limits.quotas import RateLimited
 from connections.line.connection import Connection
 from connections.line.outbox import Outbox
 from connections.line.requests import Slow
 from connections.native.endpoint import OUTBOX_BYTES
 from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
 from connections.wire.scopes import KeyScope
-from connections.wire.table import Counts
 from sessions.conversation.guarding import guarded
 from sessions.errors import NotFound
 from sessions.store.redis.asker import asking_for
@@ -184,11 +182,7 @@ class ChatDoor:
 
     def _count(self, caller: Caller) -> None:
         """Counts a request before anything is read for it. Raises RateLimited."""
-        try:
-            self._limiters.rates.take(Counts.READ, caller.subject)
-        except RateLimited:
-            self._limiters.refusals.count(Refusal.RATE)
-            raise
+        self._limiters.take_read(caller.subject)
 
     async def _stream(
         self,

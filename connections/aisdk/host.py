@@ -72,8 +72,9 @@ class Host:
     async def answering(self, *, grace_s: float) -> Answering:
         """What carries requests out. `grace_s`: how long a reply waits for its client by default. Raises EngineDown."""
         limits = await self.reception.limits(self.reception.model(None, EVERYTHING))
+        take_read = self.limiters.take_read
         inner = RateLimiter(FrameHandler(self.sessions, limits, _no_refresh), self.limiters)
-        return Answering(inner=inner, sessions=self.sessions, grace_s=grace_s)
+        return Answering(inner=inner, sessions=self.sessions, take_read=take_read, grace_s=grace_s)
 
 
 async def _no_refresh(_: AuthRefresh) -> None:

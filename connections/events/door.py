@@ -22,9 +22,9 @@ from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
 from connections.http.exchange import Exchange
 from connections.http.json_answers import counted_as, foreign_page, refused
-from connections.http.refusals import Refusals
-from connections.limits.bounds import Tally
+from connections.http.refusals import Door, Refusals
 from connections.limits.caller import caller_of
+from connections.limits.limiters import Limiters
 from connections.line.connection import Connection
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
@@ -45,12 +45,13 @@ class EventsDoor:
     """Answers requests with streams that last as long as their readers stay: connections like sockets in all else."""
 
     def __init__(
-        self, *, sessions: Sessions, access: AccessControl, presence: Presence, tally: Tally
+        self, *, sessions: Sessions, access: AccessControl, presence: Presence, limiters: Limiters
     ) -> None:
         self._sessions = sessions
         self._access = access
         self._presence = presence
-        self._tally = tally
+        self._limiters = limiters
+        self._tally = limiters.tally(Door.EVENTS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -88,11 +89,13 @@ class EventsDoor:
 
     async def _show(self, exchange: Exchange, ask: Asked, identity: Identity) -> None:
         """Raises Close, Refused: before the first byte of an answer."""
+        caller = caller_of(identity, _client_id(ask, identity), exchange.request.scope)
+        self._limiters.take_read(caller.subject)
         transport = EventTransport(exchange, begin(retry_ms=random.randint(*RETRY_MS)))
         reader = Reader(self._sessions, ask.conversation_id)
         view = Connection(
             transport,
-            caller=caller_of(identity, _client_id(ask, identity), exchange.request.scope),
+            caller=caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=understood(ask.features),
             tally=self._tally,

@@ -11,12 +11,14 @@ from connections.http.refusals import Door, Refusal, Refusals
 from connections.limits.bounds import Bound, Bounds, Tally
 from connections.limits.loop_turns import LoopTurns
 from connections.limits.meter import Meter
+from connections.limits.quotas import RateLimited
 from connections.limits.rates import Rate, Rates
 from connections.limits.seats import FreeSeats, Seats, WaitingRoom
 from connections.limits.shared_counts import SharedCounts
 from connections.wire.facts import Limits
+from connections.wire.table import Counts
 from sessions.records import Client
-from sessions.running.shares import Shares
+from sessions.running.shares import Shares, Subject
 
 PENDING = 2000
 LARGE_BODIES = 12
@@ -50,6 +52,14 @@ class Limiters:
     def tally(self, door: Door) -> Tally:
         """What counts for one door."""
         return Tally(door, self.bounds, self.refusals)
+
+    def take_read(self, subject: Subject) -> None:
+        """Counts a read here, before the store is asked. Raises RateLimited."""
+        try:
+            self.rates.take(Counts.READ, subject)
+        except RateLimited:
+            self.refusals.count(Refusal.RATE)
+            raise
 
     def no_place_for(self, address: Address | None) -> bool:
         """Whether a connection from this address can't wait to be let in; it counts as turned away then."""

@@ -125,6 +125,7 @@ class RealtimeDoor(SocketDoor[Guest]):
     async def _show_history(self, connection: Connection, conversation_id: str) -> None:
         """Tells what is there, and attaches the connection. Raises Close where that can't be had."""
         try:
+            self._limiters.take_read(connection.caller.subject)
             shown = await self._sessions.history(connection.owner, connection, conversation_id, limit=PAGE)
         except NotFound:
             return  # it will be made by its first message

@@ -171,6 +171,21 @@ async def test_a_tool_of_the_clients_is_called_and_the_same_message_goes_on(runn
     assert message["parts"][2]["output"] == {"sky": "grey"}
 
 
+async def test_what_asks_the_store_before_it_is_answered_counts_as_a_read(tmp_path: Path) -> None:
+    said = {"type": "tool-x", "toolCallId": "call_1", "state": "output-available", "input": {}, "output": 1}
+    reply = {"id": "r1", "role": "assistant", "parts": [said]}
+    asks: dict[str, Chunk] = {"settle": {}, "edit": {"messageId": "m1"}}
+    asks["redo"] = {"messageId": "r1", "trigger": "regenerate-message"}
+    async with serving(tmp_path, read_rate=0.2) as running:
+        for kind, more in asks.items():
+            messages = [user("Hi"), reply] if kind == "settle" else [user("Hi")]
+            async with wire(running) as socket:
+                for name in ("first", "second"):
+                    await socket.send(name, *messages, chat=kind, **more)
+                    told = await socket.next(name)
+                    assert ("too quickly" in str(told)) is (name == "second"), (kind, told)
+
+
 @pytest.mark.parametrize(
     ("approved", "outcome"), [(True, "tool-output-available"), (False, "tool-output-denied")]
 )

@@ -198,6 +198,15 @@ async def test_readers_count_as_connections_of_their_client(tmp_path: Path) -> N
             await view.next("history")
 
 
+async def test_a_reader_that_comes_too_often_is_told_to_wait(tmp_path: Path) -> None:
+    async with serving(tmp_path, read_rate=0.2) as running:
+        async with running.socket(ANN) as socket:
+            await talk(socket)
+        async with reading(running, "ann"):
+            pass
+        assert (await running.get(f"{path_of()}?client_id=ann"))[0] == 429
+
+
 async def test_a_server_that_is_full_is_full_for_readers_too(tmp_path: Path) -> None:
     async with serving(tmp_path, max_connections=1) as running, running.socket(ANN) as speaker:
         await talk(speaker)

@@ -176,6 +176,16 @@ async def test_messages_are_counted_as_on_every_door(tmp_path: Path) -> None:
         )
 
 
+async def test_what_is_there_is_asked_for_so_often_and_no_more(tmp_path: Path) -> None:
+    async with serving(tmp_path, read_rate=0.2) as running:
+        async with session(running, conversation_id="ours", client_id="ann"):
+            pass
+        async with session(running, conversation_id="ours", client_id="ann") as socket:
+            code, why = await socket.closed()
+        assert code == 1013
+        assert why.startswith("You send requests too quickly")
+
+
 async def test_a_client_has_so_many_connections(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, max_client_connections=1) as running,
