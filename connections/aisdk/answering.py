@@ -130,6 +130,8 @@ class Answering:
         self._sessions.keep_calls(connection.owner, request.id, reply.turn_id, kept=stays)
         later = tuple(chain[place + 1 :])
         answers = [] if later else _fresh(settle, reply)
+        if KeyScope.READ not in connection.caller.grant.scopes:
+            later = ()
         for answer in answers:
             await self._answer(connection, telling, answer, request.id)
         connection.push(Settled(ref=telling.ref, is_news=bool(answers), later=later))

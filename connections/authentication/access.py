@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import structlog
@@ -67,9 +67,10 @@ class AccessControl:
         """How much a principal may ask for by the terms of its key."""
         return self._authenticator.allowance_of(principal)
 
-    async def ticket(self, *, authorization: str | None) -> str:
-        """A single-use ticket for whoever shows a key or a JWT. Raises as `identify` does."""
+    async def ticket(self, *, authorization: str | None, admit: Callable[[Identity], None]) -> str:
+        """A single-use ticket for whoever shows a key or a JWT. Raises as `identify` and `admit` do."""
         identity = await self.identify_lasting(authorization=authorization)
+        admit(identity)
         return await self._authenticator.ticket_for(identity)
 
     @contextmanager

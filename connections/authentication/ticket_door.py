@@ -9,13 +9,17 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from connections.authentication.access import AccessControl
+from connections.authentication.identity import Identity
 from connections.authentication.tickets import TTL_S
 from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
 from connections.http.json_answers import answer, foreign_page, refusal, refused
 from connections.http.refusals import Door, Refusals
+from connections.limits.groups import group_of
+from connections.limits.limiters import Limiters
 from connections.wire.errors import Unauthenticated
 from sessions.errors import NotFound, Refused
+from sessions.running.shares import Subject
 
 
 class TicketGiven(msgspec.Struct, frozen=True):
@@ -28,9 +32,10 @@ class TicketGiven(msgspec.Struct, frozen=True):
 class TicketDoor:
     """Answers requests."""
 
-    def __init__(self, access: AccessControl, refusals: Refusals) -> None:
+    def __init__(self, access: AccessControl, limiters: Limiters) -> None:
         self._access = access
-        self._refusals = refusals
+        self._limiters = limiters
+        self._refusals = limiters.refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -38,12 +43,18 @@ class TicketDoor:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        """`{ticket, expires_in_s}`, or `{error: {code, message}}` with 401, 404 or 503."""
+        """`{ticket, expires_in_s}`, or `{error: {code, message}}` with 401, 404, 429 or 503."""
         if self._access.asks_nobody:
             self._refusals.tell(Door.TICKETS, NotFound.code)
             return refusal(404, NotFound.code, "No authentication is configured: no ticket is needed.")
+
+        def admit(identity: Identity) -> None:
+            self._limiters.take_read(Subject(identity.principal, group_of(identity, request.scope)))
+
         try:
-            ticket = await self._access.ticket(authorization=request.headers.get("authorization"))
+            ticket = await self._access.ticket(
+                authorization=request.headers.get("authorization"), admit=admit
+            )
         except (Unauthenticated, Refused) as why:
             self._refusals.tell(Door.TICKETS, why.code)
             return refused(why)

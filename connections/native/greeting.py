@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from connections.limits.limits import MAX_FRAME_BYTES
@@ -77,7 +79,7 @@ class Greeter:
         offer, models = self._offer, self.models_for(grant)
         return Greeting(
             model=next((model.name for model in models), self._models.default.name),
-            models=tuple(map(_shown, models)),
+            models=tuple(_shown(model, [one.name for one in models]) for model in models),
             heartbeat_ms=offer.heartbeat_ms,
             resume_ttl_s=offer.resume_ttl_s,
             server=ServerFacts(SERVER, offer.server_version),
@@ -106,14 +108,15 @@ def _limits(offer: Offer, window: int) -> Limits:
     )
 
 
-def _shown(model: ServedModel) -> Model:
+def _shown(model: ServedModel, names: Sequence[str]) -> Model:
+    """A model as one is told of it who may ask the models of these names."""
     facts: ModelFacts | None = model.engine.facts
     return Model(
         name=model.name,
         aliases=model.aliases,
         context_tokens=None if facts is None else facts.context_tokens,
         unsupported=() if facts is None else tuple(name for name in facts.lacks if name in _PARAMS),
-        fallbacks=model.fallbacks,
+        fallbacks=tuple(name for name in model.fallbacks if name in names),
         features=()
         if facts is None
         else tuple(one for one in facts.features if one.partition(".")[0] in _FEATURES),

@@ -15,7 +15,7 @@ from connections.wire import frames, params, tools
 from connections.wire.errors import BadFrame, BadParams
 from connections.wire.facts import Limits
 from connections.wire.features import REASONING, TOOLS
-from connections.wire.table import scope_of
+from connections.wire.table import scopes_of
 from sessions.commands.resuming import Position
 from sessions.errors import ContentTooLong, Refused, StoreDown
 from sessions.service import Sessions
@@ -39,7 +39,8 @@ class FrameHandler:
 
     def handle(self, connection: Connection, frame: frames.Request) -> Slow | None:  # noqa: PLR0911 - one for each kind
         """Decides at once; gives back what waits for the store. Raises BadFrame, BadParams, Refused."""
-        connection.caller.grant.check(scope_of(frame))
+        for scope in scopes_of(frame):
+            connection.caller.grant.check(scope)
         match frame:
             case frames.Send() | frames.Edit() | frames.Regenerate() | frames.Continue():
                 return self._turn(connection, frame)

@@ -163,12 +163,12 @@ def counts_of(frame: object) -> Counts:
     return Counts.NOTHING if kind is None else kind.counts
 
 
-def scope_of(frame: object) -> KeyScope | None:
+def scopes_of(frame: object) -> tuple[KeyScope, ...]:
     """What the token of a frame's sender has to have. A history that makes another branch the active one changes what is stored."""
     if isinstance(frame, History) and frame.leaf is not None:
-        return KeyScope.MANAGE
+        return KeyScope.READ, KeyScope.MANAGE
     kind = CLIENT_FRAMES.get(type(frame))
-    return None if kind is None else kind.scope
+    return () if kind is None or kind.scope is None else (kind.scope,)
 
 
 def overtakes(frame: object) -> bool:

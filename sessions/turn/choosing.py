@@ -35,12 +35,15 @@ class ModelChoice:
         windows = [facts.context_tokens for model in models if (facts := model.engine.facts) is not None]
         return max(windows) if len(windows) == len(models) else None
 
-    def named(self, name: str | None) -> str:
-        """The model that a client names; empty where it names none. Raises ModelNotFound."""
+    def named(self, name: str | None, told: Sequence[str] = ()) -> str:
+        """The model that a client names; empty where it names none. `told`: the names that it may be told; empty: all.
+
+        Raises ModelNotFound.
+        """
         if name is None:
             return ""
         if (found := self._models.find(name)) is None:
-            raise ModelNotFound(name, [model.name for model in self._models.models])
+            raise ModelNotFound(name, told or [model.name for model in self._models.models])
         return found.name
 
     def asked(self, named: str | None, *kept: str, only: Sequence[str] = ()) -> str:
@@ -50,7 +53,7 @@ class ModelChoice:
         Raises ModelNotFound, Forbidden.
         """
         allowed = [model.name for one in only if (model := self._models.find(one)) is not None]
-        name = self.named(named)
+        name = self.named(named, allowed or only)
         if only and (not allowed or (name and name not in allowed)):
             raise Forbidden("This key may not use the model; it may use " + ", ".join(only) + ".")
         if name:

@@ -186,6 +186,24 @@ async def test_what_asks_the_store_before_it_is_answered_counts_as_a_read(tmp_pa
                     assert ("too quickly" in str(told)) is (name == "second"), (kind, told)
 
 
+async def test_a_key_that_may_not_read_is_told_no_reply_of_before(keys: Path, tmp_path: Path) -> None:
+    key = key_file.add(keys, "ann", terms=Terms(grant=Grant(scopes=frozenset({KeyScope.CHAT}))))
+    async with serving(tmp_path, ScriptedEngine(), api_keys=str(keys)) as running:
+        chat = Chat(running, Authorization=f"Bearer {key}")
+        running.engine.script([BERN])
+        running.engine.script("Rain.")
+        asked = await chat.say("Weather?", **WEATHER)
+        called = next(chunk for chunk in asked if chunk["type"] == "tool-input-available")
+        part = {"type": "tool-weather", "toolCallId": called["toolCallId"], "input": called["input"]}
+        reply = {"id": asked[0]["messageId"], "role": "assistant"}
+        reply["parts"] = [part | {"state": "output-available", "output": "grey"}]
+        texts = []
+        for _ in range(2):
+            async with chat.sent(user("Weather?"), reply, messageId=reply["id"]) as answer:
+                texts.append(text_of(await answer.rest()))
+        assert texts == ["Rain.", ""]
+
+
 @pytest.mark.parametrize(
     ("approved", "outcome"), [(True, "tool-output-available"), (False, "tool-output-denied")]
 )

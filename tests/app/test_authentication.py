@@ -57,6 +57,14 @@ async def ticket(running: Running, shown: str) -> str:
     return told
 
 
+async def test_tickets_are_given_so_often_and_no_more(keys: Path, tmp_path: Path) -> None:
+    key = key_file.add(keys, "ann")
+    async with serving(tmp_path, api_keys=str(keys), read_rate=0.2) as running:
+        await ticket(running, key)
+        status, _, body = await running.get("/v1/tickets", method="POST", Authorization=f"Bearer {key}")
+        assert (status, json.loads(body)["error"]["code"]) == (429, "rate_limited")
+
+
 async def talk(socket: Socket) -> None:
     await socket.send(type="send", client_msg_id="m1", conversation_id="diary", content="Dear diary")
     await socket.next("done")

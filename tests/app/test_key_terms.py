@@ -67,7 +67,7 @@ FRAMES: dict[str, Frame] = {
 OTHERS: dict[str, Frame] = {
     "chat": {"type": "cancel", "mode": "rollback"},
     "read": {"type": "history"},
-    "manage": {"type": "history", "leaf": "msg_1"},
+    "manage": {"type": "unshare", "conversation_id": "default"},
 }
 DOORS = (
     ("chat", "POST", "/v1/chat/completions"),
@@ -90,6 +90,17 @@ async def test_a_key_does_what_its_scope_names_on_a_socket(scope: str, keys: Pat
                         needs for needs, answer in answers.items() if answer.get("code") == "forbidden"
                     }
                     assert refused == set(FRAMES) - {scope}
+
+
+@pytest.mark.parametrize("scope", ["read", "manage"])
+async def test_another_branch_is_shown_to_who_may_read_and_manage(
+    scope: str, keys: Path, tmp_path: Path
+) -> None:
+    key = key_file.add(keys, "ann", terms=terms_of([f"scopes={scope}"]))
+    async with serving(tmp_path, api_keys=str(keys)) as running, running.socket({"token": key}) as socket:
+        refused = await socket.ask(type="history", leaf="msg_1")
+        other = "manage" if scope == "read" else "read"
+        assert refused["message"] == f"This key may not do that: it lacks the scope `{other}`."
 
 
 async def answer_to(socket: Socket, frame: Frame) -> Frame:
@@ -143,7 +154,7 @@ async def test_a_key_asks_its_models_alone(keys: Path, tmp_path: Path) -> None:
     models = ServedModels(
         [
             ServedModel(name="big", engine=ScriptedEngine(reply="big")),
-            ServedModel(name="small", engine=small, aliases=("s",)),
+            ServedModel(name="small", engine=small, aliases=("s",), fallbacks=("big",)),
         ]
     )
     key = key_file.add(keys, "ann", terms=terms_of(["models=s"]))
@@ -155,7 +166,13 @@ async def test_a_key_asks_its_models_alone(keys: Path, tmp_path: Path) -> None:
             "small",
             ["small"],
         )
+        assert "fallbacks" not in socket.ready["models"][0]
         assert (await say(socket, "Hello?"))[-1]["model"] == "small"
+        unknown = await socket.ask(type="send", client_msg_id="a", content="Hello?", params={"model": "huge"})
+        assert (unknown["code"], unknown["message"]) == (
+            "model_not_found",
+            'This server has "small", and no model "huge".',
+        )
         refused = await socket.ask(type="send", client_msg_id="b", content="Hello?", params={"model": "big"})
         assert (refused["code"], refused["message"]) == (
             "forbidden",
