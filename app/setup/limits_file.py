@@ -71,7 +71,11 @@ class LimitsFile:
         self._state = _state(path)
         try:
             return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Limits)
-        except (OSError, ValueError, RecursionError) as error:  # of TOML, of UTF-8, of numbers too long, of nesting
+        except (
+            OSError,
+            ValueError,
+            RecursionError,
+        ) as error:  # of TOML, of UTF-8, of numbers too long, of nesting
             raise SettingsError(f"{called('limits_file')}: {path} can't be used: {error}.") from None
 
     def _apply(self) -> None:

@@ -18,7 +18,7 @@ from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
 from connections.http.exchange import Exchange
 from connections.http.json_answers import answer, counted_as, foreign_page, refused
-from connections.http.queries import name_of
+from connections.http.queries import client_named
 from connections.http.refusals import Door, Refusal, Refusals
 from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
@@ -118,7 +118,7 @@ def _caller(exchange: Exchange, identity: Identity) -> Caller:
     client_id = exchange.request.query_params.get("client_id")
     if client_id is None and not identity.is_person:
         raise BadParams("client_id: is missing.")
-    name = "" if client_id is None else name_of("client_id", client_id)
+    name = "" if client_id is None else client_named(client_id)
     return caller_of(identity, name, exchange.request.scope)
 
 

@@ -29,7 +29,7 @@ from connections.limits.quotas import Gauge, usage_gauges
 from connections.limits.quotas import Kind as Counted
 from connections.limits.shared_counts import SharedCounts
 from sessions.errors import NotFound
-from sessions.records import Client, Owner
+from sessions.records import Client
 from sessions.replicas.gathering import Gathered
 from sessions.service import Sessions
 
@@ -60,23 +60,26 @@ class AdminActs:
         more = rows[limit - 1].turn_id if len(rows) > limit else None
         return TurnsPage(turns=rows[:limit], next=more, silent=told.silent)
 
-    async def disconnect(self, whose: Whose, connection_id: str | None = None) -> Disconnected:
-        """Ends one connection, or all of somebody's. Raises StoreDown, NotFound where there is none."""
+    async def disconnect(
+        self, whose: Whose, connection_id: str | None = None
+    ) -> tuple[Whose | None, Disconnected]:
+        """Ends one connection, or all of somebody's; whose the one was. Raises StoreDown, NotFound where there is none."""
         told = await self._ask(Disconnect(whose, connection_id))
         ended = sum(one.ended for _, one in _each(told))
         if not ended:
             raise NotFound("There is no such connection." + _but_silent(told))
-        return Disconnected(connections=ended, silent=told.silent)
+        owner = next((one.whose for _, one in _each(told) if one.whose is not None), None)
+        return owner, Disconnected(connections=ended, silent=told.silent)
 
-    async def stop(self, turn_id: str) -> tuple[Owner | None, Stopped]:
+    async def stop(self, turn_id: str) -> tuple[Whose | None, Stopped]:
         """Ends a turn; whose it was, where that is known. Raises Refused, NotFound where it does not run."""
         if (stopped := await self._sessions.stop(turn_id)) is not None:
             owner, met = stopped
-            return owner, Stopped(turn_id=turn_id, already=met.already)
+            return Whose(owner.principal, owner.client_id), Stopped(turn_id=turn_id, already=met.already)
         told = await self._ask(Stop(turn_id))
         for _, one in _each(told):
             if one.ended:
-                return None, Stopped(turn_id=turn_id, already=one.already)
+                return one.whose, Stopped(turn_id=turn_id, already=one.already)
         raise NotFound("There is no such turn that runs." + _but_silent(told))
 
     async def keys(self, *, limit: int, after: str) -> KeysPage:

@@ -15,11 +15,14 @@ from connections.admin import audit, queries
 from connections.admin.acts import AdminActs
 from connections.admin.questions import Whose
 from connections.authentication.access import AccessControl
+from connections.authentication.identity import ANONYMOUS
 from connections.http.exchange import Exchange
 from connections.http.json_answers import answer, counted_as, refused
 from connections.http.queries import name_of
 from connections.http.refusals import Door
+from connections.limits.groups import group_of
 from connections.limits.limiters import Limiters
+from connections.limits.quotas import RateLimited
 from connections.wire.errors import BadParams, Unauthenticated
 from connections.wire.table import Counts
 from sessions.errors import Refused
@@ -77,7 +80,11 @@ class AdminDoor:
             self._limiters.rates.take(Counts.READ, Subject(f"/admin/{operator}", ""))
             with asking_for(f"/admin/{operator}"):
                 await act(exchange, on)
-        except (BadParams, Unauthenticated, Refused) as why:
+        except Unauthenticated as why:
+            if self._is_noted(exchange):
+                note(operator=None, outcome=why.code)
+            await self._refuse(exchange, why)
+        except (BadParams, Refused) as why:
             note(operator=operator, outcome=why.code)
             await self._refuse(exchange, why)
         except (ClientDisconnect, TimeoutError):
@@ -88,6 +95,14 @@ class AdminDoor:
             raise
         else:
             note(operator=operator, outcome="done")
+
+    def _is_noted(self, exchange: Exchange) -> bool:
+        """Whether one who is no operator gets a line: an address so many, or whoever asks could fill the log."""
+        try:
+            self._limiters.take_read(Subject(f"/admin/{group_of(ANONYMOUS, exchange.request.scope)}", ""))
+        except RateLimited:
+            return False
+        return True
 
     async def _refuse(self, exchange: Exchange, why: BadParams | Unauthenticated | Refused) -> None:
         self._limiters.refusals.tell(Door.ADMIN, counted_as(why))
@@ -111,20 +126,20 @@ class AdminDoor:
         await exchange.answer(answer(shown))
 
     async def _disconnect(self, exchange: Exchange, on: On) -> None:
-        ended = await self._acts.disconnect(_noted(exchange.request.query_params, on, is_needed=True))
+        _, ended = await self._acts.disconnect(_noted(exchange.request.query_params, on, is_needed=True))
         on["connections"] = ended.connections
         await exchange.answer(answer(ended))
 
     async def _disconnect_one(self, exchange: Exchange, on: On) -> None:
         on["connection_id"] = connection_id = _named(exchange, "connection_id")
-        ended = await self._acts.disconnect(queries.whose({}), connection_id)
+        owner, ended = await self._acts.disconnect(queries.whose({}), connection_id)
+        _note(owner, on)
         await exchange.answer(answer(ended))
 
     async def _stop(self, exchange: Exchange, on: On) -> None:
         on["turn_id"] = turn_id = _named(exchange, "turn_id")
         owner, stopped = await self._acts.stop(turn_id)
-        if owner is not None:
-            on |= {"principal": owner.principal, "client_id": owner.client_id}
+        _note(owner, on)
         await exchange.answer(answer(stopped))
 
     async def _export(self, exchange: Exchange, on: On) -> None:
@@ -167,8 +182,13 @@ def _by_operator(owner: Owner) -> Subject:
 def _noted(query: queries.Query, on: On, *, is_needed: bool = False) -> Whose:
     """Whom a request is about, which the log is told. Raises BadParams."""
     whose = queries.whose(query, is_needed=is_needed)
-    on |= {name: value for name, value in msgspec.structs.asdict(whose).items() if value is not None}
+    _note(whose, on)
     return whose
+
+
+def _note(whose: Whose | None, on: On) -> None:
+    if whose is not None:
+        on |= {name: value for name, value in msgspec.structs.asdict(whose).items() if value is not None}
 
 
 def _named(exchange: Exchange, field: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from connections.admin.questions import Whose
 from connections.authentication.identity import ANONYMOUS
-from connections.http.queries import name_of
+from connections.http.queries import client_named
 from connections.wire.errors import BadParams
 from sessions.records import Owner
 
@@ -17,12 +17,14 @@ _LONGEST = 4096
 _PRINCIPAL = re.compile(r"key:[A-Za-z0-9._@-]{1,64}|jwt:[A-Za-z0-9._~@:|%-]{1,3060}|anonymous")
 """A principal as it is listed: what is unusual in a JWT's subject is percent-encoded."""
 
+_NO_PRINCIPAL = "must be one as lists show it: key:NAME, jwt:SUBJECT or anonymous."
+
 Query = Mapping[str, str]
 
 
 def whose(query: Query, *, is_needed: bool = False) -> Whose:
     """Whom a request is about. Raises BadParams."""
-    found = Whose(_short(query, "principal"), _short(query, "client_id"))
+    found = Whose(_principal(query), None if (name := query.get("client_id")) is None else client_named(name))
     if is_needed and found.principal is None:
         raise BadParams("is missing: whose connections are to end?", field="principal")
     return found
@@ -38,18 +40,24 @@ def page(query: Query) -> tuple[int, str]:
 
 def owner(query: Query, is_person: Callable[[str], bool | None]) -> Owner:
     """Whose conversations are meant. `is_person`: whether a principal is one; None: nobody knows. Raises BadParams."""
-    principal = _short(query, "principal")
-    if principal is None or not _PRINCIPAL.fullmatch(principal):
-        why = "must be one as lists show it: key:NAME, jwt:SUBJECT or anonymous."
-        raise BadParams(why, field="principal")
+    if (principal := _principal(query)) is None:
+        raise BadParams(_NO_PRINCIPAL, field="principal")
     given = query.get("client_id")
-    client_id = "" if given is None else name_of("client_id", given)
+    client_id = "" if given is None else client_named(given)
     person = False if principal == ANONYMOUS.principal else is_person(principal)
     if person is False and not client_id:
         raise BadParams("is missing: this principal has many users.", field="client_id")
     if person and client_id:
         raise BadParams("may not be given: all devices of a person are one owner.", field="client_id")
     return Owner(principal, client_id)
+
+
+def _principal(query: Query) -> str | None:
+    """The principal that a request names. What is none, a key perhaps, is neither repeated nor logged. Raises BadParams."""
+    principal = query.get("principal")
+    if principal is not None and not _PRINCIPAL.fullmatch(principal):
+        raise BadParams(_NO_PRINCIPAL, field="principal")
+    return principal
 
 
 def _short(query: Query, field: str) -> str | None:

@@ -115,12 +115,16 @@ class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one replica answers. `ended`: how many connections, or whether a turn; `already`: that its end was decided before."""
+    """What one replica answers. `ended`: how many connections, or whether a turn; `already`: that its end was decided before.
+
+    `whose`: whose the one connection or turn was.
+    """
 
     connections: tuple[ConnectionRow, ...] = ()
     turns: tuple[TurnRow, ...] = ()
     ended: int = 0
     already: bool = False
+    whose: Whose | None = None
 
 
 NOTHING = Answered()
@@ -161,10 +165,12 @@ class Desk:
                 meant = [one for one, _ in self._meant(whose) if connection_id in (None, one.connection_id)]
                 for one in meant:
                     _end(one)
-                return Answered(ended=len(meant))
+                return Answered(ended=len(meant), whose=_one(meant) if connection_id else None)
             case Stop(turn_id):
+                owner = next((one.owner for one in self._sessions.turns() if one.turn_id == turn_id), None)
                 ended = self._sessions.stop_ephemeral(turn_id)
-                return Answered(ended=int(ended is not None), already=ended is False)
+                whose = None if owner is None else Whose(owner.principal, owner.client_id)
+                return Answered(ended=int(ended is not None), already=ended is False, whose=whose)
 
     def _meant(self, whose: Whose) -> list[tuple[Registered, float]]:
         return [
@@ -182,6 +188,12 @@ def first_connections(rows: Iterable[ConnectionRow], limit: int) -> tuple[Connec
 def first_turns(rows: Iterable[TurnRow], limit: int) -> tuple[TurnRow, ...]:
     """So many of them, by their ids."""
     return tuple(heapq.nsmallest(limit, rows, key=lambda row: row.turn_id))
+
+
+def _one(meant: list[Registered]) -> Whose | None:
+    """Whose the connection is that an id names."""
+    client = meant[0].caller.client if meant else None
+    return None if client is None else Whose(client.principal, client.client_id)
 
 
 def _end(connection: Registered) -> None:

@@ -154,6 +154,24 @@ async def test_whoever_asks_too_often_is_told_to_wait(tmp_path: Path, keys: Path
         assert answers == [200, 429]
 
 
+async def test_who_is_no_operator_fills_no_log(
+    tmp_path: Path, keys: Path, operator: str, audit: Lines
+) -> None:
+    async with serving(tmp_path, api_keys=str(keys), read_rate=0.2) as running:
+        assert [(await ask(running, None, "GET", "/keys"))[0] for _ in range(3)] == [401] * 3
+        assert (await ask(running, operator, "GET", "/keys"))[0] == 200
+    assert [line["operator"] for line in acts(audit)] == [None, "olga"]
+
+
+async def test_what_is_no_principal_is_refused_and_not_logged(
+    home: Running, operator: str, audit: Lines
+) -> None:
+    for method, path in (("GET", "/turns"), ("GET", "/connections"), ("DELETE", "/connections")):
+        status, body = await ask(home, operator, method, f"{path}?principal={operator}")
+        assert (status, body["error"]["param"]) == (400, "principal")
+    assert operator not in json.dumps(acts(audit))
+
+
 # ---- connections
 
 
@@ -216,6 +234,7 @@ async def test_somebody_is_disconnected_wherever_they_are(
     told_of = [{key: line.get(key) for key in ("act", "principal", "outcome")} for line in acts(audit)]
     assert told_of[0] == {"act": "disconnect", "principal": "jwt:ann", "outcome": "done"}
     assert told_of[-1]["outcome"] == "not_found"
+    assert told_of[-2]["principal"] == "jwt:bob"
 
 
 async def test_a_replica_that_does_not_answer_is_named(
@@ -275,7 +294,7 @@ async def test_a_turn_is_listed_and_stopped_from_any_replica(
 
 
 async def test_a_turn_without_a_conversation_is_listed_and_stopped_from_another_replica(
-    home: Running, abroad: Running, keys: Path, operator: str
+    home: Running, abroad: Running, keys: Path, operator: str, audit: Lines
 ) -> None:
     shop = key_file.add(keys, "shop", kind=Kind.APPLICATION)
     chat = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}], "stream": True}
@@ -292,6 +311,24 @@ async def test_a_turn_without_a_conversation_is_listed_and_stopped_from_another_
         told = [line async for line in reply.aiter_lines() if line]
     assert told  # it ends
     assert "The operator ended this reply." in "".join(told)
+    line = next(line for line in acts(audit) if line["act"] == "stop turn")
+    assert (line["principal"], line["client_id"]) == ("key:shop", "/openai")
+
+
+async def test_what_an_applications_key_asked_by_other_doors_is_exported_and_erased(
+    home: Running, keys: Path, operator: str
+) -> None:
+    shop = key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    for client_id in ("/openai", "/openai/ours", "/ai-sdk/chat1"):
+        query = f"?principal=key:shop&client_id={client_id}"
+        assert (await ask(home, operator, "GET", f"/export{query}"))[0] == 200
+        assert (await ask(home, operator, "DELETE", f"/owner{query}"))[0] == 200
+        own = {"client_id": client_id}
+        async with httpx.AsyncClient(
+            base_url=home.url, headers={"Authorization": f"Bearer {shop}"}
+        ) as client:
+            assert (await client.get("/v1/export", params=own)).status_code == 200
+            assert (await client.delete("/v1/me", params=own)).status_code == 200
 
 
 # ---- what is kept of somebody
