@@ -169,8 +169,8 @@ class Desk:
             case Stop(turn_id):
                 owner = next((one.owner for one in self._sessions.turns() if one.turn_id == turn_id), None)
                 ended = self._sessions.stop_ephemeral(turn_id)
-                whose = None if owner is None else Whose(owner.principal, owner.client_id)
-                return Answered(ended=int(ended is not None), already=ended is False, whose=whose)
+                theirs = None if owner is None else Whose(owner.principal, owner.client_id)
+                return Answered(ended=int(ended is not None), already=ended is False, whose=theirs)
 
     def _meant(self, whose: Whose) -> list[tuple[Registered, float]]:
         return [

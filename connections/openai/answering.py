@@ -100,7 +100,9 @@ class AnsweringDoor(ABC, Generic[R]):
                 body = await exchange.body(partial(self._reception.admit_large, caller, place))
                 request = self.read(body)
                 del body
-                await exchange.while_there(self._answer(exchange, caller, request, place))
+                await self._reception.while_good(
+                    exchange, caller, self._answer(exchange, caller, request, place)
+                )
 
     async def _answer(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
         """`place`: of a large body, until the window is known to hold its text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Coroutine
 from contextlib import ExitStack
 
 from starlette.requests import Request
@@ -12,14 +13,16 @@ from starlette.responses import Response
 from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import bearer
 from connections.authentication.identity import ANONYMOUS, Identity
+from connections.http.exchange import Exchange
 from connections.http.refusals import Door, Refusal
 from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.native.greeting import Greeter
 from connections.openai.problems import counted_as, nobody, problem_of
-from connections.wire.errors import Unauthenticated
+from connections.wire.errors import Close, Unauthenticated
 from connections.wire.facts import Limits
+from connections.wire.frames import Frame
 from connections.wire.scopes import Grant
 from connections.wire.table import Counts
 from engine.errors import EngineError
@@ -32,6 +35,20 @@ CLIENT = "/openai"
 """The client id of whoever comes in by these doors; none on a WebSocket can be the same, since those have no slash."""
 _NAMELESS = f"{CLIENT}/-"
 """Begins the name of who sends no token where nobody is asked for one: a new name each time."""
+
+
+class _Line:
+    """The connection of an HTTP reply, as whoever watches over keys sees it. Its client is told by its end."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def push(self, frame: Frame) -> None:
+        """A reply under way has no place for other words."""
+
+    def shut(self, close: Close) -> None:  # noqa: ARG002 - why is told in the log
+        """Ends it at once."""
+        self._exchange.cut_off()
 
 
 class Reception:
@@ -59,6 +76,11 @@ class Reception:
             return await self._access.identify(authorization=authorization, token=token)
         except Unauthenticated as refused:
             raise nobody(refused) from None
+
+    async def while_good(self, exchange: Exchange, caller: Caller, work: Coroutine[None, None, None]) -> None:
+        """Does the work while its client is there and came by a token that is good. Raises ClientDisconnect where that ends."""
+        with self._access.inside(caller.identity, _Line(exchange)):
+            await exchange.while_there(work)
 
     def model(self, name: str | None, grant: Grant) -> ServedModel:
         """The model that a client names; the first that it may ask, where it names none. Raises ModelNotFound, Forbidden."""

@@ -100,7 +100,9 @@ class AskingDoor(ABC, Generic[R]):
                 body = await exchange.body(partial(self.reception.admit_large, caller, place))
                 request = self.read(body)
                 del body
-                await exchange.while_there(self._served(exchange, caller, request, place))
+                await self.reception.while_good(
+                    exchange, caller, self._served(exchange, caller, request, place)
+                )
 
     async def _served(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
         try:

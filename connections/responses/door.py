@@ -56,7 +56,9 @@ class BodyDoor(ABC):
                 body = await exchange.body(partial(self._reception.admit_large, caller, place))
                 request = creation(body)
                 del body
-                await exchange.while_there(self.answer(exchange, caller, request, place))
+                await self._reception.while_good(
+                    exchange, caller, self.answer(exchange, caller, request, place)
+                )
 
 
 class ResponsesDoor(BodyDoor):

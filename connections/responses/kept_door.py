@@ -83,7 +83,7 @@ class KeptDoor:
             caller.grant.check(_SCOPES.get(exchange.request.method, KeyScope.READ))
             self._reception.take(caller, counts=Counts.READ)
             await exchange.body(lambda: None)
-            await exchange.while_there(self._found(exchange, caller))
+            await self._reception.while_good(exchange, caller, self._found(exchange, caller))
 
     async def _found(self, exchange: Exchange, caller: Caller) -> None:
         response_id = exchange.request.path_params["response_id"]

@@ -12,12 +12,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 
 from app.operations import key_file, rereading
 from app.setting_values import SettingsError
+from engine.scripted.engine import ScriptedEngine
 from sessions.store.redis.embedded import embedded_store
 from tests.app.in_process import Frame, Running, Socket, serving
 from tests.signing import SECRET, jwk, provider, rsa_key, token
@@ -63,6 +65,38 @@ async def test_tickets_are_given_so_often_and_no_more(keys: Path, tmp_path: Path
         await ticket(running, key)
         status, _, body = await running.get("/v1/tickets", method="POST", Authorization=f"Bearer {key}")
         assert (status, json.loads(body)["error"]["code"]) == (429, "rate_limited")
+
+
+HELLO = [{"role": "user", "content": "Hello?"}]
+AGENT: Frame = {"threadId": "t", "runId": "r", "state": {}, "tools": [], "context": [], "forwardedProps": {}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": HELLO, "stream": True}),
+        ("/v1/completions", {"prompt": "Hello?", "stream": True}),
+        ("/v1/messages", {"messages": HELLO, "max_tokens": 500, "stream": True}),
+        ("/v1/responses", {"input": "Hello?", "stream": True}),
+        ("/v1/ag-ui", AGENT | {"messages": [HELLO[0] | {"id": "1"}]}),
+    ],
+)
+async def test_a_key_that_is_revoked_ends_its_replies_over_http(
+    path: str, body: Frame, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rereading, "LOOK_S", SOON)
+    key = key_file.add(keys, "ann")
+    engine = ScriptedEngine(by_hand=True, reply="word " * 50)
+    headers = {"Authorization": f"Bearer {key}"}
+    async with (
+        serving(tmp_path, engine, api_keys=str(keys)) as running,
+        httpx.AsyncClient(base_url=running.url, headers=headers, timeout=5) as client,
+        client.stream("POST", path, json={"model": "midstream-demo"} | body) as reply,
+    ):
+        assert reply.status_code == 200
+        key_file.revoke(keys, "ann")
+        with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+            await reply.aread()
 
 
 async def talk(socket: Socket) -> None:
