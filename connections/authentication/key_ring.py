@@ -15,6 +15,8 @@ from connections.wire.errors import BadList
 
 _log = structlog.get_logger("midstream.authentication")
 _State = tuple[int, int, int]
+EMPTY_S = 1.0
+"""How long a file has to be empty to be taken for one without keys: one that is written in place is so for a moment."""
 
 
 def file_of(source: str) -> Path | None:
@@ -33,6 +35,7 @@ class KeyRing:
         self._clock = clock
         self._looked_at = clock()
         self._state: _State | None = None
+        self._emptied: tuple[_State, float] | None = None
         self._by_digest: dict[str, ApiKey] = {}
         self._by_name: dict[str, ApiKey] = {}
         self._expiries: list[float] = []
@@ -77,9 +80,18 @@ class KeyRing:
         """
         before, self._looked_at = self._looked_at, self._clock()
         expired = any(before < moment <= self._looked_at for moment in self._expiries)
-        if self._path is None or _state(self._path) == self._state:
+        if self._path is None or (state := _state(self._path)) == self._state or self._is_rewritten(state):
             return expired
         return self.reread() or expired
+
+    def _is_rewritten(self, state: _State | None) -> bool:
+        """Whether the file was emptied in place just now: its keys may be about to be written."""
+        if state is None or self._state is None or state[1] or state[2] != self._state[2]:
+            self._emptied = None
+            return False
+        if self._emptied is None or self._emptied[0] != state:
+            self._emptied = state, self._looked_at
+        return self._looked_at - self._emptied[1] < EMPTY_S
 
     def reread(self) -> bool:
         """Reads the file again; whether it could be read."""

@@ -87,7 +87,12 @@ def moment(text: str, *, now: datetime) -> float:
 def _time(text: str) -> float:
     try:
         read = datetime.fromisoformat(text)
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+        return (
+            (read if read.tzinfo else read.replace(tzinfo=UTC))
+            .astimezone(UTC)
+            .replace(microsecond=0)
+            .timestamp()
+        )
     except (ValueError, OverflowError):
         raise BadList("a time is a date (2027-01-31), an ISO 8601 time, or a span (30d, 12h, 90m).") from None
 

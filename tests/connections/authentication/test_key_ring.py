@@ -57,6 +57,22 @@ def test_a_changed_file_is_noticed_and_an_unchanged_one_not_read(file: Path) -> 
     assert not ring.look()
 
 
+def test_a_file_that_is_empty_while_it_is_written_turns_nobody_out(file: Path) -> None:
+    now = 1000.0
+    ring = KeyRing(str(file), clock=lambda: now)
+    file.write_text("")
+    assert not ring.look()
+    assert good(ring) == {"ann", "bob"}
+    write(file, "bob", "cat")
+    assert ring.look()
+    assert good(ring) == {"bob", "cat"}
+    file.write_text("")
+    assert not ring.look()
+    now += 1.0
+    assert ring.look()  # it stays empty
+    assert good(ring) == set()
+
+
 def test_a_file_of_the_same_size_and_time_put_in_its_place_is_noticed(file: Path) -> None:
     ring = KeyRing(str(file))
     facts = file.stat()

@@ -45,7 +45,15 @@ def test_a_moment_is_a_span_or_a_time(text: str, at: datetime) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *("msk_secret", "msk_secret=1", "expires=soon", "scopes=all", "models=a,b", "tokens_per_day=0"),
+        *(
+            "msk_secret",
+            "msk_secret=1",
+            "expires=soon",
+            "expires=9999-12-31T23:59:59-14:00",
+            "scopes=all",
+            "models=a,b",
+            "tokens_per_day=0",
+        ),
         *("tokens_per_day=-1", "expires=2027-01-01 expires=2027-01-02", "messages_per_day="),
     ],
 )
