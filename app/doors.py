@@ -86,7 +86,7 @@ def doors(
         *events_routes(events, *pages),
         *shares_routes(shares, *pages),
         *account_routes(account, *pages),
-        *ticket_routes(TicketDoor(access, limiters), *pages),
+        *ticket_routes(TicketDoor(access, limiters.refusals, limiters.take_ticket), *pages),
         *realtime_routes(realtime),
         *admin.routes(),
         *aisdk_routes(ChatDoor(host), SocketDoor(host), *pages),

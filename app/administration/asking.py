@@ -37,7 +37,7 @@ class Service:
             try:
                 answer: dict[str, Any] = msgspec.json.decode(response.content, type=dict[str, Any])
             except msgspec.DecodeError:
-                raise AdminFailed(f"{self._url} is no Midstream: it answers in other words.") from None
+                raise self._no_midstream() from None
             self.silent.update(answer.get("silent", ()))
             return answer
 
@@ -46,6 +46,8 @@ class Service:
         after: dict[str, str] = {}
         while True:
             page = self.ask("GET", f"/{name}", query | {"limit": str(PAGE)} | after)
+            if not isinstance(page.get(name), list) or "next" not in page:
+                raise self._no_midstream()
             self.silent.update(page.get("silent", ()))
             yield from page[name]
             if page["next"] is None:
@@ -61,8 +63,8 @@ class Service:
                 for line in _lines(response):
                     file.write(line)
                     last = line
-            end = msgspec.json.decode(last) if last.endswith(b"\n") else {}
-            if end.get("type") != "end":
+            end = _object(last) if last.endswith(b"\n") else {}
+            if end.get("type") != "end" or "conversations" not in end:
                 raise AdminFailed("The export was cut off; nothing was written.")
             part.replace(to)
         except OSError as error:
@@ -71,11 +73,14 @@ class Service:
             part.unlink(missing_ok=True)
         return int(end["conversations"])
 
+    def _no_midstream(self) -> AdminFailed:
+        return AdminFailed(f"{self._url} is no Midstream: it answers in other words.")
+
     @contextmanager
     def _asked(self, method: str, path: str, query: dict[str, str]) -> Iterator[httpx.Response]:
         try:
             with (
-                httpx.Client(headers=self._headers, timeout=ANSWER_S) as client,
+                httpx.Client(headers=self._headers, timeout=_patience(path)) as client,
                 client.stream(method, f"{self._url}{PATH}{path}", params=query) as response,
             ):
                 if not response.is_success:
@@ -83,6 +88,20 @@ class Service:
                 yield response
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise AdminFailed(f"{self._url} does not answer: {error or type(error).__name__}.") from None
+
+
+def _patience(path: str) -> httpx.Timeout:
+    """How long an answer is waited for: to be erased takes as long as there is something."""
+    return httpx.Timeout(ANSWER_S, read=None if path == "/owner" else ANSWER_S)
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    """What a line says; nothing where it is no object of JSON."""
+    try:
+        said: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {}
+    return said
 
 
 def _own(path: Path) -> BinaryIO:

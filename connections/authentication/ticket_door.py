@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,11 +17,10 @@ from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
 from connections.http.json_answers import answer, foreign_page, refusal, refused
 from connections.http.refusals import Door, Refusals
-from connections.limits.groups import group_of
-from connections.limits.limiters import Limiters
 from connections.wire.errors import Unauthenticated
 from sessions.errors import NotFound, Refused
-from sessions.running.shares import Subject
+
+Admit = Callable[[Identity, Scope], None]
 
 
 class TicketGiven(msgspec.Struct, frozen=True):
@@ -30,12 +31,12 @@ class TicketGiven(msgspec.Struct, frozen=True):
 
 
 class TicketDoor:
-    """Answers requests."""
+    """Answers requests. `admit`: counts one, and may raise Refused."""
 
-    def __init__(self, access: AccessControl, limiters: Limiters) -> None:
+    def __init__(self, access: AccessControl, refusals: Refusals, admit: Admit) -> None:
         self._access = access
-        self._limiters = limiters
-        self._refusals = limiters.refusals
+        self._refusals = refusals
+        self._admit = admit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -48,12 +49,10 @@ class TicketDoor:
             self._refusals.tell(Door.TICKETS, NotFound.code)
             return refusal(404, NotFound.code, "No authentication is configured: no ticket is needed.")
 
-        def admit(identity: Identity) -> None:
-            self._limiters.take_read(Subject(identity.principal, group_of(identity, request.scope)))
-
         try:
             ticket = await self._access.ticket(
-                authorization=request.headers.get("authorization"), admit=admit
+                authorization=request.headers.get("authorization"),
+                admit=lambda identity: self._admit(identity, request.scope),
             )
         except (Unauthenticated, Refused) as why:
             self._refusals.tell(Door.TICKETS, why.code)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import msgspec
+from starlette.types import Scope
 
+from connections.authentication.identity import Identity
 from connections.gate.client_address import Address
 from connections.http.refusals import Door, Refusal, Refusals
 from connections.limits.bounds import Bound, Bounds, Tally
+from connections.limits.groups import group_of
 from connections.limits.loop_turns import LoopTurns
 from connections.limits.meter import Meter
 from connections.limits.quotas import RateLimited
@@ -60,6 +63,10 @@ class Limiters:
         except RateLimited:
             self.refusals.count(Refusal.RATE)
             raise
+
+    def take_ticket(self, identity: Identity, scope: Scope) -> None:
+        """Counts a ticket as a read of whoever asks for it. Raises RateLimited."""
+        self.take_read(Subject(identity.principal, group_of(identity, scope)))
 
     def no_place_for(self, address: Address | None) -> bool:
         """Whether a connection from this address can't wait to be let in; it counts as turned away then."""

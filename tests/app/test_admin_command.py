@@ -7,12 +7,15 @@ import json
 import shlex
 import stat
 from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
+from app.administration.asking import AdminFailed, Service
 from app.cli import main
 from app.operations import key_file
 from connections.authentication.api_keys import Kind
@@ -175,6 +178,36 @@ def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     (limits,) = snippets(GUIDE, "toml")
     Path("limits.toml").write_text(limits)
     return commands, Path("admin-key").read_text().strip()
+
+
+class _Other(BaseHTTPRequestHandler):
+    """A server that is another one."""
+
+    def do_GET(self) -> None:
+        said = b"<html>Welcome!</html>\n" if "export" in self.path else b"{}"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+        """Says nothing."""
+
+
+def test_another_server_is_told_from_this_one(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Other) as other:
+        serving = Thread(target=other.serve_forever)
+        serving.start()
+        service = Service(f"127.0.0.1:{other.server_port}", "key")
+        try:
+            with pytest.raises(AdminFailed, match="is no Midstream"):
+                list(service.rows("turns", {}))
+            with pytest.raises(AdminFailed, match="nothing was written"):
+                service.export({}, tmp_path / "export")
+        finally:
+            other.shutdown()
+            serving.join()
+    assert not list(tmp_path.iterdir())
 
 
 async def test_the_guides_commands_do_what_it_says(guide: tuple[str, str], tmp_path: Path) -> None:
