@@ -49,6 +49,10 @@ class Counter:
             await self._reception.count(caller)
             yield caller
 
+    async def while_good(self, exchange: Exchange, caller: Caller, work: Coroutine[None, None, None]) -> None:
+        """Do the work while its client is there and its token is good. Raises what the work does, ClientDisconnect."""
+        await self._reception.while_good(exchange, caller, work)
+
     @contextmanager
     def _place(self, caller: Caller) -> Iterator[None]:
         if not self._places.has_room_for(caller.subject):

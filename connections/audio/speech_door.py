@@ -37,10 +37,10 @@ class SpeechDoor:
 
     async def _serve(self, exchange: Exchange) -> None:
         """Raises Refused, SpeechError, ClientDisconnect."""
-        async with self._counter.admitted(exchange):
+        async with self._counter.admitted(exchange) as caller:
             body = await exchange.body(lambda: None, most=MOST_BYTES)
             spoken = speech_request(body, voices=self._voices, most_chars=self._most_chars)
-            await exchange.while_there(_answer(exchange, spoken))
+            await self._counter.while_good(exchange, caller, _answer(exchange, spoken))
 
 
 async def _answer(exchange: Exchange, spoken: Spoken) -> None:

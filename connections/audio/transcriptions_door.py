@@ -47,7 +47,8 @@ class TranscriptionsDoor:
             del body
             request = transcription_request(form, longest_s=self._longest_s)
             del form
-            await exchange.while_there(self._answer(exchange, caller.subject, request))
+            answered = self._answer(exchange, caller.subject, request)
+            await self._counter.while_good(exchange, caller, answered)
 
     async def _answer(self, exchange: Exchange, subject: Subject, request: TranscriptionRequest) -> None:
         heard = self._recognizer.hear(request.recording, owner=subject.owner)
