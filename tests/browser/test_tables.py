@@ -98,6 +98,7 @@ async def test_a_long_table_goes_on_in_another_with_the_same_head_and_the_same_c
     assert await frame.locator("tbody td:last-child").all_text_contents() == [str(n) for n in range(250)]
     for width in (1280, 390):
         await chat.page.set_viewport_size({"width": width, "height": 800})
+        await chat.page.wait_for_function("(width) => innerWidth === width", arg=width)
         await chat.page.evaluate(FRAMES)
         lefts = await frame.evaluate(LEFTS)
         assert [len(table) for table in lefts] == [101, 101, 51]
