@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ def unit(deploy: Path, tmp_path: Path) -> Path:
     shipped = (deploy / "midstream.service").read_text()
     assert f"ExecStart={INSTALLED} serve\n" in shipped
     file = tmp_path / "midstream.service"
-    file.write_text(shipped.replace(f"ExecStart={INSTALLED}", f"ExecStart={sys.executable}"))
+    file.write_text(shipped.replace(f"ExecStart={INSTALLED}", f"ExecStart={shutil.which('true')}"))
     return file
 
 

@@ -30,7 +30,7 @@ def test_the_sums_are_told_with_every_assumption() -> None:
     (command,) = [code for code in snippets(GUIDE, "sh") if code.startswith("midstream size")]
     assumed = re.findall(r"`(--[a-z-]+ [\d.]+)`", prose(GUIDE))
     assert len(assumed) == 2
-    words = shlex.split(command.replace("./my-model", str(DEMO_MODEL)))[1:]
+    words = shlex.split(command.replace("./my-model", shlex.quote(str(DEMO_MODEL))))[1:]
     told = CliRunner().invoke(main, [*words, *shlex.split(" ".join(assumed))])
     assert told.exit_code == 0, told.output
     figures = " ".join(told.output.split())
