@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from connections.http.exchange import Exchange
 from connections.http.refusals import Door
 from connections.limits.caller import Caller
+from connections.openai.answering import IGNORED
 from connections.openai.problems import renamed
 from connections.openai.reception import Reception
 from connections.wire.facts import Limits
@@ -25,9 +26,6 @@ from sessions.errors import BadParams, Refused
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.service import Sessions
-
-IGNORED = "X-Midstream-Ignored"
-"""The header that names fields of a request that its model can't follow and that the operator lets it pass over."""
 
 
 class NamesModel(Protocol):
