@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import ssl
@@ -117,10 +118,9 @@ class ServerProcess:
     def engine_pid(self) -> int:
         """The process id of the engine that runs now."""
         assert self.process is not None
-        for pid in children_of(self.process.pid):
-            if "engine.process" in Path(f"/proc/{pid}/cmdline").read_text():
-                return pid
-        raise AssertionError("no engine runs")
+        pid = child_of(self.process.pid, "engine.process")
+        assert pid is not None, "no engine runs"
+        return pid
 
     @contextmanager
     def engine_held(self) -> Iterator[None]:
@@ -136,7 +136,26 @@ class ServerProcess:
 
 def children_of(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
+    return [int(child) for task in tasks for child in _proc(task).split()]
+
+
+def child_of(pid: int, pattern: str) -> int | None:
+    """A child whose command matches, if there is one."""
+    found = (child for child in children_of(pid) if re.search(pattern, command_of(child)))
+    return next(found, None)
+
+
+def command_of(pid: int) -> str:
+    """A process's command with its arguments; empty where it ended."""
+    return _proc(Path(f"/proc/{pid}/cmdline")).replace("\0", " ").strip()
+
+
+def _proc(file: Path) -> str:
+    """What the system says there; it ends with its process, also while it is read."""
+    try:
+        return file.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -141,6 +142,9 @@ async def test_what_an_applications_user_had_is_the_persons_once_the_key_is_pers
         await socket.next("done")
     rewrite(keys, ":app", ":personal")
     async with guarded.socket({"client_id": "laptop", "token": key}) as socket:
+        async with asyncio.timeout(20):
+            while not await rows(socket):  # noqa: ASYNC110 - it moves in the background, without a word
+                await asyncio.sleep(0.05)
         assert await rows(socket) == ["Tell me a story."]
     async with guarded.socket({"client_id": "phone", "token": key}) as socket:
         assert await rows(socket) == ["Tell me a story."]

@@ -122,7 +122,8 @@ async def test_a_reply_that_can_not_be_made_anew_is_told(chat: ChatPage, peer: P
     assert asked["message_id"] == "t-reply"
     await line.say("error", ref=asked["client_msg_id"], code="overloaded", message="No room.", retryable=True)
     await expect(chat.page.get_by_role("alert").get_by_text("The service has no room")).to_be_visible()
-    assert await chat.seen() == [("You", "Hello?"), ("Reply", "one")]
+    await expect(chat.replies.locator(".prose")).to_have_text(["one"])
+    await expect(chat.questions).to_have_text(["Hello?"])
 
 
 async def test_the_branch_that_another_device_chose_is_shown(chat: ChatPage, peer: Peer) -> None:

@@ -32,7 +32,7 @@ from tests.deploy.prometheus import (
     running_prometheus,
 )
 from tests.e2e.wire import Wire, has_text, is_end_of, wire
-from tests.server_process import ServerProcess, children_of, serving
+from tests.server_process import ServerProcess, child_of, serving
 
 RUNBOOK = DEPLOY.parent / "docs" / "runbook.md"
 DASHBOARD = DEPLOY / "grafana" / "dashboards" / "midstream.json"
@@ -258,11 +258,9 @@ async def test_a_store_that_stalls_is_alerted_of_with_what_it_does_to_replies(wa
 
 def store_pid(server: ServerProcess) -> int:
     assert server.process is not None
-    return next(
-        pid
-        for pid in children_of(server.process.pid)
-        if re.search("valkey|redis", Path(f"/proc/{pid}/cmdline").read_text())
-    )
+    pid = child_of(server.process.pid, "valkey|redis")
+    assert pid is not None
+    return pid
 
 
 async def test_an_engine_that_is_killed_is_alerted_of_with_the_replies_that_fail(watched: Watched) -> None:

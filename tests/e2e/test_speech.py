@@ -24,7 +24,7 @@ from speech.recognition.recognizer import Recognizer
 from speech.sound.samples import mono
 from speech.sound.wav import Coding, Recording, recording_of
 from tests.docs.papers import ROOT, snippets
-from tests.server_process import ServerProcess, children_of, serving
+from tests.server_process import ServerProcess, child_of, serving
 from tests.speech.test_wav import wav
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
@@ -94,14 +94,7 @@ def long_recording(sdk: OpenAI, seconds: int) -> Recording:
 def pid_of(server: ServerProcess, name: str) -> int | None:
     """The process of the server's whose command has a word."""
     assert server.process is not None
-    for pid in children_of(server.process.pid):
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except FileNotFoundError:
-            continue
-        if name.encode() in command:
-            return pid
-    return None
+    return child_of(server.process.pid, name)
 
 
 def test_what_is_spoken_is_heard(sdk: OpenAI) -> None:

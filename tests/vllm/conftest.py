@@ -96,11 +96,14 @@ class LaunchedVllm:
         assert gateway.process is not None
         self.pids = sorted(_below(gateway.process.pid, "vllm"))
         self.server = next(
-            pid for pid in self.pids if "--port=" in _command(pid) and "keeper.py" not in _command(pid)
+            pid
+            for pid in self.pids
+            if "--port=" in server_process.command_of(pid)
+            and "keeper.py" not in server_process.command_of(pid)
         )
-        self.titles = [_command(pid) for pid in self.pids]
-        self.core = next(pid for pid in self.pids if "EngineCore" in _command(pid))
-        found = re.search(r"--port=(\d+)", _command(self.server))
+        self.titles = [server_process.command_of(pid) for pid in self.pids]
+        self.core = next(pid for pid in self.pids if "EngineCore" in server_process.command_of(pid))
+        found = re.search(r"--port=(\d+)", server_process.command_of(self.server))
         assert found is not None
         self.url = f"http://127.0.0.1:{found[1]}"
 
@@ -130,10 +133,6 @@ def vllm(gateway: ServerProcess) -> LaunchedVllm:
 def _below(pid: int, words: str) -> Iterator[int]:
     """The processes below one, where these words are in their commands, and those below them."""
     for child in server_process.children_of(pid):
-        if words in _command(child).lower():
+        if words in server_process.command_of(child).lower():
             yield child
             yield from _below(child, "")
-
-
-def _command(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
