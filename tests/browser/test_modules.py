@@ -187,7 +187,7 @@ async def test_a_refusal_is_told_in_plain_words(
 def error_codes() -> list[str]:
     """The codes that PROTOCOL.md names."""
     protocol = (Path(__file__).resolve().parents[2] / "PROTOCOL.md").read_text()
-    told = next(line for line in protocol.splitlines() if line.startswith("`error.code`:"))
+    told = next(one for one in protocol.split("\n\n") if one.startswith("`error.code`:"))
     return re.findall(r"`([a-z_]+)`", told.removeprefix("`error.code`"))
 
 

@@ -8,14 +8,16 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+PROTOCOL = ROOT / "PROTOCOL.md"
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
 DESIGN = sorted((ROOT / "docs" / "design").glob("*.md"))
 PAPERS = [
     README,
     ARCHITECTURE,
+    PROTOCOL,
     *GUIDES,
     *DESIGN,
-    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "PROTOCOL.md", "SECURITY.md")),
+    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     ROOT / "deploy" / "README.md",
     ROOT / "demo_model" / "README.md",
     ROOT / "examples" / "README.md",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.papers import ARCHITECTURE, DESIGN, GUIDES, PAPERS, README, ROOT, prose
+from tests.docs.papers import ARCHITECTURE, DESIGN, GUIDES, PAPERS, PROTOCOL, README, ROOT, prose
 
-SHORT = [README, ARCHITECTURE, *GUIDES, *DESIGN]
+SHORT = [README, ARCHITECTURE, PROTOCOL, *GUIDES, *DESIGN]
 COLUMNS = 100
 CELL = 80
 

@@ -125,14 +125,14 @@ async def test_every_http_route_is_described_and_nothing_else(running: Running) 
 @pytest.mark.parametrize("frame", [*schemas.client_frames(), *schemas.server_frames()])
 def test_the_protocols_page_names_every_frame_and_its_fields(frame: type[msgspec.Struct]) -> None:
     tag = str(frame.__struct_config__.tag)
-    table = PROTOCOL.read_text().partition("## Client frames")[2].partition("## Promises")[0]
-    client, server = table.split("## Server frames")
-    rows = (client if issubclass(frame, frames.ClientFrame) else server).splitlines()
-    row = next(row for row in rows if row.startswith("|") and f"`{tag}`" in row.split("|")[1])
+    lists = PROTOCOL.read_text().partition("## Client frames")[2].partition("## Promises")[0]
+    client, server = lists.split("## Server frames")
+    entries = (client if issubclass(frame, frames.ClientFrame) else server).split("\n- ")
+    entry = next(one for one in entries if f"`{tag}`" in one.partition(":")[0])
     missing = [
         field.encode_name
         for field in msgspec.structs.fields(frame)
-        if field.encode_name != "ref" and f"{field.encode_name}" not in row
+        if field.encode_name != "ref" and f"{field.encode_name}" not in entry
     ]
     assert missing == []
 
