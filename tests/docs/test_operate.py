@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
+import sys
 
 from click.testing import CliRunner
 
@@ -35,3 +37,27 @@ def test_the_sums_are_told_with_every_assumption() -> None:
     assert told.exit_code == 0, told.output
     figures = " ".join(told.output.split())
     assert [option for option in assumed if option not in figures] == []
+
+
+async def said(*words: str) -> str:
+    """What a program prints, which ends well."""
+    process = await asyncio.create_subprocess_exec(*words, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return out.decode()
+
+
+async def test_a_crowd_is_sent_as_it_says(running: Running) -> None:
+    """For half a second each, where the guide has a minute."""
+    (commands,) = [code for code in snippets(GUIDE, "sh") if code.startswith("midstream bench")]
+    shorter = ["--duration-s", "0.5", "--think-s", "0.05"]
+    for command in commands.splitlines():
+        asked = len(running.engine.requests)
+        words = shlex.split(command.replace("http://127.0.0.1:8000", running.url))[1:]
+        await said(sys.executable, "-m", "app", *words, *shorter)
+        assert len(running.engine.requests) > asked
+
+
+async def test_whether_it_is_ready_is_asked_as_it_says(running: Running) -> None:
+    (command,) = [code for code in snippets(GUIDE, "sh") if code.startswith("curl")]
+    assert await said(*shlex.split(command.replace("http://127.0.0.1:8000", running.url)))
