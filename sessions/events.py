@@ -8,7 +8,7 @@ Offsets and lengths count Unicode code points.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal, TypeVar, assert_never
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -116,12 +116,20 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     conversation_id: str
 
 
+class Languages(msgspec.Struct, frozen=True):
+    """What an interpretation translates from and to: tags of languages (BCP 47); `auto`: whichever the source is."""
+
+    source: str
+    target: str
+
+
 class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
     """A turn exists: the user's message is in the history. `parent_id` is the message it answers, null at a root.
 
     `queue_position`: its place behind the running turn, 1 being the next. `model`: which one is asked for the reply.
     `follows`: the turn whose calls are settled now; `message_id` is the reply that made them, and no message is new.
-    `continues`: the reply that goes on, behind the text that it has.
+    `continues`: the reply that goes on, behind the text that it has. `interprets`: its reply is the live translation of its
+    message, which grows by `source` events.
     """
 
     client_msg_id: str
@@ -138,10 +146,14 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
     model: str | None = None
     follows: str | None = None
     continues: str | None = None
+    interprets: Languages | None = None
 
 
 class Delta(Event, frozen=True, kw_only=True, tag="delta"):
-    """Text that follows the turn's text so far. `off`: code points before it; `tokens`: how many are behind it."""
+    """Text that follows the turn's text so far. `off`: code points before it; `tokens`: how many are behind it.
+
+    `src_off`, of an interpretation: how much of its source had been read for the last of it.
+    """
 
     turn_id: str
     seq: int
@@ -149,6 +161,18 @@ class Delta(Event, frozen=True, kw_only=True, tag="delta"):
     off: int
     text: str
     tokens: int
+    src_off: int | None = None
+
+
+class SourceText(Event, frozen=True, kw_only=True, tag="source"):
+    """The source of an interpretation grew. `off`: code points of it before `text`; `final`: it grows no more."""
+
+    turn_id: str
+    seq: int
+    off: int
+    text: str
+    final: bool = False
+    first_seq: int | None = None
 
 
 class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
@@ -325,12 +349,12 @@ class Snapshot(Event, frozen=True, kw_only=True, tag="snapshot"):
     calls: tuple[ShownCall, ...] = ()
 
 
-Journalled = Accepted | Delta | Reasoning | ToolCall | ToolState | Done | Removed
+Journalled = Accepted | Delta | Reasoning | SourceText | ToolCall | ToolState | Done | Removed
 
 Text = Delta | Reasoning
 """The journalled events that are text."""
 
-Bare = Accepted | ToolCall | ToolState | Done | Removed
+Bare = Accepted | SourceText | ToolCall | ToolState | Done | Removed
 """The journalled events that are no text."""
 
 
@@ -347,41 +371,6 @@ def covering(event: E, first_seq: int) -> E:
     if first_seq >= first_seq_of(event):
         return event
     return msgspec.structs.replace(event, first_seq=first_seq)
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """What is kept of a reply whose end is decided: of its text and of its reasoning; and the calls behind kept text."""
-
-    chars: int
-    reasoning: int = 0
-
-    def of(self, event: Delta | Reasoning | ToolCall) -> Delta | Reasoning | ToolCall | None:
-        """What is kept of a piece of the reply; None: nothing."""
-        match event:
-            case ToolCall():
-                return event if event.off <= self.chars else None
-            case Delta():
-                return _cut(event, self.chars)
-            case Reasoning():
-                return _cut(event, self.reasoning)
-            case _:
-                assert_never(event)
-
-
-def kept_of(done: Done) -> Kept:
-    """What is kept of a reply that ended."""
-    return Kept(done.chars, done.reasoning_chars)
-
-
-T = TypeVar("T", Delta, Reasoning)
-
-
-def _cut(text: T, until: int) -> T | None:
-    if text.off + len(text.text) <= until:
-        return text
-    if text.off >= until:
-        return None
-    return msgspec.structs.replace(text, text=text.text[: until - text.off])
 
 
 encode = msgspec.json.Encoder().encode

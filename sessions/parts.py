@@ -12,6 +12,7 @@ from engine.door import Engine
 from sessions.commands.adopting import Adopter
 from sessions.commands.answering import Answering
 from sessions.commands.branches import Brancher
+from sessions.commands.growing import Growing
 from sessions.commands.intake import sender_of
 from sessions.commands.orders import Orders
 from sessions.commands.removing import Deleter, Eraser, Remover
@@ -21,6 +22,7 @@ from sessions.conversation.guarding import Changes, Tasks
 from sessions.exchange.settling import Answered, Settler
 from sessions.exchange.taking_over import TakingOver
 from sessions.exchange.waiting import Waiting
+from sessions.interpreting.source import Grown, Growth
 from sessions.observer import Observer
 from sessions.records import Owner
 from sessions.replicas.forwarding import Forwarder
@@ -38,6 +40,8 @@ from sessions.running.runner import Runner
 from sessions.store.storage import Storage
 from sessions.titles.titler import Titler
 from sessions.tools.tool_box import ToolBox
+from sessions.translation.growing import Grower
+from sessions.translation.interpreter import Interpreter
 from sessions.turn.calls import CallAnswer
 from sessions.turn.generating import Generator
 from sessions.turn.policy import Policy
@@ -83,6 +87,7 @@ class Commands(msgspec.Struct, frozen=True, kw_only=True):
     eraser: Eraser
     adopter: Adopter
     answering: Answering
+    growing: Growing
     orders: Orders
 
 
@@ -191,6 +196,7 @@ def _commands(
         runner=Runner(
             base.lane,
             generator=Generator(engine, policy.filters),
+            interpreter=Interpreter(engine, policy.filters, prompt=policy.interpret_prompt),
             observer=observer,
             tools=policy.tools,
             titler=_titler(base, engine, policy),
@@ -223,6 +229,12 @@ def _commands(
         with base.directory.using(owner, conversation_id) as conversation:
             return await answering.answer_here(conversation, answer)
 
+    growing = Growing(history=storage.history, grower=Grower(policy.filters), forwarder=peers.forwarder)
+
+    async def grow_here(owner: Owner, conversation_id: str, growth: Growth) -> Grown:
+        with base.directory.using(owner, conversation_id) as conversation:
+            return await growing.grow_here(conversation, growth)
+
     ephemeral = EphemeralTurns(
         engine=engine, policy=policy, admission=base.admission, observer=observer, tasks=base.tasks
     )
@@ -251,11 +263,13 @@ def _commands(
         ),
         adopter=Adopter(storage.adoption, base.tasks),
         answering=answering,
+        growing=growing,
         orders=Orders(
             turns=turns,
             rpc=peers.rpc,
             delete=deleter.delete,
             answer_here=answer_here,
+            grow_here=grow_here,
             hear=peers.gathering.hear,
             tasks=base.tasks,
         ),

@@ -11,6 +11,7 @@ import msgspec
 from sessions.events import (
     CallState,
     Done,
+    Languages,
     Needs,
     Question,
     Reason,
@@ -173,11 +174,36 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+Told = Literal["agreement", "wait", "segment"]
+"""When words of an unfinished sentence are told: once two hypotheses agree, some words behind the source's, or never."""
+
+
+class Interpreting(msgspec.Struct, frozen=True, array_like=True):
+    """How a turn interprets, and how far it is. `told`, `wait`: when words of an unfinished sentence are told.
+
+    The source before `src` is translated by the reply's text before `off`. `is_final`: the source grows no more.
+    """
+
+    source: str
+    target: str
+    told: Told
+    wait: int
+    src: int = 0
+    off: int = 0
+    is_final: bool = False
+
+    @property
+    def languages(self) -> Languages:
+        """From which language to which."""
+        return Languages(self.source, self.target)
+
+
 class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A message as kept. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
 
     `model`: which one wrote it, of a reply; None where that is not known. `reasoning`: what the model thought aloud;
     `written`: all of a reply as the model wrote it, where reasoning or calls were parsed from that, and it was not cut.
+    `interprets`: the message is a source, and its replies are translations.
     """
 
     message_id: str
@@ -192,6 +218,7 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str = ""
     written: str = ""
     calls: tuple[CallRecord, ...] = ()
+    interprets: Languages | None = None
 
 
 class Base(msgspec.Struct, frozen=True, array_like=True):
@@ -226,7 +253,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     `text_seq`, `reasoning_seq`: of its first delta and the first of its reasoning, where it has ended and has such.
     `follows`: the turn whose calls were settled before it; `message_id` is the reply that made them then. `model`: which one was asked for; `fallback`: which one
     stood in for it. Both are empty where there is no such, or none has a name. `continues`: what its reply had, where it
-    goes on with one that was cut.
+    goes on with one that was cut. `interprets`: its reply is the translation of a source that grows.
     """
 
     turn_id: str
@@ -243,6 +270,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_seq: int | None = None
     follows: str = ""
     continues: Base | None = None
+    interprets: Interpreting | None = None
 
     @property
     def leaf(self) -> str:
@@ -319,6 +347,7 @@ def user_message(record: TurnRecord, content: str, *, at_ms: int) -> MessageReco
         content=content,
         status="complete",
         created_at=at_ms,
+        interprets=None if record.interprets is None else record.interprets.languages,
     )
 
 

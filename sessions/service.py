@@ -15,6 +15,7 @@ from sessions.conversation.kept import KeptTurns
 from sessions.conversation.paging import Shown, page_of, read_steadily
 from sessions.errors import NotFound, NotShared, Overloaded, Refused
 from sessions.events import CallState
+from sessions.interpreting.source import Grown, Growth
 from sessions.observer import Observer, Silent
 from sessions.parts import compose
 from sessions.records import Client, Owner
@@ -187,6 +188,11 @@ class Sessions:
         with self._base.directory.using(owner, place) as conversation:
             met = await self._commands.answering.answer(conversation, answer)
         return Told(place, met.state, met.already)
+
+    async def grow(self, owner: Owner, conversation_id: str, growth: Growth) -> Grown:
+        """Takes more of the source that is translated in a conversation, wherever that is. Raises Refused."""
+        with self._base.directory.using(owner, conversation_id) as conversation:
+            return await self._commands.growing.grow(conversation, growth)
 
     def keep_calls(self, owner: Owner, conversation_id: str, turn_id: str, *, kept: bool) -> None:
         """Says whether what waits for the calls of a turn outlasts its client's leaving, where it waits here.

@@ -15,7 +15,18 @@ import msgspec
 
 from connections.wire import codec
 from connections.wire.frames import Cancelled, Frame
-from sessions.events import Accepted, Bare, Delta, Done, Status, Text, ToolCall, covering, first_seq_of
+from sessions.cuts import joined
+from sessions.events import (
+    Accepted,
+    Bare,
+    Delta,
+    Done,
+    Status,
+    Text,
+    ToolCall,
+    covering,
+    first_seq_of,
+)
 
 MERGED_CHARS = 16 * 1024
 """A merged delta is at most four times as many bytes of UTF-8: 64 KiB."""
@@ -89,9 +100,7 @@ class _Growing:
     def delta(self) -> Text:
         if self.first is self.last:
             return self.first
-        return msgspec.structs.replace(
-            self.first, seq=self.last.seq, text="".join(self.parts), tokens=self.tokens
-        )
+        return joined(self.first, self.last, text="".join(self.parts), tokens=self.tokens)
 
 
 class _Whole:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -10,6 +9,8 @@ from functools import partial
 import msgspec
 
 from connections.line.connection import Connection
+from connections.native.answering import refusal
+from connections.native.interpreting import InterpretHandler
 from connections.native.listing import ListHandler
 from connections.wire import frames, params, tools
 from connections.wire.errors import BadFrame, BadParams
@@ -17,7 +18,7 @@ from connections.wire.facts import Limits
 from connections.wire.features import REASONING, TOOLS
 from connections.wire.table import scopes_of
 from sessions.commands.resuming import Position
-from sessions.errors import ContentTooLong, Refused, StoreDown
+from sessions.errors import ContentTooLong, StoreDown
 from sessions.service import Sessions
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.positions import Again, Behind, Beside, Onward, Place
@@ -36,14 +37,17 @@ class FrameHandler:
         self._limits = limits
         self._refresh = refresh
         self._lists = ListHandler(sessions)
+        self._interpreting = InterpretHandler(sessions)
 
-    def handle(self, connection: Connection, frame: frames.Request) -> Slow | None:  # noqa: PLR0911 - one for each kind
+    def handle(self, connection: Connection, frame: frames.Request) -> Slow | None:  # noqa: C901, PLR0911 - one for each kind
         """Decides at once; gives back what waits for the store. Raises BadFrame, BadParams, Refused."""
         for scope in scopes_of(frame):
             connection.caller.grant.check(scope)
         match frame:
             case frames.Send() | frames.Edit() | frames.Regenerate() | frames.Continue():
                 return self._turn(connection, frame)
+            case frames.InterpretStart() | frames.Source():
+                return self._interpreting.handle(connection, frame)
             case frames.Cancel():
                 return self._cancel(connection, frame)
             case frames.ToolResult() | frames.ToolDecision():
@@ -96,7 +100,7 @@ class FrameHandler:
             paces_thoughts=REASONING in connection.features,
             only=tuple(sorted(connection.caller.grant.models)),
         )
-        return _refusal(self._sessions.send(connection.owner, connection, send, generation))
+        return refusal(self._sessions.send(connection.owner, connection, send, generation))
 
     def _cancel(self, connection: Connection, frame: frames.Cancel) -> Slow | None:
         cancel = _asked(frame)
@@ -199,9 +203,3 @@ def _place(frame: frames.Turning) -> Place:
             return Again(frame.message_id)
         case frames.Continue():
             return Onward(frame.message_id)
-
-
-async def _refusal(taking: asyncio.Task[Refused | None]) -> None:
-    """Waits for a message to be taken in, which goes on where this wait ends. Raises the refusal."""
-    if (refused := await asyncio.shield(taking)) is not None:
-        raise refused

@@ -18,7 +18,8 @@ TOOLS = "tools"
 CONTINUE = "continue"
 TITLES = "titles"
 SHARE = "share"
-SERVED: tuple[str, ...] = (REASONING, TOOLS, CONTINUE, TITLES)
+INTERPRET = "interpret"
+SERVED: tuple[str, ...] = (REASONING, TOOLS, CONTINUE, TITLES, INTERPRET)
 """The features that every server has, as `ready` names them; one whose operator allows it has `share` too."""
 
 

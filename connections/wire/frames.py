@@ -13,7 +13,9 @@ from msgspec import Meta
 
 from connections.wire.facts import Limits, Model, ServerFacts, ServerTool
 from connections.wire.features import Features
+from connections.wire.formats import Format
 from sessions.events import CallState, Event, Where
+from sessions.records import Told
 from sessions.store.history.index import Listed
 from sessions.store.search.search import Hit
 
@@ -30,43 +32,17 @@ PageSize = Annotated[int, Meta(ge=1, le=200)]
 ToolName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+\Z")]
 ToolDescription = Annotated[str, Meta(max_length=4096)]
 MAX_TOOLS = 128
+LanguageTag = Annotated[str, Meta(min_length=2, max_length=35, pattern=r"^[A-Za-z0-9_-]+\Z")]
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 DEFAULT_CONVERSATION = "default"
-MAX_SEQ = 2**53
-"""The largest integer that every JSON reader takes exactly."""
+MAX_SEQ = 2**53  # the largest integer that every JSON reader takes exactly
 
 
 class ClientFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """The root of what clients send."""
 
     ref: Ref | None = None
-
-
-class JsonSchemaFormat(msgspec.Struct, frozen=True, kw_only=True, tag="json_schema", tag_field="type"):
-    """The reply is JSON that a schema allows. It always is, whatever `strict` says."""
-
-    schema: JsonObject
-    strict: bool = True
-
-
-class JsonObjectFormat(msgspec.Struct, frozen=True, kw_only=True, tag="json_object", tag_field="type"):
-    """The reply is some JSON object."""
-
-
-class RegexFormat(msgspec.Struct, frozen=True, kw_only=True, tag="regex", tag_field="type"):
-    """The reply matches a regular expression as a whole."""
-
-    pattern: Annotated[str, Meta(min_length=1)]
-
-
-class GrammarFormat(msgspec.Struct, frozen=True, kw_only=True, tag="grammar", tag_field="type"):
-    """The reply is a sentence of a grammar in Lark's notation."""
-
-    lark: Annotated[str, Meta(min_length=1)]
-
-
-Format = JsonSchemaFormat | JsonObjectFormat | RegexFormat | GrammarFormat
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +129,36 @@ class Continue(TurnFrame, frozen=True, kw_only=True, tag="continue"):
     """Asks for more of a reply that was stopped or cut."""
 
     message_id: Id
+
+
+class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.start"):
+    """Begins a live translation: the user's message is a source that grows by `source`, the reply its translation.
+
+    `told`: when words of an unfinished sentence are told: once two hypotheses agree, `wait` words behind, or never.
+    """
+
+    client_msg_id: Id
+    target: LanguageTag
+    source: LanguageTag = "auto"
+    conversation_id: Name = DEFAULT_CONVERSATION
+    input: Literal["text"] = "text"
+    told: Told = "agreement"
+    wait: Annotated[int, Meta(ge=1, le=20)] = 3
+    model: ModelName | None = None
+    parent_id: Id | msgspec.UnsetType | None = msgspec.UNSET
+    on_busy: Literal["reject", "interrupt", "rollback"] = "reject"
+    on_disconnect: Literal["cancel", "continue"] = "cancel"
+    grace_s: Annotated[float, Meta(ge=0, le=60)] = 0
+
+
+class Source(ClientFrame, frozen=True, kw_only=True, tag="source"):
+    """More of what is translated: `text` stands behind `off` characters. `final`: it grows no more."""
+
+    off: Annotated[int, Meta(ge=0)]
+    text: str
+    final: bool = False
+    conversation_id: Name = DEFAULT_CONVERSATION
+    turn_id: Id | None = None
 
 
 class Cancel(ClientFrame, frozen=True, kw_only=True, tag="cancel"):
@@ -301,6 +307,16 @@ class ToolAck(ServerFrame, frozen=True, kw_only=True, tag="tool_ack"):
     already: bool | msgspec.UnsetType = msgspec.UNSET
 
 
+class SourceAck(ServerFrame, frozen=True, kw_only=True, tag="source_ack"):
+    """Answers `source`: it was taken, now or before (`already`). `chars`: how much of the source there is; `final`: that is all."""
+
+    conversation_id: str
+    turn_id: str
+    chars: int
+    final: bool | msgspec.UnsetType = msgspec.UNSET
+    already: bool | msgspec.UnsetType = msgspec.UNSET
+
+
 class ConversationsPage(ServerFrame, frozen=True, kw_only=True, tag="conversations"):
     """Answers `conversations`."""
 
@@ -357,5 +373,18 @@ Answering = ToolResult | ToolDecision
 Listing = Conversations | Search | Rename | Share | Unshare | Delete
 """What is about conversations as a whole."""
 
-Request = Hello | Turning | Cancel | Answering | Resume | History | Listing | Ack | AuthRefresh | Ping
+Interpreting = InterpretStart | Source
+Request = (
+    Hello
+    | Turning
+    | Interpreting
+    | Cancel
+    | Answering
+    | Resume
+    | History
+    | Listing
+    | Ack
+    | AuthRefresh
+    | Ping
+)
 Frame = ServerFrame | Event

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from connections.wire.features import REASONING, TITLES, TOOLS
+from connections.wire.features import INTERPRET, REASONING, TITLES, TOOLS
 from connections.wire.frames import (
     Ack,
     AuthRefresh,
@@ -24,6 +24,7 @@ from connections.wire.frames import (
     GoAway,
     Hello,
     History,
+    InterpretStart,
     LimitNear,
     Ping,
     Pong,
@@ -35,6 +36,8 @@ from connections.wire.frames import (
     Send,
     Share,
     Shared,
+    Source,
+    SourceAck,
     ToolAck,
     ToolDecision,
     ToolResult,
@@ -53,6 +56,7 @@ from sessions.events import (
     Removed,
     Resumed,
     Snapshot,
+    SourceText,
     Status,
     Titled,
     ToolCall,
@@ -102,6 +106,8 @@ CLIENT_FRAMES: dict[type[object], ClientKind] = {
         ClientKind(struct=Edit, answers=(Accepted,), counts=Counts.MESSAGE, scope=KeyScope.CHAT),
         ClientKind(struct=Regenerate, answers=(Accepted,), counts=Counts.MESSAGE, scope=KeyScope.CHAT),
         ClientKind(struct=Continue, answers=(Accepted,), counts=Counts.MESSAGE, scope=KeyScope.CHAT),
+        ClientKind(struct=InterpretStart, answers=(Accepted,), counts=Counts.MESSAGE, scope=KeyScope.CHAT),
+        ClientKind(struct=Source, answers=(SourceAck,), counts=Counts.READ, scope=KeyScope.CHAT),
         ClientKind(
             struct=Cancel, answers=(Cancelled,), counts=Counts.NOTHING, scope=KeyScope.CHAT, overtakes=True
         ),
@@ -134,6 +140,8 @@ SERVER_FRAMES: dict[type[object], ServerKind] = {
         ServerKind(struct=Reasoning, feature=REASONING, merges=True),
         ServerKind(struct=ToolCall, feature=TOOLS),
         ServerKind(struct=ToolState, feature=TOOLS),
+        ServerKind(struct=SourceText, feature=INTERPRET),
+        ServerKind(struct=SourceAck, feature=INTERPRET),
         ServerKind(struct=Done),
         ServerKind(struct=Removed),
         ServerKind(struct=Cancelled),

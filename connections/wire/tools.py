@@ -6,7 +6,7 @@ from typing import assert_never
 
 import msgspec
 
-from connections.wire import frames
+from connections.wire import formats, frames
 from connections.wire.errors import BadParams
 from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, Tool
 from sessions.tools.server_tool import Approval
@@ -41,18 +41,18 @@ def offered_tools(frame: frames.TurnFrame, box: ToolBox) -> tuple[OfferedTool, .
     return offered
 
 
-def format_of(asked: frames.Format | None) -> Format | None:
+def format_of(asked: formats.Format | None) -> Format | None:
     """The format that a reply has to have. Raises BadParams; whether it can be followed the engine says."""
     match asked:
         case None:
             return None
-        case frames.JsonSchemaFormat():
+        case formats.JsonSchemaFormat():
             return JsonSchema(_schema(asked.schema, "params.format.schema"))
-        case frames.JsonObjectFormat():
+        case formats.JsonObjectFormat():
             return JsonObject()
-        case frames.RegexFormat():
+        case formats.RegexFormat():
             return Regex(_short(asked.pattern, "params.format.pattern"))
-        case frames.GrammarFormat():
+        case formats.GrammarFormat():
             return Grammar(_short(asked.lark, "params.format.lark"))
         case _:
             assert_never(asked)

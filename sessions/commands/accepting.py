@@ -13,7 +13,8 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to
 from sessions.conversation.requests import accepted_event, asker, request_of
 from sessions.errors import NotFound, StoreDown
-from sessions.records import Meta, user_message
+from sessions.interpreting.interpretation import Interpretation
+from sessions.records import MessageRecord, Meta, user_message
 from sessions.replicas.forwarding import Elsewhere
 from sessions.running.announcing import Announcer
 from sessions.store.history.history import History
@@ -21,6 +22,7 @@ from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Beginning, Duplicate, Moved
 from sessions.store.redis.fair_places import FairPlaces
 from sessions.titles.titles import first_title
+from sessions.translation.asking import as_asked
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Behind
 from sessions.turn.prompt import Prompts
@@ -50,6 +52,7 @@ class Acceptor:
             meta, place = await self._look(conversation, live)
         if place.continued is not None:
             live.go_on_from(place.continued)
+        interprets = live.send.interprets or place.interprets
         requested = self._prompts.choice.asked(
             generation.model, place.model, meta.model, only=generation.only
         )
@@ -59,13 +62,19 @@ class Acceptor:
             message_id=place.answered.message_id if place.answered else live.record.message_id,
             parent_id=place.parent_id,
             accepted_seq=meta.seq + 1,
+            interprets=interprets,
         )
         message = place.answered or user_message(record, live.send.content, at_ms=now_ms())
         system = self._prompts.system(meta, generation)
         # A cancelled turn is accepted without its prompt where the engine takes too long, as while it restarts.
         client = asker(conversation.owner, live.send.group)
+        asked = place.asked(message)[-1]
+        if interprets is not None:
+            text = "" if place.continued is None else place.continued.content
+            live.exchange.interpretation = Interpretation(interprets, message, text)
+            asked, generation = as_asked(message), msgspec.structs.replace(generation, continues=False)
         making = self._prompts.prompt(
-            conversation.keys, place.asked(message)[-1], generation, meta, requested=requested, client=client
+            conversation.keys, asked, generation, meta, requested=requested, client=client
         )
         prompt = await live.engine.in_time(making)
         answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
@@ -77,9 +86,11 @@ class Acceptor:
             event=event
             if message.role == "assistant"
             else msgspec.structs.replace(event, content=message.content),
-            title=first_title(message.content),
+            title=_title(message),
             system=system.named,
-            context_from=prompt.context_from if prompt else meta.context_from or record.message_id,
+            context_from=prompt.context_from
+            if prompt and interprets is None
+            else meta.context_from or record.message_id,
             continues=live.send.place == Behind(),
             model=self._prompts.choice.named(generation.model),
         )
@@ -135,6 +146,14 @@ class Acceptor:
         except StoreDown:
             self._unsettled.add(beginning.turn.turn_id)
             raise
+
+
+def _title(message: MessageRecord) -> str:
+    """Of a conversation that begins with the message: its first words, or what it will be."""
+    languages = message.interprets
+    if languages is None or message.content.strip():
+        return first_title(message.content)
+    return f"{languages.source} → {languages.target}"
 
 
 async def known_meta(history: History, conversation: Conversation) -> Meta:

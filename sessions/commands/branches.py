@@ -13,7 +13,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.paging import page_of, read_steadily
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import Reason
-from sessions.records import MessageRecord, Meta
+from sessions.records import Interpreting, MessageRecord, Meta, TurnRecord
 from sessions.running import runner
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
@@ -34,13 +34,15 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
 
     It may be a reply whose calls are settled: then their results are answered once more. `continued`: the reply that goes on.
 
-    `model`: the one that was asked for the reply that gets a sibling; empty where there is none.
+    `model`: the one that was asked for the reply that gets a sibling; empty where there is none. `interprets`: how the reply
+    that goes on translates, where it does.
     """
 
     parent_id: str | None
     answered: MessageRecord | None = None
     continued: MessageRecord | None = None
     model: str = ""
+    interprets: Interpreting | None = None
 
     def asked(self, message: MessageRecord) -> list[MessageRecord]:
         """What the prompt ends with: a message, and what goes on behind it."""
@@ -67,26 +69,39 @@ async def _placed(history: History, keys: Keys, place: Place, meta: Meta) -> Pla
             return Placed(parent_id=parent_id)
         case Beside(message_id):
             edited = await _message(history, keys, message_id, field="message_id", role="user")
-            return Placed(parent_id=edited.parent_id, model=await _asked_model(history, keys, edited.turn_id))
+            return Placed(
+                parent_id=edited.parent_id,
+                model=await _asked_model(history, keys, edited.turn_id),
+                interprets=_anew(edited),
+            )
         case Again(reply_id) | Onward(reply_id):
             reply = await _message(history, keys, reply_id, field="message_id", role="assistant")
             answered = await history.message(keys, reply.parent_id or "")
             if answered is None:
                 raise NotFound("What this reply answers is not in the history any more.")
             model = await _asked_model(history, keys, reply.turn_id)
-            found = Placed(parent_id=answered.parent_id, answered=answered, model=model)
+            found = Placed(
+                parent_id=answered.parent_id, answered=answered, model=model, interprets=_anew(answered)
+            )
             if isinstance(place, Again):
                 return found
-            await _refuse_whole(history, keys, reply)
-            return msgspec.structs.replace(found, continued=reply)
+            record = await _refuse_whole(history, keys, reply)
+            return msgspec.structs.replace(found, continued=reply, interprets=record.interprets)
+
+
+def _anew(source: MessageRecord) -> Interpreting | None:
+    """How a message is translated once more, as it is now, where it is a source."""
+    if (languages := source.interprets) is None:
+        return None
+    return Interpreting(languages.source, languages.target, "segment", 0, is_final=True)
 
 
 _CUT = (Reason.CANCELLED, Reason.INTERRUPTED, Reason.LENGTH, Reason.TIMEOUT, Reason.ERROR)
 """How a reply ends that could go on."""
 
 
-async def _refuse_whole(history: History, keys: Keys, reply: MessageRecord) -> None:
-    """Raises Conflict where a reply can't go on: it has come to its end, is empty, or something follows it."""
+async def _refuse_whole(history: History, keys: Keys, reply: MessageRecord) -> TurnRecord:
+    """The turn that cut a reply. Raises Conflict where that can't go on: it came to its end, is empty, or is followed."""
     if not (reply.content or reply.reasoning):
         raise Conflict("There is nothing in this reply that could go on; ask for another one.")
     if reply.calls:
@@ -96,6 +111,7 @@ async def _refuse_whole(history: History, keys: Keys, reply: MessageRecord) -> N
         raise Conflict("This reply has come to its end; only one that was stopped or cut goes on.")
     if await history.children(keys, reply.message_id):
         raise Conflict("The conversation went on from this reply; only the last one of a branch goes on.")
+    return record
 
 
 async def _asked_model(history: History, keys: Keys, turn_id: str) -> str:

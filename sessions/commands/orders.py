@@ -14,8 +14,19 @@ from sessions.conversation.guarding import Tasks, guarded
 from sessions.errors import Refused, StoreDown
 from sessions.events import Accepted, Event
 from sessions.exchange.settling import Answered
+from sessions.interpreting.source import Grown, Growth
 from sessions.records import Owner
-from sessions.replicas.rpc import Answer, AskAbove, AskAnswer, AskDelete, AskSend, Order, Refusal, Rpc
+from sessions.replicas.rpc import (
+    Answer,
+    AskAbove,
+    AskAnswer,
+    AskDelete,
+    AskGrow,
+    AskSend,
+    Order,
+    Refusal,
+    Rpc,
+)
 from sessions.turn.calls import CallAnswer
 from sessions.turn.cancelling import Cancel
 from sessions.turn.live_turn import Nobody
@@ -23,22 +34,32 @@ from sessions.turn.live_turn import Nobody
 Delete = Callable[[Owner, str], Awaitable[None]]
 Hear = Callable[[str], str]
 AnswerHere = Callable[[Owner, str, CallAnswer], Awaitable[Answered]]
+GrowHere = Callable[[Owner, str, Growth], Awaitable[Grown]]
 
 
 class Orders:
     """Carries orders out, in the order in which they came.
 
-    `delete` removes a conversation, `answer_here` takes what is said to a call; both may raise Refused. `hear` answers what
+    `delete` removes a conversation, `answer_here` takes what is said to a call, `grow_here` more of a source; all may raise Refused. `hear` answers what
     the floor above asks.
     """
 
     def __init__(
-        self, *, turns: Turns, rpc: Rpc, delete: Delete, answer_here: AnswerHere, hear: Hear, tasks: Tasks
+        self,
+        *,
+        turns: Turns,
+        rpc: Rpc,
+        delete: Delete,
+        answer_here: AnswerHere,
+        grow_here: GrowHere,
+        hear: Hear,
+        tasks: Tasks,
     ) -> None:
         self._turns = turns
         self._rpc = rpc
         self._delete = delete
         self._answer_here = answer_here
+        self._grow_here = grow_here
         self._hear = hear
         self._tasks = tasks
 
@@ -63,6 +84,8 @@ class Orders:
                 self._later(self._delete_and_answer(order))
             case AskAnswer() as ask:
                 self._later(self._answer_call(order, ask.answer))
+            case AskGrow(growth=growth):
+                self._later(self._grow(order, growth))
             case AskAbove(body=body):
                 self._later(self._answer(order, Answer(number=order.number, body=self._hear(body))))
 
@@ -112,6 +135,16 @@ class Orders:
             answer = msgspec.structs.replace(answer, refusal=Refusal.of(refused))
         else:
             answer = msgspec.structs.replace(answer, state=met.state, already=met.already)
+        await self._answer(order, answer)
+
+    async def _grow(self, order: Order, growth: Growth) -> None:
+        answer = Answer(number=order.number)
+        try:
+            grown = await self._grow_here(order.owner, order.conversation_id, growth)
+        except Refused as refused:
+            answer = msgspec.structs.replace(answer, refusal=Refusal.of(refused))
+        else:
+            answer = msgspec.structs.replace(answer, grown=grown)
         await self._answer(order, answer)
 
     async def _answer(self, order: Order, answer: Answer) -> None:

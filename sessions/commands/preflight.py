@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.served_models import ServedModel
 from sessions.commands.branches import placed
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.requests import asker
@@ -10,9 +11,10 @@ from sessions.filters.chain import Filters
 from sessions.records import Meta, user_message
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
+from sessions.translation.asking import refuse_unable
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Again, Behind, Onward, Place
-from sessions.turn.prompt import Prompts
+from sessions.turn.prompt import Prompts, as_refusals
 from sessions.turn.sends import Generation
 
 
@@ -28,9 +30,21 @@ class Preflight:
         """Raises Refused where a filter does, and where it would interrupt, though its place is not there or it is too long."""
         self._prompts.choice.asked(generation.model, only=generation.only)
         _refuse_bound(generation)
+        if live.send.interprets is not None:
+            await self._refuse_unable(live, generation)
         await self._filters.check(live.send.content, generation.system)
         if live.send.on_busy in ("interrupt", "rollback") and conversation.blocking():
             await self._check(conversation, live, generation)
+
+    async def _refuse_unable(self, live: LiveTurn, generation: Generation) -> None:
+        """Raises BadParams where the model that is named, or the default, can't interpret."""
+        requested = self._prompts.choice.asked(generation.model, only=generation.only)
+
+        async def able(model: ServedModel) -> None:
+            with as_refusals():
+                refuse_unable(await model.engine.ready())
+
+        await live.engine.in_time(self._prompts.choice.first_that_can(requested, able))
 
     async def _check(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> None:
         named = [one for one in conversation.turns if one.turn.ids.reply_id == _named(live.send.place)]

@@ -20,7 +20,6 @@ from sessions.store.history.rebuilding import told_again
 from sessions.store.history.replay import covered, merged
 from sessions.store.history.transactions import Duplicate, Since
 from sessions.turn.live_turn import LiveTurn, Subscriber
-from sessions.turn.positions import digest_of
 from sessions.turn.sends import Send
 
 _REFUSED = "This message was refused when the store did not answer; send it again in a moment."
@@ -95,7 +94,7 @@ def _is_taken_back(conversation: Conversation, record: TurnRecord) -> bool:
 
 def refuse_other_content(record: TurnRecord, send: Send) -> None:
     """Raises Conflict where the same id came with another text, or for another place."""
-    if record.digest != digest_of(send.content, send.place):
+    if record.digest != send.digest:
         raise Conflict("`client_msg_id` was used before, for another message.")
 
 
@@ -103,9 +102,12 @@ def _repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) 
     """Answers a duplicate of a running turn; one that does not follow it yet gets what was told so far: its text, as one delta."""
     refuse_other_content(live.record, arrival.send)
     reader = arrival.sender
-    reader.publish(
-        accepted_event(conversation, live.record, arrival.send, conversation.published.epoch, duplicate=True)
+    event = accepted_event(
+        conversation, live.record, arrival.send, conversation.published.epoch, duplicate=True
     )
+    if (interpretation := live.exchange.interpretation) is not None:
+        event = msgspec.structs.replace(event, content=interpretation.source.text)
+    reader.publish(event)
     conversation.attach(reader)
     if live.record.done is not None:  # told, but not saved so far
         _repeat_end(reader, live.record, reply_of(live, live.record.done))

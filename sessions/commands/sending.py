@@ -20,7 +20,6 @@ from sessions.replicas.rpc import RefusedElsewhere
 from sessions.running import runner
 from sessions.store.history.transactions import Duplicate, Moved
 from sessions.turn.live_turn import Exchange, LiveTurn, Subscriber
-from sessions.turn.positions import digest_of
 from sessions.turn.sends import Generation, Send
 from sessions.turn.turn import Names, Turn, TurnIds
 
@@ -153,11 +152,12 @@ def arrive(
     record = TurnRecord(
         turn_id=names.turn_id,
         client_msg_id=send.client_msg_id,
-        digest=digest_of(send.content, send.place),
+        digest=send.digest,
         message_id=names.message_id,
         reply_id=names.reply_id,
         parent_id=None,
         accepted_seq=0,
+        interprets=send.interprets,
     )
     live = LiveTurn(Turn(ids), record, send, sender, exchange=Exchange(generation))
     conversation.arriving.append(live)

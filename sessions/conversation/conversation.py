@@ -25,6 +25,7 @@ from sessions.events import (
     Journalled,
     Reasoning,
     Removed,
+    SourceText,
     Status,
     Text,
     ToolCall,
@@ -245,8 +246,8 @@ class Conversation:
         else:
             live.delivery.published_thought = text.off + len(text.text)
 
-    def publish_call(self, event: ToolCall | ToolState) -> None:
-        """Tells that a running turn calls a tool, or that a call moves."""
+    def publish_bare(self, event: ToolCall | ToolState | SourceText) -> None:
+        """Tells that a running turn calls a tool, that a call moves, or that what it translates grew."""
         self.publish(event)
         self.published.seq = event.seq
         self.known.version += 1
@@ -270,7 +271,7 @@ class Conversation:
             match event:
                 case Accepted():
                     self._publish_accepted_elsewhere(event)
-                case Delta() | Reasoning() | ToolCall() | ToolState():
+                case Delta() | Reasoning() | SourceText() | ToolCall() | ToolState():
                     self.publish(event)
                     self.stand_at(event.seq)
                 case Done():

@@ -9,7 +9,7 @@ import msgspec
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import ReplySoFar, follow_up_to, reply_so_far
 from sessions.errors import NotFound
-from sessions.events import Event, ShownCall, Status, Usage
+from sessions.events import Event, Languages, ShownCall, Status, Usage
 from sessions.records import MessageRecord, TurnRecord, status_of
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
@@ -26,7 +26,8 @@ class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     `siblings`: those that share its parent, in the order in which they came, itself too; of many the nearest.
     `sibling_count`: how many there are; `sibling_index`: how many of them came before this one. `model`: which one wrote it,
-    of a reply. `reasoning`, `calls`: what a reply has beside its text, where it has such.
+    of a reply. `reasoning`, `calls`: what a reply has beside its text, where it has such. `interprets`: the message is a
+    source, and its replies are translations.
     """
 
     message_id: str
@@ -43,6 +44,7 @@ class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     reasoning: str | msgspec.UnsetType = msgspec.UNSET
     calls: tuple[ShownCall, ...] | msgspec.UnsetType = msgspec.UNSET
+    interprets: Languages | msgspec.UnsetType = msgspec.UNSET
 
 
 class HistoryPage(Event, frozen=True, kw_only=True, tag="history"):
@@ -180,6 +182,7 @@ def _message(message: MessageRecord, siblings: Siblings) -> ShownMessage:
         model=message.model,
         reasoning=message.reasoning or msgspec.UNSET,
         calls=tuple(call.shown() for call in message.calls) or msgspec.UNSET,
+        interprets=message.interprets or msgspec.UNSET,
     )
 
 

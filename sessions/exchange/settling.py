@@ -114,9 +114,9 @@ class Settler:
         try:
             is_saved = await live.journal.write(event, _patch(moved) if live.waits else b"")
         except StoreFault:
-            conversation.publish_call(event)  # the reader knows as much as this replica
+            conversation.publish_bare(event)  # the reader knows as much as this replica
             raise
-        conversation.publish_call(event)
+        conversation.publish_bare(event)
         live.exchange.news.set()
         return is_saved
 

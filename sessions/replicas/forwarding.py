@@ -10,8 +10,19 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to
 from sessions.errors import SessionError
 from sessions.events import Cause, Done
+from sessions.interpreting.source import Grown, Growth
 from sessions.records import Owner
-from sessions.replicas.rpc import Answer, Ask, AskAnswer, AskDelete, AskSend, OwnerGone, RefusedElsewhere, Rpc
+from sessions.replicas.rpc import (
+    Answer,
+    Ask,
+    AskAnswer,
+    AskDelete,
+    AskGrow,
+    AskSend,
+    OwnerGone,
+    RefusedElsewhere,
+    Rpc,
+)
 from sessions.replicas.watching import Watching
 from sessions.store.history.history import History
 from sessions.store.ownership import Ownership
@@ -117,6 +128,11 @@ class Forwarder:
     async def answer(self, conversation: Conversation, runner: str, answer: CallAnswer) -> Answer | None:
         """Has a call settled, or decided about; None where that replica is dead, and what waited there waits elsewhere."""
         return await self._ask(conversation, runner, AskAnswer(answer=answer))
+
+    async def grow(self, conversation: Conversation, runner: str, growth: Growth) -> Grown | None:
+        """Has a source grow; None where that replica is dead, and what it translated has its end."""
+        answer = await self._ask(conversation, runner, AskGrow(growth=growth))
+        return None if answer is None else answer.grown
 
     async def delete(self, conversation: Conversation) -> bool:
         """Has a conversation deleted whose turn runs elsewhere; False where none does."""

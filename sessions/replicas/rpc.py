@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 from engine.trace import NOBODYS, Trace, current
 from sessions.errors import Refused, StoreDown
 from sessions.events import CallState
+from sessions.interpreting.source import Grown, Growth
 from sessions.records import Owner
 from sessions.store.ownership import Ownership
 from sessions.store.redis.client import COLLECT, POST, run_script
@@ -47,13 +48,19 @@ class AskAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="answer_call"):
     answer: CallAnswer
 
 
+class AskGrow(msgspec.Struct, frozen=True, kw_only=True, tag="grow"):
+    """Take more of a source that is translated."""
+
+    growth: Growth
+
+
 class AskAbove(msgspec.Struct, frozen=True, kw_only=True, tag="above"):
     """What the floor above asks of its like. No conversation is meant."""
 
     body: str
 
 
-Ask = AskSend | Cancel | AskDelete | AskAnswer | AskAbove
+Ask = AskSend | Cancel | AskDelete | AskAnswer | AskGrow | AskAbove
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order", omit_defaults=True):
@@ -86,13 +93,14 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
-    """What became of an order. `turn_id`, `already`: what a cancel met; a message had its turn `already`. `state`: a call's; `body`: the floor above's."""
+    """What became of an order. `turn_id`, `already`: what a cancel met; a message had its turn `already`. `state`: a call's; `grown`: a source's; `body`: the floor above's."""
 
     number: str
     refusal: Refusal | None = None
     turn_id: str | None = None
     already: bool = False
     state: CallState | None = None
+    grown: Grown | None = None
     body: str | None = None
 
 

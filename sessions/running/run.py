@@ -12,6 +12,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.errors import StoreFault
 from sessions.events import Status, StatusState, Text, ToolCall
 from sessions.filters.filtered_reply import Released
+from sessions.interpreting.interpretation import Interpretation
 from sessions.records import CallRecord
 from sessions.running.pace import Pace
 from sessions.store.history.coding import encode_turn
@@ -62,6 +63,21 @@ class Run(msgspec.Struct, frozen=True):
         """Whether its thoughts are let out so, too."""
         return self.live.exchange.generation.paces_thoughts
 
+    @property
+    def interpretation(self) -> Interpretation:
+        """What it translates, where it does."""
+        if (interpretation := self.live.exchange.interpretation) is None:
+            raise RuntimeError("The turn translates nothing.")
+        return interpretation
+
+    def settle(self) -> None:
+        """A segment of its source is translated; the store learns it with the next text."""
+        self.live.record = msgspec.structs.replace(self.live.record, interprets=self.interpretation.state())
+
+    def _src_off(self) -> int | None:
+        interpretation = self.live.exchange.interpretation
+        return None if interpretation is None else interpretation.translation.src_off
+
     def report(self, report: Queued | Retried | Prefilling | Started) -> None:
         """Passes on what the engine says of the wait, unless the turn's end is decided."""
         if isinstance(report, Started):
@@ -88,9 +104,11 @@ class Run(msgspec.Struct, frozen=True):
         """Journals text and tells it, unless the turn's end is decided meanwhile. Raises OwnershipLost."""
         async with self.conversation.locks.ordering:
             if not self.turn.is_over:
-                seq = self.conversation.next_seq()
-                text, tokens = released.text, released.tokens
-                await self._tell_piece(self.turn.extend(text, tokens=tokens, seq=seq, now=monotonic()))
+                seq, text, tokens = self.conversation.next_seq(), released.text, released.tokens
+                src_off = self._src_off()
+                await self._tell_piece(
+                    self.turn.extend(text, tokens=tokens, seq=seq, now=monotonic(), src_off=src_off)
+                )
 
     async def think(self, released: Released) -> None:
         """Journals what the model thinks, and tells it, as `hear` does text."""
@@ -135,18 +153,19 @@ class Run(msgspec.Struct, frozen=True):
     async def _tell_piece(self, piece: Text | ToolCall) -> None:
         """Tells it once it is journalled. Raises OwnershipLost, StoreFault."""
         try:
-            self._note(saved=await self.journal.write(piece, self._news_of_fallback()))
+            self._note(saved=await self.journal.write(piece, self._news_of_record()))
         except StoreFault:
             self._publish(piece)  # it is kept with the turn's end
             raise
         self._publish(piece)
 
-    def _news_of_fallback(self) -> bytes:
-        """What the store is to know beside the text: should this replica die, it says who wrote that."""
+    def _news_of_record(self) -> bytes:
+        """What the store is to know beside the text, should this replica die: who wrote it, and to which source it fits."""
         record, delivery = self.live.record, self.live.delivery
-        if record.fallback == delivery.fallback:
+        settled = 0 if record.interprets is None else record.interprets.off
+        if (record.fallback, settled) == (delivery.fallback, delivery.settled):
             return b""
-        delivery.fallback = record.fallback
+        delivery.fallback, delivery.settled = record.fallback, settled
         return msgspec.json.encode({"set": [f"turn:{record.turn_id}", encode_turn(record).decode()]})
 
     def _publish(self, piece: Text | ToolCall) -> None:
@@ -154,7 +173,7 @@ class Run(msgspec.Struct, frozen=True):
         cut = self.turn.cut
         if isinstance(piece, ToolCall):
             if cut is None or cut.kept.of(piece) is not None:
-                self.conversation.publish_call(piece)
+                self.conversation.publish_bare(piece)
         elif cut is None:
             self.conversation.publish_text(self.live, piece)
             self.pace.delta(monotonic())

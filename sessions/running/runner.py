@@ -25,6 +25,7 @@ from sessions.running.run import Run
 from sessions.store.history.transactions import Ending, Follow
 from sessions.store.storage import Storage
 from sessions.titles.titler import Titler
+from sessions.translation.interpreter import Interpreter
 from sessions.turn.generating import Generator, Outcome
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.policy import ToolLimits
@@ -46,12 +47,14 @@ class Runner:
         storage: Storage,
         *,
         generator: Generator,
+        interpreter: Interpreter,
         observer: Observer,
         tools: ToolLimits,
         titler: Titler | None = None,
     ) -> None:
         """`titler`: who gives new conversations their titles; None: nobody."""
         self._generator = generator
+        self._interpreter = interpreter
         self._journal = storage.journal
         self._history = storage.history
         self._ownership = storage.ownership
@@ -82,7 +85,7 @@ class Runner:
         self._observer.began(run.turn_id, request.model, live.turn.accepted_at or monotonic())
         try:
             await self._end(run, await self._outcome(run, request))
-            if self._titler is not None:
+            if self._titler is not None and live.exchange.interpretation is None:
                 self._titler.consider(conversation, live, request)
         except OwnershipLost:
             await self._drop_following(run)
@@ -101,6 +104,8 @@ class Runner:
             return Outcome(Reason.ERROR, run.live.failure)
         if run.live.record.fallback:
             run.tell("fallback", model=request.model)
+        if run.live.exchange.interpretation is not None:
+            return await self._interpreter.outcome(run, request)
         return await self._generator.outcome(run, request)
 
     async def _end(self, run: Run, outcome: Outcome) -> None:
@@ -242,6 +247,8 @@ def _ending(live: LiveTurn, done: Done, written: str, follow: Follow | None) -> 
     turn = msgspec.structs.replace(
         live.record, done=done, text_seq=live.turn.text_seq, reasoning_seq=live.turn.reasoning_seq
     )
+    if (interpretation := live.exchange.interpretation) is not None:
+        turn = msgspec.structs.replace(turn, interprets=interpretation.state(chars=done.chars))
     is_whole = live.turn.cut is None and not live.exchange.has_more
     return Ending(
         reply=reply_of(live, done, written if is_whole else ""),

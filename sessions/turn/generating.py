@@ -200,14 +200,7 @@ class Generator:
 
     async def outcome(self, listener: Listener, request: Request) -> Outcome:
         """Tells a listener its whole reply; gives how that ended. Raises OwnershipLost where the listener does."""
-        try:
-            return await self._generate(listener, request)
-        except (EngineLost, EngineUnavailable) as loss:
-            return Outcome(Reason.INTERRUPTED, _failure(loss))
-        except OwnershipLost:
-            raise
-        except Exception:  # noqa: BLE001 - a task's boundary: it ends this turn alone
-            return _incident(listener)
+        return await guarded_outcome(listener, self._generate(listener, request))
 
     async def _generate(self, listener: Listener, request: Request) -> Outcome:
         at_once = self._choice.at_once(request)
@@ -270,6 +263,18 @@ class Generator:
                 case _:
                     assert_never(output)
         raise EngineLost("The engine's stream has no end.")
+
+
+async def guarded_outcome(listener: Listener, outcome: Awaitable[Outcome]) -> Outcome:
+    """How an engine's part of a turn ends, whatever goes wrong in it. Raises OwnershipLost where the listener does."""
+    try:
+        return await outcome
+    except (EngineLost, EngineUnavailable) as loss:
+        return Outcome(Reason.INTERRUPTED, _failure(loss))
+    except OwnershipLost:
+        raise
+    except Exception:  # noqa: BLE001 - a task's boundary: it ends this turn alone
+        return _incident(listener)
 
 
 def outcome_of(turn: Turn, finished: Finished) -> Outcome:

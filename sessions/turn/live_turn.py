@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from sessions.events import Done, Event, Failure, Status, ToolCall, ToolState
+from sessions.interpreting.interpretation import Interpretation
 from sessions.records import Base, CallRecord, MessageRecord, TurnRecord
 from sessions.turn.calls import Calls
 from sessions.turn.engine_wait import EngineWait
@@ -78,7 +79,7 @@ class Delivery:
     """How far a turn's events went. `handed`: to connections that left; `unsaved`: they were told that its text is not journalled.
 
     `followers`: the connections that have all of it; `status`: where it stands, as was told last; `fallback`: the model that
-    the store knows to stand in. `end`: how it ends, before that is told. `thought` and `published_thought`: as `handed` and
+    the store knows to stand in; `settled`: up to where it knows the target of an interpretation to fit its source. `end`: how it ends, before that is told. `thought` and `published_thought`: as `handed` and
     `published_off`, of its reasoning.
     """
 
@@ -89,6 +90,7 @@ class Delivery:
         "handed",
         "published_off",
         "published_thought",
+        "settled",
         "status",
         "thought",
         "unsaved",
@@ -102,6 +104,7 @@ class Delivery:
         self.status: Status | None = None
         self.unsaved = False
         self.fallback = ""
+        self.settled = 0
 
 
 class Stages:
@@ -181,7 +184,7 @@ class Exchange:
     `calls`: of its reply, so far, and whether it `has_more` than are carried out; `awaited`: of the one that it follows.
     `round`: how many turns of the exchange called before; `news`: set whenever an awaited call moves; `following`: the turn
     that waits for its calls, once it has ended. `idle`: no tool of the server's runs here for it. `is_lost`: another replica has it.
-    `base`: the reply that it goes on with, as it stood before.
+    `base`: the reply that it goes on with, as it stood before. `interpretation`: what its reply translates, where it does.
     """
 
     __slots__ = (
@@ -193,6 +196,7 @@ class Exchange:
         "generation",
         "has_more",
         "idle",
+        "interpretation",
         "is_lost",
         "news",
         "round",
@@ -204,6 +208,7 @@ class Exchange:
         self.has_more = False
         self.awaited = awaited
         self.base: MessageRecord | None = None
+        self.interpretation: Interpretation | None = None
         self.round = rounds
         self.news = asyncio.Event()
         self.following: LiveTurn | None = None

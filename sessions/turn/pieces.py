@@ -9,19 +9,24 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from engine.text.characters import floor_boundary
-from sessions.events import Delta, Kept, Reasoning, Text
+from sessions.cuts import Kept
+from sessions.events import Delta, Reasoning, Text
 
 Kind = Literal["", "text", "thought", "call"]
 
 
 class Mark(NamedTuple):
-    """Where a reply stands behind one piece: its seq and kind, and how much of everything there is then."""
+    """Where a reply stands behind one piece: its seq and kind, and how much of everything there is then.
+
+    `src_off`: how much of a source had been read for it, where it is a translation.
+    """
 
     seq: int
     kind: Kind
     chars: int
     thought: int
     tokens: int
+    src_off: int | None = None
 
 
 class Pieces:
@@ -77,16 +82,16 @@ class Pieces:
         """What there was before the first piece."""
         return Kept(self._marks[0].chars, self._marks[0].thought)
 
-    def extend(self, text: str, *, tokens: int, seq: int) -> Delta:
+    def extend(self, text: str, *, tokens: int, seq: int, src_off: int | None = None) -> Delta:
         """Take more text."""
-        _, _, chars, thought, total = self.end
+        _, _, chars, thought, total, _ = self.end
         self._text.append(text)
-        self._marks.append(Mark(seq, "text", chars + len(text), thought, total + tokens))
-        return self._delta(text, tokens=tokens, seq=seq, off=chars)
+        self._marks.append(Mark(seq, "text", chars + len(text), thought, total + tokens, src_off))
+        return self._delta(text, tokens=tokens, seq=seq, off=chars, src_off=src_off)
 
     def think(self, text: str, *, tokens: int, seq: int) -> Reasoning:
         """Take more of what was thought."""
-        _, _, chars, thought, total = self.end
+        _, _, chars, thought, total, _ = self.end
         self._thoughts.append(text)
         self.reasoning_tokens += tokens
         self._marks.append(Mark(seq, "thought", chars, thought + len(text), total + tokens))
@@ -94,7 +99,7 @@ class Pieces:
 
     def call(self, *, tokens: int, seq: int) -> None:
         """Note a call."""
-        _, _, chars, thought, total = self.end
+        _, _, chars, thought, total, _ = self.end
         self.calls += 1
         self._marks.append(Mark(seq, "call", chars, thought, total + tokens))
 
@@ -146,7 +151,7 @@ class Pieces:
         told: Text
         if kind == "text":
             text = self.text[before.chars : end.chars]
-            told = self._delta(text, tokens=tokens, seq=end.seq, off=before.chars)
+            told = self._delta(text, tokens=tokens, seq=end.seq, off=before.chars, src_off=end.src_off)
         elif kind == "thought":
             text = self.reasoning[before.thought : end.thought]
             told = self._reasoning(text, tokens=tokens, seq=end.seq, off=before.thought)
@@ -154,7 +159,7 @@ class Pieces:
             return None
         return msgspec.structs.replace(told, first_seq=self._marks[places[0]].seq)
 
-    def _delta(self, text: str, *, tokens: int, seq: int, off: int) -> Delta:
+    def _delta(self, text: str, *, tokens: int, seq: int, off: int, src_off: int | None) -> Delta:
         return Delta(
             conversation_id=self._conversation_id,
             turn_id=self._turn_id,
@@ -163,6 +168,7 @@ class Pieces:
             off=off,
             text=text,
             tokens=tokens,
+            src_off=src_off,
         )
 
     def _reasoning(self, text: str, *, tokens: int, seq: int, off: int) -> Reasoning:

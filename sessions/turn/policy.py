@@ -36,7 +36,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     messages and replies go through. `durability`: how safe `accepted` and `done` are when they are told. `tools`: what
     calls of tools are held to. `unsupported_tools`: what becomes of tools that a model can't be shown, or not any more,
     where it need not call one. `titles`: the model writes those of new conversations.
-    `sharing`: people may share what they said by a link.
+    `sharing`: people may share what they said by a link. `interpret_prompt`: how a chat model is asked for a translation.
     """
 
     ttl_s: float
@@ -49,6 +49,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     unsupported_tools: Literal["refuse", "ignore"] = "ignore"
     titles: bool = False
     sharing: bool = False
+    interpret_prompt: str = "Translate into {target}: {text}"
 
     def followed(self, spec: ReplySpec, facts: ModelFacts) -> ReplySpec:
         """The spec as a model is asked to follow it: without tools that it can't be shown, where that is ignored.

@@ -9,7 +9,8 @@ import msgspec
 from engine.messages import Params
 from engine.reply_spec import Format, ReplySpec, Tool
 from sessions.events import Needs, Where
-from sessions.turn.positions import Behind, Place
+from sessions.records import Interpreting, digest
+from sessions.turn.positions import Behind, Place, digest_of
 
 OnBusy = Literal["reject", "enqueue", "interrupt", "rollback"]
 OnDisconnect = Literal["cancel", "continue"]
@@ -20,7 +21,8 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
 
     `grace_s`: seconds that its turn goes on while nobody is attached to its conversation; `client_id`: of the client that
     sends it, whom its tokens count for; `group`: the key or the address that it came by, for which it is counted besides.
-    `untitled`: a conversation that it begins keeps its first words as a title.
+    `untitled`: a conversation that it begins keeps its first words as a title. `interprets`: the message is empty so far; it
+    grows, and its reply is a translation.
     """
 
     client_msg_id: str
@@ -34,6 +36,14 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     client_id: str = ""
     untitled: bool = False
+    interprets: Interpreting | None = None
+
+    @property
+    def digest(self) -> str:
+        """Tells requests apart that came under one `client_msg_id`."""
+        if (asked := self.interprets) is None:
+            return digest_of(self.content, self.place)
+        return digest(f"interpret\0{asked.source}\0{asked.target}\0{asked.told}\0{asked.wait}")
 
 
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -16,7 +16,8 @@ from typing import Self
 
 import msgspec
 
-from sessions.events import CancelFacts, Cause, Delta, Done, Failure, Kept, Reason, Reasoning, Timing, Usage
+from sessions.cuts import Kept
+from sessions.events import CancelFacts, Cause, Delta, Done, Failure, Reason, Reasoning, Timing, Usage
 from sessions.turn.pieces import Pieces
 
 
@@ -81,12 +82,16 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class EngineCount(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine counted for a turn. Unknown where it died or did not confirm: then None."""
+    """What the engine counted for a turn. Unknown where it died or did not confirm: then None.
+
+    `dropped_tokens`: of those that were generated, in hypotheses that were not told.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int | None = None
     steps_after: int | None = None
+    dropped_tokens: int = 0
 
 
 class Turn:
@@ -183,10 +188,10 @@ class Turn:
         self._started_at = now
         self.count = EngineCount(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
 
-    def extend(self, text: str, *, tokens: int, seq: int, now: float) -> Delta:
+    def extend(self, text: str, *, tokens: int, seq: int, now: float, src_off: int | None = None) -> Delta:
         """More text of the reply. Raises IllegalTransition once the end is decided."""
         self._speak(now)
-        return self.pieces.extend(text, tokens=tokens, seq=seq)
+        return self.pieces.extend(text, tokens=tokens, seq=seq, src_off=src_off)
 
     def think(self, text: str = "", *, tokens: int, seq: int, now: float) -> Reasoning:
         """More of what the model thinks aloud. Raises IllegalTransition once the end is decided."""
@@ -260,7 +265,13 @@ class Turn:
         made = self.pieces.end.tokens
         generated = made if self.count.generated_tokens is None else self.count.generated_tokens
         whole = reason in (Reason.STOP, Reason.TOOLS, Reason.LENGTH, Reason.TIMEOUT)
-        kept = generated if whole else made if self.cut is None else self.pieces.tokens_of(self.cut.kept)
+        kept = (
+            generated - self.count.dropped_tokens
+            if whole
+            else made
+            if self.cut is None
+            else self.pieces.tokens_of(self.cut.kept)
+        )
         sent = made if self.cut is None else self.pieces.tokens_of(self.cut.handed)
         return Usage(
             prompt_tokens=self.count.prompt_tokens,

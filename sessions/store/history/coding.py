@@ -16,6 +16,7 @@ from sessions.events import (
     CancelFacts,
     Done,
     Failure,
+    Languages,
     Needs,
     Question,
     Reason,
@@ -23,7 +24,15 @@ from sessions.events import (
     Usage,
     Where,
 )
-from sessions.records import Base, CallRecord, MessageRecord, QuestionAnswer, TurnRecord, signed
+from sessions.records import (
+    Base,
+    CallRecord,
+    Interpreting,
+    MessageRecord,
+    QuestionAnswer,
+    TurnRecord,
+    signed,
+)
 
 
 class _Usage(msgspec.Struct, array_like=True, frozen=True):
@@ -51,6 +60,7 @@ class _Message(msgspec.Struct, array_like=True, frozen=True):
     model: str | None = None
     reasoning: str = ""
     written: str = ""
+    interprets: tuple[str, str] | None = None
 
 
 class _Call(msgspec.Struct, array_like=True, frozen=True):
@@ -109,6 +119,7 @@ class _Turn(msgspec.Struct, array_like=True, frozen=True):
     fallback: str = ""
     follows: str = ""
     continues: Base | None = None
+    interprets: Interpreting | None = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -133,6 +144,7 @@ def encode_message(message: MessageRecord) -> bytes:
             message.model,
             message.reasoning,
             message.written,
+            None if message.interprets is None else msgspec.structs.astuple(message.interprets),
         )
     )
 
@@ -167,6 +179,7 @@ def decode_message(
         reasoning=short.reasoning,
         written=short.written,
         calls=calls,
+        interprets=None if short.interprets is None else Languages(*short.interprets),
     )
 
 
@@ -185,6 +198,7 @@ def encode_turn(turn: TurnRecord) -> bytes:
             turn.fallback,
             turn.follows,
             turn.continues,
+            turn.interprets,
         )
     )
 
@@ -213,6 +227,7 @@ def decode_turn(kept: bytes, *, conversation_id: str, turn_id: str) -> TurnRecor
         reasoning_seq=None if short.end is None else short.end.rest.reasoning_seq,
         follows=short.follows,
         continues=short.continues,
+        interprets=short.interprets,
     )
 
 

@@ -11,19 +11,19 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from sessions.cuts import Kept, joined, kept_of
 from sessions.events import (
     Accepted,
     Delta,
     Done,
     Journalled,
-    Kept,
     Reasoning,
+    SourceText,
     Text,
     ToolCall,
     ToolState,
     covering,
     first_seq_of,
-    kept_of,
 )
 
 MAX_BYTES = 256 * 1024
@@ -77,7 +77,7 @@ def merged(events: Sequence[Journalled]) -> list[Journalled]:
         last = told[-1] if told else None
         if isinstance(event, Text) and isinstance(last, Text) and _goes_on(last, event):
             text, tokens = last.text + event.text, last.tokens + event.tokens
-            told[-1] = msgspec.structs.replace(last, seq=event.seq, text=text, tokens=tokens)
+            told[-1] = joined(last, event, text=text, tokens=tokens)
         else:
             told.append(event)
     return told
@@ -96,7 +96,7 @@ def _bytes(event: Journalled) -> int:
     match event:
         case Delta() | Reasoning():
             return sys.getsizeof(event.text)
-        case Accepted(content=str(content)) | ToolCall(args=str(content)):
+        case Accepted(content=str(content)) | ToolCall(args=str(content)) | SourceText(text=content):
             return _FRAME_BYTES + sys.getsizeof(content)
         case ToolState():
             asks = event.question.schema + event.question.message if event.question is not None else None

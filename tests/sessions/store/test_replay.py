@@ -8,7 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.events import Accepted, Delta, Done, Event, Journalled, Kept, Reason, Removed, Timing, Usage
+from sessions.cuts import Kept
+from sessions.events import Accepted, Delta, Done, Event, Journalled, Reason, Removed, Timing, Usage
 from sessions.records import digest
 from sessions.store.history.replay import replayed
 from tests.sessions.recorder import continuous, seqs

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.events import Delta, Kept, Reasoning
+from sessions.cuts import Kept
+from sessions.events import Delta, Reasoning
 from sessions.turn.pieces import Pieces
 
 PIECE = st.tuples(st.sampled_from(["text", "thought", "call"]), st.text("abc ", min_size=1, max_size=5))

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.text.characters import floor_boundary
-from sessions.events import Cause, Failure, Kept, Reason
+from sessions.cuts import Kept
+from sessions.events import Cause, Failure, Reason
 from sessions.records import digest
 from sessions.turn.turn import EngineCount, IllegalTransition, Turn, TurnIds, TurnState
 

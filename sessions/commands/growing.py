@@ -1,0 +1,91 @@
+"""Takes more of a source from clients. It goes to the replica that translates it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sessions.conversation.conversation import Conversation
+from sessions.errors import Conflict, NotFound, OwnershipLost, StoreDown
+from sessions.interpreting.source import Grown, Growth, Source
+from sessions.replicas.forwarding import Forwarder
+from sessions.store.history.history import History
+from sessions.translation.growing import Grower
+from sessions.turn.live_turn import LiveTurn
+
+ATTEMPTS = 3
+_AGAIN = "The interpretation moves at this moment; send it again in a moment."
+_OVER = "The interpretation has ended; what comes now is not translated any more."
+
+
+class Growing:
+    """Grows sources for one replica. Methods raise Refused."""
+
+    def __init__(self, *, history: History, grower: Grower, forwarder: Forwarder) -> None:
+        self._history = history
+        self._grower = grower
+        self._forwarder = forwarder
+
+    async def grow(self, conversation: Conversation, growth: Growth) -> Grown:
+        """What became of a growth, wherever its source is translated."""
+        for _ in range(ATTEMPTS):
+            if (grown := await self._here(conversation, growth)) is not None:
+                return grown
+            if (runner := await self._forwarder.runner_of(conversation)) is None:
+                return await self._known(conversation, growth)
+            if (there := await self._forwarder.grow(conversation, runner, growth)) is not None:
+                return there
+        raise StoreDown(_AGAIN)
+
+    async def grow_here(self, conversation: Conversation, growth: Growth) -> Grown:
+        """What became of a growth that another replica passed on."""
+        return await self._here(conversation, growth) or await self._known(conversation, growth)
+
+    async def _here(self, conversation: Conversation, growth: Growth) -> Grown | None:
+        """None where nothing is translated here that is meant."""
+        while (live := _meant(conversation, growth)) is not None:
+            if not await asyncio.shield(live.stages.accepted):
+                continue
+            await _ready(live)
+            if (interpretation := live.exchange.interpretation) is None:
+                return None
+            try:
+                return await self._grower.grow(conversation, live, interpretation, growth)
+            except OwnershipLost:  # another replica closed it since this one stood still
+                await live.stages.released.wait()
+        return None
+
+    async def _known(self, conversation: Conversation, growth: Growth) -> Grown:
+        """By what the store has of an interpretation that has ended."""
+        record = (
+            None if growth.turn_id is None else await self._history.turn(conversation.keys, growth.turn_id)
+        )
+        if record is None or record.interprets is None:
+            raise NotFound("Nothing is being translated in this conversation; begin with `interpret.start`.")
+        message = await self._history.message(conversation.keys, record.message_id)
+        source = Source(message.content if message is not None else "", is_final=record.interprets.is_final)
+        if message is None or source.news(growth) is not None:
+            raise Conflict(_OVER)
+        return Grown(turn_id=record.turn_id, chars=len(source.text), final=source.is_final, already=True)
+
+
+def _meant(conversation: Conversation, growth: Growth) -> LiveTurn | None:
+    """The newest turn that translates, or may turn out to."""
+    coming = [*conversation.turns, *conversation.arriving]
+    meant = (live for live in reversed(coming) if growth.turn_id in (None, live.record.turn_id))
+    return next((live for live in meant if _may_translate(live)), None)
+
+
+def _may_translate(live: LiveTurn) -> bool:
+    is_coming = not live.stages.accepted.done() and not live.intake.forwarded
+    goes_on = is_coming and live.exchange.generation.continues
+    return live.exchange.interpretation is not None or live.send.interprets is not None or goes_on
+
+
+async def _ready(live: LiveTurn) -> None:
+    """Returns once an accepted turn can use its journal, or is over."""
+    waits = [asyncio.ensure_future(one.wait()) for one in (live.stages.ready, live.stages.released)]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -1,0 +1,51 @@
+"""What a cut keeps of a reply's pieces, and how neighbours of a kind become one. Pure."""
+
+from __future__ import annotations
+
+from typing import TypeVar, assert_never
+
+import msgspec
+
+from sessions.events import Delta, Done, Reasoning, Text, ToolCall
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What is kept of a reply whose end is decided: of its text and of its reasoning; and the calls behind kept text."""
+
+    chars: int
+    reasoning: int = 0
+
+    def of(self, event: Delta | Reasoning | ToolCall) -> Delta | Reasoning | ToolCall | None:
+        """What is kept of a piece of the reply; None: nothing."""
+        match event:
+            case ToolCall():
+                return event if event.off <= self.chars else None
+            case Delta():
+                return _cut(event, self.chars)
+            case Reasoning():
+                return _cut(event, self.reasoning)
+            case _:
+                assert_never(event)
+
+
+def kept_of(done: Done) -> Kept:
+    """What is kept of a reply that ended."""
+    return Kept(done.chars, done.reasoning_chars)
+
+
+def joined(first: Text, last: Text, *, text: str, tokens: int) -> Text:
+    """One piece in place of neighbours of a kind: it begins as the first, and stands where the last one stands."""
+    if isinstance(first, Delta) and isinstance(last, Delta):
+        return msgspec.structs.replace(first, seq=last.seq, text=text, tokens=tokens, src_off=last.src_off)
+    return msgspec.structs.replace(first, seq=last.seq, text=text, tokens=tokens)
+
+
+T = TypeVar("T", Delta, Reasoning)
+
+
+def _cut(text: T, until: int) -> T | None:
+    if text.off + len(text.text) <= until:
+        return text
+    if text.off >= until:
+        return None
+    return msgspec.structs.replace(text, text=text.text[: until - text.off])

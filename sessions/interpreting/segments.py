@@ -1,0 +1,87 @@
+"""A text that grows, in segments: sentences, as far as they are there, and pieces of bounded length. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from engine.text.characters import floor_boundary
+from sessions.interpreting.scripts import CLOSERS, ENDS_AT_ONCE, SENTENCE_ENDS
+
+MAX_SEGMENT_CHARS = 400
+"""A longer sentence is parted where it has a blank, and where it has none in the midst of a word."""
+_ABBREVIATIONS = frozenset({"mr", "mrs", "ms", "dr", "prof", "st", "vs"})
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A part of a source, without the white space around it. `is_closed`: no growth changes it any more."""
+
+    start: int
+    end: int
+    is_closed: bool
+
+
+def next_segment(source: str, start: int, *, final: bool) -> Segment | None:
+    """Return the segment that begins behind `start`; None where nothing but white space is there.
+
+    `final`: the source grows no more. Until then a sentence is closed by what stands behind it: a full stop may be a
+    decimal point so far.
+    """
+    while start < len(source) and source[start].isspace():
+        start += 1
+    if start == len(source):
+        return None
+    until = min(len(source), start + MAX_SEGMENT_CHARS)
+    end = _sentence_end(source, start, until, final=final)
+    if end is not None:
+        return Segment(start, end, is_closed=True)
+    if until < len(source):
+        return Segment(start, _parting(source, start, until), is_closed=True)
+    return Segment(start, start + len(source[start:].rstrip()), is_closed=final)
+
+
+def _sentence_end(source: str, start: int, until: int, *, final: bool) -> int | None:
+    place = start
+    while place < until:
+        character = source[place]
+        if character == "\n":
+            return start + len(source[start:place].rstrip())
+        if character in SENTENCE_ENDS:
+            behind = _behind_marks(source, place, until)
+            if _is_end(source, start, place, behind, final=final):
+                return behind
+            place = behind
+        else:
+            place += 1
+    return None
+
+
+def _behind_marks(source: str, place: int, until: int) -> int:
+    while place < until and (source[place] in SENTENCE_ENDS or source[place] in CLOSERS):
+        place += 1
+    return place
+
+
+def _is_end(source: str, start: int, place: int, behind: int, *, final: bool) -> bool:
+    """Whether the marks from `place` to `behind` end a sentence, by what stands around them."""
+    if behind == len(source):
+        return final
+    if any(mark in ENDS_AT_ONCE for mark in source[place:behind]):
+        return True
+    return source[behind].isspace() and not _is_abbreviation(source, start, place)
+
+
+def _is_abbreviation(source: str, start: int, place: int) -> bool:
+    if source[place] != ".":
+        return False
+    word = source[start:place].split()[-1:]
+    last = word[0].strip("(\"'").lower() if word else ""
+    return last in _ABBREVIATIONS or (len(last) == 1 and last.isalpha() and last != "i")
+
+
+def _parting(source: str, start: int, until: int) -> int:
+    """Where a sentence that is too long is parted: behind a word, else behind a whole character."""
+    blank = max((place for place in range(start + 1, until) if source[place].isspace()), default=None)
+    if blank is not None:
+        return start + len(source[start:blank].rstrip())
+    parted = floor_boundary(source, until)
+    return parted if parted > start else until

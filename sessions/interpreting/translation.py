@@ -1,0 +1,171 @@
+"""What is told of a translation, and what is asked next, while its source grows. Pure.
+
+The target of each segment is decoded from what was told of it, so no word that was told is ever revised.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+import msgspec
+
+from sessions.interpreting.agreement import agreed_end, waited_end
+from sessions.interpreting.scripts import ends_a_sentence, joint, units, whole_words
+from sessions.interpreting.segments import next_segment
+from sessions.interpreting.source import Source
+from sessions.records import Told
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A segment to decode. `prefix`: what was told of its target; `src_end`: how much of the source it takes in.
+
+    `is_closed`: the segment grows no more, so whatever is decoded is told.
+    """
+
+    text: str
+    prefix: str
+    src_end: int
+    is_closed: bool
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """Two places that belong together: the source before `src` is translated by the target before `off`."""
+
+    src: int = 0
+    off: int = 0
+
+
+_START = Place()
+
+
+class Translation:
+    """The target so far. `src_off`: how much of the source the words that were told last were made from."""
+
+    __slots__ = (
+        "_ask",
+        "_before",
+        "_heard",
+        "_k",
+        "_policy",
+        "_read",
+        "_segment",
+        "_text",
+        "places",
+        "src_off",
+    )
+
+    def __init__(self, told: Told, *, wait: int, text: str = "", place: Place = _START) -> None:
+        """Begin, or go on behind `text`, of which a segment's own part begins at `place`."""
+        self._policy = told
+        self._k = wait
+        self._text = text
+        self._segment = text[place.off :].lstrip()  # of the target, what belongs to the segment at hand
+        self._before = self._read = self._heard = ""
+        self._ask: Ask | None = None
+        self.places = [place]
+        self.src_off = place.src
+
+    @property
+    def text(self) -> str:
+        """All that was told."""
+        return self._text
+
+    @property
+    def heard(self) -> int:
+        """How long the hypothesis at hand is, with what was told of its segment."""
+        return len(self._heard)
+
+    @property
+    def told_of_segment(self) -> int:
+        """How much of that was told."""
+        return len(self._segment)
+
+    def place_within(self, chars: int) -> Place:
+        """The last place at or before so many characters of the target."""
+        return [place for place in self.places if place.off <= chars][-1]
+
+    def next(self, source: Source, *, paused: bool = False) -> Ask | None:
+        """What to decode now; None where there is nothing before the source grows. `paused`: the source stood still for a while."""
+        closes = source.is_final or (paused and self._stands_at_an_end(source))
+        segment = next_segment(source.text, self.places[-1].src, final=closes)
+        if segment is None:
+            return None
+        text = source.text[segment.start : segment.end]
+        if not segment.is_closed:
+            text = text if source.text[segment.end :] else text[: whole_words(text)].rstrip()
+            if self._policy == "segment" or not text or text == self._read:
+                return None
+        return Ask(text, self._segment, segment.start + len(text), segment.is_closed)
+
+    def _stands_at_an_end(self, source: Source) -> bool:
+        segment = next_segment(source.text, self.places[-1].src, final=True)
+        return (
+            segment is not None and segment.end == len(source.text.rstrip()) and ends_a_sentence(source.text)
+        )
+
+    def is_outdated(self, source: Source) -> bool:
+        """Whether what is being decoded is less than what could be. What is closed is decoded to its end."""
+        if self._ask is None or self._ask.is_closed:
+            return False
+        newer = self.next(source)
+        return newer is not None and newer.text != self._ask.text
+
+    def begin(self, ask: Ask) -> None:
+        """It is being decoded."""
+        self._ask, self._heard = ask, ask.prefix
+
+    def hear(self, text: str, source: Source) -> str:
+        """Take more of a hypothesis; gives what is told of it."""
+        ask = self._asked()
+        self._heard = self._heard + text if self._heard else text.lstrip()
+        end = len(self._heard.rstrip()) if ask.is_closed else self._open_end(ask, finished=False)
+        return self._tell(ask, end, source)
+
+    def end(self, source: Source, *, finished: bool) -> str:
+        """The hypothesis has its end, its own where it is `finished`; gives what is told behind it."""
+        ask = self._asked()
+        end = len(self._heard.rstrip()) if ask.is_closed else self._open_end(ask, finished=finished)
+        told = self._tell(ask, end, source)
+        self._ask = None
+        if not ask.is_closed:
+            self._read = ask.text if finished else self._read
+            self._before = _longer(self._before, self._heard, finished=finished)
+        return told
+
+    def settle(self, ask: Ask) -> None:
+        """A closed segment is translated to its end."""
+        self.places.append(Place(ask.src_end, len(self._text)))
+        self._segment = self._before = self._read = ""
+        self.src_off = max(self.src_off, ask.src_end)
+
+    def _open_end(self, ask: Ask, *, finished: bool) -> int:
+        told = len(self._segment)
+        if self._policy == "agreement":
+            return agreed_end(self._before, self._heard, told, finished=finished)
+        read = len(units(ask.text))
+        return waited_end(self._heard, told, read=read, wait=self._k, finished=finished)
+
+    def _tell(self, ask: Ask, end: int, source: Source) -> str:
+        new = self._heard[len(self._segment) : end]
+        if not new:
+            return ""
+        if not self._segment:
+            new = joint(self._text, _blank_at(source.text, self.places[-1].src), new) + new
+        self._segment = self._heard[:end]
+        self._text += new
+        self.src_off = max(self.src_off, ask.src_end)
+        return new
+
+    def _asked(self) -> Ask:
+        if self._ask is None:
+            raise RuntimeError("Nothing is being decoded.")
+        return self._ask
+
+
+def _blank_at(source: str, start: int) -> str:
+    return "".join(takewhile(str.isspace, source[start:]))
+
+
+def _longer(before: str, now: str, *, finished: bool) -> str:
+    """What the next hypothesis is held against: one that was cut off says nothing against words that it did not come to."""
+    return before if not finished and before.startswith(now) else now

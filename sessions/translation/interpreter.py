@@ -1,0 +1,241 @@
+"""Has an engine translate a source while it grows: segment by segment, from what was told of each."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from time import monotonic
+from typing import Protocol, assert_never
+
+from engine.door import Engine
+from engine.errors import EngineLost
+from engine.messages import (
+    Called,
+    Chunk,
+    Finished,
+    FinishReason,
+    Prefilling,
+    Queued,
+    Reasoning,
+    Request,
+    Retried,
+    Started,
+)
+from engine.served_models import served_models
+from sessions.events import Reason
+from sessions.filters.chain import NO_FILTERS, Filters
+from sessions.interpreting.interpretation import Interpretation
+from sessions.interpreting.translation import Ask
+from sessions.translation.asking import PROMPT, request_for
+from sessions.turn.generating import FilteredPieces, Listener, Outcome, guarded_outcome, outcome_of
+from sessions.turn.turn import EngineCount
+
+IDLE_S = 600.0
+"""A source that does not grow for so long ends its turn by `timeout`: it holds a place that others want."""
+PAUSE_S = 1.0
+"""So long a source stands still behind a sentence's end before that closes the sentence, whatever may follow."""
+TRIES = 3
+"""How often in a row the engine may be lost."""
+
+
+class Interprets(Listener, Protocol):
+    """Whoever a translation is told to."""
+
+    @property
+    def interpretation(self) -> Interpretation:
+        """What is translated."""
+        ...
+
+    def settle(self) -> None:
+        """A segment is translated to its end."""
+        ...
+
+
+class _Work:
+    """What the decodes of a turn took together. `number`: how many there were; `steps_after`: of the turn's cancel."""
+
+    __slots__ = ("_ends", "_tokens", "cached", "generated", "number", "prompt", "steps_after", "told")
+
+    def __init__(self) -> None:
+        self.number = self.prompt = self.cached = self.generated = self.told = 0
+        self.steps_after: int | None = 0
+        self._ends: list[
+            int
+        ] = []  # of the pieces of the hypothesis at hand, and how many tokens each takes it to
+        self._tokens: list[int] = []
+
+    def begin(self, chars: int) -> None:
+        """Another hypothesis, of which so many characters are forced."""
+        self.number += 1
+        self._ends, self._tokens = [chars], [self.told]
+
+    def hear(self, chars: int, tokens: int) -> None:
+        """The hypothesis grew to so many characters."""
+        self._ends.append(chars)
+        self._tokens.append(self._tokens[-1] + tokens)
+
+    def tell(self, chars: int) -> int:
+        """So many of its characters are told by now; gives how many tokens that adds."""
+        before, self.told = self.told, self._tokens[bisect_right(self._ends, chars) - 1]
+        return self.told - before
+
+    def add(self, finished: Finished, *, stopping: bool) -> None:
+        """A decode has ended."""
+        self.prompt += finished.prompt_tokens
+        self.cached += finished.cached_tokens
+        self.generated += finished.generated_tokens
+        self.steps_after = finished.steps_after if stopping else 0
+
+    def count(self) -> EngineCount:
+        """As the engine counts for a turn."""
+        return EngineCount(
+            prompt_tokens=self.prompt,
+            cached_tokens=self.cached,
+            generated_tokens=self.generated,
+            steps_after=self.steps_after,
+            dropped_tokens=max(0, self.generated - self.told),
+        )
+
+
+class Interpreter:
+    """Interprets. `prompt`: how a chat model is asked for a translation."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        filters: Filters = NO_FILTERS,
+        *,
+        prompt: str = PROMPT,
+        pause_s: float = PAUSE_S,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self._engine = served_models(engine)
+        self._filters = filters
+        self._prompt = prompt
+        self._pause_s = pause_s
+        self._idle_s = idle_s
+
+    async def outcome(self, listener: Interprets, request: Request) -> Outcome:
+        """Tells a listener its translation; gives how that ended. Raises OwnershipLost where the listener does."""
+        return await guarded_outcome(listener, self._in_time(listener, request))
+
+    async def _in_time(self, listener: Interprets, request: Request) -> Outcome:
+        work = _Work()
+        try:
+            ended = await listener.engine.in_time(self._interpret(listener, request, work))
+            if ended is None:  # the engine does not confirm that it has stopped
+                work.steps_after = None
+        finally:
+            listener.turn.count = work.count()
+        return ended or Outcome(Reason.CANCELLED)
+
+    async def _interpret(self, listener: Interprets, request: Request, work: _Work) -> Outcome:
+        interpretation, losses = listener.interpretation, 0
+        pieces = FilteredPieces(listener, self._filters)
+        await pieces.begin()
+        while not listener.engine.stopping.is_set():
+            if (ask := await self._next(listener)) is None:
+                if listener.engine.stopping.is_set():
+                    break
+                await pieces.finish()
+                done = Reason.STOP if interpretation.is_done else Reason.TIMEOUT
+                return Outcome(Reason.FILTERED if pieces.filtered else done)
+            try:
+                ended = await self._decode(listener, request, ask, pieces, work)
+            except EngineLost:
+                losses += 1
+                if losses == TRIES or listener.engine.stopping.is_set():
+                    raise
+                listener.retry()
+                continue
+            losses = 0
+            if ended is not None:
+                return ended
+        return Outcome(Reason.FILTERED if pieces.filtered else Reason.CANCELLED)
+
+    async def _next(self, listener: Interprets) -> Ask | None:
+        """What to decode, once there is something; None where all is translated, or where nothing comes for too long."""
+        interpretation, stopping = listener.interpretation, listener.engine.stopping
+        paused = False
+        while not stopping.is_set():
+            interpretation.news.clear()
+            ask = interpretation.translation.next(interpretation.source, paused=paused)
+            if ask is not None or interpretation.is_done:
+                return ask
+            if await _set_within(self._idle_s if paused else self._pause_s, interpretation.news, stopping):
+                paused = False
+            elif paused:
+                return None
+            else:
+                paused = True
+        return None
+
+    async def _decode(
+        self, listener: Interprets, request: Request, ask: Ask, pieces: FilteredPieces, work: _Work
+    ) -> Outcome | None:
+        """Decodes a segment as far as it goes before the source grows; None unless that ends the turn."""
+        interpretation = listener.interpretation
+        if listener.engine.stopping.is_set():
+            return None
+        work.begin(len(ask.prefix))
+        asked = request_for(request, interpretation.asked, ask, prompt=self._prompt, number=work.number)
+        stream = listener.engine.stream = self._engine.generate(asked)
+        interpretation.begin(ask, stream)
+        finished: Finished | None = None
+        try:
+            async for output in stream:
+                match output:
+                    case Chunk():
+                        told = interpretation.hear(output.text)
+                        work.hear(interpretation.translation.heard, output.tokens)
+                        await self._tell(listener, pieces, told, work)
+                    case Finished():
+                        finished = output
+                        work.add(output, stopping=listener.engine.stopping.is_set())
+                    case Queued() | Retried() | Prefilling() | Started():
+                        self._report(listener, output)
+                    case Reasoning() | Called():  # no part of a translation
+                        pass
+                    case _:
+                        assert_never(output)
+        finally:
+            whole = finished is not None and finished.reason in (FinishReason.STOP, FinishReason.LENGTH)
+            rest = interpretation.end(finished=whole)
+        if finished is None:
+            raise EngineLost("The engine's stream has no end.")
+        if whole:
+            await self._tell(listener, pieces, rest, work)
+            if ask.is_closed:
+                interpretation.translation.settle(ask)
+                listener.settle()
+        return (
+            None
+            if whole or finished.reason is FinishReason.CANCELLED
+            else outcome_of(listener.turn, finished)
+        )
+
+    @staticmethod
+    async def _tell(listener: Interprets, pieces: FilteredPieces, text: str, work: _Work) -> None:
+        if text:
+            tokens = work.tell(listener.interpretation.translation.told_of_segment)
+            await pieces.take(Chunk(listener.turn.ids.turn_id, text, tokens))
+
+    @staticmethod
+    def _report(listener: Interprets, report: Queued | Retried | Prefilling | Started) -> None:
+        if not listener.turn.has_begun:
+            listener.report(report)
+        if isinstance(report, Started):
+            listener.turn.start(
+                prompt_tokens=report.prompt_tokens, cached_tokens=report.cached_tokens, now=monotonic()
+            )
+
+
+async def _set_within(within_s: float, *events: asyncio.Event) -> bool:
+    """Whether one of some events is set in time."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        done, _ = await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    return bool(done)
