@@ -102,13 +102,13 @@ _CUT = (Reason.CANCELLED, Reason.INTERRUPTED, Reason.LENGTH, Reason.TIMEOUT, Rea
 
 async def _refuse_whole(history: History, keys: Keys, reply: MessageRecord) -> TurnRecord:
     """The turn that cut a reply. Raises Conflict where that can't go on: it came to its end, is empty, or is followed."""
-    if not (reply.content or reply.reasoning):
-        raise Conflict("There is nothing in this reply that could go on; ask for another one.")
     if reply.calls:
         raise Conflict("This reply calls tools; it does not go on.")
     record = await history.turn(keys, reply.turn_id)
     if record is None or record.done is None or record.done.reason not in _CUT:
         raise Conflict("This reply has come to its end; only one that was stopped or cut goes on.")
+    if not (reply.content or reply.reasoning or record.interprets):
+        raise Conflict("There is nothing in this reply that could go on; ask for another one.")
     if await history.children(keys, reply.message_id):
         raise Conflict("The conversation went on from this reply; only the last one of a branch goes on.")
     return record

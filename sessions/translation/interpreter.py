@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
+from bisect import bisect_left
+from math import ceil
 from time import monotonic
 from typing import Protocol, assert_never
 
@@ -75,8 +76,14 @@ class _Work:
         self._tokens.append(self._tokens[-1] + tokens)
 
     def tell(self, chars: int) -> int:
-        """So many of its characters are told by now; gives how many tokens that adds."""
-        before, self.told = self.told, self._tokens[bisect_right(self._ends, chars) - 1]
+        """So many of its characters are told by now; gives how many tokens that adds, those of a part of a piece by its length."""
+        last = bisect_left(self._ends, chars)
+        since, until = self._ends[max(0, last - 1)], self._ends[last]
+        tokens = self._tokens[last]
+        if chars < until:
+            first = self._tokens[last - 1]
+            tokens = first + ceil((tokens - first) * (chars - since) / (until - since))
+        before, self.told = self.told, max(self.told, tokens)
         return self.told - before
 
     def add(self, finished: Finished, *, stopping: bool) -> None:

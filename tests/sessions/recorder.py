@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from sessions.events import Accepted, Delta, Done, Event, Reasoning, Removed, ToolCall, ToolState
+from sessions.events import Accepted, Delta, Done, Event, Reasoning, Removed, SourceText, ToolCall, ToolState
 
 E = TypeVar("E", bound=Event)
 WAIT_S = 60.0
@@ -74,7 +74,7 @@ def seqs(events: Sequence[Event]) -> list[tuple[int, int]]:
         match event:
             case Delta() | Reasoning():
                 spans.append((event.first_seq, event.seq))
-            case Done() | Removed() | ToolCall() | ToolState():
+            case Done() | Removed() | SourceText() | ToolCall() | ToolState():
                 spans.append((event.first_seq or event.seq, event.seq))
             case Accepted():
                 spans.append((event.seq, event.seq))

@@ -1,0 +1,302 @@
+"""A source that grows is translated in a turn: kept, resumed, cancelled and gone on with as any reply."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.messages import Params
+from sessions.errors import BadParams, Busy, Conflict, ContentTooLong, NotFound, Refused
+from sessions.events import Accepted, Delta, Done, Reason, SourceText
+from sessions.interpreting.source import Grown, Growth
+from sessions.records import Interpreting, Told
+from sessions.turn.positions import Again, Behind, Beside, Onward, Place
+from sessions.turn.sends import Generation, OnBusy, Send
+from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.recorder import Recorder, continuous
+
+
+def begin(
+    chat: Chat,
+    *,
+    told: Told = "agreement",
+    name: str = "i",
+    target: str = "de",
+    on_busy: OnBusy = "reject",
+    reader: Recorder | None = None,
+) -> asyncio.Task[Refused | None]:
+    send = Send(
+        client_msg_id=name,
+        conversation_id=ROOM,
+        content="",
+        place=Behind(),
+        on_busy=on_busy,
+        interprets=Interpreting("en", target, told, 3),
+    )
+    return chat.sessions.send(chat.owner, reader or chat.reader, send, Generation(Params(do_sample=False)))
+
+
+async def begun(chat: Chat, *, told: Told = "agreement", name: str = "i") -> Accepted:
+    """An interpretation that was accepted."""
+    before = len(chat.reader.of(Accepted))
+    assert await begin(chat, told=told, name=name) is None
+    return await chat.reader.next(Accepted, count=before + 1)
+
+
+async def grow(chat: Chat, off: int, text: str, *, final: bool = False, turn_id: str | None = None) -> Grown:
+    growth = Growth(off=off, text=text, final=final, turn_id=turn_id)
+    return await chat.sessions.grow(chat.owner, ROOM, growth)
+
+
+async def asked(chat: Chat, count: int) -> list[str]:
+    """What the engine was asked, once it was asked so often: the source, and what is forced of the target."""
+    await eventually(lambda: len(chat.engine.requests) >= count)
+    return [message.content for message in chat.engine.requests[count - 1].messages]
+
+
+async def play(chat: Chat, steps: int = 8) -> None:
+    """Lets the engine say what it has to."""
+    chat.engine.step(steps)
+    await eventually(lambda: chat.engine.statistics().running == 0)
+
+
+async def to_the_end(chat: Chat, *, count: int = 1) -> Done:
+    """Steps the engine until so many turns have ended."""
+    while len(chat.reader.of(Done)) < count:
+        chat.engine.step()
+        await asyncio.sleep(0)
+    return chat.reader.of(Done)[count - 1]
+
+
+async def test_words_are_told_as_two_hypotheses_agree_and_never_revised(chat: Chat, reader: Recorder) -> None:
+    accepted = await begun(chat)
+    for reply in ("Guten Tag", "Guten Morgen an", " Morgen an alle."):
+        chat.engine.script(reply)
+    await grow(chat, 0, "Good ")
+    assert await asked(chat, 1) == ["Translate into German: Good"]
+    await play(chat)
+    assert reader.text(accepted.turn_id) == ""
+    await grow(chat, 5, "morning ")
+    await asked(chat, 2)
+    await play(chat)
+    await reader.shows("Guten")
+    await grow(chat, 13, "everybody.", final=True)
+    assert await asked(chat, 3) == ["Translate into German: Good morning everybody.", "Guten"]
+    done = await to_the_end(chat)
+    assert (done.reason, done.chars) == (Reason.STOP, 21)
+    assert await chat.told() == [("user", "Good morning everybody."), ("assistant", "Guten Morgen an alle.")]
+    deltas = reader.of(Delta)
+    assert [delta.src_off for delta in deltas] == sorted(delta.src_off or 0 for delta in deltas)
+    assert deltas[-1].src_off == 23
+    assert continuous(reader.events)
+
+
+async def test_growth_stops_the_decode_under_way(chat: Chat, reader: Recorder) -> None:
+    await begun(chat)
+    chat.engine.script("Guten Tag und noch viel mehr")
+    await grow(chat, 0, "Good ")
+    await asked(chat, 1)
+    chat.engine.step(2)
+    chat.engine.script("Guten Morgen")
+    await grow(chat, 5, "morning ")
+    await asked(chat, 2)
+    assert chat.engine.statistics().running <= 1
+    await play(chat)
+    await reader.shows("Guten")
+    chat.cancel()
+    done = await reader.next(Done)
+    assert done.usage.wasted_tokens == done.usage.generated_tokens - 1
+
+
+async def test_what_comes_twice_is_taken_once_and_what_contradicts_is_refused(
+    chat: Chat, reader: Recorder
+) -> None:
+    accepted = await begun(chat, told="segment")
+    first = await grow(chat, 0, "Good mor")
+    again = await grow(chat, 0, "Good mor", turn_id=accepted.turn_id)
+    more = await grow(chat, 5, "morning")
+    assert (first.already, again.already, more.already) == (False, True, False)
+    assert more.chars == 12
+    for growth in ((20, "x"), (0, "Bad"), (0, "x" * 100_000)):
+        with pytest.raises((Conflict, ContentTooLong)):
+            await grow(chat, *growth)
+    assert "".join(event.text for event in reader.of(SourceText)) == "Good morning"
+    assert [event.off for event in reader.of(SourceText)] == [0, 8]
+    chat.cancel()
+    await reader.next(Done)
+    assert (await grow(chat, 5, "morning", turn_id=accepted.turn_id)).already
+    with pytest.raises(Conflict, match="ended"):
+        await grow(chat, 12, "!", turn_id=accepted.turn_id)
+    with pytest.raises(NotFound, match="begin with"):
+        await grow(chat, 12, "!")
+    assert (await chat.told())[0] == ("user", "Good morning")
+
+
+async def test_a_repeated_beginning_makes_one_interpretation(chat: Chat, reader: Recorder) -> None:
+    accepted = await begun(chat, told="segment")
+    await grow(chat, 0, "Good morning")
+    second = Recorder()
+    assert await begin(chat, told="segment", reader=second) is None
+    repeated = second.of(Accepted)[0]
+    assert (repeated.duplicate, repeated.turn_id, repeated.content) == (
+        True,
+        accepted.turn_id,
+        "Good morning",
+    )
+    assert isinstance(await begin(chat, target="fr"), Conflict)
+    assert isinstance(await begin(chat, name="other"), Busy)
+    chat.leave(second)
+    chat.cancel()
+    await reader.next(Done)
+
+
+async def test_a_cancel_stops_it_within_a_step_and_it_goes_on_where_it_was(
+    chat: Chat, reader: Recorder
+) -> None:
+    accepted = await begun(chat, told="segment")
+    chat.engine.script("Eins.")
+    chat.engine.script("Zwei drei vier.")
+    await grow(chat, 0, "One. Two three four. ")
+    await asked(chat, 1)
+    await play(chat)
+    await asked(chat, 2)
+    chat.engine.step(2)
+    await reader.shows("Eins. Zwei drei")
+    chat.cancel()
+    done = await reader.next(Done)
+    assert (done.turn_id, done.reason, done.cancel and done.cancel.steps_after) == (
+        accepted.turn_id,
+        Reason.CANCELLED,
+        0,
+    )
+    chat.engine.script(" vier.")
+    await chat.send("", place=Onward(done.message_id), client_msg_id="on")
+    assert await asked(chat, 3) == ["Translate into German: Two three four.", "Zwei drei"]
+    chat.engine.script("Fünf.")
+    await grow(chat, 21, "Five.", final=True)
+    done = await to_the_end(chat, count=2)
+    assert done.reason is Reason.STOP
+    assert await chat.told() == [
+        ("user", "One. Two three four. Five."),
+        ("assistant", "Eins. Zwei drei vier. Fünf."),
+    ]
+
+
+async def test_another_replica_grows_it_and_sees_all(chat: Chat, other: Chat, reader: Recorder) -> None:
+    accepted = await begun(chat, told="segment")
+    for reply in ("Eins.", "Zwei."):
+        chat.engine.script(reply)
+    await grow(chat, 0, "One. ")
+    page = await other.history()
+    assert (page.messages[0].content, page.messages[0].interprets) == ("One. ", accepted.interprets)
+    assert (await grow(other, 5, "Two.", final=True)).chars == 9
+    await to_the_end(chat)
+    await other.reader.next(Done)
+    assert "".join(event.text for event in other.reader.of(SourceText)) == "Two."
+    assert other.reader.text(accepted.turn_id) == "Eins. Zwei."
+    with pytest.raises(Conflict):
+        await grow(other, 9, "!", turn_id=accepted.turn_id)
+
+
+async def test_a_death_loses_and_doubles_nothing(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder
+) -> None:
+    await begun(chat, told="segment")
+    for reply in ("Eins.", "Zwei drei."):
+        chat.engine.script(reply)
+    await grow(chat, 0, "One. Two three. ")
+    await asked(chat, 1)
+    await play(chat)
+    await asked(chat, 2)
+    await chat.step()
+    await reader.shows("Eins. Zwei")
+    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
+    assert await other.sessions.parts.peers.reaper.reap() == 1
+    page = await other.history()
+    assert [(one.content, one.status) for one in page.messages] == [
+        ("One. Two three. ", "complete"),
+        ("Eins. Zwei", "interrupted"),
+    ]
+    other.engine.script(" drei.")
+    await other.send("", place=Onward(page.messages[1].message_id), client_msg_id="on")
+    assert await asked(other, 1) == ["Translate into German: Two three.", "Zwei"]
+    other.engine.script("Vier.")
+    await grow(other, 16, "Four.", final=True)
+    await to_the_end(other)
+    assert await other.told() == [("user", "One. Two three. Four."), ("assistant", "Eins. Zwei drei. Vier.")]
+    chat.engine.step()
+    await reader.next(Done)
+    await chat.quiet()
+
+
+async def test_a_late_reader_is_told_the_whole(chat: Chat, reader: Recorder) -> None:
+    accepted = await begun(chat, told="segment")
+    chat.engine.script("Eins.")
+    await grow(chat, 0, "One. ")
+    await asked(chat, 1)
+    await play(chat)
+    await reader.shows("Eins.")
+    late = Recorder()
+    await chat.resume(late, accepted.seq - 1)
+    assert "".join(event.text for event in late.of(SourceText)) == "One. "
+    assert late.text(accepted.turn_id) == "Eins."
+    assert late.of(Delta)[-1].src_off == 4
+    chat.leave(late)
+    chat.cancel()
+    await reader.next(Done)
+
+
+async def test_an_engine_that_dies_costs_no_word(chat: Chat, reader: Recorder) -> None:
+    await begun(chat, told="segment")
+    chat.engine.script("Eins zwei.")
+    await grow(chat, 0, "One two.", final=True)
+    await asked(chat, 1)
+    await chat.step()
+    chat.engine.script(" zwei.")
+    chat.engine.die()
+    chat.engine.revive()
+    assert await asked(chat, 2) == ["Translate into German: One two.", "Eins"]
+    done = await to_the_end(chat)
+    assert (done.reason, reader.text(done.turn_id)) == (Reason.STOP, "Eins zwei.")
+
+
+async def test_one_that_was_stopped_before_its_first_word_goes_on(chat: Chat, reader: Recorder) -> None:
+    await begun(chat, told="segment")
+    await grow(chat, 0, "Good morn")
+    chat.cancel()
+    done = await reader.next(Done)
+    chat.engine.script("Guten Morgen.")
+    await chat.send("", place=Onward(done.message_id), client_msg_id="on")
+    await grow(chat, 9, "ing.", final=True)
+    await to_the_end(chat, count=2)
+    assert await chat.told() == [("user", "Good morning."), ("assistant", "Guten Morgen.")]
+
+
+@pytest.mark.parametrize("again", [Again, Beside])
+async def test_a_source_that_was_translated_is_translated_once_more(
+    chat: Chat, again: type[Again | Beside]
+) -> None:
+    accepted = await begun(chat, told="segment")
+    chat.engine.script("Eins.")
+    await grow(chat, 0, "One.", final=True)
+    done = await to_the_end(chat)
+    chat.engine.script("Ein.")
+    place: Place = Again(done.message_id) if again is Again else Beside(accepted.message_id)
+    await chat.send("" if again is Again else "One!", place=place)
+    await to_the_end(chat, count=2)
+    assert (await chat.told())[1] == ("assistant", "Ein.")
+    assert len(chat.engine.requests) == 2
+
+
+async def test_a_model_that_can_not_go_on_is_refused_before_it_is_asked(chat: Chat) -> None:
+    facts = chat.engine.facts
+    assert facts is not None
+    chat.engine._facts = type(facts)(
+        **{name: getattr(facts, name) for name in facts.__struct_fields__} | {"features": ()}
+    )
+    chat.engine._life.loaded(chat.engine._facts)
+    refusal = await begin(chat)
+    assert isinstance(refusal, BadParams)
+    assert "can't interpret" in str(refusal)
