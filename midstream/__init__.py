@@ -3,6 +3,7 @@
 from midstream.calls import Call, CallState
 from midstream.client import Client, Reconnecting, connect
 from midstream.errors import ClientError, Disconnected, NotConnected, Refused
+from midstream.interpreting import Interpretation
 from midstream.reply import Reasoning, Reply, Status
 from midstream.requests import Found, Page
 
@@ -13,6 +14,7 @@ __all__ = [
     "ClientError",
     "Disconnected",
     "Found",
+    "Interpretation",
     "NotConnected",
     "Page",
     "Reasoning",

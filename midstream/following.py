@@ -9,7 +9,7 @@ from midstream.errors import ClientError
 from midstream.journal import Position
 
 Frame = dict[str, Any]
-EVENTS = frozenset({"accepted", "delta", "reasoning", "tool_call", "tool_state", "done", "removed"})
+EVENTS = frozenset({"accepted", "delta", "reasoning", "source", "tool_call", "tool_state", "done", "removed"})
 _ALWAYS = EVENTS | {"status", "gap", "snapshot", "deleted"}
 _ASKED = frozenset({"history", "resumed"})
 """Answers: only those to what the follower asked, and a history that nobody asked for (another branch is shown)."""

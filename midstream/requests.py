@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Literal
 
+from midstream.interpreting import Interpretation
 from midstream.live import LiveReplies
 from midstream.reply import Reply
 
@@ -79,6 +80,28 @@ class Requests(ABC):
         """Has a reply go on that was stopped or cut; gives what comes behind its text. Raises Refused, Disconnected."""
         frame = {"type": "continue", "conversation_id": conversation_id, "message_id": message_id}
         return await self.begin(frame | fields)
+
+    async def interpret(
+        self, target: str, *, source: str = "auto", conversation_id: str = "default", **fields: Any
+    ) -> Interpretation:
+        """Begins a live translation into a language (`zh`), for clients that name the feature `interpret`.
+
+        Further fields as in the protocol. Raises Refused, Disconnected.
+        """
+        frame = {
+            "type": "interpret.start",
+            "conversation_id": conversation_id,
+            "source": source,
+            "target": target,
+        }
+        return Interpretation(self, await self.begin(frame | fields))
+
+    async def continue_interpretation(
+        self, message_id: str, source: str, *, conversation_id: str = "default", **fields: Any
+    ) -> Interpretation:
+        """Has a live translation go on that was stopped or cut; `source`: what the history has of it. Raises Refused, Disconnected."""
+        reply = await self.continue_reply(message_id, conversation_id=conversation_id, **fields)
+        return Interpretation(self, reply, source)
 
     async def history(
         self,

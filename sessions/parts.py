@@ -13,9 +13,9 @@ from sessions.commands.adopting import Adopter
 from sessions.commands.answering import Answering
 from sessions.commands.branches import Brancher
 from sessions.commands.growing import Growing
-from sessions.commands.intake import sender_of
 from sessions.commands.orders import Orders
 from sessions.commands.removing import Deleter, Eraser, Remover
+from sessions.commands.sending import sender_of
 from sessions.commands.turns import Turns
 from sessions.conversation.directory import Directory
 from sessions.conversation.guarding import Changes, Tasks

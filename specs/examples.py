@@ -1,6 +1,7 @@
 """One example of each frame. Read in their order they are one conversation; lines that would only repeat others are left out.
 
-Ann asks how green tea is made and stops the reply. She has it go on, asks for the weather by a tool of her page, and tidies up.
+Ann asks how green tea is made and stops the reply. She has it go on, asks for the weather by a tool of her page, has what she
+says translated while she says it, and tidies up.
 `tests/specs/test_examples.py` holds each to the codec, and all of them to each other.
 """
 
@@ -46,7 +47,7 @@ ASKED = _by_type(
     {
         "type": "hello",
         "client_id": "ann-laptop",
-        "features": ["reasoning", "tools", "continue", "titles"],
+        "features": ["reasoning", "tools", "continue", "titles", "interpret"],
     },
     {
         "type": "send",
@@ -77,6 +78,8 @@ ASKED = _by_type(
     {"type": "tool_decision", **_TEA, **_CALL, "args_sha256": _sha256(_ARGS), "decision": "allow"},
     {"type": "tool_result", **_TEA, **_CALL, "content": "12 °C, rain"},
     {"type": "regenerate", **_TEA, "message_id": "msg_5", "client_msg_id": "m4"},
+    {"type": "interpret.start", **_TEA, "client_msg_id": "m5", "source": "en", "target": "zh"},
+    {"type": "source", **_TEA, "off": 0, "text": "Good morning ", "ref": "s1"},
     {"type": "resume", **_TEA, "epoch": "94ad68f5e69c58e4", "after_seq": 12},
     {"type": "conversations", "limit": 50},
     {"type": "rename", **_TEA, "title": "Green tea"},
@@ -94,7 +97,7 @@ TOLD = _by_type(
         "type": "ready",
         "connection_id": "conn_20abb47e3dfee2f6",
         "client_id": "ann-laptop",
-        "features": ["reasoning", "tools", "continue", "titles", "share"],
+        "features": ["reasoning", "tools", "continue", "titles", "interpret", "share"],
         "model": _MODEL,
         "models": [{"name": _MODEL, "context_tokens": 4096, "features": ["tools", "reasoning", "continue"]}],
         "heartbeat_ms": 20000,
@@ -237,6 +240,23 @@ TOLD = _by_type(
         "text": "It rains. That is ",
     },
     {"type": "removed", **_TEA, "turn_id": "turn_5", "seq": 19},
+    {
+        "type": "source",
+        **_TEA,
+        "turn_id": "turn_6",
+        "seq": 21,
+        "off": 0,
+        "text": "Good morning ",
+    },
+    {
+        "type": "source_ack",
+        "ref": "s1",
+        **_TEA,
+        "turn_id": "turn_6",
+        "chars": 13,
+        "final": False,
+        "already": False,
+    },
     {"type": "conversations", "conversations": [_LISTED], "has_more": False},
     {
         "type": "found",

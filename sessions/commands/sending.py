@@ -14,12 +14,19 @@ from sessions.commands.repeating import Repeater, refuse_other_content
 from sessions.conversation.conversation import Conversation
 from sessions.errors import Busy
 from sessions.events import Cause
+from sessions.observer import Observer
 from sessions.records import TurnRecord
 from sessions.replicas.forwarding import Elsewhere, Forwarder
 from sessions.replicas.rpc import RefusedElsewhere
+from sessions.replicas.watching import Watching
 from sessions.running import runner
+from sessions.running.announcing import Announcer
+from sessions.running.ending import EndTeller
 from sessions.store.history.transactions import Duplicate, Moved
+from sessions.store.storage import Storage
 from sessions.turn.live_turn import Exchange, LiveTurn, Subscriber
+from sessions.turn.policy import Policy
+from sessions.turn.prompt import Prompts
 from sessions.turn.sends import Generation, Send
 from sessions.turn.turn import Names, Turn, TurnIds
 
@@ -162,3 +169,39 @@ def arrive(
     live = LiveTurn(Turn(ids), record, send, sender, exchange=Exchange(generation))
     conversation.arriving.append(live)
     return live
+
+
+def sender_of(
+    storage: Storage,
+    *,
+    prompts: Prompts,
+    policy: Policy,
+    observer: Observer,
+    watching: Watching,
+    forwarder: Forwarder,
+) -> Sender:
+    """The sender of one replica."""
+    history, unsettled = storage.history, storage.unsettled
+    announcer = Announcer(ownership=storage.ownership, index=storage.index)
+    queue = Queue(
+        history=history,
+        prompts=prompts,
+        announcer=announcer,
+        teller=EndTeller(observer),
+        at_most=policy.max_queued,
+        unsettled=unsettled,
+    )
+    return Sender(
+        preflight=Preflight(history=history, prompts=prompts, filters=policy.filters),
+        repeater=Repeater(history=history, watching=watching, unsettled=unsettled),
+        acceptor=Acceptor(
+            history=history,
+            announcer=announcer,
+            prompts=prompts,
+            replica=storage.ownership.replica,
+            unsettled=unsettled,
+        ),
+        queue=queue,
+        dequeuer=Dequeuer(history=history, prompts=prompts, queue=queue),
+        forwarder=forwarder,
+    )

@@ -53,13 +53,13 @@ def ends_a_sentence(text: str) -> bool:
     return bool(bare) and bare[-1] in SENTENCE_ENDS
 
 
-def joint(before: str, skipped: str, behind: str) -> str:
+def joint(before: str, skipped: str) -> str:
     """Return what stands between the translations of two segments, by the white space that stood between these.
 
-    `before`, `behind`: the text so far and the text that comes. A line of the source begins a line of the target.
+    `before`: the text so far. A line of the source begins a line of the target.
     """
     if not before:
         return ""
     if lines := skipped.count("\n"):
         return "\n" * min(lines, 2)
-    return "" if is_spaceless(before[-1]) or is_spaceless(behind[0]) else " "
+    return "" if ends_a_sentence(before) and is_spaceless(before[-1]) else " "

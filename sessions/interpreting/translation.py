@@ -150,7 +150,7 @@ class Translation:
         if not new:
             return ""
         if not self._segment:
-            new = joint(self._text, _blank_at(source.text, self.places[-1].src), new) + new
+            new = joint(self._text, _blank_at(source.text, self.places[-1].src)) + new
         self._segment = self._heard[:end]
         self._text += new
         self.src_off = max(self.src_off, ask.src_end)

@@ -251,8 +251,19 @@ async def calls(one: Checked, running: Running) -> None:
     await one.until("done")
 
 
+async def interprets(one: Checked) -> None:
+    """A source grows, and is translated."""
+    await one.send(type="interpret.start", client_msg_id="m7", conversation_id="live", target="de", wait=2)
+    assert (await one.next("accepted"))["interprets"] == {"source": "auto", "target": "de"}
+    await one.send(type="source", conversation_id="live", off=0, text="Hello.", final=True, ref="s")
+    assert (await one.next("source"))["final"]
+    assert (await one.next("source_ack"))["ref"] == "s"
+    assert (await one.next("delta"))["src_off"] == len("Hello.")
+    await one.until("done")
+
+
 async def test_frames_are_as_they_are_described(running: Running) -> None:
-    hello = {"client_id": "ann", "features": ["reasoning", "tools"]}
+    hello = {"client_id": "ann", "features": ["reasoning", "tools", "interpret"]}
     async with running.socket(hello) as first, running.socket(hello) as second:
         of("Frame").validate(first.ready)
         one, other = Checked(first), Checked(second)
@@ -271,6 +282,7 @@ async def test_frames_are_as_they_are_described(running: Running) -> None:
             pass  # that of the message sent twice
         await goes_on(one)
         await calls(one, running)
+        await interprets(one)
         running.engine.script("word " * 50_000)
         await one.send(type="edit", message_id=accepted["message_id"], content="Hm.", client_msg_id="m3")
         await one.next("delta")

@@ -83,6 +83,7 @@ export class ChatClient extends EventTarget {
     ["accepted", (frame) => this.#turns.accepted(frame)],
     ["delta", (frame) => this.#turns.delta(frame)],
     ["reasoning", (frame) => this.#turns.reasoning(frame)],
+    ["source", (frame) => this.#turns.source(frame)],
     ["tool_call", (frame) => this.#turns.toolCall(frame)],
     ["tool_state", (frame) => this.#turns.toolState(frame)],
     ["done", (frame) => this.#turns.done(frame)],
@@ -102,7 +103,7 @@ export class ChatClient extends EventTarget {
    * @param {string} options.url               ws: or wss:, ending in /v1/ws
    * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
    * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
-   * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`, `continue`, `titles`
+   * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`, `continue`, `titles`, `interpret`
    * @param {import("./link.js").SocketClass} [options.Socket]  where there is no `WebSocket` of the platform's: `ws` in Node 20
    * @param {import("./backoff.js").Backoff} [options.backoff]
    */
@@ -188,6 +189,26 @@ export class ChatClient extends EventTarget {
    */
   continueReply({ messageId, ...options }) {
     return this.#outgoing.begin({ type: "continue", message_id: messageId }, options);
+  }
+
+  /**
+   * Begins a live translation into a language (`zh`): `grow` lets its source grow, the reply is the translation. For
+   * a client that names the feature `interpret`.
+   * @param {Omit<MessageOptions, "params" | "tools" | "toolChoice"> & {target: string, source?: string,
+   *   told?: "agreement" | "wait" | "segment", wait?: number, model?: string}} options
+   * @returns {Reply}
+   */
+  interpret({ target, source, told, wait, model, ...options }) {
+    return this.#outgoing.begin({ type: "interpret.start", target, source, told, wait, model }, options);
+  }
+
+  /**
+   * More of what is translated: `text` stands behind `off` code points. What comes twice is taken once. Raises ChatError.
+   * @param {{conversationId?: string, off: number, text: string, final?: boolean}} growth
+   * @returns {Promise<import("./frames.js").SourceAck>}
+   */
+  grow({ conversationId = "default", off, text, final }) {
+    return this.#ask({ type: "source", conversation_id: conversationId, off, text, final });
   }
 
   /**

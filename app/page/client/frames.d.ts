@@ -1,10 +1,10 @@
 // The frames of the protocol midstream.v1, generated from the server's types: `make specs` writes this file.
 
 /** Any frame of a client's. */
-export type Request = HelloRequest | SendRequest | EditRequest | RegenerateRequest | ContinueRequest | CancelRequest | ToolResultRequest | ToolDecisionRequest | ResumeRequest | HistoryRequest | ConversationsRequest | SearchRequest | RenameRequest | ShareRequest | UnshareRequest | DeleteRequest | AckRequest | AuthRefreshRequest | PingRequest;
+export type Request = HelloRequest | SendRequest | EditRequest | RegenerateRequest | ContinueRequest | InterpretStartRequest | SourceRequest | CancelRequest | ToolResultRequest | ToolDecisionRequest | ResumeRequest | HistoryRequest | ConversationsRequest | SearchRequest | RenameRequest | ShareRequest | UnshareRequest | DeleteRequest | AckRequest | AuthRefreshRequest | PingRequest;
 
 /** Any frame of the server's. */
-export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Found | Shared | Titled | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame;
+export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | SourceText | SourceAck | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Found | Shared | Titled | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame;
 
 /** The first frame. A client without a `client_id` gets one. `features`: what it understands beyond the base. */
 export interface HelloRequest {
@@ -135,6 +135,39 @@ export interface ContinueRequest {
   tools?: OfferedTool[];
   tool_choice?: string;
   message_id: string;
+}
+
+/**
+ * Begins a live translation: the user's message is a source that grows by `source`, the reply its translation.
+ *
+ * `told`: when words of an unfinished sentence are told: once two hypotheses agree, `wait` words behind, or never.
+ */
+export interface InterpretStartRequest {
+  type: "interpret.start";
+  ref?: string | null;
+  client_msg_id: string;
+  target: string;
+  source?: string;
+  conversation_id?: string;
+  input?: "text";
+  told?: "agreement" | "segment" | "wait";
+  wait?: number;
+  model?: string | null;
+  parent_id?: string | null;
+  on_busy?: "interrupt" | "reject" | "rollback";
+  on_disconnect?: "cancel" | "continue";
+  grace_s?: number;
+}
+
+/** More of what is translated: `text` stands behind `off` characters. `final`: it grows no more. */
+export interface SourceRequest {
+  type: "source";
+  ref?: string | null;
+  off: number;
+  text: string;
+  final?: boolean;
+  conversation_id?: string;
+  turn_id?: string | null;
 }
 
 /** Stops a turn, or all turns of a conversation. */
@@ -322,7 +355,8 @@ export interface ServerTool {
  *
  * `queue_position`: its place behind the running turn, 1 being the next. `model`: which one is asked for the reply.
  * `follows`: the turn whose calls are settled now; `message_id` is the reply that made them, and no message is new.
- * `continues`: the reply that goes on, behind the text that it has.
+ * `continues`: the reply that goes on, behind the text that it has. `interprets`: its reply is the live translation of its
+ * message, which grows by `source` events.
  */
 export interface Accepted {
   type: "accepted";
@@ -341,9 +375,20 @@ export interface Accepted {
   model?: string;
   follows?: string;
   continues?: string;
+  interprets?: Languages;
 }
 
-/** Text that follows the turn's text so far. `off`: code points before it; `tokens`: how many are behind it. */
+/** What an interpretation translates from and to: tags of languages (BCP 47); `auto`: whichever the source is. */
+export interface Languages {
+  source: string;
+  target: string;
+}
+
+/**
+ * Text that follows the turn's text so far. `off`: code points before it; `tokens`: how many are behind it.
+ *
+ * `src_off`, of an interpretation: how much of its source had been read for the last of it.
+ */
 export interface Delta {
   type: "delta";
   conversation_id: string;
@@ -353,6 +398,7 @@ export interface Delta {
   off: number;
   text: string;
   tokens: number;
+  src_off?: number;
 }
 
 /** What the model thinks aloud beside its reply. Fields as in `Delta`; `off` counts what was thought before. */
@@ -424,6 +470,29 @@ export interface Question {
   schema: string;
   sha256: string;
   expires_at: number;
+}
+
+/** The source of an interpretation grew. `off`: code points of it before `text`; `final`: it grows no more. */
+export interface SourceText {
+  type: "source";
+  conversation_id: string;
+  turn_id: string;
+  seq: number;
+  off: number;
+  text: string;
+  final?: boolean;
+  first_seq?: number;
+}
+
+/** Answers `source`: it was taken, now or before (`already`). `chars`: how much of the source there is; `final`: that is all. */
+export interface SourceAck {
+  type: "source_ack";
+  ref?: string;
+  conversation_id: string;
+  turn_id: string;
+  chars: number;
+  final: boolean;
+  already: boolean;
 }
 
 /**
@@ -600,7 +669,8 @@ export interface History {
  *
  * `siblings`: those that share its parent, in the order in which they came, itself too; of many the nearest.
  * `sibling_count`: how many there are; `sibling_index`: how many of them came before this one. `model`: which one wrote it,
- * of a reply. `reasoning`, `calls`: what a reply has beside its text, where it has such.
+ * of a reply. `reasoning`, `calls`: what a reply has beside its text, where it has such. `interprets`: the message is a
+ * source, and its replies are translations.
  */
 export interface Message {
   message_id: string;
@@ -617,6 +687,7 @@ export interface Message {
   model: string | null;
   reasoning?: string;
   calls?: ShownCall[];
+  interprets?: Languages;
 }
 
 /** Answers `conversations`. */

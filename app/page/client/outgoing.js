@@ -33,8 +33,8 @@ export class Outgoing {
   }
 
   /**
-   * Makes a reply come: by `send`, `edit`, `regenerate` or `continue`, whose own fields are given.
-   * @param {{type: string, content?: string, message_id?: string}} fields
+   * Makes a reply come: by `send`, `edit`, `regenerate`, `continue` or `interpret.start`, whose own fields are given.
+   * @param {{type: string, content?: string, message_id?: string} & Record<string, unknown>} fields
    * @param {MessageOptions} options
    */
   begin(fields, { conversationId = "default", onBusy = "reject", params, tools, toolChoice }) {

@@ -154,6 +154,18 @@ export class Reply {
     return true;
   }
 
+  /**
+   * Takes more of the source that it translates, which is its `content`. Returns false where a part before it is missing.
+   * @param {import("./frames.js").SourceText} frame
+   */
+  grow(frame) {
+    const source = this.content ?? "";
+    const known = countCodePoints(source);
+    if (frame.off > known) return false;
+    this.content = source + dropCodePoints(frame.text, known - frame.off);
+    return true;
+  }
+
   /** Takes a piece of what the model thinks aloud. @param {import("./frames.js").Reasoning} frame @param {number} now */
   think(frame, now) {
     if (!this.thoughts.append(frame, now)) this.holed = true;

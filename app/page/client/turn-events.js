@@ -58,6 +58,14 @@ export class TurnEvents {
     this.#emit("reply", { reply });
   }
 
+  /** @param {import("./frames.js").SourceText} frame */
+  source(frame) {
+    const reply = this.#live.running(frame.conversation_id, frame.turn_id);
+    this.#count(frame);
+    if (!reply.grow(frame)) void this.#follower.refresh(frame.conversation_id);
+    this.#emit("reply", { reply });
+  }
+
   /** @param {ToolCall} frame */
   toolCall(frame) {
     const reply = this.#live.running(frame.conversation_id, frame.turn_id);

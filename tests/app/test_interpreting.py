@@ -1,0 +1,189 @@
+"""Live translation over real sockets: for clients that name it, with bad input, and for many readers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import midstream
+from tests.app.event_source import path_of
+from tests.app.in_process import Frame, Running, Socket, serving
+
+READERS = 200
+ANN = {"client_id": "ann", "features": ["interpret"]}
+
+
+async def begin(socket: Socket, **fields: object) -> Frame:
+    """An interpretation that tells whole sentences; gives `accepted`."""
+    asked = {"client_msg_id": "i", "source": "en", "target": "de", "told": "segment"}
+    return await socket.ask(type="interpret.start", **asked | fields)
+
+
+async def grow(socket: Socket, off: int, text: str, **fields: object) -> Frame:
+    """Lets the source grow; gives its `source_ack`, or the error."""
+    await socket.send(type="source", off=off, text=text, ref="s", **fields)
+    while (frame := await socket.next()).get("ref") != "s":
+        pass
+    return frame
+
+
+async def test_a_source_is_translated_while_it_grows(running: Running) -> None:
+    for reply in ("Eins.", "Zwei."):
+        running.engine.script(reply)
+    async with running.socket(ANN) as socket:
+        assert "interpret" in socket.ready["features"]
+        accepted = await begin(socket)
+        assert accepted["interprets"] == {"source": "en", "target": "de"}
+        await grow(socket, 0, "One. ")
+        delta = await socket.next("delta")
+        assert (delta["text"], delta["src_off"]) == ("Eins.", 4)
+        await socket.send(type="source", off=5, text="Two.", final=True)
+        frames = await socket.until("done")
+        page = await socket.ask(type="history")
+    assert [frame["type"] for frame in frames if "seq" in frame] == ["source", "delta", "done"]
+    assert (frames[-1]["reason"], frames[-1]["chars"]) == ("stop", 11)
+    assert [message["content"] for message in page["messages"]] == ["One. Two.", "Eins. Zwei."]
+    assert page["messages"][0]["interprets"] == accepted["interprets"]
+
+
+async def test_who_does_not_name_it_sees_the_translation_without_a_hole(running: Running) -> None:
+    running.engine.script("Eins.")
+    async with running.socket(ANN) as ann, running.socket({"client_id": "ann"}) as plain:
+        await begin(ann)
+        await plain.ask(type="history")
+        await grow(ann, 0, "One.", final=True)
+        told = await plain.until("done")
+        refused = await plain.ask(type="interpret.start", client_msg_id="j", target="de")
+        assert (refused["code"], "`interpret`" in refused["message"]) == ("bad_params", True)
+        assert (await plain.ask(type="source", off=0, text="One."))["code"] == "bad_params"
+    assert [frame["type"] for frame in told] == ["delta", "done"]
+    assert told[0]["first_seq"] == 2  # it covers the source's
+
+
+async def test_bad_sources_are_refused_in_words_and_nobody_else_notices(running: Running) -> None:
+    async with running.socket(ANN) as ann, running.socket({"client_id": "bob"}) as bob:
+        assert (await grow(ann, 0, "One."))["code"] == "not_found"
+        await begin(ann)
+        assert (await grow(ann, 0, "x" * 32_000))["chars"] == 32_000
+        refusals = [
+            (32_000, "y" * 32_000, False, "content_too_long"),
+            (32_001, "y", False, "conflict"),
+            (0, "yx", False, "conflict"),
+            (0, "x" * 10, True, "conflict"),
+        ]
+        for off, text, final, code in refusals:
+            refused = await grow(ann, off, text, final=final)
+            assert (refused["type"], refused["code"]) == ("error", code)
+            assert refused["message"][0].isupper()
+        assert (await ann.ask(type="source", off=-1, text="", ref="b"))["code"] == "bad_frame"
+        await bob.send(type="send", client_msg_id="b", content="Hello?")
+        assert (await bob.until("done"))[-1]["reason"] == "stop"
+        await grow(ann, 32_000, "", final=True)
+        done = await ann.next("done")  # one endless word, in pieces of bounded length
+    assert done["reason"] == "stop"
+    asked = [request.messages[0].content for request in running.engine.requests]
+    assert max(map(len, asked)) == len("Translate into German: ") + 400
+
+
+async def test_an_empty_source_is_an_empty_translation(running: Running) -> None:
+    async with running.socket(ANN) as socket:
+        await begin(socket)
+        await grow(socket, 0, "  \n ", final=True)
+        done = await socket.next("done")
+    assert (done["reason"], done["chars"], done["usage"]["generated_tokens"]) == ("stop", 0, 0)
+
+
+async def test_scripts_may_be_mixed(running: Running) -> None:
+    for reply in ("A.", "B.", "C.", "D."):
+        running.engine.script(reply)
+    async with running.socket(ANN) as socket:
+        await begin(socket)
+        await grow(socket, 0, "你好。Hello! नमस्ते। 👩🏽‍🚀", final=True)
+        done = await socket.next("done")
+        page = await socket.ask(type="history")
+    assert done["reason"] == "stop"
+    assert page["messages"][1]["content"] == "A. B. C. D."
+
+
+class Reader:
+    """One of many readers of a conversation, who costs a test no more than its socket."""
+
+    def __init__(self, told: asyncio.StreamReader) -> None:
+        self._told = told
+        self.frames: list[Frame] = []
+
+    async def until(self, kind: str) -> None:
+        """Reads up to a frame of a type."""
+        while not self.frames or self.frames[-1]["type"] != kind:
+            line = await self._told.readline()
+            assert line, "the stream ended"
+            if line.startswith(b"data: "):
+                self.frames.append(json.loads(line[len(b"data: ") :]))
+
+    def texts(self) -> tuple[str, str]:
+        """The source and the translation, by the page of history and what came behind it."""
+        source, target = (message["content"] for message in self.frames[0]["messages"])
+        source += "".join(frame["text"] for frame in self.frames if frame["type"] == "source")
+        return source, target + "".join(frame["text"] for frame in self.frames if frame["type"] == "delta")
+
+
+@asynccontextmanager
+async def subtitles(running: Running) -> AsyncIterator[Reader]:
+    """A reader of the event stream, who has the page of history."""
+    told, asking = await asyncio.open_connection("127.0.0.1", running.port)
+    path = f"{path_of()}?client_id=ann&features=interpret"
+    asking.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\n\r\n".encode())
+    try:
+        assert b" 200 " in await told.readline()
+        reader = Reader(told)
+        await reader.until("history")
+        yield reader
+    finally:
+        asking.close()
+        await asking.wait_closed()
+
+
+@pytest.mark.timeout(120)
+async def test_subtitles_reach_many_readers_and_a_late_one_sees_the_whole(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, read_rate=1000.0, max_client_connections=1000) as running,
+        running.socket(ANN) as ann,
+        AsyncExitStack() as stack,
+    ):
+        for reply in ("Eins.", "Zwei."):
+            running.engine.script(reply)
+        await begin(ann)
+        readers = [await stack.enter_async_context(subtitles(running)) for _ in range(READERS)]
+        await grow(ann, 0, "One. ")
+        await ann.next("delta")
+        late = await stack.enter_async_context(subtitles(running))
+        assert late.texts() == ("One. ", "Eins.")
+        await grow(ann, 5, "Two.", final=True)
+        await asyncio.gather(*(reader.until("done") for reader in (*readers, late)))
+        assert {reader.texts() for reader in (*readers, late)} == {("One. Two.", "Eins. Zwei.")}
+
+
+async def test_the_python_client_speaks_and_reads(running: Running) -> None:
+    for reply in ("Eins.", "Zwei."):
+        running.engine.script(reply)
+    async with midstream.connect(running.url, features=["interpret"]) as client:
+        interpretation = await client.interpret("de", source="en", told="segment")
+        await interpretation.say("One. ")
+        assert await anext(aiter(interpretation)) == "Eins."
+        await interpretation.say("Two.")
+        done = await interpretation.finish()
+        assert (interpretation.reply.text, done["reason"]) == ("Eins. Zwei.", "stop")
+        begun = await client.interpret("de", told="segment", conversation_id="cut")
+        await begun.say("Thr")
+        await begun.cancel()
+        cut = await begun.reply.wait()
+        running.engine.script("Drei.")
+        again = await client.continue_interpretation(cut["message_id"], begun.source, conversation_id="cut")
+        await again.say("ee.")
+        await again.finish()
+        assert again.reply.text == "Drei."
