@@ -10,7 +10,7 @@ from itertools import takewhile
 import msgspec
 
 from sessions.interpreting.agreement import agreed_end, waited_end
-from sessions.interpreting.scripts import ends_a_sentence, joint, units, whole_words
+from sessions.interpreting.scripts import ends_a_sentence, joint, units, whole_units, whole_words
 from sessions.interpreting.segments import next_segment
 from sessions.interpreting.source import Source
 from sessions.records import Told
@@ -36,6 +36,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 _START = Place()
+AHEAD = 4
+"""Words of a hypothesis, or characters, behind those that were told: more would be made again before they are agreed on."""
 
 
 class Translation:
@@ -93,9 +95,15 @@ class Translation:
         text = source.text[segment.start : segment.end]
         if not segment.is_closed:
             text = text if source.text[segment.end :] else text[: whole_words(text)].rstrip()
-            if self._policy == "segment" or not text or text == self._read:
+            if not text or text == self._read or not self._may_tell(text):
                 return None
         return Ask(text, self._segment, segment.start + len(text), segment.is_closed)
+
+    def _may_tell(self, text: str) -> bool:
+        """Whether any word more may be told of a sentence that has come so far."""
+        if self._policy == "wait":
+            return len(units(text)) - self._k > len(units(self._segment))
+        return self._policy == "agreement"
 
     def _stands_at_an_end(self, source: Source) -> bool:
         segment = next_segment(source.text, self.places[-1].src, final=True)
@@ -109,6 +117,16 @@ class Translation:
             return False
         newer = self.next(source)
         return newer is not None and newer.text != self._ask.text
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether more of the hypothesis at hand is not worth its making before the source grows."""
+        ask = self._asked()
+        if ask.is_closed:
+            return False
+        if self._policy == "wait":
+            return not self._may_tell(ask.text)
+        return len(units(self._heard[len(self._segment) :])) > AHEAD
 
     def begin(self, ask: Ask) -> None:
         """It is being decoded."""
@@ -126,10 +144,11 @@ class Translation:
         ask = self._asked()
         end = len(self._heard.rstrip()) if ask.is_closed else self._open_end(ask, finished=finished)
         told = self._tell(ask, end, source)
-        self._ask = None
         if not ask.is_closed:
-            self._read = ask.text if finished else self._read
-            self._before = _longer(self._before, self._heard, finished=finished)
+            self._read = ask.text if finished or self.is_enough else self._read
+            said = "".join(whole_units(self._heard, finished=finished))
+            self._before = _longer(self._before, said, finished=finished)
+        self._ask = None
         return told
 
     def settle(self, ask: Ask) -> None:

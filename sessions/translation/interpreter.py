@@ -8,7 +8,7 @@ from math import ceil
 from time import monotonic
 from typing import Protocol, assert_never
 
-from engine.door import Engine
+from engine.door import Engine, Stream
 from engine.errors import EngineLost
 from engine.messages import (
     Called,
@@ -188,38 +188,47 @@ class Interpreter:
         asked = request_for(request, interpretation.asked, ask, prompt=self._prompt, number=work.number)
         stream = listener.engine.stream = self._engine.generate(asked)
         interpretation.begin(ask, stream)
-        finished: Finished | None = None
+        whole = False
         try:
-            async for output in stream:
-                match output:
-                    case Chunk():
-                        told = interpretation.hear(output.text)
-                        work.hear(interpretation.translation.heard, output.tokens)
-                        await self._tell(listener, pieces, told, work)
-                    case Finished():
-                        finished = output
-                        work.add(output, stopping=listener.engine.stopping.is_set())
-                    case Queued() | Retried() | Prefilling() | Started():
-                        self._report(listener, output)
-                    case Reasoning() | Called():  # no part of a translation
-                        pass
-                    case _:
-                        assert_never(output)
+            finished = await self._listen(listener, stream, pieces, work)
+            whole = finished.reason in (FinishReason.STOP, FinishReason.LENGTH)
         finally:
-            whole = finished is not None and finished.reason in (FinishReason.STOP, FinishReason.LENGTH)
             rest = interpretation.end(finished=whole)
-        if finished is None:
-            raise EngineLost("The engine's stream has no end.")
+        work.add(finished, stopping=listener.engine.stopping.is_set())
         if whole:
             await self._tell(listener, pieces, rest, work)
             if ask.is_closed:
                 interpretation.translation.settle(ask)
                 listener.settle()
-        return (
-            None
-            if whole or finished.reason is FinishReason.CANCELLED
-            else outcome_of(listener.turn, finished)
-        )
+        if whole or finished.reason is FinishReason.CANCELLED:
+            return None
+        return outcome_of(listener.turn, finished)
+
+    async def _listen(
+        self, listener: Interprets, stream: Stream, pieces: FilteredPieces, work: _Work
+    ) -> Finished:
+        """Takes the engine's outputs to the last one. Raises EngineLost."""
+        async for output in stream:
+            match output:
+                case Chunk():
+                    await self._hear(listener, pieces, output, work)
+                case Finished():
+                    return output
+                case Queued() | Retried() | Prefilling() | Started():
+                    self._report(listener, output)
+                case Reasoning() | Called():  # no part of a translation
+                    pass
+                case _:
+                    assert_never(output)
+        raise EngineLost("The engine's stream has no end.")
+
+    async def _hear(self, listener: Interprets, pieces: FilteredPieces, chunk: Chunk, work: _Work) -> None:
+        translation = listener.interpretation.translation
+        told = listener.interpretation.hear(chunk.text)
+        work.hear(translation.heard, chunk.tokens)
+        await self._tell(listener, pieces, told, work)
+        if translation.is_enough and listener.engine.stream is not None:
+            listener.engine.stream.cancel()
 
     @staticmethod
     async def _tell(listener: Interprets, pieces: FilteredPieces, text: str, work: _Work) -> None:

@@ -50,7 +50,7 @@ export declare class ChatClient extends EventTarget {
      * @param {string} options.url               ws: or wss:, ending in /v1/ws
      * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
      * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
-     * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`, `continue`, `titles`
+     * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`, `continue`, `titles`, `interpret`
      * @param {import("./link.js").SocketClass} [options.Socket]  where there is no `WebSocket` of the platform's: `ws` in Node 20
      * @param {import("./backoff.js").Backoff} [options.backoff]
      */
@@ -105,6 +105,31 @@ export declare class ChatClient extends EventTarget {
     continueReply({ messageId, ...options }: MessageOptions & {
         messageId: string;
     }): Reply;
+    /**
+     * Begins a live translation into a language (`zh`): `grow` lets its source grow, the reply is the translation. For
+     * a client that names the feature `interpret`.
+     * @param {Omit<MessageOptions, "params" | "tools" | "toolChoice"> & {target: string, source?: string,
+     *   told?: "agreement" | "wait" | "segment", wait?: number, model?: string}} options
+     * @returns {Reply}
+     */
+    interpret({ target, source, told, wait, model, ...options }: Omit<MessageOptions, "params" | "tools" | "toolChoice"> & {
+        target: string;
+        source?: string;
+        told?: "agreement" | "wait" | "segment";
+        wait?: number;
+        model?: string;
+    }): Reply;
+    /**
+     * More of what is translated: `text` stands behind `off` code points. What comes twice is taken once. Raises ChatError.
+     * @param {{conversationId?: string, off: number, text: string, final?: boolean}} growth
+     * @returns {Promise<import("./frames.js").SourceAck>}
+     */
+    grow({ conversationId, off, text, final }: {
+        conversationId?: string;
+        off: number;
+        text: string;
+        final?: boolean;
+    }): Promise<import("./frames.js").SourceAck>;
     /**
      * Stops what runs in a conversation. Nothing past `seenOff` code points is shown, nor kept, from now on. Where the server
      * refuses that the replies go on. Raises ChatError.

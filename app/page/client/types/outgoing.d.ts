@@ -46,15 +46,15 @@ export declare class Outgoing {
         maxBytes: () => number | undefined;
     });
     /**
-     * Makes a reply come: by `send`, `edit`, `regenerate` or `continue`, whose own fields are given.
-     * @param {{type: string, content?: string, message_id?: string}} fields
+     * Makes a reply come: by `send`, `edit`, `regenerate`, `continue` or `interpret.start`, whose own fields are given.
+     * @param {{type: string, content?: string, message_id?: string} & Record<string, unknown>} fields
      * @param {MessageOptions} options
      */
     begin(fields: {
         type: string;
         content?: string;
         message_id?: string;
-    }, { conversationId, onBusy, params, tools, toolChoice }: MessageOptions): Reply;
+    } & Record<string, unknown>, { conversationId, onBusy, params, tools, toolChoice }: MessageOptions): Reply;
     /**
      * Sends what waits for a connection, and what may have been lost with the last one. A message that was accepted needs
      * that only where its events do not come by themselves.

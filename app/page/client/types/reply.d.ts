@@ -95,6 +95,11 @@ export declare class Reply {
      * @param {number} now
      */
     append(frame: import("./frames.js").Delta, now: number): boolean;
+    /**
+     * Takes more of the source that it translates, which is its `content`. Returns false where a part before it is missing.
+     * @param {import("./frames.js").SourceText} frame
+     */
+    grow(frame: import("./frames.js").SourceText): boolean;
     /** Takes a piece of what the model thinks aloud. @param {import("./frames.js").Reasoning} frame @param {number} now */
     think(frame: import("./frames.js").Reasoning, now: number): void;
     /**

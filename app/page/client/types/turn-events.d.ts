@@ -37,6 +37,8 @@ export declare class TurnEvents {
     delta(frame: Delta): void;
     /** @param {import("./frames.js").Reasoning} frame */
     reasoning(frame: import("./frames.js").Reasoning): void;
+    /** @param {import("./frames.js").SourceText} frame */
+    source(frame: import("./frames.js").SourceText): void;
     /** @param {ToolCall} frame */
     toolCall(frame: ToolCall): void;
     /** @param {ToolState} frame */
