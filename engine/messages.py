@@ -293,14 +293,26 @@ class Loading(msgspec.Struct, frozen=True, tag="loading"):
     progress: float
 
 
+class Languages(msgspec.Struct, frozen=True):
+    """What a model translates, by the codes that it has for languages: from one of `sources` to one of `targets`.
+
+    `source_tokens`: of a text that it reads at once, at most.
+    """
+
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    source_tokens: int
+
+
 class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     """Sent once the model can serve. `defaults` has every field of `Params` filled that the model defines.
 
-    `features`: what of `ReplySpec` it can follow: `tools`, `reasoning`, `template`, `format`, `continue`, `raw`;
+    `features`: what of `ReplySpec` it can follow: `tools`, `reasoning`, `template`, `format`, `continue`, `raw`, `translate`;
     `tools.auto` where no choice is followed, `format.` and a format's tag where only some are.
 
     `context_tokens`: prompt and reply together, at most. `lacks`: fields of `Params` that the engine can't follow.
     `token_bytes`: of the longest token: a text of more bytes than that many times the window can't fit it. None: not known.
+    `languages`: of a model that translates, and does nothing else.
     """
 
     model: str
@@ -313,6 +325,7 @@ class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     lacks: tuple[str, ...] = ()
     token_bytes: int | None = None
     features: tuple[str, ...] = ()
+    languages: Languages | None = None
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="failed"):

@@ -45,6 +45,20 @@ class Grammar(msgspec.Struct, frozen=True, tag="grammar"):
 
 Format = JsonSchema | JsonObject | Regex | Grammar
 
+
+class Translation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last message is a text, and the reply its translation. For models whose facts have `languages`; others refuse it.
+
+    `target`, `source`: codes as the model names them; empty: its only one. `prefix`: the translation so far, which is
+    forced; the reply is what follows it, with the blank between both, if there is one. A blank at the end of the prefix
+    is left out. The prefix must be whole words, else the model may spell it in other tokens than its own.
+    """
+
+    target: str = ""
+    source: str = ""
+    prefix: str = ""
+
+
 TemplateValue = str | int | float | bool | None
 
 
@@ -54,7 +68,7 @@ class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     `tool_choice`: `auto`, `none` (the model is not shown the tools), `required`, or `named`: the one in `tool_name`.
     `parallel_calls`: more than one call in a reply. `reasoning`: `auto`, `off`, or an effort that the template knows.
     `template`: further variables of the chat template. `continues`: the last message is the assistant's, and goes on.
-    `raw`: the one message is the prompt as it is, through no template.
+    `raw`: the one message is the prompt as it is, through no template. `translation`: the last message is translated.
     """
 
     tools: tuple[Tool, ...] = ()
@@ -66,6 +80,7 @@ class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     template: dict[str, TemplateValue] = {}
     continues: bool = False
     raw: bool = False
+    translation: Translation | None = None
 
     @property
     def shown_tools(self) -> tuple[Tool, ...]:

@@ -8,7 +8,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.requests import asker
 from sessions.errors import BadParams, NotFound
 from sessions.filters.chain import Filters
-from sessions.records import Meta, user_message
+from sessions.records import Interpreting, Meta, user_message
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.translation.asking import refuse_unable
@@ -30,19 +30,19 @@ class Preflight:
         """Raises Refused where a filter does, and where it would interrupt, though its place is not there or it is too long."""
         self._prompts.choice.asked(generation.model, only=generation.only)
         _refuse_bound(generation)
-        if live.send.interprets is not None:
-            await self._refuse_unable(live, generation)
+        if (asked := live.send.interprets) is not None:
+            await self._refuse_unable(live, generation, asked)
         await self._filters.check(live.send.content, generation.system)
         if live.send.on_busy in ("interrupt", "rollback") and conversation.blocking():
             await self._check(conversation, live, generation)
 
-    async def _refuse_unable(self, live: LiveTurn, generation: Generation) -> None:
+    async def _refuse_unable(self, live: LiveTurn, generation: Generation, asked: Interpreting) -> None:
         """Raises BadParams where the model that is named, or the default, can't interpret."""
         requested = self._prompts.choice.asked(generation.model, only=generation.only)
 
         async def able(model: ServedModel) -> None:
             with as_refusals():
-                refuse_unable(await model.engine.ready())
+                refuse_unable(await model.engine.ready(), asked)
 
         await live.engine.in_time(self._prompts.choice.first_that_can(requested, able))
 

@@ -1,11 +1,16 @@
-"""What a model is asked for a segment of a source: a chat model by a prompt, whose answer begins with what was told. Pure."""
+"""What a model is asked for a segment of a source. Pure.
+
+A translator is given the text and the languages, a chat model a prompt; the target begins with what was told of it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from engine.messages import Message, ModelFacts, Params, Request
-from engine.reply_spec import ReplySpec
+from engine.messages import Languages, Message, ModelFacts, Params, Request
+from engine.reply_spec import ReplySpec, Translation
 from sessions.errors import BadParams
 from sessions.interpreting.languages import AUTO, language_name
 from sessions.interpreting.translation import Ask
@@ -16,17 +21,29 @@ PROMPT = "Translate into {target}: {text}"
 TOKENS_A_CHAR = 3
 SPARE_TOKENS = 32
 """So many tokens a target may have: a model that does not come to an end is stopped."""
+MOST_TOLD = 20
+"""Languages that are named where another one was asked for."""
 _ANY = "any language"
 
 
-def request_for(base: Request, asked: Interpreting, ask: Ask, *, prompt: str, number: int) -> Request:
-    """The request for one segment, the `number`th of its turn."""
+def request_for(
+    base: Request, asked: Interpreting, ask: Ask, *, prompt: str, number: int, languages: Languages | None
+) -> Request:
+    """The request for one segment, the `number`th of its turn. `languages`: of a model that translates, and does nothing else."""
+    if languages is None:
+        messages = _messages(asked, ask.text, ask.prefix, prompt)
+        spec = ReplySpec(continues=bool(ask.prefix), reasoning=base.spec.reasoning)
+    else:
+        messages = (Message("user", ask.text),)
+        source = "" if asked.source == AUTO else _code(asked.source, languages.sources)
+        target = _code(asked.target, languages.targets)
+        spec = ReplySpec(translation=Translation(target or "", source or "", ask.prefix))
     return msgspec.structs.replace(
         base,
         request_id=f"{base.request_id}.{number}",
-        messages=_messages(asked, ask.text, ask.prefix, prompt),
+        messages=messages,
         params=_params(base.params, ask.text),
-        spec=ReplySpec(continues=bool(ask.prefix), reasoning=base.spec.reasoning),
+        spec=spec,
         shares_system=False,
         fallbacks=(),
     )
@@ -37,11 +54,33 @@ def as_asked(message: MessageRecord) -> MessageRecord:
     return msgspec.structs.replace(message, content=PROMPT, parent_id=None)
 
 
-def refuse_unable(facts: ModelFacts) -> None:
-    """Raises BadParams where a model can't go on with words that were told."""
-    if "continue" not in facts.features:
+def refuse_unable(facts: ModelFacts, asked: Interpreting) -> None:
+    """Raises BadParams where a model can't go on with words that were told, or does not know the languages."""
+    if (known := facts.languages) is not None:
+        if asked.source != AUTO and _code(asked.source, known.sources) is None:
+            raise BadParams(f"`source` is one of {_listed(known.sources)} for this model.", field="source")
+        if _code(asked.target, known.targets) is None:
+            raise BadParams(f"`target` is one of {_listed(known.targets)} for this model.", field="target")
+    elif "continue" not in facts.features:
         why = "This model can't interpret: the server behind it can't go on with a reply that has begun."
         raise BadParams(why, field="model")
+
+
+def _code(tag: str, known: Sequence[str]) -> str | None:
+    """A language as a model names it: by that name, else by the first part of its tag; None: it has no such."""
+    if tag in known:
+        return tag
+    primary = _primary(tag)
+    return next((code for code in known if _primary(code) == primary), None)
+
+
+def _primary(tag: str) -> str:
+    return tag.replace("_", "-").partition("-")[0].lower()
+
+
+def _listed(known: Sequence[str]) -> str:
+    told = ", ".join(known[:MOST_TOLD])
+    return f"{told}, …" if len(known) > MOST_TOLD else told
 
 
 def _messages(asked: Interpreting, text: str, prefix: str, prompt: str) -> tuple[Message, ...]:

@@ -15,6 +15,7 @@ from engine.messages import (
     Chunk,
     Finished,
     FinishReason,
+    Languages,
     Prefilling,
     Queued,
     Reasoning,
@@ -185,7 +186,14 @@ class Interpreter:
         if listener.engine.stopping.is_set():
             return None
         work.begin(len(ask.prefix))
-        asked = request_for(request, interpretation.asked, ask, prompt=self._prompt, number=work.number)
+        asked = request_for(
+            request,
+            interpretation.asked,
+            ask,
+            prompt=self._prompt,
+            number=work.number,
+            languages=self._languages(request.model),
+        )
         stream = listener.engine.stream = self._engine.generate(asked)
         interpretation.begin(ask, stream)
         whole = False
@@ -203,6 +211,11 @@ class Interpreter:
         if whole or finished.reason is FinishReason.CANCELLED:
             return None
         return outcome_of(listener.turn, finished)
+
+    def _languages(self, model: str) -> Languages | None:
+        """Those of a model that translates and does nothing else."""
+        facts = self._engine.named(model).engine.facts
+        return None if facts is None else facts.languages
 
     async def _listen(
         self, listener: Interprets, stream: Stream, pieces: FilteredPieces, work: _Work

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from engine.messages import Params
+from engine.messages import Languages, Params
+from engine.reply_spec import Translation
 from sessions.errors import BadParams, Busy, Conflict, ContentTooLong, NotFound, Refused
 from sessions.events import Accepted, Delta, Done, Reason, SourceText
 from sessions.interpreting.source import Grown, Growth
@@ -288,6 +290,33 @@ async def test_a_source_that_was_translated_is_translated_once_more(
     await to_the_end(chat, count=2)
     assert (await chat.told())[1] == ("assistant", "Ein.")
     assert len(chat.engine.requests) == 2
+
+
+async def test_a_translator_is_asked_by_its_languages_and_a_forced_prefix(
+    chat: Chat, reader: Recorder
+) -> None:
+    facts = chat.engine.facts
+    assert facts is not None
+    known = Languages(sources=("eng_Latn", "en"), targets=("de_DE", "fr"), source_tokens=100)
+    chat.engine._facts = msgspec.structs.replace(facts, languages=known)
+    chat.engine._life.loaded(chat.engine._facts)
+    refusal = await begin(chat, target="zh", name="other")
+    assert "`target` is one of de_DE, fr" in str(refusal)
+    await begun(chat)
+    for reply in ("Guten Tag", "Guten Morgen"):
+        chat.engine.script(reply)
+    await grow(chat, 0, "Good ")
+    await asked(chat, 1)
+    await play(chat)
+    await grow(chat, 5, "morning ")
+    await asked(chat, 2)
+    await play(chat)
+    await reader.shows("Guten")
+    chat.engine.script(" Morgen.")
+    await grow(chat, 13, "", final=True)
+    assert await asked(chat, 3) == ["Good morning"]
+    assert chat.engine.requests[2].spec.translation == Translation("de_DE", "en", "Guten")
+    await to_the_end(chat)
 
 
 async def test_a_model_that_can_not_go_on_is_refused_before_it_is_asked(chat: Chat) -> None:
