@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from midstream.errors import Refused
 from midstream.reply import Reply, Server
 
 Frame = dict[str, Any]
@@ -23,11 +24,19 @@ class Interpretation:
         self._server = server
 
     async def say(self, text: str, *, final: bool = False) -> Frame:
-        """Lets the source grow; gives the `source_ack` frame. A lost connection takes nothing twice. Raises Refused, Disconnected."""
+        """Lets the source grow; gives the `source_ack` frame. A lost connection takes nothing twice.
+
+        What was refused is no part of the source; where that is worth another try, the same may be said again. Raises
+        Refused, Disconnected.
+        """
         place = {"conversation_id": self.reply.accepted["conversation_id"], "turn_id": self.reply.turn_id}
         said = {"type": "source", "off": len(self.source), "text": text, "final": final}
-        self.source += text
-        return await self._server.request(said | place)
+        before, self.source = self.source, self.source + text
+        try:
+            return await self._server.request(said | place)
+        except Refused:
+            self.source = before
+            raise
 
     async def finish(self) -> Frame:
         """Ends the source, reads the translation to its end, and gives `done`. Raises Refused, Disconnected, ClientError."""

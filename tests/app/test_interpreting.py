@@ -175,6 +175,8 @@ async def test_the_python_client_speaks_and_reads(running: Running) -> None:
         interpretation = await client.interpret("de", source="en", told="segment")
         await interpretation.say("One. ")
         assert await anext(aiter(interpretation)) == "Eins."
+        with pytest.raises(midstream.Refused, match="32000 are allowed"):
+            await interpretation.say("x" * 32_000)
         await interpretation.say("Two.")
         done = await interpretation.finish()
         assert (interpretation.reply.text, done["reason"]) == ("Eins. Zwei.", "stop")

@@ -14,6 +14,7 @@ from sessions.errors import BadParams, Busy, Conflict, ContentTooLong, NotFound,
 from sessions.events import Accepted, Delta, Done, Reason, SourceText
 from sessions.interpreting.source import Grown, Growth
 from sessions.records import Interpreting, Told
+from sessions.translation.interpreter import Interpreter
 from sessions.turn.positions import Again, Behind, Beside, Onward, Place
 from sessions.turn.sends import Generation, OnBusy, Send
 from tests.sessions.chat import ROOM, Chat, eventually
@@ -290,6 +291,45 @@ async def test_a_source_that_was_translated_is_translated_once_more(
     await to_the_end(chat, count=2)
     assert (await chat.told())[1] == ("assistant", "Ein.")
     assert len(chat.engine.requests) == 2
+
+
+def interpreter(chat: Chat) -> Interpreter:
+    """The one that runs there, whose patience the test sets."""
+    return chat.sessions.parts.commands.turns._runner._interpreter
+
+
+async def test_a_pause_behind_a_sentence_has_it_told(chat: Chat, reader: Recorder) -> None:
+    interpreter(chat)._pause_s = 0.0
+    await begun(chat, told="segment")
+    chat.engine.script("Eins.")
+    await grow(chat, 0, "One.")
+    await asked(chat, 1)
+    await play(chat)
+    await reader.shows("Eins.")
+    chat.cancel()
+    await reader.next(Done)
+
+
+async def test_a_source_that_nobody_grows_gives_its_place_back(chat: Chat, reader: Recorder) -> None:
+    interpreter(chat)._pause_s = interpreter(chat)._idle_s = 0.0
+    await begun(chat)
+    done = await reader.next(Done)
+    assert done.reason is Reason.TIMEOUT
+    interpreter(chat)._idle_s = 600.0
+    await chat.send("", place=Onward(done.message_id), client_msg_id="on")
+    chat.engine.script("Eins.")
+    await grow(chat, 0, "One.", final=True)
+    assert (await to_the_end(chat, count=2)).reason is Reason.STOP
+
+
+async def test_a_model_without_end_is_stopped_at_the_length_of_its_segment(
+    chat: Chat, reader: Recorder
+) -> None:
+    await begun(chat, told="segment")
+    chat.engine.script("word " * 500)
+    await grow(chat, 0, "One.", final=True)
+    done = await to_the_end(chat)
+    assert (done.reason, done.usage.generated_tokens) == (Reason.STOP, 3 * 4 + 32)
 
 
 async def test_a_translator_is_asked_by_its_languages_and_a_forced_prefix(
