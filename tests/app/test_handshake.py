@@ -28,7 +28,7 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
         "type": "ready",
         "ref": "r1",
         "client_id": "ann",
-        "features": ["reasoning", "tools", "continue", "titles", "share"],
+        "features": ["reasoning", "tools", "continue", "titles", "interpret", "share"],
         "suggestions": list(DEMO_SUGGESTIONS),
         "model": "midstream-demo",
         "models": [
