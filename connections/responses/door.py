@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from contextlib import ExitStack, suppress
-from functools import partial
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -53,9 +52,7 @@ class BodyDoor(ABC):
             caller.grant.check(KeyScope.CHAT)
             self._reception.take(caller)
             with ExitStack() as place:
-                body = await exchange.body(partial(self._reception.admit_large, caller, place))
-                request = creation(body)
-                del body
+                request = await self._reception.read(exchange, caller, place, creation)
                 await self._reception.while_good(
                     exchange, caller, self.answer(exchange, caller, request, place)
                 )
