@@ -27,7 +27,9 @@ class Notes:
     async def get(self, keys: Keys, turn_id: str) -> bytes | None:
         """What is kept beside a turn; None where there is nothing."""
         with store_errors():
-            return await cast("Awaitable[bytes | None]", self._client.hget(keys.conversation, _field(turn_id)))
+            return await cast(
+                "Awaitable[bytes | None]", self._client.hget(keys.conversation, _field(turn_id))
+            )
 
     async def keep(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:
         """Keeps it; False where there is no such turn. An owner's oldest leave where there are too many bytes of them."""
@@ -39,9 +41,7 @@ class Notes:
         gone: Any = await run_script(self._client, COUNT_NOTE, [_rows(owner)], args)
         for turn, _, place in (one.decode().partition(" ") for one in gone):
             with store_errors():
-                await cast(
-                    "Awaitable[int]", self._client.hdel(Keys.of(owner, place).conversation, _field(turn))
-                )
+                await self._client.hdel(Keys.of(owner, place).conversation, _field(turn))
         return True
 
     async def forget_all(self, owner: Owner) -> None:
