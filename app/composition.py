@@ -29,6 +29,7 @@ from app.setup.own_engines import own_engines
 from app.setup.speech import audio_of
 from app.setup.store import asked_of, look_at_store, store_client, store_url
 from app.setup.tools import tool_box_of
+from connections.admin.missed import Missed
 from connections.authentication.standing import REFRESH_S
 from connections.gate.cross_origin import CrossOrigin
 from connections.http.json_answers import foreign_page
@@ -150,6 +151,7 @@ async def composed(
                 ),
                 server=ServerFacts(SERVER, version("midstream-server")),
                 refusals=refusals,
+                missed=Missed(access, limiters).note,
             )
             yield Service(
                 engine=models,

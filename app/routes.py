@@ -16,7 +16,7 @@ from app.delivery.page_files import PageFiles
 from app.documentation import documentation
 from app.operations.metrics import CONTENT_TYPE, Metrics
 from app.operations.readiness import Readiness
-from app.unserved import Answers, Doors, Paths, Unserved
+from app.unserved import Answers, Doors, Miss, Paths, Unserved
 from connections.http.json_answers import answer
 from connections.http.refusals import Refusals
 from connections.shares.door import NOT_FOUND_BY_SEARCH
@@ -52,15 +52,17 @@ def application(
     shown: Callable[[ASGIApp], ASGIApp],
     server: ServerFacts,
     refusals: Refusals,
+    missed: Miss,
 ) -> ASGIApp:
     """The ASGI application.
 
     `doors`: the routes of the API; `gate` is put before all routes; `shown` lets pages of other origins read an answer.
+    `missed` is told of requests below the operators' path that nothing takes.
     """
     api = list(doors)
     known = Doors.of(api)
     answers = Answers(refusals)
-    unserved = Unserved(known, answers, shown=shown)
+    unserved = Unserved(known, answers, shown=shown, missed=missed)
     files = PageFiles(PAGE)
 
     async def page(request: Request) -> Response:

@@ -22,6 +22,9 @@ _PLAIN = re.compile(r"(/v1)?(/[a-z_]{1,20}){0,4}")
 _UNTOLD = {"HEAD", "OPTIONS"}
 _LOOKING = {"GET", "HEAD"}
 
+Miss = Callable[[Scope, str, str], None]
+"""Is told of a request that nothing takes: what it was, the answer's code, and the path, as far as it may be told."""
+
 
 class Doors(NamedTuple):
     """What is served below `/v1`. `requests`: methods and paths, in words; not what is below another path, or an operator's."""
@@ -116,11 +119,17 @@ class Paths:
 
 
 class Unserved:
-    """Answers HTTP requests that no route takes. `shown`: lets pages of other origins read what is said below `/v1`."""
+    """Answers HTTP requests that no route takes.
 
-    def __init__(self, doors: Doors, answers: Answers, *, shown: Callable[[ASGIApp], ASGIApp]) -> None:
+    `shown`: lets pages of other origins read what is said below `/v1`; `missed` is told of what is below the operators' path.
+    """
+
+    def __init__(
+        self, doors: Doors, answers: Answers, *, shown: Callable[[ASGIApp], ASGIApp], missed: Miss
+    ) -> None:
         self._doors = doors
         self._answers = answers
+        self._missed = missed
         self._below = shown(self._answer_below)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -143,6 +152,7 @@ class Unserved:
     def wrong_method(self, request: Request, error: Exception) -> Response:
         """The answer to a method that a path does not take."""
         allowed = (isinstance(error, HTTPException) and error.headers and error.headers.get("Allow")) or "GET"
+        self._note(request.scope, "method_not_allowed")
         return self._answers.wrong_method(request.scope, allowed)
 
     def no_file(self, *_: object) -> Response:
@@ -150,8 +160,13 @@ class Unserved:
         return self._answers.nothing("There is no such file.")
 
     async def _answer_below(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._note(scope, "unknown_url")
         response = self._answers.nothing(f"This server does not serve {_path(scope)}. {self._doors.told()}")
         await response(scope, receive, send)
+
+    def _note(self, scope: Scope, code: str) -> None:
+        if scope["path"].startswith(OPERATORS):
+            self._missed(scope, code, _path(scope))
 
     def _elsewhere(self, scope: Scope) -> str:
         meant = f"{API}{scope['path']}"

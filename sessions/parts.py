@@ -260,6 +260,7 @@ def _commands(
             deleter=deleter,
             sharing=storage.sharing,
             index=storage.index,
+            notes=storage.notes,
         ),
         adopter=Adopter(storage.adoption, base.tasks),
         answering=answering,

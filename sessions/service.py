@@ -113,7 +113,7 @@ class Sessions:
         )
         self._base, self._peers, self._commands = self.parts.base, self.parts.peers, self.parts.commands
         self._replica = Replica(self.parts)
-        self.kept = KeptTurns(self._base.storage.history)
+        self.kept = KeptTurns(self._base.storage.history, self._base.storage.notes)
 
     def running(self, *, alone: bool) -> AbstractAsyncContextManager[None]:
         """Serves while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""

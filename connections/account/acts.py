@@ -10,6 +10,8 @@ import msgspec
 import structlog
 
 from connections.http.exchange import Exchange
+from connections.wire.errors import Close
+from connections.wire.frames import Frame
 from sessions.errors import Overloaded
 from sessions.records import Owner
 from sessions.running.admission import AGAIN_MS
@@ -89,6 +91,20 @@ class OwnersActs:
             async for _ in self._sessions.erase(owner):
                 tally.conversations += 1
         return tally.conversations
+
+
+class Cut:
+    """Cuts an answer off whose asker's key was revoked, or whose JWT has expired. It is told no more than that."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def push(self, frame: Frame) -> None:  # noqa: ARG002 - the answer has no place for it
+        """Nothing is told but that the key is not good any more; and it can't be renewed here."""
+        self._exchange.cut_off()
+
+    def shut(self, close: Close) -> None:
+        """It is cut off already."""
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from connections.account.acts import Erased, OwnersActs
+from connections.account.acts import Cut, Erased, OwnersActs
 from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
 from connections.gate.cross_origin import CrossOrigin
@@ -23,8 +23,7 @@ from connections.http.refusals import Door, Refusal, Refusals
 from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
-from connections.wire.errors import BadParams, Close, Unauthenticated
-from connections.wire.frames import Frame
+from connections.wire.errors import BadParams, Unauthenticated
 from connections.wire.scopes import KeyScope
 from connections.wire.table import Counts
 from sessions.conversation.guarding import guarded
@@ -92,25 +91,11 @@ class AccountDoor:
             raise
 
     async def _export(self, exchange: Exchange, identity: Identity, caller: Caller) -> None:
-        with self._access.inside(identity, _Cut(exchange)):
+        with self._access.inside(identity, Cut(exchange)):
             await self._acts.export(exchange, caller.owner, caller.subject)
 
     async def _erase(self, exchange: Exchange, _: Identity, caller: Caller) -> None:
         await exchange.answer(answer(Erased(await self._acts.erase(caller.owner, caller.subject))))
-
-
-class _Cut:
-    """Cuts an export off whose key was revoked, or whose JWT has expired. It is told no more than that."""
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-
-    def push(self, frame: Frame) -> None:  # noqa: ARG002 - the stream has no place for it
-        """Nothing is told but that the key is not good any more; and it can't be renewed here."""
-        self._exchange.cut_off()
-
-    def shut(self, close: Close) -> None:
-        """It is cut off already."""
 
 
 def _caller(exchange: Exchange, identity: Identity) -> Caller:

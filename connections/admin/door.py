@@ -10,21 +10,20 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from connections.account.acts import Erased, OwnersActs
+from connections.account.acts import Cut, Erased, OwnersActs
 from connections.admin import audit, queries
 from connections.admin.acts import AdminActs
+from connections.admin.missed import may_be_noted
 from connections.admin.questions import Whose
 from connections.authentication.access import AccessControl
-from connections.authentication.identity import ANONYMOUS
 from connections.http.exchange import Exchange
 from connections.http.json_answers import answer, counted_as, refused
 from connections.http.queries import name_of
 from connections.http.refusals import Door
-from connections.limits.groups import group_of
 from connections.limits.limiters import Limiters
-from connections.limits.quotas import RateLimited
 from connections.wire.errors import BadParams, Unauthenticated
 from connections.wire.table import Counts
+from sessions.conversation.guarding import incident
 from sessions.errors import Refused
 from sessions.records import Owner
 from sessions.running.shares import Subject
@@ -74,14 +73,15 @@ class AdminDoor:
         on: On = {}
         note = partial(audit.note, act=name, on=on)
         try:
-            operator = self._access.identify_operator(
+            identity = self._access.identify_operator(
                 authorization=exchange.request.headers.get("authorization")
             )
+            operator = identity.name
             self._limiters.rates.take(Counts.READ, Subject(f"/admin/{operator}", ""))
-            with asking_for(f"/admin/{operator}"):
+            with asking_for(f"/admin/{operator}"), self._access.inside(identity, Cut(exchange)):
                 await act(exchange, on)
         except Unauthenticated as why:
-            if self._is_noted(exchange):
+            if may_be_noted(self._limiters, exchange.request.scope):
                 note(operator=None, outcome=why.code)
             await self._refuse(exchange, why)
         except (BadParams, Refused) as why:
@@ -90,19 +90,14 @@ class AdminDoor:
         except (ClientDisconnect, TimeoutError):
             note(operator=operator, outcome="cut off")
             exchange.cut_off()
-        except BaseException:
+        except Exception:  # noqa: BLE001 - a task's boundary: the operator is told a number that the log has
             note(operator=operator, outcome="failed")
+            await self._refuse(exchange, incident())
+        except BaseException:
+            note(operator=operator, outcome="cut off")
             raise
         else:
             note(operator=operator, outcome="done")
-
-    def _is_noted(self, exchange: Exchange) -> bool:
-        """Whether one who is no operator gets a line: an address so many, or whoever asks could fill the log."""
-        try:
-            self._limiters.take_read(Subject(f"/admin/{group_of(ANONYMOUS, exchange.request.scope)}", ""))
-        except RateLimited:
-            return False
-        return True
 
     async def _refuse(self, exchange: Exchange, why: BadParams | Unauthenticated | Refused) -> None:
         self._limiters.refusals.tell(Door.ADMIN, counted_as(why))

@@ -116,9 +116,7 @@ class ChatDoor:
         reader.grant.check(KeyScope.CHAT)
         self._count(reader)
         with ExitStack() as place:
-            request = chat_request(
-                await exchange.body(partial(self._host.reception.admit_large, reader, place))
-            )
+            request = await self._host.reception.read(exchange, reader, place, chat_request)
 
             def begin(answering: Answering, view: Connection, telling: Telling) -> Slow | None:
                 return answering.begin(view, telling, request)

@@ -52,8 +52,8 @@ class AccessControl:
         with _told_in_the_log():
             return await self._authenticator.identify_lasting(bearer(authorization))
 
-    def identify_operator(self, *, authorization: str | None) -> str:
-        """The name of an operator's key, by a request's `Authorization` header. Raises Unauthenticated."""
+    def identify_operator(self, *, authorization: str | None) -> Identity:
+        """Which operator asks, by a request's `Authorization` header. Raises Unauthenticated."""
         self.look()
         with _told_in_the_log():
             return self._authenticator.identify_operator(bearer(authorization))

@@ -53,7 +53,7 @@ class Authenticator:
             return await self._web_tokens.identify(token)
         raise Unauthenticated(why="no such key")
 
-    def identify_operator(self, token: str | None) -> str:
+    def identify_operator(self, token: str | None) -> Identity:
         """The name of the operator's key that a token is. Only such a key is one, whatever else lets clients in.
 
         Raises Unauthenticated.
@@ -61,7 +61,7 @@ class Authenticator:
         key = None if self._keys is None or not token else self._keys.find(token)
         if self._keys is None or key is None or key.kind is not Kind.ADMIN:
             raise Unauthenticated("The admin API needs an admin key.", why="no admin key")
-        return self._unexpired(self._keys, key).name
+        return of_key(self._unexpired(self._keys, key))
 
     @staticmethod
     def _unexpired(keys: KeyRing, key: ApiKey) -> ApiKey:

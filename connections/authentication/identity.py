@@ -35,6 +35,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether the principal is one person, whose clients are devices: a JWT's subject, or a personal key."""
         return self.kind is Kind.PERSONAL or self.principal.startswith(_SUBJECT)
 
+    @property
+    def name(self) -> str:
+        """The principal as its operator knows it: a key's name."""
+        return self.principal.removeprefix(KEY)
+
     def client(self, client_id: str) -> Client:
         """The client of this name, as limits count it."""
         return Client(self.principal, client_id)

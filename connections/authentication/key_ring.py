@@ -27,7 +27,11 @@ def file_of(source: str) -> Path | None:
 
 
 class KeyRing:
-    """Finds keys. A file that becomes unusable changes nothing and is told in the log, once for each state of it."""
+    """Finds keys. A file that becomes unusable changes nothing and is told in the log, once for each state of it.
+
+    Whoever writes the file by other means than `midstream keys` writes a new one and renames it: of one that is written in
+    place, a part whose lines are whole is taken for all of it until the rest is there.
+    """
 
     def __init__(self, source: str, *, clock: Callable[[], float] = time.time) -> None:
         """Reads the keys. `clock`: Unix seconds. Raises BadList."""
@@ -38,7 +42,7 @@ class KeyRing:
         self._emptied: tuple[_State, float] | None = None
         self._by_digest: dict[str, ApiKey] = {}
         self._by_name: dict[str, ApiKey] = {}
-        self._expiries: list[float] = []
+        self._expiries: list[float] = []  # still to come, the next one last
         if self._path is None:
             self._take(parsed(source.split(",")))
         else:
@@ -78,8 +82,11 @@ class KeyRing:
 
         It costs a `stat` where not.
         """
-        before, self._looked_at = self._looked_at, self._clock()
-        expired = any(before < moment <= self._looked_at for moment in self._expiries)
+        self._looked_at = self._clock()
+        expired = False
+        while self._expiries and self._expiries[-1] <= self._looked_at:
+            self._expiries.pop()
+            expired = True
         if self._path is None or (state := _state(self._path)) == self._state or self._is_rewritten(state):
             return expired
         return self.reread() or expired
@@ -122,7 +129,8 @@ class KeyRing:
     def _take(self, keys: tuple[ApiKey, ...]) -> None:
         self._by_digest = {key.digest: key for key in keys}
         self._by_name = {key.name: key for key in keys}
-        self._expiries = [key.terms.expires_at for key in keys if key.terms.expires_at is not None]
+        ends = (key.terms.expires_at for key in keys if key.terms.expires_at is not None)
+        self._expiries = sorted((end for end in ends if end > self._looked_at), reverse=True)
 
 
 def _state(path: Path) -> _State | None:

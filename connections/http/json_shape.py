@@ -35,7 +35,8 @@ def check_shape(text: bytes) -> None:
     """Raises TooManyValues. Whether it is JSON at all, its decoder finds out."""
     if len(text) <= SMALL_BYTES:
         return
-    text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     if text.count(b'"') > MAX_QUOTES:
         raise TooManyValues(_TOO_MANY)
     frame = _STRING.sub(b"", text)

@@ -8,6 +8,7 @@ from starlette.types import Scope
 
 from connections.authentication.identity import ANONYMOUS, Identity
 from connections.gate.client_address import client_of
+from sessions.running.shares import ADDRESS
 
 _LOOPBACK = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 """Where a proxy that nobody named in MIDSTREAM_TRUSTED_PROXIES stands for all of its clients."""
@@ -27,7 +28,7 @@ def address_group(scope: Scope) -> str:
     address = client_of(scope)
     if address in _LOOPBACK:
         return ""
-    return "" if address is None else f"address:{_site(address)}"
+    return "" if address is None else f"{ADDRESS}{_site(address)}"
 
 
 def site_of(told: str) -> str:

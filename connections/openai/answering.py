@@ -6,7 +6,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
@@ -97,9 +96,7 @@ class AnsweringDoor(ABC, Generic[R]):
             caller.grant.check(KeyScope.CHAT)
             self._reception.take(caller)
             with ExitStack() as place:
-                body = await exchange.body(partial(self._reception.admit_large, caller, place))
-                request = self.read(body)
-                del body
+                request = await self._reception.read(exchange, caller, place, self.read)
                 await self._reception.while_good(
                     exchange, caller, self._answer(exchange, caller, request, place)
                 )

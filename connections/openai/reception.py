@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
+from functools import partial
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,7 +16,7 @@ from starlette.responses import Response
 from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import bearer
 from connections.authentication.identity import ANONYMOUS, Identity
-from connections.http.exchange import Exchange
+from connections.http.exchange import LARGE_BODY_BYTES, Exchange
 from connections.http.refusals import Door, Refusal
 from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
@@ -35,6 +38,8 @@ CLIENT = "/openai"
 """The client id of whoever comes in by these doors; none on a WebSocket can be the same, since those have no slash."""
 _NAMELESS = f"{CLIENT}/-"
 """Begins the name of who sends no token where nobody is asked for one: a new name each time."""
+
+T = TypeVar("T")
 
 
 class _Line:
@@ -58,6 +63,7 @@ class Reception:
         self._access = access
         self._limiters = limiters
         self._greeter = greeter
+        self._reading = asyncio.Lock()
 
     def models(self, grant: Grant) -> tuple[ServedModel, ...]:
         """The models that are served and may be asked, the default first."""
@@ -109,7 +115,21 @@ class Reception:
             self._limiters.refusals.count(Refusal.RATE)
             raise
 
-    def admit_large(self, caller: Caller, place: ExitStack) -> None:
+    async def read(
+        self, exchange: Exchange, caller: Caller, place: ExitStack, decode: Callable[[bytes], T]
+    ) -> T:
+        """What a request's body says. Raises Refused, ClientDisconnect.
+
+        Four megabytes take longer than the time between two tokens, so a thread reads what is long. Of several threads
+        the event loop would wait for each, so there is one.
+        """
+        body = await exchange.body(partial(self._admit_large, caller, place))
+        if len(body) <= LARGE_BODY_BYTES:
+            return decode(body)
+        async with self._reading:
+            return await asyncio.to_thread(decode, body)
+
+    def _admit_large(self, caller: Caller, place: ExitStack) -> None:
         """Takes a place for a large body, which is given back when `place` is closed. Raises Overloaded."""
         bodies, subject = self._limiters.bodies, caller.subject
         if not bodies.has_room_for(subject):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
@@ -95,9 +94,7 @@ class AskingDoor(ABC, Generic[R]):
             caller.grant.check(KeyScope.CHAT)
             self.take(caller)
             with ExitStack() as place:
-                body = await exchange.body(partial(self.reception.admit_large, caller, place))
-                request = self.read(body)
-                del body
+                request = await self.reception.read(exchange, caller, place, self.read)
                 await self.reception.while_good(
                     exchange, caller, self._served(exchange, caller, request, place)
                 )

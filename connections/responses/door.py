@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from contextlib import ExitStack, suppress
-from functools import partial
+from typing import ClassVar
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -22,6 +22,7 @@ from connections.responses.creating import Begun, Creator
 from connections.responses.requests.asking import creation
 from connections.responses.requests.fields import Creation
 from connections.wire.scopes import KeyScope
+from connections.wire.table import Counts
 from sessions.conversation.guarding import guarded
 from sessions.errors import Refused
 
@@ -29,7 +30,9 @@ END = b"data: [DONE]\n\n"
 
 
 class BodyDoor(ABC):
-    """Answers requests whose body asks as one for a response does."""
+    """Answers requests whose body asks as one for a response does. `counts`: as what each counts."""
+
+    counts: ClassVar[Counts] = Counts.MESSAGE
 
     def __init__(self, creator: Creator, reception: Reception) -> None:
         self._creator = creator
@@ -51,11 +54,9 @@ class BodyDoor(ABC):
         with suppress(ClientDisconnect):
             caller = await self._reception.caller(exchange.request)
             caller.grant.check(KeyScope.CHAT)
-            self._reception.take(caller)
+            self._reception.take(caller, counts=self.counts)
             with ExitStack() as place:
-                body = await exchange.body(partial(self._reception.admit_large, caller, place))
-                request = creation(body)
-                del body
+                request = await self._reception.read(exchange, caller, place, creation)
                 await self._reception.while_good(
                     exchange, caller, self.answer(exchange, caller, request, place)
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -20,6 +20,7 @@ from connections.responses.creating import Creator
 from connections.responses.door import BodyDoor
 from connections.responses.requests.fields import Creation
 from connections.responses.requests.items import sealed
+from connections.wire.table import Counts
 from engine.messages import Message, ToolCall
 from engine.reply_spec import ReplySpec
 from sessions.running.ephemeral import Ask
@@ -57,7 +58,9 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountDoor(BodyDoor):
-    """Counts tokens. Nothing is generated."""
+    """Counts tokens. It begins no turn, so it is a read."""
+
+    counts: ClassVar[Counts] = Counts.READ
 
     def __init__(self, sessions: Sessions, creator: Creator, reception: Reception) -> None:
         super().__init__(creator, reception)

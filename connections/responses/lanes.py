@@ -14,7 +14,7 @@ from sessions.errors import Overloaded
 MAX_LANES = 32
 """That are written in at a time."""
 MAX_KEPT = 64
-MAX_KEPT_BYTES = 384 * 1024
+MAX_KEPT_BYTES = 256 * 1024
 """Of the conversations that a socket's client may go on from and that are kept nowhere else; the oldest ones are forgotten."""
 MAX_NEWEST_BYTES = 1024 * 1024
 """Of the newest of them, which is kept beyond that: who has one long conversation goes on with it."""

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 GRAMMAR_COST = 20_000
 """What a grammar takes to be tried at least, in characters of a prompt that are read meanwhile."""
+SET_ASIDE_COST = 4_000
+"""What a prompt takes each time that it is asked for and its grammar is still tried: others who wait, wait so long."""
 
 
 class Intake:
@@ -124,15 +126,14 @@ class Intake:
             return asked, bool(self._plain)
 
     def _set_aside(self, asked: Request | Count) -> bool:
-        """Have a prompt made later whose grammar is still tried; return False where nobody waits for it any more.
-
-        What it takes was counted when it was taken up.
-        """
+        """Have a prompt made later whose grammar is still tried; return False where nobody waits for it any more."""
         with self._changed:
             if self._current is None:
                 return False
             priority = asked.priority if isinstance(asked, Request) else 0
-            self._waiting.add(self._current, asked, client=asked.client, priority=priority)
+            self._waiting.add(
+                self._current, asked, client=asked.client, priority=priority, cost=SET_ASIDE_COST
+            )
             return True
 
     def _prepare(self, at_end: Callable[[], None]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -40,7 +39,8 @@ class ScriptedReply:
         self.stream = stream
         self.prompt_tokens = prompt_tokens
         self.max_new_tokens = max_new_tokens
-        self.script = deque(script)
+        self.script = iter(script)
+        self.left = len(script)
         self.played: list[Step] = []
         self.cached = 0
         self.computed = 0
@@ -76,7 +76,8 @@ class ScriptedReply:
 
     def speak(self) -> None:
         """Say the script's next piece, which is one token."""
-        step = self.script.popleft()
+        step = next(self.script)
+        self.left -= 1
         self.played.append(step)
         self.stream.put_nowait(self._told(step))
 

@@ -20,6 +20,7 @@ from sessions.store.belongings import Belongings
 from sessions.store.history.compacting import Compaction
 from sessions.store.history.history import History
 from sessions.store.history.index import Index
+from sessions.store.history.notes import Notes
 from sessions.store.history.transactions import Moved
 from sessions.store.sharing import Sharing
 from sessions.turn.live_turn import LiveTurn
@@ -170,12 +171,14 @@ class Eraser:
         deleter: Deleter,
         sharing: Sharing,
         index: Index,
+        notes: Notes,
     ) -> None:
         self._directory = directory
         self._belongings = belongings
         self._deleter = deleter
         self._sharing = sharing
         self._index = index
+        self._notes = notes
 
     async def erase(self, owner: Owner) -> AsyncIterator[str]:
         """Erase; give the id of each conversation that is gone. Raises Refused, and goes on where it was when asked again.
@@ -191,6 +194,7 @@ class Eraser:
                     found, is_former = True, is_former or one.holder != owner
                     yield one.conversation_id
             if not found:
+                await self._notes.forget_all(owner)
                 return
             is_thorough = is_former
         raise Busy("Conversations came while others were erased. End what goes on talking, and ask again.")

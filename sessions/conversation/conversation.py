@@ -33,7 +33,7 @@ from sessions.events import (
 )
 from sessions.records import Meta, Owner
 from sessions.store.history.keys import Keys
-from sessions.turn.live_turn import LiveTurn, Subscriber
+from sessions.turn.live_turn import LiveTurn, Nobody, Subscriber
 
 Attached = dict[Subscriber, set["Conversation"]]
 
@@ -227,6 +227,8 @@ class Conversation:
             live.delivery.handed = max(live.delivery.handed, subscriber.handed(turn_id))
             live.delivery.thought = max(live.delivery.thought, subscriber.thought(turn_id))
             live.delivery.followers.discard(subscriber)
+            if live.sender is subscriber and subscriber.closed:
+                live.sender = Nobody()  # a reply that goes on keeps nothing of a connection that is gone
         self.subscribers.discard(subscriber)
         self.published.followed = self.published.followed and bool(self.subscribers or self.turns)
 

@@ -68,7 +68,12 @@ async def guarded(work: Coroutine[None, None, None]) -> Refused | None:
     except Refused as refusal:
         return refusal
     except Exception:  # noqa: BLE001 - see above
-        incident = secrets.token_hex(4)
-        _log.exception("request failed", incident=incident)
-        return InternalError(incident=incident)
+        return incident()
     return None
+
+
+def incident() -> InternalError:
+    """Logs the exception that is being handled; its number is all that who asked is told."""
+    number = secrets.token_hex(4)
+    _log.exception("request failed", incident=number)
+    return InternalError(incident=number)

@@ -7,6 +7,7 @@ import msgspec
 from sessions.records import MessageRecord, Owner, TurnRecord
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
+from sessions.store.history.notes import Notes
 
 
 class KeptTurn(msgspec.Struct, frozen=True):
@@ -21,13 +22,14 @@ class KeptTurn(msgspec.Struct, frozen=True):
 class KeptTurns:
     """Reads them, each for its owner alone. Methods raise StoreDown."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, notes: Notes) -> None:
         self._history = history
+        self._notes = notes
 
     async def turn(self, owner: Owner, conversation_id: str, turn_id: str) -> KeptTurn | None:
         """A turn that a door made a note of; None where this owner has no such."""
         keys = Keys.of(owner, conversation_id)
-        record, note = await self._history.turn(keys, turn_id), await self._history.note(keys, turn_id)
+        record, note = await self._history.turn(keys, turn_id), await self._notes.get(keys, turn_id)
         if record is None or note is None:
             return None
         reply = None if record.done is None else await self._history.message(keys, record.reply_id)
@@ -46,5 +48,5 @@ class KeptTurns:
         return meta is not None and not meta.messages
 
     async def note(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:
-        """Keeps a note beside a turn; False where this owner has no such turn."""
-        return await self._history.keep_note(Keys.of(owner, conversation_id), turn_id, note)
+        """Keeps a note beside a turn, in the place of the owner's oldest ones; False where this owner has no such turn."""
+        return await self._notes.keep(owner, conversation_id, turn_id, note)

@@ -2,7 +2,8 @@
 
 Who asks may hold as many as a part of those that are still free: the fuller it is, the smaller the share of each, and
 some stay free for who comes next (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6.2, 1998).
-Alone, an owner comes to a quarter of all places, and a group to three quarters.
+Alone, an owner comes to a quarter of all places, a key to three quarters, and an address to a third: whoever comes by an
+address alone has as many names as it likes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ import msgspec
 OWNERS_PART = 3
 """An owner may hold a third of what is free."""
 GROUPS_TIMES = 3
-"""A group may hold three times what is free."""
+"""A key may hold three times what is free."""
+ADDRESSES_PART = 2
+"""An address may hold half of what is free."""
+ADDRESS = "address:"
+"""Begins the group of whom nobody asks for a key."""
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -41,7 +46,7 @@ class Shares:
         free = self._places - self._held
         return free > 0 and (
             self._owners[subject.owner] < max(1, free // OWNERS_PART)
-            and self._groups[subject.group] < free * GROUPS_TIMES
+            and self._groups[subject.group] < _most_of_a_group(subject.group, free)
         )
 
     def take(self, subject: Subject, weight: int = 1) -> None:
@@ -58,3 +63,7 @@ class Shares:
             counts[name] -= weight
             if counts[name] <= 0:
                 del counts[name]
+
+
+def _most_of_a_group(group: str, free: int) -> int:
+    return max(1, free // ADDRESSES_PART) if group.startswith(ADDRESS) else free * GROUPS_TIMES

@@ -13,6 +13,7 @@ from sessions.store.history.compacting import Compaction
 from sessions.store.history.history import History
 from sessions.store.history.index import Index
 from sessions.store.history.journal import Journal
+from sessions.store.history.notes import Notes
 from sessions.store.ownership import Ownership
 from sessions.store.redis.durability import Durability
 from sessions.store.search.search import Search
@@ -23,6 +24,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     """One replica's. `unsettled`: its turns of which nobody knows whether the store accepted them."""
 
     history: History
+    notes: Notes
     index: Index
     search: Search
     sharing: Sharing
@@ -52,6 +54,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
         history = History(client, ttl_s=ttl_s, replica=replica, durability=durability)
         return cls(
             history=history,
+            notes=Notes(client, ttl_s=ttl_s),
             index=index,
             search=Search(client),
             sharing=Sharing(client, history=history, ttl_s=ttl_s),

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.app.in_process import Frame, Running
+from tests.app.in_process import Frame
 
 CHAT_ID = "ours"
 """The conversation, where a door has any."""
@@ -231,12 +231,19 @@ WAYS = (
 )
 
 
+class Served(Protocol):
+    """A service, in this process or another."""
+
+    url: str
+
+
 class Reply:
-    """A reply that is being read."""
+    """A reply that is being read. `events`: those that were."""
 
     def __init__(
         self, way: Way, events: AsyncIterator[Frame], socket: ClientConnection | None = None
     ) -> None:
+        self.events = list[Frame]()
         self._way = way
         self._events = events
         self._socket = socket
@@ -245,7 +252,8 @@ class Reply:
         """The text, once it has what is waited for. Raises Refused; StopAsyncIteration where the reply ends before."""
         seen = ""
         while upto not in seen:
-            seen += self._way.text(await anext(self._events))
+            self.events.append(await anext(self._events))
+            seen += self._way.text(self.events[-1])
         return seen
 
     async def stop(self) -> None:
@@ -256,7 +264,7 @@ class Reply:
 
 @asynccontextmanager
 async def asked(
-    running: Running, way: Way, content: Any = "Hello?", *, model: str = "", key: str = "anything"
+    running: Served, way: Way, content: Any = "Hello?", *, model: str = "", key: str = "anything"
 ) -> AsyncIterator[Reply]:
     """Asks at a door; who leaves the block leaves the door. Raises Refused."""
     headers = {"Authorization": f"Bearer {key}"}

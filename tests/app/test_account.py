@@ -204,13 +204,15 @@ async def test_few_are_served_at_a_time_one_of_each_and_whoever_leaves_gives_the
             one.close()
 
 
-async def reads_nothing(running: Running, key: str) -> socket.socket:
-    """Somebody with much to read."""
+async def reads_nothing(
+    running: Running, key: str, path: str = "/v1/export", exporter: str = ""
+) -> socket.socket:
+    """Somebody with much to read, or another one who reads that."""
     async with running.socket({"token": key}) as talk:
         for number in range(12):
             await say(talk, f"{number}")
     reader = await running.tight_socket()
-    head = f"GET /v1/export HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n\r\n"
+    head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {exporter or key}\r\n\r\n"
     reader.send(head.encode())
     await asyncio.get_running_loop().sock_recv(reader, 1)
     return reader

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -20,13 +21,14 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.operations import key_file, logs
+from connections.admin.acts import AdminActs
 from connections.admin.door import PATH
 from connections.authentication.api_keys import Kind, digest_of
 from connections.authentication.terms import Terms, terms_of
 from engine.scripted.engine import ScriptedEngine
 from sessions.replicas import gathering
 from tests.app.in_process import Frame, Running, Socket, serving
-from tests.app.test_account import live_a_little, names_in
+from tests.app.test_account import live_a_little, names_in, reads_nothing
 from tests.app.test_across_replicas import begin
 from tests.app.test_frames import say
 from tests.signing import SECRET, token
@@ -443,3 +445,51 @@ async def test_the_audit_is_logged_whatever_level_the_log_has(
         ("list turns", None, "unauthenticated"),
     ]
     assert logging.getLogger("midstream").getEffectiveLevel() == logging.ERROR
+
+
+# ---- what nothing takes, and what goes wrong
+
+
+async def test_who_looks_for_a_door_is_in_the_log(home: Running, operator: str, audit: Lines) -> None:
+    for key in (operator, None):
+        assert (await ask(home, key, "GET", "/users"))[0] == 404
+        assert (await ask(home, key, "POST", "/turns"))[0] == 405
+    noted = [(line["operator"], line["method"], line["path"], line["outcome"]) for line in acts(audit)]
+    assert noted == [
+        (who, *what)
+        for who in ("olga", None)
+        for what in (
+            ("GET", f"{PATH}/users", "unknown_url"),
+            ("POST", f"{PATH}/turns", "method_not_allowed"),
+        )
+    ]
+
+
+async def test_a_defect_is_answered_by_a_number_that_the_log_has(
+    home: Running, operator: str, audit: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(AdminActs, "keys", fail)
+    status, body = await ask(home, operator, "GET", "/keys")
+    assert (status, body["error"]["code"]) == (500, "internal")
+    (number,) = re.findall("[0-9a-f]{8}", body["error"]["message"])
+    assert [line["outcome"] for line in acts(audit)] == ["failed"]
+    assert [line["incident"] for line in audit if line["event"] == "request failed"] == [number]
+
+
+async def test_an_export_ends_with_the_key_of_its_operator(
+    tmp_path: Path, keys: Path, operator: str, audit: Lines
+) -> None:
+    persons = key_file.add(keys, "ann")
+    async with serving(tmp_path, api_keys=str(keys), read_rate=1000) as running:
+        reader = await reads_nothing(running, persons, f"{PATH}/export?principal=key:ann", operator)
+        key_file.revoke(keys, "olga")
+        while not acts(audit):
+            await ask(running, persons, "GET", "/keys")
+            audit[:] = [line for line in audit if line.get("outcome") != "unauthenticated"]
+        reader.close()
+    assert [(line["operator"], line["act"], line["outcome"]) for line in acts(audit)] == [
+        ("olga", "export", "cut off")
+    ]

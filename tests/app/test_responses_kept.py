@@ -13,6 +13,7 @@ from openai.types.responses import Response
 
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
+from sessions.store.history import notes
 from tests.app.in_process import Running, serving
 from tests.app.raw import peer
 from tests.app.responses import talking
@@ -308,3 +309,30 @@ async def test_a_client_that_names_items_has_its_conversation_kept_as_one(
     with pytest.raises(openai.BadRequestError) as refused:
         await ask(sdk, [user, {"type": "item_reference", "id": "msg_unknown_0"}])
     assert refused.value.param == "input[1].id"
+
+
+async def test_an_owner_has_so_many_bytes_of_responses_and_the_oldest_leave(
+    sdk: AsyncOpenAI, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their turns stay in the history; what somebody else keeps stays too."""
+    async with client_of(running, "another") as other:
+        theirs = await ask(other, "Mine?", metadata={"a": "x" * 500})
+        monkeypatch.setattr(notes, "MOST_BYTES", 6_000)
+        asked = [await ask(sdk, "Hello?", metadata={"a": "x" * 500, "b": "y" * 500}) for _ in range(6)]
+        kept = [one for one in asked if await is_kept(sdk, one)]
+        assert 1 <= len(kept) <= 4
+        assert kept == asked[-len(kept) :]
+        assert await is_kept(other, theirs)
+    with pytest.raises(openai.BadRequestError, match="Send the whole conversation"):
+        await ask(sdk, "And?", previous_response_id=asked[0].id)
+    assert asked[0].conversation is not None
+    await ask(sdk, "And?", conversation=asked[0].conversation.id)
+    assert read(running)[0] == ("user", "Hello?")
+
+
+async def is_kept(sdk: AsyncOpenAI, response: Response) -> bool:
+    try:
+        await sdk.responses.retrieve(response.id)
+    except openai.NotFoundError:
+        return False
+    return True

@@ -42,6 +42,9 @@ MEASURES: dict[Part, Callable[[Stage], Sequence[Finding]]] = {
     Part.SLOW_READERS: slow_readers.measure,
     Part.FRAMES: fuzz.frames,
     Part.HANDSHAKES: fuzz.handshakes,
+    Part.REALTIME_FRAMES: fuzz.realtime,
+    Part.RESPONSES_FRAMES: fuzz.responses,
+    Part.AI_SDK_FRAMES: fuzz.ai_sdk,
     Part.NETWORK: network.measure,
     Part.REPLICAS: replicas.measure,
     Part.PARTITIONS: partitions.measure,
@@ -66,6 +69,9 @@ LIMITS_S: dict[Part, float] = {
     Part.SLOW_READERS: 210,
     Part.FRAMES: 150,
     Part.HANDSHAKES: 120,
+    Part.REALTIME_FRAMES: 300,
+    Part.RESPONSES_FRAMES: 300,
+    Part.AI_SDK_FRAMES: 300,
     Part.NETWORK: 150,
     Part.REPLICAS: 240,
     Part.PARTITIONS: 300,
@@ -83,7 +89,10 @@ LIMITS_S: dict[Part, float] = {
 }
 """Together 89 minutes, without those that are run alone; a part that is not done by then has failed."""
 
-ALONE = (Part.TOOLS, Part.ALERTS, Part.UPGRADE)
+ALONE = (
+    *(Part.REALTIME_FRAMES, Part.RESPONSES_FRAMES, Part.AI_SDK_FRAMES),
+    *(Part.TOOLS, Part.ALERTS, Part.UPGRADE),
+)
 """Parts that run only where they are named."""
 
 PACKAGES = ("midstream-server", "uvicorn", "starlette", "websockets", "redis")

@@ -6,17 +6,19 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from random import Random
 
 from tests.bench.engine.findings import Target
-from tests.chaos import gateway
+from tests.chaos import gateway, odd_doors
 from tests.chaos.memory import resident_bytes
+from tests.chaos.odd_doors import Door
 from tests.chaos.odd_frames import odd_frame
 from tests.chaos.odd_handshakes import odd_handshake
 from tests.chaos.report import Finding, Part
 from tests.chaos.server_log import unhandled
 from tests.chaos.stage import Stage
-from tests.chaos.thin_socket import Dropped, Refused, ThinSocket, framed
+from tests.chaos.thin_socket import CLOSE, PING, PONG, Dropped, Refused, ThinSocket, framed
 from tests.server_process import ServerProcess, serving
 
 GROWTH_PERCENT = Target(5.0, at_most=True)
@@ -42,6 +44,25 @@ def frames(stage: Stage) -> Sequence[Finding]:
 def handshakes(stage: Stage) -> Sequence[Finding]:
     """Send odd requests instead of a handshake."""
     return _fuzz(stage, Part.HANDSHAKES, stage.scale.handshakes, 1, _send_handshake)
+
+
+def realtime(stage: Stage) -> Sequence[Finding]:
+    """Send odd frames as a client of the Realtime API."""
+    return _at(odd_doors.REALTIME, stage)
+
+
+def responses(stage: Stage) -> Sequence[Finding]:
+    """Send odd frames as a client of the Responses API."""
+    return _at(odd_doors.RESPONSES, stage)
+
+
+def ai_sdk(stage: Stage) -> Sequence[Finding]:
+    """Send odd frames as a client of the AI SDK."""
+    return _at(odd_doors.AI_SDK, stage)
+
+
+def _at(door: Door, stage: Stage) -> Sequence[Finding]:
+    return _fuzz(stage, door.part, stage.scale.frames, A_MESSAGE, partial(_send_at, door))
 
 
 def _fuzz(stage: Stage, part: Part, total: int, each: int, attack: _Attack) -> Sequence[Finding]:
@@ -98,6 +119,30 @@ async def _send_frames(port: int, draw: Random) -> str:
         return "hung"
     except Refused as refused:
         return f"closed {refused.code}"
+    except Dropped:
+        return "dropped"
+    finally:
+        one.close()
+
+
+async def _send_at(door: Door, port: int, draw: Random) -> str:
+    """The same at a door without a hello: a ping behind all of them is answered once they were read."""
+    one = await ThinSocket.connect(("127.0.0.1", port))
+    try:
+        async with asyncio.timeout(HUNG_S):
+            await one.shake_hands(path=door.path)
+            await one.write(b"".join(odd_frame(draw, door.honest) for _ in range(A_MESSAGE)))
+            await one.write(framed(LAST.encode(), opcode=PING))
+            while True:
+                opcode, payload = await one.read()
+                if (opcode, payload) == (PONG, LAST.encode()):
+                    return "stayed"
+                if opcode == CLOSE:
+                    return f"closed {int.from_bytes(payload[:2], 'big')}"
+    except TimeoutError:
+        return "hung"
+    except Refused as refused:
+        return f"refused {refused.code}"
     except Dropped:
         return "dropped"
     finally:

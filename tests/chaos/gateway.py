@@ -62,7 +62,7 @@ class _Engine(ScriptedEngine):
 
     def __init__(self, script: Script) -> None:
         super().__init__(context_tokens=1_000_000, pace_s=script.pace_s, max_batch=script.max_batch)
-        self._words = [script.word] * script.words
+        self._words = (script.word,) * script.words
         self._calls = script.calls
 
     def generate(self, request: Request) -> ReplyStream:

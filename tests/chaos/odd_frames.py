@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -41,13 +41,16 @@ ODD_VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def odd_frame(draw: Random) -> bytes:
-    """Return the bytes of one frame, or of the few that make one message."""
-    return draw.choices(KINDS, WEIGHTS)[0](draw)
+Honest = Sequence[dict[str, Any]]
 
 
-def _honest(draw: Random) -> bytes:
-    frame = dict(draw.choice(HONEST))
+def odd_frame(draw: Random, honest: Honest = HONEST) -> bytes:
+    """Return the bytes of one frame, or of the few that make one message. `honest`: what a door's clients send."""
+    return draw.choices(KINDS, WEIGHTS)[0](draw, honest)
+
+
+def _honest(draw: Random, honest: Honest = HONEST) -> bytes:
+    frame = dict(draw.choice(honest))
     if "conversation_id" in frame:
         frame["conversation_id"] = draw.choice(CONVERSATIONS)
     if "client_msg_id" in frame:
@@ -55,9 +58,9 @@ def _honest(draw: Random) -> bytes:
     return framed(json.dumps(frame).encode())
 
 
-def _wrong_field(draw: Random) -> bytes:
+def _wrong_field(draw: Random, honest: Honest = HONEST) -> bytes:
     """An honest frame with a field that is missing, odd or unknown."""
-    frame = dict(draw.choice(HONEST))
+    frame = dict(draw.choice(honest))
     place = draw.choice([*frame, "params", "unknown"])
     if draw.random() < 0.3:
         frame.pop(place, None)
@@ -66,9 +69,9 @@ def _wrong_field(draw: Random) -> bytes:
     return framed(json.dumps(frame).encode())
 
 
-def _broken_json(draw: Random) -> bytes:
+def _broken_json(draw: Random, honest: Honest = HONEST) -> bytes:
     """Text with bytes of it changed, cut off or doubled; it may be no UTF-8 any more."""
-    text = bytearray(json.dumps(draw.choice(HONEST)).encode())
+    text = bytearray(json.dumps(draw.choice(honest)).encode())
     for _ in range(draw.randint(1, 4)):
         match draw.randrange(3):
             case 0:
@@ -80,25 +83,25 @@ def _broken_json(draw: Random) -> bytes:
     return framed(bytes(text))
 
 
-def _deep(draw: Random) -> bytes:
+def _deep(draw: Random, _: Honest = HONEST) -> bytes:
     depth = draw.choice((10, 1_000, 20_000))
     opened, shut = draw.choice((("[", "]"), ('{"a":', "}")))
     return framed(f'{{"type":"ping","t":{opened * depth}1{shut * depth}}}'.encode()[:60_000])
 
 
-def _noise(draw: Random) -> bytes:
+def _noise(draw: Random, _: Honest = HONEST) -> bytes:
     opcode = draw.choice((TEXT, BINARY))
     return framed(draw.randbytes(draw.randrange(300)), opcode=opcode)
 
 
-def _fragments(draw: Random) -> bytes:
-    text = json.dumps(draw.choice(HONEST)).encode()
+def _fragments(draw: Random, honest: Honest = HONEST) -> bytes:
+    text = json.dumps(draw.choice(honest)).encode()
     cut = draw.randrange(len(text))
     between = framed(b"now", opcode=PING) if draw.random() < 0.5 else b""
     return framed(text[:cut], first_bits=0) + between + framed(text[cut:], opcode=CONTINUATION)
 
 
-def _against_the_rules(draw: Random) -> bytes:
+def _against_the_rules(draw: Random, _: Honest = HONEST) -> bytes:
     """Frames that RFC 6455 forbids: they end the connection."""
     return draw.choice(
         (
@@ -115,11 +118,11 @@ def _against_the_rules(draw: Random) -> bytes:
     )
 
 
-def _control(draw: Random) -> bytes:
+def _control(draw: Random, _: Honest = HONEST) -> bytes:
     return framed(draw.randbytes(draw.randrange(125)), opcode=draw.choice((PING, PONG)))
 
 
-KINDS: tuple[Callable[[Random], bytes], ...] = (
+KINDS: tuple[Callable[[Random, Honest], bytes], ...] = (
     _honest,
     _wrong_field,
     _broken_json,

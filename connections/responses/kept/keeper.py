@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import msgspec
+import structlog
 
 from connections.limits.caller import Caller
 from connections.openai.problems import Problem
@@ -38,6 +39,8 @@ from sessions.turn.turn import Names
 
 ENDED_S = 5.0
 """How long a cancel waits for the end that it decided."""
+
+_log = structlog.get_logger("midstream.responses")
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -186,11 +189,17 @@ class Keeper:
         """Decides the end of a response, wherever it is written."""
         cancel = Cancel(conversation_id=conversation_id, turn_id=turn_id)
         if self._sessions.cancel(owner, cancel) is None:
-            task: asyncio.Task[object] = asyncio.ensure_future(guarded(self._stop_elsewhere(owner, cancel)))
+            task: asyncio.Task[object] = asyncio.ensure_future(self._stop_elsewhere(owner, cancel))
             self._cancelling.add(task)
             task.add_done_callback(self._cancelling.discard)
 
     async def _stop_elsewhere(self, owner: Owner, cancel: Cancel) -> None:
+        """Whoever asked has gone: what can't be stopped is told in the log. That it has ended is no trouble."""
+        refused = await guarded(self._cancel_elsewhere(owner, cancel))
+        if refused is not None and not isinstance(refused, NotFound):
+            _log.warning("response not stopped", turn_id=cancel.turn_id, why=refused.code)
+
+    async def _cancel_elsewhere(self, owner: Owner, cancel: Cancel) -> None:
         await self._sessions.cancel_elsewhere(owner, cancel)
 
     async def cancel(self, owner: Owner, kept: Kept) -> None:

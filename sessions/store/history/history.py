@@ -46,7 +46,6 @@ from sessions.store.redis.client import (
     DELETE,
     FINISH,
     GO_ON,
-    NOTE,
     REMOVE,
     RENEW,
     SINCE,
@@ -110,17 +109,6 @@ class History:
         """A message by its id."""
         branch = await self.branch(keys, leaf=message_id, limit=1)
         return next((message for message in branch.messages if message.message_id == message_id), None)
-
-    async def note(self, keys: Keys, turn_id: str) -> bytes | None:
-        """What a door keeps beside a turn; None where there is nothing."""
-        with store_errors():
-            return await cast(
-                "Awaitable[bytes | None]", self._client.hget(keys.conversation, f"note:{turn_id}")
-            )
-
-    async def keep_note(self, keys: Keys, turn_id: str, note: bytes) -> bool:
-        """Keeps it; False where there is no such turn."""
-        return bool(await run_script(self._client, NOTE, [keys.conversation], [turn_id, note]))
 
     async def base(self, keys: Keys, record: TurnRecord) -> MessageRecord | None:
         """The reply that a turn goes on with, in text and reasoning as it stood before; None where it begins one."""

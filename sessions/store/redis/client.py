@@ -69,6 +69,7 @@ WITHDRAW = Script("tree", "take_out", "tell", "ends", "withdraw")
 BRANCH = Script("tree", "calls", "branch")
 ACTIVATE = Script("tree", "tell", "activate")
 NOTE = Script("note")
+COUNT_NOTE = Script("count_note")
 RENAME = Script("rename")
 SHARE = Script("share")
 WATCH = Script("tell", "watchers", "watch")
@@ -92,7 +93,7 @@ TAKE_DUE = Script("take_due")
 SETTLE_DUE = Script("settle_due")
 SCRIPTS = (
     *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
-    *(BRANCH, ACTIVATE, NOTE, RENAME, SHARE, SINCE, RENEW, START, GO_ON),
+    *(BRANCH, ACTIVATE, NOTE, COUNT_NOTE, RENAME, SHARE, SINCE, RENEW, START, GO_ON),
     *(WATCH, LEAVE, POST, COLLECT, TOUCH),
     *(SEAL, RESEAL, ADOPT, HAND_OVER, FORGET),
     *(COMPACT, SCHEDULE, TAKE_DUE, SETTLE_DUE),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -50,7 +51,7 @@ class Made:
         self._builder = Builder(Brittle())
         self.stops = threading.Event()
         self.hurries = threading.Event()
-        self.tried: set[str] = set()
+        self.tried: Counter[str] = Counter()
         self.asked: list[str] = []
         self.hurried: list[bool] = []
         self.begun = threading.Event()
@@ -64,8 +65,8 @@ class Made:
         self.asked.append(job.messages[0].content)
         self.hurried.append(job.hurried)
         self.begun.set()
-        if job.messages[0].content in self.tried:
-            self.tried.discard(job.messages[0].content)
+        if self.tried[job.messages[0].content] > 0:
+            self.tried[job.messages[0].content] -= 1
             assert job.hurried or self.hurries.wait(30)
             return Stopped()
         assert self.goes_on.wait(30)
@@ -237,7 +238,7 @@ HELD = ReplySpec(tools=(Tool("a", parameters="{}"),))
 
 
 def test_who_needs_no_grammar_does_not_wait_for_the_trial_of_one(gateway: Gateway) -> None:
-    gateway.made.tried = {"a"}
+    gateway.made.tried["a"] = 1
     gateway.end.sendall(pack(Request("held", saying("a"), client="held", spec=HELD)))
     assert gateway.made.begun.wait(30)
     gateway.end.sendall(pack(Request("plain", saying("plain"), client="plain")))
@@ -246,7 +247,7 @@ def test_who_needs_no_grammar_does_not_wait_for_the_trial_of_one(gateway: Gatewa
 
 
 def test_nobody_waits_for_a_trial_that_is_begun_before_him(gateway: Gateway) -> None:
-    gateway.made.tried = {"a"}
+    gateway.made.tried["a"] = 1
     gateway.made.goes_on.clear()
     gateway.end.sendall(pack(Request("first", saying("first"), client="first")))
     gateway.end.sendall(pack(Request("held", saying("a"), client="held", spec=HELD)))
@@ -258,8 +259,31 @@ def test_nobody_waits_for_a_trial_that_is_begun_before_him(gateway: Gateway) -> 
     assert gateway.made.hurried[1:] == [True, False, False]
 
 
+def test_a_trial_that_goes_on_is_asked_for_now_and_then_while_others_wait(gateway: Gateway) -> None:
+    """Each time takes as long as many prompts: one whose requests come one after the other waits for few of them."""
+    asked = gateway.made.asked
+    gateway.made.tried["a"] = 1_000_000
+    gateway.end.sendall(pack(Request("held", saying("a"), client="held", spec=HELD)))
+    assert gateway.made.begun.wait(30)
+    gateway.end.sendall(pack(Request("plain", saying("plain"), client="plain")))
+    assert _arrived(gateway, 1) == ["plain"]
+    while asked[-1] != "a":  # nobody else waits: it is level with the others from here on
+        gateway.ask(Ping(1))
+    gateway.made.goes_on.clear()
+    for place in range(9):
+        gateway.end.sendall(pack(Request(f"plain{place}", saying("plain"), client="plain")))
+    gateway.ask(Ping(1))
+    gateway.made.goes_on.set()
+    assert _arrived(gateway, 9)[-1] == "plain8"
+    between = asked[asked.index("plain") + 1 :]
+    between = between[between.index("plain") : len(between) - between[::-1].index("plain")]
+    assert between.count("a") <= 1
+    gateway.made.tried["a"] = 0
+    assert _arrived(gateway, 1) == ["held"]
+
+
 def test_a_prompt_that_was_set_aside_is_not_made_for_one_who_left(gateway: Gateway) -> None:
-    gateway.made.tried = {"a"}
+    gateway.made.tried["a"] = 1
     gateway.end.sendall(pack(Count(1, saying("a"), spec=HELD)))
     assert gateway.made.begun.wait(30)
     gateway.end.sendall(pack(Uncount(1)) + pack(Count(2, saying("plain"))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 from redis.asyncio import Redis
 
@@ -96,6 +97,16 @@ async def test_one_who_comes_back_to_a_turn_that_continues_is_told_all_of_it(cha
     await chat.resume(returned, accepted.seq)
     assert returned.text(accepted.turn_id) == chat.engine._reply
     chat.leave(returned)
+
+
+async def test_a_turn_that_continues_keeps_nothing_of_its_sender(chat: Chat, reader: Recorder) -> None:
+    """A connection has an outbox and a request, and a turn may go on for minutes."""
+    await chat.running("Hello?", "This", on_disconnect="continue")
+    chat.leave()
+    (live,) = chat.room.turns
+    assert reader not in gc.get_referents(live)
+    chat.engine.step(20)
+    await chat.quiet()
 
 
 async def test_the_longest_grace_does_not_help_the_turn_beside_it(chat: Chat) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sessions.errors import Draining, Overloaded
 from sessions.running.admission import AGAIN_MS, COMING, PLACE_CHARS, Admission, Admitted
-from sessions.running.shares import Shares, Subject
+from sessions.running.shares import ADDRESS, Shares, Subject
 
 ANN, BOB = Subject("ann", "here"), Subject("bob", "there")
 
@@ -30,10 +30,20 @@ def test_one_owner_comes_to_a_quarter() -> None:
     assert shares.has_room_for(BOB)
 
 
-def test_many_names_of_one_address_come_to_three_quarters() -> None:
+@pytest.mark.parametrize(("group", "most"), [("key", 750), (f"{ADDRESS}192.0.2.1", 333)])
+def test_many_names_of_one_key_or_address_have_its_share(group: str, most: int) -> None:
+    """Whoever comes by an address alone has as many names as it likes."""
     shares = Shares(1000)
-    assert sum(filled(shares, *(Subject(f"name{number}", "here") for number in range(1000)))) == 750
+    assert sum(filled(shares, *(Subject(f"name{number}", group) for number in range(1000)))) == most
     assert shares.has_room_for(BOB)
+
+
+def test_twenty_addresses_of_many_names_leave_others_room_for_more_than_one() -> None:
+    """They hold what they have for long: whoever comes has a dozen places all the same, and so have three more."""
+    shares = Shares(1024)
+    filled(shares, *(Subject(f"name{number}", f"{ADDRESS}{number % 20}") for number in range(4000)))
+    others = [Subject(f"other{number}", f"{ADDRESS}other{number}") for number in range(4)]
+    assert min(filled(shares, *others)) >= 12
 
 
 def test_the_fuller_it_is_the_smaller_are_the_shares() -> None:

@@ -1,0 +1,147 @@
+"""The service is killed in the middle of replies that came in by every door that keeps them: each ends once, as it was told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from tests.app import doors
+from tests.app.doors import WAYS, Reply, Way, asked
+from tests.app.in_process import Frame
+from tests.chaos import gateway
+from tests.e2e.wire import Wire, wire
+from tests.server_process import ServerProcess, serving
+
+KEEPS = [way for way in WAYS if way.keeps]
+OF_ANN = [way for way in KEEPS if not way.name.startswith("responses")]
+SCRIPT = gateway.Script(words=3_000, pace_s=0.02, hurry=20.0)
+SAID = "word " * 5
+AT_MOST_S = 60.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A gateway over a scripted engine that goes on for a minute."""
+    with serving(tmp_path, gateway.UNHURRIED, command=gateway.command(SCRIPT)) as one:
+        yield one
+
+
+async def test_a_reply_ends_once_and_its_history_is_what_was_sent_whichever_door_it_came_by(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The readers of an event stream and of a background response go on where they were."""
+    async with asyncio.timeout(AT_MOST_S), AsyncExitStack() as open_doors:
+        places, replies = dict[str, str](), dict[str, Reply]()
+        for way in KEEPS:
+            places[way.name] = place_of(way)
+            monkeypatch.setattr(doors, "CHAT_ID", places[way.name])
+            replies[way.name] = await open_doors.enter_async_context(asked(server, way))
+        seen = {name: await reply.text(SAID) for name, reply in replies.items()}
+        client = await open_doors.enter_async_context(httpx.AsyncClient(base_url=server.url))
+        client.headers["Authorization"] = "Bearer anything"
+        background = await until_killed(server, client)
+        with suppress(httpx.HTTPError, ConnectionClosed):
+            await open_doors.aclose()
+        server.start()
+        async with wire(server.ws_url, "ann") as ann:
+            for way in OF_ANN:
+                place = places[way.name]
+                history = await cut(ann, place)
+                is_cut_as_told(way, history, seen[way.name])
+                epoch = ann.seen[-1]["epoch"]
+                await ann.put(type="resume", conversation_id=place, epoch=epoch, after_seq=0)
+                resumed = await ann.until("resumed")
+                is_told_once([await ann.get() for _ in range(resumed["replayed"])], history[-1]["content"])
+                assert resumed["live"] is None
+        async with httpx.AsyncClient(base_url=server.url, headers=client.headers) as again:
+            for name in ("responses", "responses socket"):
+                told = await ended(again, replies[name].events[0]["response"]["id"])
+                (message,) = told["output"]
+                assert (told["status"], message["status"]) == ("failed", "incomplete")
+                assert message["content"][0]["text"].startswith(seen[name])
+            await goes_on(again, background)
+            stream = f"/v1/ai-sdk/chat/{places['ai sdk']}/stream?client_id=ann"
+            assert (await again.get(stream)).status_code == 204  # nothing is written any more
+            native = [one for one in ann.seen if one.get("conversation_id") == places["native"]]
+            told = await events(again, places["native"], f"{native[0]['epoch']}:0")
+            is_told_once(told, native[0]["messages"][-1]["content"])
+
+
+def place_of(way: Way) -> str:
+    """A conversation of its own for each door; that of the Realtime API stands in its path."""
+    return "ours" if way.name == "realtime" else way.name.replace(" ", "-")
+
+
+async def cut(ann: Wire, place: str) -> list[Frame]:
+    """The messages of a conversation, once its turn has an end."""
+    while True:
+        history = await ann.history(conversation_id=place)
+        if history[-1]["status"] != "running":
+            return history
+
+
+def is_cut_as_told(way: Way, history: list[Frame], seen: str) -> None:
+    user, reply = history
+    assert (user["content"], reply["status"]) == ("Hello?", "interrupted"), way.name
+    assert reply["content"].startswith(seen), way.name
+    assert set(reply["content"].split()) == {"word"}
+
+
+def is_told_once(events: list[Frame], content: str) -> None:
+    assert [one["reason"] for one in events if one["type"] == "done"] == ["interrupted"]
+    assert "".join(one["text"] for one in events if one["type"] == "delta") == content
+
+
+async def until_killed(server: ServerProcess, client: httpx.AsyncClient) -> list[Frame]:
+    """What was told of a background response, in whose middle the service dies."""
+    asks = {"model": "midstream-demo", "input": "Hello?", "background": True, "stream": True}
+    events = list[Frame]()
+    with suppress(httpx.HTTPError):
+        async with client.stream("POST", "/v1/responses", json=asks) as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith("data: "):
+                    events.append(json.loads(line.removeprefix("data: ")))
+                if len(events) == 9:
+                    server.kill()
+    return events
+
+
+async def ended(client: httpx.AsyncClient, response_id: str) -> Frame:
+    """A kept response, once it is written no more."""
+    while True:
+        told: Frame = (await client.get(f"/v1/responses/{response_id}")).json()
+        if told["status"] != "in_progress":
+            return told
+
+
+async def goes_on(client: httpx.AsyncClient, events: list[Frame]) -> None:
+    """A background response is followed from where its reader was, to its only end."""
+    response_id = events[0]["response"]["id"]
+    told = await ended(client, response_id)
+    follow = {"stream": "true", "starting_after": str(events[-1]["sequence_number"])}
+    answer = await client.get(f"/v1/responses/{response_id}", params=follow)
+    rest = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith('data: {"')]
+    text = "".join(one["delta"] for one in events + rest if one["type"] == "response.output_text.delta")
+    assert text == told["output"][0]["content"][0]["text"]
+    ends = [one["type"] for one in events + rest if one["type"] in ("response.failed", "response.completed")]
+    assert ends == ["response.failed"]
+
+
+async def events(client: httpx.AsyncClient, place: str, last: str) -> list[Frame]:
+    """What a reader of an event stream is told that comes back, up to the end of a turn."""
+    told = list[Frame]()
+    path = f"/v1/conversations/{place}/events?client_id=ann"
+    async with client.stream("GET", path, headers={"Last-Event-ID": last}) as answer:
+        async for line in answer.aiter_lines():
+            if line.startswith("data: "):
+                told.append(json.loads(line.removeprefix("data: ")))
+                if told[-1]["type"] == "done":
+                    break
+    return told
