@@ -3,6 +3,7 @@
 SpeechError
 ├── BadSound            the file is no sound that is taken
 ├── RecognizerLost      the recognizer's process ended, or is not there yet
+├── TooFarBehind        more sound came than can be heard
 └── VoiceFailed         the program that speaks ended in the middle
 """
 
@@ -19,6 +20,10 @@ class BadSound(SpeechError):
 
 class RecognizerLost(SpeechError):
     """The recognizer's process ended while it listened, or could not be started yet."""
+
+
+class TooFarBehind(SpeechError):
+    """Sound comes faster than it can be heard, and too much waits."""
 
 
 class VoiceFailed(SpeechError):

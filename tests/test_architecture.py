@@ -75,7 +75,7 @@ ROOMS = {
         ),
         *("process", "fleet", "upstream", "launcher", "served_models", "scripted"),
     ),
-    "speech": ("errors", "sound", "recognition", "voice"),
+    "speech": ("errors", "sound", "contract", "activity", "recognition", "voice"),
     "sessions": (
         *("errors", "events", "records", "observer"),
         *("filters", "tools", "store", "turn", "conversation", "titles", "running", "exchange", "replicas"),
