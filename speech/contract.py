@@ -37,8 +37,9 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 
 
 class Partly(msgspec.Struct, frozen=True, tag=True):
-    """What was said so far, while it is being said. A later one may differ."""
+    """Somebody still speaks at `at_ms`: told about ten times a second. `text`: what is understood so far; a later one may differ."""
 
+    at_ms: int
     text: str
 
 
