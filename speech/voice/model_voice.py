@@ -15,6 +15,7 @@ from speech.recognition.keeper import STALL_S, Keeper, Trade
 from speech.voice.clauses import Clauses
 from speech.voice.messages import FromVoice, Speak, Spoken, VoiceReady
 
+MODULE = "speech.voice.models"
 _SHOWN = 20
 """Voices that somebody is told of who named another one."""
 
@@ -28,7 +29,7 @@ class ModelVoice:
         self._keeper = Keeper(
             Trade(
                 who="voice",
-                module="speech.voice.models",
+                module=MODULE,
                 arguments=(msgspec.json.encode(options).decode(),),
                 kinds=FromVoice,
                 hello=VoiceReady,
@@ -99,10 +100,10 @@ class _Speaking:
         try:
             for clause in self._clauses:
                 made, ahead = ahead, asyncio.create_task(self._speak(clause))
-                if made is not None:
-                    yield (await made).pcm
-            if ahead is not None:
-                yield (await ahead).pcm
+                if made is not None and (pcm := (await made).pcm):
+                    yield pcm
+            if ahead is not None and (pcm := (await ahead).pcm):
+                yield pcm
         finally:
             if ahead is not None:
                 ahead.cancel()

@@ -7,7 +7,7 @@ from typing import Any
 from speech.models.families import Family, Options, check_parts, voice_family
 from speech.models.loading import place, quiet, read_config
 from speech.voice.models import fastspeech2, speecht5, vits
-from speech.voice.models.speaking import Speaking
+from speech.voice.models.asking import Speaking
 
 _LOAD: dict[Family, Any] = {
     Family.VITS: vits.load,

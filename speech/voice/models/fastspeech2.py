@@ -19,7 +19,8 @@ from speech.contract import SpokenClause
 from speech.models.families import Options
 from speech.models.loading import device_of, dtype_of, place, read_config, read_part, read_weights
 from speech.voice.messages import VoiceReady
-from speech.voice.models.speaking import LONGEST_S, TooLong, Watch, marks_of, pcm_of, words_of
+from speech.voice.models.asking import TooLong, Watch
+from speech.voice.models.speaking import LONGEST_S, marks_of, pcm_of, words_of
 
 RATE = 22_050
 """What its recipes were trained with; its configuration does not say."""

@@ -1,46 +1,19 @@
-"""What all models that speak are asked alike, and what sound and times of words are made of what they compute."""
+"""What sound and times of words are made of what models compute that speak."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import torch
 
-from speech.contract import Mark, SpokenClause
-from speech.voice.messages import VoiceReady
+from speech.contract import Mark
 
 LONGEST_S = 60.0
 """Of one clause, which has 240 characters at most. A model may say that a letter lasts for hours."""
 SEED = 0
 """Before each clause: the same text sounds the same each time."""
 _WORD = re.compile(r"\S+")
-
-
-class Left(Exception):
-    """Whoever asked has left."""
-
-
-class TooLong(Exception):
-    """The model says that a clause takes longer than any does."""
-
-
-Watch = Callable[[], None]
-"""Called before every step. Raises Left."""
-
-
-class Speaking(Protocol):
-    """A model."""
-
-    @property
-    def facts(self) -> VoiceReady:
-        """What can be asked of it."""
-        ...
-
-    def speak(self, clause: str, *, voice: str, speed: float, watch: Watch) -> SpokenClause:
-        """Return a clause as sound. Raises Left, TooLong, FloatingPointError where the model computed no numbers."""
-        ...
 
 
 def pcm_of(wave: torch.Tensor) -> bytes:

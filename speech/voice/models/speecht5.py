@@ -15,7 +15,8 @@ from speech.errors import ModelUnusable
 from speech.models.families import Options
 from speech.models.loading import device_of, dtype_of, place, read_part, read_weights
 from speech.voice.messages import VoiceReady
-from speech.voice.models.speaking import SEED, Watch, pcm_of
+from speech.voice.models.asking import Watch
+from speech.voice.models.speaking import SEED, pcm_of
 
 
 class SpeechT5:

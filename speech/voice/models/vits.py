@@ -19,7 +19,8 @@ from speech.errors import ModelUnusable
 from speech.models.families import Options
 from speech.models.loading import device_of, dtype_of, place, read_part, read_weights
 from speech.voice.messages import VoiceReady
-from speech.voice.models.speaking import LONGEST_S, SEED, TooLong, Watch, marks_of, pcm_of, words_of
+from speech.voice.models.asking import TooLong, Watch
+from speech.voice.models.speaking import LONGEST_S, SEED, marks_of, pcm_of, words_of
 
 SLOWEST, FASTEST = 0.5, 2.0
 

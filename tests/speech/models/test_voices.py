@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from speech.contract import SpokenClause
+from speech.errors import ModelUnusable
 from speech.models.families import Options
+from speech.voice.models.asking import Left, Speaking, TooLong
 from speech.voice.models.choosing import load
 from speech.voice.models.fastspeech2 import RATE, FastSpeech2
-from speech.voice.models.speaking import LONGEST_S, SEED, Left, Speaking, TooLong, pcm_of
+from speech.voice.models.speaking import LONGEST_S, SEED, pcm_of
 from tests.speech.models import checkpoints
 
 TEXT = "The light was red, and he said: no."
@@ -153,3 +155,16 @@ def test_what_are_no_numbers_is_no_sound() -> None:
 def test_samples_beyond_full_scale_are_cut() -> None:
     pcm = pcm_of(torch.tensor([0.0, 1.0, -1.0, 7.0, -7.0]))
     assert np.frombuffer(pcm, "<i2").tolist() == [0, 32767, -32767, 32767, -32767]
+
+
+def test_a_model_that_wants_phonemes_of_a_library_under_the_gpl_is_refused(tmp_path: Path) -> None:
+    checkpoints.vits(tmp_path, phonemize=True)
+    with pytest.raises(ModelUnusable, match="wants phonemes by the library phonemizer"):
+        load(Options(model=str(tmp_path), device="cpu"))
+
+
+def test_a_speaker_embedding_of_another_size_is_refused(speecht5_folder: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "short.npy", np.zeros(3))
+    vocoder = str(speecht5_folder / "vocoder")
+    with pytest.raises(ModelUnusable, match=r"short\.npy is not 12 numbers"):
+        load(Options(model=str(speecht5_folder), device="cpu", vocoder=vocoder, speakers=str(tmp_path)))
