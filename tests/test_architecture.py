@@ -280,7 +280,9 @@ def test_torch_is_out_of_the_gateways_reach() -> None:
 
 def test_torch_is_imported_by_processes_of_models_alone() -> None:
     """The engine's, and those that hear and speak."""
-    process = reached("engine.process.__main__", *(f"speech.{room}.models.__main__" for room in ("recognition", "voice")))
+    process = reached(
+        "engine.process.__main__", *(f"speech.{room}.models.__main__" for room in ("recognition", "voice"))
+    )
     assert [
         module
         for module in modules()
