@@ -43,7 +43,9 @@ class Scripted:
     def hear(self, jobs: Sequence[Job], watch: Watch) -> list[list[Segment] | None]:
         if any(job.says is Says.FAILS for job in jobs):
             raise RuntimeError
-        while any(job.says is Says.ENDLESS for job in jobs) and not all(watch()):
+        while any(
+            job.says is Says.ENDLESS and not is_gone for job, is_gone in zip(jobs, watch(), strict=True)
+        ):
             pass
         for job in jobs:
             job.is_over = job.says is not Says.ENDLESS

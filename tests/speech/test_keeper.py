@@ -69,7 +69,8 @@ async def test_recordings_that_wait_at_the_same_time_are_heard_together(ears: Re
     while ears._keeper.waiting < 4:  # noqa: ASYNC110 - turns of the loop
         await asyncio.sleep(0)
     first.cancel()
-    assert await asyncio.gather(*others) == [["3"]] * 3
+    told = await asyncio.gather(*others)
+    assert told in ([["3"]] * 3, [["4"]] * 3)  # with the first one, where the process was late
 
 
 @pytest.mark.parametrize("says", [Says.NO_NUMBERS, Says.FAILS])
