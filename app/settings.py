@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from app import speech_settings as kinds_of_speech
 from app.setting_values import (
     DEMO_SUGGESTIONS,
     SettingsError,
@@ -283,21 +284,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tool_result_bytes: Annotated[
         int, Meta(ge=256, le=4 << 20, description="Bytes of a tool's result; a longer one is cut.")
     ] = 64 * 1024
-    speech: Annotated[
-        Literal["off", "both", "recognition", "voice"],
-        Meta(
-            description="Sound that is served: recognition: /v1/audio/transcriptions; voice: /v1/audio/speech, by the system's espeak-ng. Needs the part `speech`."
-        ),
-    ] = "off"
-    speech_grammar: Annotated[
-        str | None,
-        Meta(description="JSGF file that says all that can be understood; unset: English at large."),
-    ] = None
-    speech_seconds: Annotated[int, Meta(ge=1, le=3600, description="Seconds of one recording.")] = 600
-    speech_chars: Annotated[int, Meta(ge=1, le=60_000, description="Characters of a spoken text.")] = 4096
-    max_speech: Annotated[
-        int, Meta(ge=1, le=256, description="Recordings at once, and as many spoken texts.")
-    ] = 8
+    speech: kinds_of_speech.Parts = "off"
+    speech_recognizer: kinds_of_speech.Recognizer = "pocketsphinx"
+    speech_grammar: kinds_of_speech.Grammar = None
+    speech_voice: kinds_of_speech.Voice = "espeak-ng"
+    speech_vocoder: kinds_of_speech.Vocoder = None
+    speech_speakers: kinds_of_speech.Speakers = None
+    speech_device: kinds_of_speech.Device = "auto"
+    speech_dtype: kinds_of_speech.Dtype = "auto"
+    speech_seconds: kinds_of_speech.Seconds = 600
+    speech_chars: kinds_of_speech.Chars = 4096
+    max_speech: kinds_of_speech.Places = 8
     conversation_ttl_s: Annotated[
         float, Meta(gt=0, description="Seconds that a conversation is kept after its last turn.")
     ] = 30 * 24 * 3600.0

@@ -75,7 +75,7 @@ ROOMS = {
         ),
         *("process", "fleet", "upstream", "launcher", "served_models", "scripted"),
     ),
-    "speech": ("errors", "sound", "recognition", "voice"),
+    "speech": ("errors", "sound", "contract", "models", "recognition", "voice"),
     "sessions": (
         *("errors", "events", "cuts", "records", "observer"),
         *(
@@ -124,7 +124,7 @@ ROOMS = {
         ),
     ),
     "app": (
-        *("setting_values", "settings", "server", "setup", "operations", "delivery"),
+        *("setting_values", "speech_settings", "settings", "server", "setup", "operations", "delivery"),
         *(
             "unserved",
             "documentation",
@@ -290,8 +290,11 @@ def test_torch_is_out_of_the_gateways_reach() -> None:
     assert [module for module in sorted(reached(*GATEWAY)) if libraries(module) & TORCH] == []
 
 
-def test_torch_is_imported_by_the_engines_process_alone() -> None:
-    process = reached("engine.process.__main__")
+def test_torch_is_imported_by_processes_of_models_alone() -> None:
+    """The engine's, and those that hear and speak."""
+    process = reached(
+        "engine.process.__main__", *(f"speech.{room}.models.__main__" for room in ("recognition", "voice"))
+    )
     assert [
         module
         for module in modules()

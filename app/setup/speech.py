@@ -2,69 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import structlog
 
-from app.setting_values import SettingsError
+from app.setting_values import SettingsError, called
 from app.settings import Settings
 from connections.audio.routes import Audio
-from speech.errors import RecognizerLost
-from speech.recognition.recognizer import Recognizer
+from engine.errors import ModelNotUsable
+from engine.loading.preflight import check_device
+from speech.errors import ModelUnusable, SpeechError
+from speech.models.families import Options, check_named, check_parts, recognizer_family, voice_family
+from speech.recognition.recognizer import POCKETSPHINX, Recognizer, model_recognizer, pocketsphinx
 from speech.voice.espeak import PROGRAM, voices
-
-_SPEECH = "MIDSTREAM_SPEECH (--speech)"
-_GRAMMAR = "MIDSTREAM_SPEECH_GRAMMAR (--speech-grammar)"
+from speech.voice.model_voice import ModelVoice
+from speech.voice.speaker import Espeak, Speaker
 
 _log = structlog.get_logger("midstream.speech")
 
 
 @asynccontextmanager
 async def audio_of(settings: Settings) -> AsyncIterator[Audio]:
-    """Give what the doors for sound are made of, while the recognizer's process is kept. Raises SettingsError."""
+    """Give what the doors for sound are made of, while the processes behind it are kept. Raises SettingsError."""
     recognizer = _recognizer(settings)
+    speaker = _speaker(settings)
     audio = Audio(
         recognizer=recognizer,
-        voices=_voices(settings),
+        speaker=speaker,
         longest_s=settings.speech_seconds,
         most_chars=settings.speech_chars,
         places=settings.max_speech,
     )
-    if recognizer is None:
-        yield audio
-        return
     async with AsyncExitStack() as stack:
-        try:
-            await stack.enter_async_context(recognizer.running())
-        except RecognizerLost as error:
-            raise SettingsError(f"{_SPEECH}: {error} {_GRAMMAR} may name no JSGF.") from error
+        if recognizer is not None:
+            hint = "" if settings.speech_grammar is None else f" {called('speech_grammar')} may name no JSGF."
+            await _start(stack, recognizer.running(), "speech_recognizer", hint)
+        if isinstance(speaker, ModelVoice):
+            await _start(stack, speaker.running(), "speech_voice")
         yield audio
+
+
+async def _start(
+    stack: AsyncExitStack, running: AbstractAsyncContextManager[None], setting: str, hint: str = ""
+) -> None:
+    """Start a process for as long as the stack is open. Raises SettingsError."""
+    try:
+        await stack.enter_async_context(running)
+    except SpeechError as error:
+        raise SettingsError(f"{called(setting)}: {error}{hint}") from error
 
 
 def _recognizer(settings: Settings) -> Recognizer | None:
     if settings.speech not in {"both", "recognition"}:
         return None
+    if settings.speech_recognizer != POCKETSPHINX:
+        _need("soxr")
+        options = _options(settings, settings.speech_recognizer)
+        with _named("speech_recognizer"):
+            if (config := check_named(options.model)) is not None:
+                recognizer_family(options.model, config)
+        return model_recognizer(_name(options.model), options)
     _need("pocketsphinx", "soxr")
     grammar = settings.speech_grammar
     if grammar is not None and not Path(grammar).expanduser().is_file():
-        raise SettingsError(f"{_GRAMMAR}: {grammar} is no file.")
-    return Recognizer(None if grammar is None else str(Path(grammar).expanduser()))
+        raise SettingsError(f"{called('speech_grammar')}: {grammar} is no file.")
+    return pocketsphinx(None if grammar is None else str(Path(grammar).expanduser()))
 
 
-def _voices(settings: Settings) -> tuple[str, ...]:
+def _speaker(settings: Settings) -> Speaker | None:
     if settings.speech not in {"both", "voice"}:
-        return ()
+        return None
     _need("soxr")
+    return _espeak() if settings.speech_voice == PROGRAM else _model_voice(settings)
+
+
+def _espeak() -> Espeak:
     found = voices()
     if not found:
         raise SettingsError(
-            f"{_SPEECH}: {PROGRAM} is not on PATH. Install it, as by `apt-get install {PROGRAM}`, or say recognition."
+            f"{called('speech')}: {PROGRAM} is not on PATH. Install it, as by `apt-get install {PROGRAM}`, "
+            "name a model that speaks, or say recognition."
         )
     _log.info("voices", program=PROGRAM, count=len(found))
-    return found
+    return Espeak(found)
+
+
+def _model_voice(settings: Settings) -> ModelVoice:
+    options = _options(settings, settings.speech_voice)
+    with _named("speech_voice"):
+        if (config := check_named(options.model)) is not None:
+            check_parts(voice_family(options.model, config), options, config)
+    with _named("speech_vocoder"):
+        if options.vocoder is not None:
+            check_named(options.vocoder)
+    return ModelVoice(_name(options.model), options)
+
+
+def _options(settings: Settings, model: str) -> Options:
+    with _named("speech_device"):
+        check_device(settings.speech_device.strip())
+    return Options(
+        model=model,
+        device=settings.speech_device.strip(),
+        dtype=settings.speech_dtype,
+        vocoder=settings.speech_vocoder,
+        speakers=settings.speech_speakers,
+    )
+
+
+def _name(model: str) -> str:
+    """Return a model's name for clients: a folder's own, or that of the hub."""
+    folder = Path(model).expanduser()
+    return folder.resolve().name if folder.is_dir() else model
+
+
+@contextmanager
+def _named(setting: str) -> Iterator[None]:
+    """Put the name of a setting before what is wrong with it. Raises SettingsError."""
+    try:
+        yield
+    except (ModelUnusable, ModelNotUsable) as error:
+        raise SettingsError(f"{called(setting)}: {error}") from error
 
 
 def _need(*libraries: str) -> None:
@@ -72,5 +133,5 @@ def _need(*libraries: str) -> None:
     for library in libraries:
         if find_spec(library) is None:
             raise SettingsError(
-                f"{_SPEECH}: {library} is not installed. Install the part for speech: pip install 'midstream-server[speech]'."
+                f"{called('speech')}: {library} is not installed. Install the part for speech: pip install 'midstream-server[speech]'."
             )

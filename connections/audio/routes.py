@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.routing import BaseRoute, Route
@@ -17,6 +16,7 @@ from connections.http.json_answers import foreign_page
 from connections.http.refusals import Door, Refusals
 from connections.openai.reception import Reception
 from speech.recognition.recognizer import Recognizer
+from speech.voice.speaker import Speaker
 
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 SPEECH = "/v1/audio/speech"
@@ -24,10 +24,10 @@ SPEECH = "/v1/audio/speech"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audio:
-    """What hears and what speaks, and what may be asked of them. None, no voices: it is not served."""
+    """What hears and what speaks, and what may be asked of them. None: it is not served."""
 
     recognizer: Recognizer | None = None
-    voices: Sequence[str] = ()
+    speaker: Speaker | None = None
     longest_s: int
     most_chars: int
     places: int
@@ -45,7 +45,7 @@ def audio_routes(audio: Audio, reception: Reception, origins: Origins, refusals:
         counter = Counter(Door.TRANSCRIPTIONS, reception, audio.places)
         door = TranscriptionsDoor(audio.recognizer, counter, longest_s=audio.longest_s)
         routes.append(route(TRANSCRIPTIONS, door))
-    if audio.voices:
+    if audio.speaker is not None:
         counter = Counter(Door.SPEECH, reception, audio.places)
-        routes.append(route(SPEECH, SpeechDoor(audio.voices, counter, most_chars=audio.most_chars)))
+        routes.append(route(SPEECH, SpeechDoor(audio.speaker, counter, most_chars=audio.most_chars)))
     return routes

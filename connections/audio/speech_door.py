@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -13,7 +14,7 @@ from connections.audio.speech_request import Spoken, speech_request
 from connections.http.exchange import Exchange
 from speech.errors import VoiceFailed
 from speech.sound.wav import RAW_RATE, header
-from speech.voice.espeak import Speaking, speaking
+from speech.voice.speaker import Sounding, Speaker
 
 UNREAD_S = 30.0
 """How long a client may read nothing; the voice would wait for it."""
@@ -24,9 +25,9 @@ _MEDIA_TYPES = {"wav": b"audio/wav", "pcm": b"audio/pcm"}
 class SpeechDoor:
     """Answers requests."""
 
-    def __init__(self, voices: Sequence[str], counter: Counter, *, most_chars: int) -> None:
+    def __init__(self, speaker: Speaker, counter: Counter, *, most_chars: int) -> None:
         """`most_chars`: of one text."""
-        self._voices = voices
+        self._speaker = speaker
         self._counter = counter
         self._most_chars = most_chars
 
@@ -39,14 +40,16 @@ class SpeechDoor:
         """Raises Refused, SpeechError, ClientDisconnect."""
         async with self._counter.admitted(exchange) as caller:
             body = await exchange.body(lambda: None, most=MOST_BYTES)
-            spoken = speech_request(body, voices=self._voices, most_chars=self._most_chars)
-            await self._counter.while_good(exchange, caller, _answer(exchange, spoken))
+            spoken = speech_request(body, speaker=self._speaker, most_chars=self._most_chars)
+            answered = _answer(exchange, self._speaker, spoken, owner=caller.subject.owner)
+            await self._counter.while_good(exchange, caller, answered)
 
 
-async def _answer(exchange: Exchange, spoken: Spoken) -> None:
-    async with speaking(spoken.text, voice=spoken.voice, speed=spoken.speed) as voice:
-        parts = _wav(voice) if spoken.format == "wav" else _pcm(voice)
-        async for part in parts:
+async def _answer(exchange: Exchange, speaker: Speaker, spoken: Spoken, *, owner: str) -> None:
+    speaking = speaker.speaking(spoken.text, voice=spoken.voice, speed=spoken.speed, owner=owner)
+    async with speaking as voice, aclosing(voice.parts()) as made:
+        sound = _wav(voice, made) if spoken.format == "wav" else _pcm(voice, made)
+        async for part in sound:
             if not exchange.begun:
                 await exchange.begin(_head(spoken))
             await _write(exchange, part)
@@ -55,17 +58,19 @@ async def _answer(exchange: Exchange, spoken: Spoken) -> None:
     await exchange.write(b"", more=False)
 
 
-async def _wav(voice: Speaking) -> AsyncIterator[bytes]:
-    yield header(voice.rate)
-    async for part in voice.parts():
-        yield part
+async def _wav(voice: Sounding, made: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the header with the first sound: what fails before is answered as a failure."""
+    head = header(voice.rate)
+    async for part in made:
+        yield head + part
+        head = b""
 
 
-async def _pcm(voice: Speaking) -> AsyncIterator[bytes]:
+async def _pcm(voice: Sounding, made: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     from speech.sound.samples import Resampler  # noqa: PLC0415 - numpy, which the gateway has no other use for
 
     resampler = Resampler(voice.rate, RAW_RATE)
-    async for part in voice.parts():
+    async for part in made:
         yield resampler.part(part)
     yield resampler.part(b"", is_last=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -11,9 +10,8 @@ from connections.audio.transcription_request import check_model
 from connections.audio.wire import SpeechRequest
 from connections.openai.problems import invalid
 from connections.wire.sentences import complaint
-from speech.voice.espeak import FASTEST, SLOWEST
+from speech.voice.speaker import Speaker
 
-MODEL = "espeak-ng"
 _decode = msgspec.json.Decoder(SpeechRequest).decode
 
 
@@ -26,8 +24,8 @@ class Spoken(msgspec.Struct, frozen=True):
     format: Literal["wav", "pcm"]
 
 
-def speech_request(body: bytes, *, voices: Sequence[str], most_chars: int) -> Spoken:
-    """Return what a body asks. Raises Problem."""
+def speech_request(body: bytes, *, speaker: Speaker, most_chars: int) -> Spoken:
+    """Return what a body asks of what speaks here. Raises Problem."""
     try:
         request = _decode(body)
     except msgspec.ValidationError as error:
@@ -35,9 +33,9 @@ def speech_request(body: bytes, *, voices: Sequence[str], most_chars: int) -> Sp
         raise invalid(wrong.field, wrong.told(whole="The request")) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise invalid(None, "The request is no JSON.") from None
-    check_model(request.model, MODEL)
+    check_model(request.model, speaker.name)
     _check_text(request, most_chars)
-    return Spoken(request.input, _voice(request, voices), _speed(request), _format(request))
+    return Spoken(request.input, _voice(request, speaker), _speed(request, speaker), _format(request))
 
 
 def _check_text(request: SpeechRequest, most_chars: int) -> None:
@@ -51,19 +49,20 @@ def _check_text(request: SpeechRequest, most_chars: int) -> None:
         raise invalid("instructions", why, code="unsupported_parameter")
 
 
-def _voice(request: SpeechRequest, voices: Sequence[str]) -> str:
-    if request.voice not in voices:
-        english = ", ".join(voice for voice in voices if voice.startswith("en-"))
-        why = f"This server has no such voice. It has {english}, and of other languages de, fr and so on."
-        raise invalid("voice", why)
+def _voice(request: SpeechRequest, speaker: Speaker) -> str:
+    if request.voice not in speaker.voices:
+        raise invalid("voice", f"This server has no such voice. It has {speaker.examples}.")
     return request.voice
 
 
-def _speed(request: SpeechRequest) -> float:
+def _speed(request: SpeechRequest, speaker: Speaker) -> float:
     speed = 1.0 if request.speed is None else request.speed
-    if not SLOWEST <= speed <= FASTEST:
-        raise invalid("speed", f"`speed` must be from {SLOWEST} to {FASTEST}.")
-    return speed
+    slowest, fastest = speaker.speeds
+    if slowest <= speed <= fastest:
+        return speed
+    if slowest == fastest:
+        raise invalid("speed", "This model speaks at one `speed` only: leave it out.")
+    raise invalid("speed", f"`speed` must be from {slowest} to {fastest}.")
 
 
 def _format(request: SpeechRequest) -> Literal["wav", "pcm"]:

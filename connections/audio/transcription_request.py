@@ -10,9 +10,9 @@ from connections.audio.multipart import File, Form
 from connections.openai.problems import Problem, invalid
 from connections.wire.errors import shorten
 from speech.errors import BadSound
+from speech.recognition.messages import Ready
 from speech.sound.wav import Recording, recording_of
 
-MODEL = "pocketsphinx"
 Format = Literal["json", "text", "srt", "verbose_json", "vtt"]
 Granularity = Literal["word", "segment"]
 _RAW_TYPES = {"audio/pcm", "audio/l16"}
@@ -21,26 +21,27 @@ _SWITCH = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 
 class TranscriptionRequest(msgspec.Struct, frozen=True):
-    """A recording, and in which form its words are wanted."""
+    """A recording, and in which form its words are wanted. `language`: its code; None: whichever it is."""
 
     recording: Recording
+    language: str | None
     format: Format
     granularities: tuple[Granularity, ...]
     is_streamed: bool
 
 
-def transcription_request(form: Form, *, longest_s: int) -> TranscriptionRequest:
-    """Return what a form asks. Raises Problem."""
-    check_model(_value(form, "model"), MODEL)
-    _check_language(_value(form, "language"))
+def transcription_request(form: Form, *, model: str, facts: Ready, longest_s: int) -> TranscriptionRequest:
+    """Return what a form asks of the model of this name, of which so much is known. Raises Problem."""
+    check_model(_value(form, "model"), model)
+    language = _language(_value(form, "language"), facts)
     wanted = _format(_value(form, "response_format"))
     streamed = _SWITCH.get((_value(form, "stream") or "").lower())
     if streamed is None:
         raise invalid("stream", "`stream` must be true or false.")
     if streamed and wanted not in {"json", "text"}:
         raise invalid("stream", "A stream of words has no times: use `response_format` json with `stream`.")
-    granularities = _granularities(form, wanted)
-    return TranscriptionRequest(_recording(form, longest_s), wanted, granularities, streamed)
+    granularities = _granularities(form, wanted, facts)
+    return TranscriptionRequest(_recording(form, longest_s), language, wanted, granularities, streamed)
 
 
 def check_model(name: str | None, served: str) -> None:
@@ -57,9 +58,24 @@ def _value(form: Form, name: str) -> str | None:
     return values[-1] if values else None
 
 
-def _check_language(language: str | None) -> None:
-    if language and language.lower().replace("_", "-").partition("-")[0] not in {"en", "english"}:
-        raise invalid("language", "The recognizer of this server understands English only: use `en`.")
+def _language(told: str | None, facts: Ready) -> str | None:
+    """Return the code of a language that is named by its code, a code with a region, or its name in English."""
+    if not told:
+        return facts.language
+    name = told.lower().replace("_", "-").partition("-")[0]
+    if not facts.languages:
+        return name  # the recognizer has one, and does not tell which
+    codes = {name: code for code, name in facts.languages.items()}
+    code = name if name in facts.languages else codes.get(told.lower())
+    if code is not None:
+        return code
+    if facts.language is not None:
+        only = facts.languages[facts.language].capitalize()
+        raise invalid(
+            "language", f"The recognizer of this server understands {only} only: use `{facts.language}`."
+        )
+    why = f"The recognizer of this server does not understand this language. It has {', '.join(facts.languages)}."
+    raise invalid("language", why)
 
 
 def _format(name: str | None) -> Format:
@@ -70,13 +86,15 @@ def _format(name: str | None) -> Format:
     return cast("Format", name)
 
 
-def _granularities(form: Form, wanted: Format) -> tuple[Granularity, ...]:
+def _granularities(form: Form, wanted: Format, facts: Ready) -> tuple[Granularity, ...]:
     told = form.values.get("timestamp_granularities", [])
     if told and wanted != "verbose_json":
         why = "`timestamp_granularities` needs `response_format` verbose_json."
         raise invalid("timestamp_granularities", why)
     if not set(told) <= set(get_args(Granularity)):
         raise invalid("timestamp_granularities", "`timestamp_granularities` may have word and segment.")
+    if "word" in told and not facts.times_words:
+        raise invalid("timestamp_granularities", "This model does not tell the times of words: use segment.")
     return tuple(cast("list[Granularity]", told)) or ("segment",)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 
 import msgspec
@@ -45,23 +45,38 @@ class TranscriptionsDoor:
             body = await exchange.body(lambda: None, most=MOST_BYTES)
             form = form_of(body, exchange.request.headers.get("content-type", ""))
             del body
-            request = transcription_request(form, longest_s=self._longest_s)
+            request = transcription_request(
+                form, model=self._recognizer.name, facts=self._recognizer.facts, longest_s=self._longest_s
+            )
             del form
             answered = self._answer(exchange, caller.subject, request)
             await self._counter.while_good(exchange, caller, answered)
 
     async def _answer(self, exchange: Exchange, subject: Subject, request: TranscriptionRequest) -> None:
-        heard = self._recognizer.hear(request.recording, owner=subject.owner)
+        heard = self._recognizer.hear(
+            request.recording,
+            owner=subject.owner,
+            language=request.language,
+            wants_words="word" in request.granularities,
+        )
         async with aclosing(heard) as segments:
             if request.is_streamed:
                 await _stream(exchange, segments, request.recording.seconds)
             else:
-                await _whole(exchange, segments, request)
+                await _whole(exchange, segments, request, self._recognizer.facts.languages)
 
 
-async def _whole(exchange: Exchange, segments: AsyncIterator[Segment], request: TranscriptionRequest) -> None:
+async def _whole(
+    exchange: Exchange,
+    segments: AsyncIterator[Segment],
+    request: TranscriptionRequest,
+    languages: Mapping[str, str],
+) -> None:
     heard = [segment async for segment in segments]
-    body = transcript(heard, request.recording.seconds, request.format, request.granularities)
+    code = next((segment.language for segment in heard if segment.language), request.language)
+    language = "unknown" if code is None else languages.get(code, code)
+    seconds = request.recording.seconds
+    body = transcript(heard, seconds, request.format, request.granularities, language)
     headers = {"Cache-Control": "no-store"}
     await exchange.answer(Response(body, headers=headers, media_type=media_type(request.format)))
 

@@ -30,14 +30,18 @@ def text_of(segments: Sequence[Segment]) -> str:
 
 
 def transcript(
-    segments: Sequence[Segment], seconds: float, wanted: Format, granularities: Sequence[Granularity]
+    segments: Sequence[Segment],
+    seconds: float,
+    wanted: Format,
+    granularities: Sequence[Granularity],
+    language: str,
 ) -> bytes:
-    """Return the words of a recording of so many seconds in a form."""
+    """Return the words of a recording of so many seconds in a form. `language`: its name."""
     match wanted:
         case "json":
             return msgspec.json.encode(Transcription(text_of(segments), Duration(round(seconds, 2))))
         case "verbose_json":
-            return msgspec.json.encode(_verbose(segments, seconds, granularities))
+            return msgspec.json.encode(_verbose(segments, seconds, granularities, language))
         case "text":
             return f"{text_of(segments)}\n".encode()
         case "srt":
@@ -47,7 +51,7 @@ def transcript(
 
 
 def _verbose(
-    segments: Sequence[Segment], seconds: float, granularities: Sequence[Granularity]
+    segments: Sequence[Segment], seconds: float, granularities: Sequence[Granularity], language: str
 ) -> VerboseTranscription:
     timed = tuple(
         TimedSegment(id=number, start=one.start, end=one.end, text=one.text)
@@ -55,7 +59,7 @@ def _verbose(
     )
     words = tuple(word for segment in segments for word in segment.words)
     return VerboseTranscription(
-        language="english",
+        language=language,
         duration=round(seconds, 2),
         text=text_of(segments),
         words=words if "word" in granularities else None,

@@ -1,4 +1,4 @@
-"""The recognizer's process as the gateway has it: started, spoken to over a socket pair, ended."""
+"""A process that recognises, as the gateway has it: started, spoken to over a socket pair, ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sysconfig import get_paths
 
 import msgspec
 
-from speech.recognition.messages import LENGTH, FromRecognizer, ToRecognizer, pack
+from speech.recognition.messages import LENGTH, pack
 
 _ROOT = Path(__file__).resolve().parents[len(__name__.split(".")) - 1]
 """Where the packages lie: a checkout, or what Python has installed."""
@@ -32,19 +32,18 @@ class Child:
         self._process = process
         self._reader = reader
         self._writer = writer
-        self._decoder: msgspec.msgpack.Decoder[FromRecognizer] = msgspec.msgpack.Decoder(FromRecognizer)
 
-    def send(self, message: ToRecognizer) -> None:
+    def send(self, message: msgspec.Struct) -> None:
         """Send a message. Never waits; nothing happens once the process is gone."""
         if not self._writer.is_closing():
             self._writer.write(pack(message))
 
-    async def receive(self) -> AsyncIterator[FromRecognizer]:
-        """Yield messages until the process ends."""
+    async def bodies(self) -> AsyncIterator[bytes]:
+        """Yield messages, as they are packed, until the process ends."""
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
-                yield self._decoder.decode(await self._reader.readexactly(length))
+                yield await self._reader.readexactly(length)
 
     def kill(self) -> None:
         """End the process at once."""
@@ -53,15 +52,14 @@ class Child:
 
 
 @asynccontextmanager
-async def running(grammar: str | None) -> AsyncIterator[Child]:
-    """Start a process that is gone when the context ends."""
+async def running(module: str, *arguments: str) -> AsyncIterator[Child]:
+    """Start a module as a process that is gone when the context ends. It is given its end of the socket, then the arguments."""
     ours, theirs = socket.socketpair()
     with theirs:
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", __package__, str(theirs.fileno())),
-                *([grammar] if grammar else []),
+                *(sys.executable, "-P", "-m", module, str(theirs.fileno()), *arguments),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=_STDERR,

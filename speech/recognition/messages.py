@@ -1,4 +1,7 @@
-"""What the gateway and the recognizer's process tell each other, and how it goes over their socket."""
+"""What the gateway and a recognizer's process tell each other, and how it goes over their socket.
+
+`Cancel`, `Working`, `Refused`, `Finished` and `Failed` are what a voice's process says, too.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +23,26 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """What was said between two pauses, in seconds of the recording."""
+    """What was said between two pauses, or in a window of sound, in seconds of the recording.
+
+    `language`: its code, where the recognizer knows it.
+    """
 
     start: float
     end: float
     text: str
     words: tuple[Word, ...]
+    language: str | None = None
 
 
 class Transcribe(msgspec.Struct, frozen=True, tag=True):
-    """Recognise a recording. `owner`: those of one owner wait for each other."""
+    """Recognise a recording. `owner`: those of one owner wait for each other. `language`: a code; None: whichever it is."""
 
     number: int
     owner: str
     recording: Recording
+    language: str | None = None
+    wants_words: bool = True
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
@@ -42,12 +51,26 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
-class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Recordings are taken from now on."""
+class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Recordings are taken from now on.
+
+    `languages`: names by their codes, as far as one can be asked for. `language`: the code of the only one.
+    `times_words`: whether words have times.
+    """
+
+    languages: dict[str, str]
+    language: str | None = None
+    times_words: bool = True
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """The process can't serve, and ends. `why`: for the operator."""
+
+    why: str
 
 
 class Working(msgspec.Struct, frozen=True, tag=True):
-    """The next piece is being recognised."""
+    """The next piece, or the next step of one, is being worked at."""
 
 
 class Heard(msgspec.Struct, frozen=True, tag=True):
@@ -64,16 +87,17 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The recording can't be recognised, by a defect."""
+    """It can't be done. `why`: for its sender."""
 
     number: int
+    why: str
 
 
 ToRecognizer = Transcribe | Cancel
-FromRecognizer = Ready | Working | Heard | Finished | Failed
+FromRecognizer = Ready | Working | Heard | Finished | Failed | Refused
 
 
-def pack(message: ToRecognizer | FromRecognizer) -> bytes:
+def pack(message: msgspec.Struct) -> bytes:
     """Return a message as it goes over the socket: four bytes of length, big-endian, then msgpack."""
     body = msgspec.msgpack.encode(message)
     return LENGTH.pack(len(body)) + body

@@ -1,8 +1,10 @@
-"""Whose recording is served next: owners take turns by the piece, an owner's recordings in the order they came. Pure."""
+"""Whose work is done next: owners take turns by the piece, an owner's works in the order they came. Pure."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
+from itertools import zip_longest
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -33,3 +35,17 @@ class Turns(Generic[T]):
             works.pop(number, None)
             if not works:
                 del self._owners[owner]
+
+    def several(self, most: int, fits: Callable[[T, T], bool]) -> list[tuple[int, T]]:
+        """Return up to `most` works to be done together: the one whose turn it is, and what fits it.
+
+        Each owner's first work comes before any owner's second. The first one's owner is the last one then.
+        """
+        first = self.next()
+        rest = [
+            work for works in zip_longest(*(one.items() for one in self._owners.values())) for work in works
+        ]
+        others = [
+            work for work in rest if work is not None and work[0] != first[0] and fits(first[1], work[1])
+        ]
+        return [first, *others[: most - 1]]

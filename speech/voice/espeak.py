@@ -10,7 +10,7 @@ import re
 import shutil
 import struct
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
@@ -52,7 +52,7 @@ class Speaking:
         self.rate = rate
         self._output = output
 
-    async def parts(self) -> AsyncIterator[bytes]:
+    async def parts(self) -> AsyncGenerator[bytes]:
         """Yield whole samples as they are made. Raises VoiceFailed."""
         rest = b""
         while part := await _patient(self._output.read(_PART_BYTES)):

@@ -20,7 +20,7 @@ import soxr
 from openai import AsyncOpenAI, OpenAI
 
 from speech.errors import RecognizerLost
-from speech.recognition.recognizer import Recognizer
+from speech.recognition.recognizer import Recognizer, pocketsphinx
 from speech.sound.samples import mono
 from speech.sound.wav import Coding, Recording, recording_of
 from tests.docs.papers import ROOT, snippets
@@ -283,14 +283,14 @@ def test_sound_and_words_reach_neither_the_log_nor_the_disk(speaking: ServerProc
 @pytest.fixture
 async def recognizer() -> AsyncIterator[Recognizer]:
     """English at large, which takes its time."""
-    recognizer = Recognizer()
+    recognizer = pocketsphinx()
     async with recognizer.running():
         yield recognizer
 
 
 def cpu_s(recognizer: Recognizer) -> float:
-    assert recognizer._child is not None
-    stat = Path(f"/proc/{recognizer._child._process.pid}/stat").read_text().rpartition(")")[2].split()
+    assert recognizer._keeper._child is not None
+    stat = Path(f"/proc/{recognizer._keeper._child._process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -312,10 +312,10 @@ async def test_all_who_wait_are_told_when_the_process_ends(recognizer: Recognize
     first = recognizer.hear(recording, owner="a")
     await anext(first)
     waiting = asyncio.ensure_future(anext(recognizer.hear(recording, owner="a")))
-    while len(recognizer._waiting) < 2:  # noqa: ASYNC110 - it is one turn of the loop
+    while len(recognizer._keeper._waiting) < 2:  # noqa: ASYNC110 - it is one turn of the loop
         await asyncio.sleep(0)
-    assert recognizer._child is not None
-    recognizer._child.kill()
+    assert recognizer._keeper._child is not None
+    recognizer._keeper._child.kill()
     with pytest.raises(RecognizerLost):
         async for _ in first:
             pass
@@ -326,10 +326,10 @@ async def test_all_who_wait_are_told_when_the_process_ends(recognizer: Recognize
 
 
 async def test_a_process_that_stands_still_is_ended(sdk: OpenAI) -> None:
-    recognizer = Recognizer(stall_s=0.5)
+    recognizer = pocketsphinx(stall_s=0.5)
     async with recognizer.running():
-        assert recognizer._child is not None
-        os.kill(recognizer._child._process.pid, signal.SIGSTOP)
+        assert recognizer._keeper._child is not None
+        os.kill(recognizer._keeper._child._process.pid, signal.SIGSTOP)
         with pytest.raises(RecognizerLost):
             await anext(recognizer.hear(Recording(Coding.PCM16, 16_000, 1, bytes(16_000)), owner="a"))
 

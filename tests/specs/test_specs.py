@@ -25,7 +25,8 @@ from engine.scripted.steps import Call, Thought
 from sessions.errors import Refused
 from specs import __main__ as specs
 from specs import asyncapi, openapi, schemas
-from speech.recognition.recognizer import Recognizer
+from speech.recognition.recognizer import pocketsphinx
+from speech.voice.speaker import Espeak
 from tests.app.in_process import Frame, Running, Socket
 from tests.app.raw import answer
 from tests.connections.openai.bodies import LIMITS, asked
@@ -113,7 +114,7 @@ async def test_every_http_route_is_described_and_nothing_else(running: Running) 
     for route in app.routes:
         if isinstance(route, Route) and route.path not in PAGES:
             routes.setdefault(route.path.replace(":path}", "}"), set()).update(route.methods or set())
-    audio = Audio(recognizer=Recognizer(), voices=("en-us",), longest_s=1, most_chars=1, places=1)
+    audio = Audio(recognizer=pocketsphinx(), speaker=Espeak(("en-us",)), longest_s=1, most_chars=1, places=1)
     opened: Any = audio_routes(audio, None, None, Refusals())  # served where the operator says so
     routes |= {route.path: route.methods for route in opened}
     described = openapi.document()["paths"]

@@ -1,0 +1,53 @@
+"""The settings of sound, as the operator is told of them: what hears, what speaks, and their bounds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+Parts = Annotated[
+    Literal["off", "both", "recognition", "voice"],
+    Meta(
+        description="Sound that is served: recognition: /v1/audio/transcriptions; voice: /v1/audio/speech. Needs the part `speech`."
+    ),
+]
+Recognizer = Annotated[
+    str,
+    Meta(
+        description="What hears: pocketsphinx, or the hub name or folder of a Whisper, Moonshine or CTC model (wav2vec 2.0, HuBERT)."
+    ),
+]
+Grammar = Annotated[
+    str | None,
+    Meta(description="JSGF file that says all that pocketsphinx can understand; unset: English at large."),
+]
+Voice = Annotated[
+    str,
+    Meta(
+        description="What speaks: espeak-ng, a program of the system, or the hub name or folder of a VITS, SpeechT5 or FastSpeech2Conformer model."
+    ),
+]
+Vocoder = Annotated[
+    str | None,
+    Meta(
+        description="Hub name or folder of the HiFi-GAN for SpeechT5, or FastSpeech2Conformer without its own."
+    ),
+]
+Speakers = Annotated[
+    str | None,
+    Meta(description="Folder of speaker embeddings for SpeechT5: NAME.npy makes the voice NAME."),
+]
+Device = Annotated[
+    str,
+    Meta(
+        pattern=r"^\s*[^\s,]+\s*$", description="Of models that hear or speak: auto, cpu, cuda, cuda:1, mps …"
+    ),
+]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16"],
+    Meta(description="Of their weights; auto: float16 on CUDA, else float32."),
+]
+Seconds = Annotated[int, Meta(ge=1, le=3600, description="Seconds of one recording.")]
+Chars = Annotated[int, Meta(ge=1, le=60_000, description="Characters of a spoken text.")]
+Places = Annotated[int, Meta(ge=1, le=256, description="Recordings at once, and as many spoken texts.")]

@@ -1,0 +1,122 @@
+"""Which models of transformers are known, told from a configuration before torch is imported. Knows no torch."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from speech.errors import ModelUnusable
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+
+
+class Family(StrEnum):
+    """A kind of model, by how it is asked."""
+
+    WHISPER = "whisper"
+    MOONSHINE = "moonshine"
+    CTC = "ctc"
+    VITS = "vits"
+    SPEECHT5 = "speecht5"
+    FASTSPEECH2 = "fastspeech2_conformer"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process loads. `model`: a hub name or a folder; "auto" leaves device and dtype to the machine.
+
+    `vocoder`: a hub name or a folder of what makes sound of spectrograms. `speakers`: a folder of speaker embeddings.
+    """
+
+    model: str
+    device: str = "auto"
+    dtype: str = "auto"
+    vocoder: str | None = None
+    speakers: str | None = None
+
+
+_CTC = (
+    *("data2vec-audio", "hubert", "sew", "sew-d", "unispeech", "unispeech-sat"),
+    *("wav2vec2", "wav2vec2-conformer", "wavlm"),
+)
+"""Those that take raw samples."""
+_HEARS = {"whisper": Family.WHISPER, "moonshine": Family.MOONSHINE} | dict.fromkeys(_CTC, Family.CTC)
+_SPEAKS = {
+    "vits": Family.VITS,
+    "speecht5": Family.SPEECHT5,
+    "fastspeech2_conformer": Family.FASTSPEECH2,
+    "fastspeech2_conformer_with_hifigan": Family.FASTSPEECH2,
+}
+_HEAD = {
+    Family.WHISPER: "ForConditionalGeneration",
+    Family.MOONSHINE: "ForConditionalGeneration",
+    Family.CTC: "ForCTC",
+    Family.SPEECHT5: "ForTextToSpeech",
+}
+"""How the name of the architecture ends that was trained for it; others share its type."""
+
+
+def recognizer_family(model: str, config: Mapping[str, Any]) -> Family:
+    """Return the family of a model that recognises, by its configuration. Raises ModelUnusable."""
+    return _family(
+        model, config, _HEARS, "recognises speech: Whisper, Moonshine, and CTC models of raw samples do"
+    )
+
+
+def voice_family(model: str, config: Mapping[str, Any]) -> Family:
+    """Return the family of a model that speaks, by its configuration. Raises ModelUnusable."""
+    return _family(model, config, _SPEAKS, "speaks: VITS, SpeechT5 and FastSpeech2Conformer do")
+
+
+def check_parts(family: Family, options: Options, config: Mapping[str, Any]) -> None:
+    """Raise ModelUnusable where a voice lacks what its family needs beside the model."""
+    needs_vocoder = family is Family.SPEECHT5 or config.get("model_type") == "fastspeech2_conformer"
+    if needs_vocoder and options.vocoder is None:
+        raise ModelUnusable(f"The model {options.model!r} makes spectrograms: it needs a vocoder beside it.")
+    if family is not Family.SPEECHT5:
+        return
+    if options.speakers is None:
+        raise ModelUnusable(
+            f"The model {options.model!r} needs a folder of speaker embeddings, NAME.npy each."
+        )
+    if not any(Path(options.speakers).expanduser().glob("*.npy")):
+        raise ModelUnusable(f"The folder {options.speakers!r} has no speaker embeddings, NAME.npy each.")
+
+
+def check_named(model: str) -> Mapping[str, Any] | None:
+    """Return what config.json says where a model is a folder, None for one of the hub's. Raises ModelUnusable."""
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        if model.startswith((".", "/", "~")) or model.count("/") > 1:
+            raise ModelUnusable(f"The folder {model!r} does not exist.")
+        if not _HUB_NAME.fullmatch(model):
+            raise ModelUnusable(f"{model!r} is neither a folder nor a name of the hub.")
+        return None
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except FileNotFoundError:
+        raise ModelUnusable(f"The folder {model!r} holds no model: it has no config.json.") from None
+    except (OSError, ValueError) as error:
+        raise ModelUnusable(f"The file config.json in {model!r} can't be read.") from error
+    if not isinstance(config, dict):
+        raise ModelUnusable(f"The file config.json in {model!r} can't be read.")
+    return config
+
+
+def _family(model: str, config: Mapping[str, Any], known: Mapping[str, Family], does: str) -> Family:
+    kind = config.get("model_type")
+    family = known.get(kind) if isinstance(kind, str) else None
+    if family is None:
+        raise ModelUnusable(f"The model {model!r} is of the type {kind!r}, which is none that {does}.")
+    built = config.get("architectures") or []
+    head = _HEAD.get(family, "")
+    if built and not any(str(name).endswith(head) for name in built):
+        raise ModelUnusable(
+            f"The model {model!r} is {built[0]}, and one whose name ends with {head} is needed."
+        )
+    return family

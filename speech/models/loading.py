@@ -1,0 +1,93 @@
+"""Loads what a speech model is made of, or says in a sentence why it can't be served. For the processes that have torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import PreTrainedConfig
+from transformers.utils import logging as transformers_logging
+
+from speech.errors import ModelUnusable
+
+
+def quiet() -> None:
+    """Keep transformers' bars and warnings out of the log: they may quote texts."""
+    untyped: Any = transformers_logging
+    untyped.set_verbosity_error()
+    untyped.disable_progress_bar()
+
+
+def device_of(asked: str) -> torch.device:
+    """Return a device; "auto" takes the best that is there. Raises ModelUnusable where it is not."""
+    if asked == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(asked)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ModelUnusable(f"The device {asked!r} is not there.") from error
+    return device
+
+
+def dtype_of(asked: str, device: torch.device) -> torch.dtype:
+    """Return the type of the weights: float16 on CUDA where nothing else is asked, else float32."""
+    if asked == "auto":
+        return torch.float16 if device.type == "cuda" else torch.float32
+    dtype = getattr(torch, asked)
+    assert isinstance(dtype, torch.dtype)  # noqa: S101 - the settings have a list of them
+    return dtype
+
+
+def read_config(model: str) -> Mapping[str, Any]:
+    """Return what config.json says, of a folder or of the hub. Raises ModelUnusable."""
+    try:
+        config, _ = PreTrainedConfig.get_config_dict(model)
+    except (OSError, ValueError) as error:
+        raise ModelUnusable(
+            f"The model {model!r} is not stored on this machine, and the hub can't be reached or does not know it."
+        ) from error
+    return config
+
+
+def read_weights(kind: Any, model: str, device: torch.device, dtype: torch.dtype) -> Any:
+    """Return a model of a class of transformers, ready to be asked. Raises ModelUnusable."""
+    with told(f"The weights of {model!r}"):
+        module, report = kind.from_pretrained(
+            model, dtype=dtype, output_loading_info=True, trust_remote_code=False
+        )
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ModelUnusable(
+            f"The checkpoint of {model!r} lacks {len(missing)} of the weights, as {missing[0]}."
+        )
+    with told(f"The model {model!r} on {device}"):
+        return module.to(device).eval()
+
+
+def read_part(kind: Any, model: str, what: str, **options: Any) -> Any:
+    """Return a tokenizer, or what makes features of sound. `what`: for people. Raises ModelUnusable."""
+    with told(f"The {what} of {model!r}"):
+        return kind.from_pretrained(model, trust_remote_code=False, **options)
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """Tell what goes wrong inside in a sentence. Raises ModelUnusable."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise ModelUnusable(f"{what} can't be used: {reason or type(error).__name__}.") from error
+
+
+def place(model: str) -> str:
+    """Return a model's name as transformers takes it."""
+    folder = Path(model).expanduser()
+    return str(folder) if folder.is_dir() else model

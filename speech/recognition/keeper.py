@@ -1,0 +1,189 @@
+"""Keeps a process for sound alive, and hands its answers to whoever asked: one that ends or stands still is started again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from speech.errors import ModelUnusable, SpeechError
+from speech.recognition import child
+from speech.recognition.messages import Cancel, Failed, Refused, Working
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
+"""Before a process is started again: twice as long each time, until one has worked."""
+START_S = 15.0
+"""How long a request waits for a process that is being started."""
+STALL_S = 120.0
+"""A segment has ten seconds of sound at most, and takes about as long on a busy core."""
+
+log = logging.getLogger(__name__)
+
+Hello = TypeVar("Hello", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trade(Generic[Hello]):
+    """A kind of process. `who`: for people; `kinds`: what it tells; `hello`: what of that says that it is ready."""
+
+    who: str
+    module: str
+    arguments: tuple[str, ...] = ()
+    kinds: Any
+    hello: type[Hello]
+    lost: type[SpeechError]
+
+
+class Asked:
+    """Something that was asked of a process, and its answers."""
+
+    def __init__(self, number: int, process: child.Child, lost: SpeechError) -> None:
+        self.number = number
+        self.told: asyncio.Queue[Any] = asyncio.Queue()
+        self._process = process
+        self._lost = lost
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Say more about it."""
+        self._process.send(message)
+
+    async def next(self) -> Any:
+        """Return the next answer. Raises what the trade calls lost."""
+        told = await self.told.get()
+        if told is None:
+            raise self._lost
+        if isinstance(told, Failed):
+            raise type(self._lost)(told.why)
+        return told
+
+
+class Keeper(Generic[Hello]):
+    """One process. `running` keeps it; `asking` asks it."""
+
+    def __init__(self, trade: Trade[Hello], *, stall_s: float = STALL_S) -> None:
+        """`stall_s`: how long it may say nothing though it has work."""
+        self._trade = trade
+        self._stall_s = stall_s
+        self._numbers = count()
+        self._waiting: dict[int, Asked] = {}
+        self._child: child.Child | None = None
+        self._hello: Hello | None = None
+        self._is_ready = asyncio.Event()
+        self._first = asyncio.Event()
+        self._refused = ""
+        self._pause_s = FIRST_PAUSE_S
+        self._heard_at = 0.0
+
+    @property
+    def hello(self) -> Hello:
+        """What the process said of itself; only within `running`."""
+        assert self._hello is not None  # noqa: S101 - what running means
+        return self._hello
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for answers."""
+        return len(self._waiting)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keep a process alive while the context lasts. Raises ModelUnusable, or what the trade calls lost, at the start."""
+        keeping = asyncio.create_task(self._keep())
+        try:
+            await self._first.wait()
+            if self._refused:
+                raise ModelUnusable(self._refused)
+            if not self._is_ready.is_set():
+                raise self._trade.lost(f"The {self._trade.who}'s process ended at its start.")
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    @asynccontextmanager
+    async def asking(self, question: Callable[[int], msgspec.Struct], *, lost: str) -> AsyncIterator[Asked]:
+        """Ask, by a message with the number that is given; the work ends with the context.
+
+        `lost`: what is told where the process ends meanwhile. Raises what the trade calls lost.
+        """
+        process = await self._process()
+        asked = Asked(next(self._numbers), process, self._trade.lost(lost))
+        self._waiting[asked.number] = asked
+        if len(self._waiting) == 1:
+            self._heard_at = asyncio.get_running_loop().time()
+        process.send(question(asked.number))
+        try:
+            yield asked
+        finally:
+            del self._waiting[asked.number]
+            process.send(Cancel(asked.number))
+
+    async def _process(self) -> child.Child:
+        try:
+            async with asyncio.timeout(START_S):
+                await self._is_ready.wait()
+        except TimeoutError:
+            who = self._trade.who
+            raise self._trade.lost(f"The {who} is not ready yet. Try again in a moment.") from None
+        assert self._child is not None  # noqa: S101 - what ready means
+        return self._child
+
+    async def _keep(self) -> None:
+        trade = self._trade
+        while True:
+            try:
+                async with child.running(trade.module, *trade.arguments) as self._child:
+                    await self._read(self._child)
+            except OSError as error:
+                log.warning("the %s's process could not be started: %s", trade.who, error)
+            finally:
+                self._lose()
+            log.warning("the %s's process ended; it is started again in %.1f s", trade.who, self._pause_s)
+            await asyncio.sleep(self._pause_s)
+            self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+
+    async def _read(self, process: child.Child) -> None:
+        """Read until the process ends, or says nothing for too long though it has work."""
+        loop = asyncio.get_running_loop()
+        reading = asyncio.create_task(self._take_all(process))
+        try:
+            while not reading.done():
+                await asyncio.wait((reading,), timeout=self._stall_s / 4)
+                if self._waiting and loop.time() - self._heard_at > self._stall_s:
+                    log.warning("the %s's process stands still and is ended", self._trade.who)
+                    return
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _take_all(self, process: child.Child) -> None:
+        decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(self._trade.kinds)
+        async for body in process.bodies():
+            self._heard_at = asyncio.get_running_loop().time()
+            self._take(decoder.decode(body))
+
+    def _take(self, message: Any) -> None:
+        if isinstance(message, self._trade.hello):
+            self._hello = message
+            self._is_ready.set()
+            self._first.set()
+        elif isinstance(message, Refused):
+            self._refused = message.why
+            log.error("the %s's process can't serve: %s", self._trade.who, message.why)
+        elif not isinstance(message, Working):
+            self._pause_s = FIRST_PAUSE_S
+            if (asked := self._waiting.get(message.number)) is not None:
+                asked.told.put_nowait(message)
+
+    def _lose(self) -> None:
+        self._is_ready.clear()
+        self._first.set()
+        self._child = None
+        for asked in self._waiting.values():
+            asked.told.put_nowait(None)

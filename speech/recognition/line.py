@@ -1,0 +1,53 @@
+"""A process's own end of its socket: what the gateway asks is read beside the work; the process ends with the gateway."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import msgspec
+
+from speech.recognition.messages import LENGTH, pack
+
+
+class Line:
+    """The socket, and what was read from it and not yet taken."""
+
+    def __init__(self, descriptor: int, kinds: Any) -> None:
+        """Read from now on. `kinds`: the union of what the gateway asks."""
+        # Ctrl-C reaches the whole group; the gateway says when to end.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._socket = socket.socket(fileno=descriptor)
+        self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(kinds)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Tell the gateway; where it is gone, the process ends."""
+        try:
+            self._socket.sendall(pack(message))
+        except (BrokenPipeError, ConnectionResetError):
+            sys.exit(0)
+
+    def wait(self) -> Any:
+        """Return the next message, once it is there."""
+        return self._inbox.get()
+
+    def poll(self) -> Any | None:
+        """Return the next message; None where there is none yet."""
+        try:
+            return self._inbox.get_nowait()
+        except Empty:
+            return None
+
+    def _read(self) -> None:
+        """Read on beside the work, so that the gateway never waits, and end the process with it."""
+        with self._socket.makefile("rb") as stream:
+            while len(head := stream.read(LENGTH.size)) == LENGTH.size:
+                self._inbox.put(self._decoder.decode(stream.read(LENGTH.unpack(head)[0])))
+        os._exit(0)

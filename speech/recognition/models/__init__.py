@@ -1,0 +1,1 @@
+"""Models of transformers that recognise, in a process of their own."""

@@ -1,0 +1,75 @@
+"""CTC models of raw samples (wav2vec 2.0, HuBERT and their kin): each frame says a letter, so words have exact times.
+
+A window is computed alone. Where the first layer normalizes over time, padding would change what it hears; where there is
+no padding, a batch has nothing to gain on a CPU, and little on a GPU at half a minute a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from transformers import AutoFeatureExtractor, AutoModelForCTC, AutoTokenizer
+
+from speech.models.families import Options
+from speech.models.loading import device_of, dtype_of, place, read_part, read_weights
+from speech.recognition.messages import Ready, Segment, Word
+from speech.recognition.models.hearing import Watch, Wave
+from speech.recognition.models.moonshine import Windowed
+from speech.recognition.models.windows import windows
+
+
+class Ctc:
+    """A loaded model."""
+
+    def __init__(self, model: Any, features: Any, tokenizer: Any) -> None:
+        self.rate: int = features.sampling_rate
+        self._model = model
+        self._features = features
+        self._tokenizer = tokenizer
+        self._frame_s: float = model.config.inputs_to_logits_ratio / features.sampling_rate
+
+    @property
+    def facts(self) -> Ready:
+        """What can be asked of it: any language, as it knows one only and does not tell which."""
+        return Ready(languages={})
+
+    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> Windowed:  # noqa: ARG002 - times cost nothing
+        """Return a recording that is to be heard."""
+        return Windowed(wave, windows(wave, self.rate))
+
+    @torch.inference_mode()
+    def hear(self, jobs: Sequence[Windowed], watch: Watch) -> list[list[Segment] | None]:
+        """Hear the next window of each."""
+        told = [[] if watch()[row] else self._window(job) for row, job in enumerate(jobs)]
+        for job in jobs:
+            job.left.pop(0)
+        return told
+
+    def _window(self, job: Windowed) -> list[Segment] | None:
+        start, end = job.left[0]
+        made = self._features(job.wave[start:end], sampling_rate=self.rate, return_tensors="pt")
+        logits = self._model(made.input_values.to(self._model.device, self._model.dtype)).logits[0]
+        if torch.isnan(logits).any():
+            return None
+        told = self._tokenizer.decode(logits.argmax(dim=-1), output_word_offsets=True)
+        words = tuple(self._words(told.word_offsets, start / self.rate, end / self.rate))
+        if not words:
+            return []
+        return [Segment(round(start / self.rate, 2), round(end / self.rate, 2), told.text.strip(), words)]
+
+    def _words(self, offsets: Sequence[dict[str, Any]], start_s: float, end_s: float) -> Iterator[Word]:
+        def at(frame: int) -> float:
+            return round(float(min(start_s + frame * self._frame_s, end_s)), 2)
+
+        for one in offsets:
+            yield Word(one["word"], at(one["start_offset"]), at(one["end_offset"]))
+
+
+def load(options: Options) -> Ctc:
+    """Return the model of a folder or of the hub. Raises ModelUnusable."""
+    name, device = place(options.model), device_of(options.device)
+    model = read_weights(AutoModelForCTC, name, device, dtype_of(options.dtype, device))
+    features = read_part(AutoFeatureExtractor, name, "preprocessor_config.json")
+    return Ctc(model, features, read_part(AutoTokenizer, name, "tokenizer"))

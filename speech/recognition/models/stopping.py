@@ -1,0 +1,64 @@
+"""Ends rows of a batch within a step: what nobody waits for, what is too long, and what has become no numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
+
+from speech.recognition.models.hearing import Watch
+
+
+class Stops:
+    """What `generate` is told to look at between its steps."""
+
+    def __init__(self, watch: Watch, rows: int, most: Sequence[int] | None = None) -> None:
+        """`most`: tokens of each row; None: as many as the model makes."""
+        self.lost = [False] * rows
+        """Rows whose scores were no numbers."""
+        self.prompt = 0
+        """Tokens that were there before the first step."""
+        self._watch = watch
+        self._most = most
+
+    @property
+    def processors(self) -> LogitsProcessorList:
+        """For `logits_processor`: looks at the scores, and leaves them as they are."""
+        return LogitsProcessorList([_Looks(self)])
+
+    @property
+    def criteria(self) -> StoppingCriteriaList:
+        """For `stopping_criteria`."""
+        return StoppingCriteriaList([_Ends(self)])
+
+    def look(self, input_ids: torch.Tensor, scores: torch.Tensor) -> None:
+        """Note which rows have become no numbers."""
+        self.prompt = self.prompt or input_ids.shape[1]
+        wrong = torch.isnan(scores).any(dim=-1).tolist()
+        self.lost = [before or now for before, now in zip(self.lost, wrong, strict=True)]
+
+    def over(self, input_ids: torch.Tensor) -> list[bool]:
+        """Return which rows end here."""
+        over = [lost or gone for lost, gone in zip(self.lost, self._watch(), strict=True)]
+        if self._most is None:
+            return over
+        made = input_ids.shape[1] - self.prompt
+        return [done or made >= most for done, most in zip(over, self._most, strict=True)]
+
+
+class _Looks(LogitsProcessor):
+    def __init__(self, stops: Stops) -> None:
+        self._stops = stops
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self._stops.look(input_ids, scores)
+        return scores
+
+
+class _Ends(StoppingCriteria):
+    def __init__(self, stops: Stops) -> None:
+        self._stops = stops
+
+    def __call__(self, input_ids: torch.Tensor, _scores: torch.Tensor, **_more: object) -> torch.Tensor:
+        return torch.tensor(self._stops.over(input_ids), device=input_ids.device)

@@ -1,0 +1,188 @@
+"""Whisper: windows of half a minute that begin where the one before said its last word, decoded together.
+
+The way through a long recording is that of the paper (Radford et al. 2022, 3.8) and of transformers: timestamps are always
+asked for, and a window that ends in the middle of something gives way to the next one there. Each window is one call of
+`generate`; so recordings join and leave between two windows, and leave within a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.functional import pad
+from transformers import AutoFeatureExtractor, AutoTokenizer, WhisperForConditionalGeneration
+from transformers.models.whisper.tokenization_whisper import LANGUAGES, _combine_tokens_into_words
+
+from speech.errors import ModelUnusable
+from speech.models.families import Options
+from speech.models.loading import device_of, dtype_of, place, read_part, read_weights
+from speech.recognition.messages import Ready, Segment, Word
+from speech.recognition.models.hearing import Watch, Wave
+from speech.recognition.models.splitting import Piece, split
+from speech.recognition.models.stopping import Stops
+
+MOST_TRIES = 15
+"""How often a stretch of a window's length may be heard. A model could go on by a fiftieth of a second each time."""
+
+
+@dataclass(slots=True)
+class Sought:
+    """A recording as features, and how far it was heard, in frames of a hundredth of a second."""
+
+    features: torch.Tensor
+    frames: int
+    language: str | None
+    wants_words: bool
+    windows_left: int
+    at: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of it was heard."""
+        return self.at >= self.frames
+
+    def window(self, size: int) -> torch.Tensor:
+        """Return the next window, filled up."""
+        window = self.features[:, self.at : self.at + size]
+        return pad(window, (0, size - window.shape[-1]))
+
+    def move(self, frames: int, size: int) -> None:
+        """Go on; past the whole window where there were too many."""
+        self.windows_left -= 1
+        self.at += frames if self.windows_left > 0 else size
+
+
+class Whisper:
+    """A loaded model."""
+
+    def __init__(self, model: Any, features: Any, tokenizer: Any) -> None:
+        self.rate: int = features.sampling_rate
+        self._model = model
+        self._features = features
+        self._tokenizer = tokenizer
+        settings = model.generation_config
+        self._size: int = features.nb_max_frames
+        self._first_time: int = settings.no_timestamps_token_id + 1
+        codes = getattr(settings, "lang_to_id", None) if getattr(settings, "is_multilingual", True) else None
+        self._codes: dict[int, str] = {number: code[2:-2] for code, number in (codes or {}).items()}
+
+    @property
+    def facts(self) -> Ready:
+        """What can be asked of it."""
+        languages = {code: LANGUAGES.get(code, code) for code in self._codes.values()}
+        times = hasattr(self._model.generation_config, "alignment_heads")
+        if languages:
+            return Ready(languages=languages, times_words=times)
+        return Ready(languages={"en": "english"}, language="en", times_words=times)
+
+    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> Sought:
+        """Return a recording that is to be heard."""
+        # What is shorter than a window is filled up with silence before the features are made, as in training.
+        is_short = len(wave) <= self._features.n_samples
+        padding = {"padding": "max_length"} if is_short else {"padding": "longest", "truncation": False}
+        made = self._features(wave, sampling_rate=self.rate, return_tensors="pt", **padding)
+        frames = min(len(wave) // self._features.hop_length, made.input_features.shape[-1])
+        windows = MOST_TRIES * (1 + frames // self._size)
+        return Sought(made.input_features[0], frames, language, wants_words, windows)
+
+    @torch.inference_mode()
+    def hear(self, jobs: Sequence[Sought], watch: Watch) -> list[list[Segment] | None]:
+        """Hear the next window of each."""
+        wants_words = jobs[0].wants_words
+        self._attend("eager" if wants_words else "sdpa")
+        windows = torch.stack([job.window(self._size) for job in jobs]).to(
+            self._model.device, self._model.dtype
+        )
+        self._detect(jobs, windows)
+        frames = [min(job.frames - job.at, self._size) for job in jobs]
+        stops = Stops(watch, len(jobs))
+        told = self._model.generate(
+            windows,
+            attention_mask=_mask(frames, windows),
+            **({"language": [job.language for job in jobs], "task": "transcribe"} if self._codes else {}),
+            return_timestamps=True,
+            return_token_timestamps=wants_words,
+            force_unique_generate_call=True,
+            do_sample=False,
+            num_beams=1,
+            logits_processor=stops.processors,
+            stopping_criteria=stops.criteria,
+        )
+        tokens = (told["sequences"] if wants_words else told)[:, stops.prompt :].tolist()
+        times = told["token_timestamps"][:, stops.prompt :].tolist() if wants_words else [[]] * len(jobs)
+        return [
+            None if lost else self._take(job, self._ended(row), at, size)
+            for job, row, at, size, lost in zip(jobs, tokens, times, frames, stops.lost, strict=True)
+        ]
+
+    def _attend(self, how: str) -> None:
+        """Compute attention in this way; times of words are read from what only "eager" shows."""
+        if self._model.config._attn_implementation != how:  # noqa: SLF001 - it has no public reader
+            self._model.set_attn_implementation(how)
+
+    def _detect(self, jobs: Sequence[Sought], windows: torch.Tensor) -> None:
+        """Note the language of those whose nobody knows; it stays the same to the end."""
+        unknown = [row for row, job in enumerate(jobs) if job.language is None]
+        if not unknown or not self._codes:
+            return
+        for row, number in zip(unknown, self._model.detect_language(windows[unknown]).tolist(), strict=True):
+            jobs[row].language = self._codes[number]
+
+    def _ended(self, tokens: list[int]) -> list[int]:
+        """Return tokens up to the end that the model wrote, or that stands for it in a batch."""
+        settings = self._model.generation_config
+        ends = settings.eos_token_id
+        over = {settings.pad_token_id, *(ends if isinstance(ends, list) else [ends])}
+        return tokens[: next((place for place, token in enumerate(tokens) if token in over), len(tokens))]
+
+    def _take(self, job: Sought, tokens: list[int], times: list[float], frames: int) -> list[Segment]:
+        pieces, moved = split(tokens, self._first_time, frames)
+        start_s = job.at / 100
+        job.move(moved, self._size)
+        told = (self._segment(job, piece, tokens, times, start_s) for piece in pieces)
+        return [segment for segment in told if segment.text]
+
+    def _segment(
+        self, job: Sought, piece: Piece, tokens: list[int], times: list[float], start_s: float
+    ) -> Segment:
+        text = self._tokenizer.decode(tokens[piece.first : piece.last], skip_special_tokens=True).strip()
+        words = tuple(self._words(job, piece, tokens, times, start_s)) if times else ()
+        length_s = job.frames / 100
+        start, end = (round(min(start_s + at, length_s), 2) for at in (piece.start_s, piece.end_s))
+        return Segment(start, end, text, words, job.language)
+
+    def _words(
+        self, job: Sought, piece: Piece, tokens: list[int], times: list[float], start_s: float
+    ) -> Iterator[Word]:
+        """Yield words with their times: a token's is from the token before to itself."""
+        spoken = [place for place in range(piece.first, piece.last) if tokens[place] < self._first_time]
+        words, _, places = _combine_tokens_into_words(
+            self._tokenizer,
+            [tokens[place] for place in spoken],
+            LANGUAGES.get(job.language or "en", "english"),
+        )
+        for word, inside in zip(words, places, strict=True):
+            first, last = spoken[inside[0]], spoken[inside[-1]]
+            begin = times[first - 1] if first else 0.0
+            if word.strip():
+                yield Word(word.strip(), round(start_s + begin, 2), round(start_s + times[last], 2))
+
+
+def _mask(frames: Sequence[int], windows: torch.Tensor) -> torch.Tensor:
+    lengths = torch.tensor(frames, device=windows.device)
+    return (torch.arange(windows.shape[-1], device=windows.device) < lengths[:, None]).long()
+
+
+def load(options: Options) -> Whisper:
+    """Return the model of a folder or of the hub. Raises ModelUnusable."""
+    name, device = place(options.model), device_of(options.device)
+    model = read_weights(WhisperForConditionalGeneration, name, device, dtype_of(options.dtype, device))
+    if getattr(model.generation_config, "no_timestamps_token_id", None) is None:
+        raise ModelUnusable(
+            f"The generation_config.json of {options.model!r} has no no_timestamps_token_id: without it no times are told."
+        )
+    features = read_part(AutoFeatureExtractor, name, "preprocessor_config.json")
+    return Whisper(model, features, read_part(AutoTokenizer, name, "tokenizer"))

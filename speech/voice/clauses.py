@@ -1,0 +1,72 @@
+"""Text that grows becomes clauses to be spoken, each as soon as it is whole. Pure.
+
+A clause keeps the offset of its text, so that what was heard can be said in the text's own offsets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+LONGEST = 240
+"""Characters; a longer clause is parted between two words, and a longer word within itself."""
+SHORTEST_PART = 24
+"""Characters before a comma that parts a sentence; shorter parts sound torn."""
+_ENDS = re.compile("[.!?\u2026\u3002\uff01\uff1f][\"'\u201d\u2019)\\]]*(?=\\s)|[\u3002\uff01\uff1f]|\\n")
+_PARTS = re.compile("[,;:](?=\\s)| [\u2013\u2014-](?=\\s)")
+_SPACE = re.compile(r"\s")
+
+
+class Clause(msgspec.Struct, frozen=True):
+    """A part of a text. `off`: how many characters stand before it."""
+
+    off: int
+    text: str
+
+    @property
+    def end(self) -> int:
+        """The offset behind it."""
+        return self.off + len(self.text)
+
+
+class Clauses:
+    """One text."""
+
+    def __init__(self, off: int = 0) -> None:
+        """`off`: where the text begins."""
+        self._off = off
+        self._rest = ""
+
+    def feed(self, text: str) -> Iterator[Clause]:
+        """Take more text; yield the clauses that it makes whole. To be read to its end."""
+        self._rest += text
+        while (size := _size(self._rest)) is not None:
+            yield from self._take(size)
+
+    def finish(self) -> Iterator[Clause]:
+        """Yield the rest."""
+        while len(self._rest) > LONGEST:
+            yield from self._take(_parted(self._rest))
+        yield from self._take(len(self._rest))
+
+    def _take(self, size: int) -> Iterator[Clause]:
+        clause = Clause(self._off, self._rest[:size])
+        self._off, self._rest = clause.end, self._rest[size:]
+        if clause.text.strip():
+            yield clause
+
+
+def _size(text: str) -> int | None:
+    """Return how long the first clause is; None where it may go on."""
+    if (end := _ENDS.search(text, 0, LONGEST)) is not None:
+        return end.end()
+    for part in _PARTS.finditer(text, SHORTEST_PART, LONGEST):
+        return part.end()
+    return _parted(text) if len(text) > LONGEST else None
+
+
+def _parted(text: str) -> int:
+    spaces = list(_SPACE.finditer(text, 1, LONGEST))
+    return spaces[-1].start() if spaces else LONGEST

@@ -1,0 +1,113 @@
+"""A voice of transformers: clauses in, sound with the times of words out, by a process that is kept alive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import msgspec
+
+from speech.contract import SpokenClause
+from speech.errors import VoiceFailed
+from speech.models.families import Options
+from speech.recognition.keeper import STALL_S, Keeper, Trade
+from speech.voice.clauses import Clauses
+from speech.voice.messages import FromVoice, Speak, Spoken, VoiceReady
+
+MODULE = "speech.voice.models"
+_SHOWN = 20
+"""Voices that somebody is told of who named another one."""
+
+
+class ModelVoice:
+    """One process, which owners take turns with by the clause. `running` keeps it; `speak` and `speaking` ask it."""
+
+    def __init__(self, name: str, options: Options, *, stall_s: float = STALL_S) -> None:
+        """`name`: what clients call it."""
+        self.name = name
+        self._keeper = Keeper(
+            Trade(
+                who="voice",
+                module=MODULE,
+                arguments=(msgspec.json.encode(options).decode(),),
+                kinds=FromVoice,
+                hello=VoiceReady,
+                lost=VoiceFailed,
+            ),
+            stall_s=stall_s,
+        )
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Keep the process while the context lasts. Raises VoiceFailed and ModelUnusable at the start."""
+        return self._keeper.running()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The voices that it has, the default first."""
+        return self._keeper.hello.names
+
+    @property
+    def voices(self) -> Sequence[str]:
+        """The same, as doors ask for them."""
+        return self.names
+
+    @property
+    def examples(self) -> str:
+        """The first of them."""
+        shown = ", ".join(self.names[:_SHOWN])
+        return shown if len(self.names) <= _SHOWN else f"{shown} and so on"
+
+    @property
+    def speeds(self) -> tuple[float, float]:
+        """The slowest and the fastest, as a multiple of the usual one."""
+        return self._keeper.hello.slowest, self._keeper.hello.fastest
+
+    async def speak(self, clause: str, *, voice: str, speed: float = 1.0, owner: str = "") -> SpokenClause:
+        """Return a clause as sound; who is cancelled while he waits ends the work. Raises VoiceFailed."""
+        asking = self._keeper.asking(
+            lambda number: Speak(number, owner, clause, voice, speed),
+            lost="The voice ended while it spoke. Send the request again.",
+        )
+        async with asking as asked:
+            told = await asked.next()
+            assert isinstance(told, Spoken)  # noqa: S101 - what else a voice tells of a clause
+            return told.clause
+
+    @asynccontextmanager
+    async def speaking(self, text: str, *, voice: str, speed: float, owner: str) -> AsyncIterator[_Speaking]:
+        """Speak a text while the context lasts: a clause is made while the one before is sent."""
+        cutter = Clauses()
+        clauses = [clause.text for clause in (*cutter.feed(text), *cutter.finish())]
+        yield _Speaking(self, clauses, rate=self._keeper.hello.rate, voice=voice, speed=speed, owner=owner)
+
+
+class _Speaking:
+    """A text that is being spoken."""
+
+    def __init__(
+        self, model: ModelVoice, clauses: Sequence[str], *, rate: int, voice: str, speed: float, owner: str
+    ) -> None:
+        self.rate = rate
+        self._model = model
+        self._clauses = clauses
+        self._how = {"voice": voice, "owner": owner}
+        self._speed = speed
+
+    async def parts(self) -> AsyncGenerator[bytes]:
+        """Yield the clauses as they are made; whoever stops reading ends the work. Raises VoiceFailed."""
+        ahead: asyncio.Task[SpokenClause] | None = None
+        try:
+            for clause in self._clauses:
+                made, ahead = ahead, asyncio.create_task(self._speak(clause))
+                if made is not None and (pcm := (await made).pcm):
+                    yield pcm
+            if ahead is not None and (pcm := (await ahead).pcm):
+                yield pcm
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+                await asyncio.gather(ahead, return_exceptions=True)
+
+    async def _speak(self, clause: str) -> SpokenClause:
+        return await self._model.speak(clause, speed=self._speed, **self._how)

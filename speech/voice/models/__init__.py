@@ -1,0 +1,1 @@
+"""Models of transformers that speak, in a process of their own."""

@@ -1,0 +1,26 @@
+"""Which module loads a model that speaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from speech.models.families import Family, Options, check_parts, voice_family
+from speech.models.loading import place, quiet, read_config
+from speech.voice.models import fastspeech2, speecht5, vits
+from speech.voice.models.asking import Speaking
+
+_LOAD: dict[Family, Any] = {
+    Family.VITS: vits.load,
+    Family.SPEECHT5: speecht5.load,
+    Family.FASTSPEECH2: fastspeech2.load,
+}
+
+
+def load(options: Options) -> Speaking:
+    """Return the model. Raises ModelUnusable."""
+    quiet()
+    config = read_config(place(options.model))
+    family = voice_family(options.model, config)
+    check_parts(family, options, config)
+    model: Speaking = _LOAD[family](options)
+    return model

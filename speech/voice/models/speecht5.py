@@ -1,0 +1,76 @@
+"""SpeechT5: letters in, a spectrogram step by step, sound by a vocoder. Whoever leaves ends it within a step. No times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import SpeechT5ForTextToSpeech, SpeechT5HifiGan, SpeechT5Tokenizer
+
+from speech.contract import SpokenClause
+from speech.errors import ModelUnusable
+from speech.models.families import Options
+from speech.models.loading import device_of, dtype_of, place, read_part, read_weights
+from speech.voice.messages import VoiceReady
+from speech.voice.models.asking import Watch
+from speech.voice.models.speaking import SEED, pcm_of
+
+
+class SpeechT5:
+    """A loaded model, its vocoder, and what its voices are like."""
+
+    def __init__(
+        self, model: Any, vocoder: Any, tokenizer: Any, speakers: Mapping[str, torch.Tensor]
+    ) -> None:
+        """`speakers`: an embedding (x-vector) for each voice."""
+        self._model = model
+        self._vocoder = vocoder
+        self._tokenizer = tokenizer
+        self._speakers = speakers
+        self._rate: int = vocoder.config.sampling_rate
+
+    @property
+    def facts(self) -> VoiceReady:
+        """What can be asked of it: one speed."""
+        return VoiceReady(names=tuple(sorted(self._speakers)), rate=self._rate)
+
+    @torch.inference_mode()
+    def speak(self, clause: str, *, voice: str, speed: float, watch: Watch) -> SpokenClause:  # noqa: ARG002 - it has one
+        """Return a clause as sound."""
+        tokens = self._tokenizer(clause, return_tensors="pt").input_ids.to(self._model.device)
+        torch.manual_seed(SEED)
+        decoder = self._model.speecht5.decoder.wrapped_decoder
+        looking = decoder.register_forward_pre_hook(lambda _module, _asked: watch())
+        try:
+            wave = self._model.generate_speech(tokens, self._speakers[voice], vocoder=self._vocoder)
+        finally:
+            looking.remove()
+        return SpokenClause(self._rate, pcm_of(wave), None)
+
+
+def load(options: Options) -> SpeechT5:
+    """Return the model of a folder or of the hub. Raises ModelUnusable."""
+    device = device_of(options.device)
+    dtype = dtype_of(options.dtype, device)
+    name = place(options.model)
+    tokenizer = read_part(SpeechT5Tokenizer, name, "tokenizer")
+    model = read_weights(SpeechT5ForTextToSpeech, name, device, dtype)
+    vocoder = read_weights(SpeechT5HifiGan, place(options.vocoder or ""), device, dtype)
+    folder = Path(options.speakers or "").expanduser()
+    size: int = model.config.speaker_embedding_dim
+    speakers = {file.stem: _embedding(file, size).to(device, dtype) for file in folder.glob("*.npy")}
+    return SpeechT5(model, vocoder, tokenizer, speakers)
+
+
+def _embedding(file: Path, size: int) -> torch.Tensor:
+    """Return a speaker embedding as one row. Raises ModelUnusable."""
+    try:
+        told = np.load(file, allow_pickle=False).astype(np.float32).reshape(1, -1)
+    except (OSError, ValueError) as error:
+        raise ModelUnusable(f"The speaker embedding {file} can't be read.") from error
+    if told.shape[1] != size or not np.isfinite(told).all():
+        raise ModelUnusable(f"The speaker embedding {file} is not {size} numbers.")
+    return torch.from_numpy(told)

@@ -1,0 +1,80 @@
+"""What speaks whole texts, as the doors ask for it: the program espeak-ng, or a model clause by clause."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from speech.voice import espeak
+
+
+class Sounding(Protocol):
+    """A text that is being spoken: 16-bit PCM with one channel."""
+
+    @property
+    def rate(self) -> int:
+        """Samples a second."""
+        ...
+
+    def parts(self) -> AsyncGenerator[bytes]:
+        """Yield whole samples as they are made; to be closed. Raises VoiceFailed."""
+        ...
+
+
+class Speaker(Protocol):
+    """Speaks texts."""
+
+    @property
+    def name(self) -> str:
+        """What clients call it."""
+        ...
+
+    @property
+    def voices(self) -> Sequence[str]:
+        """The names of its voices."""
+        ...
+
+    @property
+    def examples(self) -> str:
+        """Some of them, for whoever named another one."""
+        ...
+
+    @property
+    def speeds(self) -> tuple[float, float]:
+        """The slowest and the fastest, as a multiple of the usual one."""
+        ...
+
+    def speaking(
+        self, text: str, *, voice: str, speed: float, owner: str
+    ) -> AbstractAsyncContextManager[Sounding]:
+        """Speak a text while the context lasts. Owners take turns. Raises VoiceFailed."""
+        ...
+
+
+class Espeak:
+    """The program of the system. Each text has a process of its own."""
+
+    name = espeak.PROGRAM
+    speeds = (espeak.SLOWEST, espeak.FASTEST)
+
+    def __init__(self, voices: Sequence[str]) -> None:
+        """Take the voices that were found."""
+        self.voices = voices
+
+    @property
+    def examples(self) -> str:
+        """English ones."""
+        english = ", ".join(voice for voice in self.voices if voice.startswith("en-"))
+        return f"{english}, and of other languages de, fr and so on"
+
+    def speaking(
+        self,
+        text: str,
+        *,
+        voice: str,
+        speed: float,
+        owner: str,  # noqa: ARG002 - nobody waits for anybody
+    ) -> AbstractAsyncContextManager[Sounding]:
+        """Speak a text while the context lasts. Raises VoiceFailed."""
+        return espeak.speaking(text, voice=voice, speed=speed)

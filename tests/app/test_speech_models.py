@@ -1,0 +1,177 @@
+"""Models of transformers behind the doors for sound: random weights, so shapes and ways, no quality."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+
+from app.setting_values import SettingsError
+from app.settings import Settings
+from app.setup.speech import audio_of
+from speech.sound.wav import recording_of
+from tests.app.in_process import serving
+from tests.speech.models import checkpoints
+from tests.speech.test_wav import wav
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EARS, VOICE = "whisper-tiny-random", "mms-random"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    checkpoints.whisper(folder / EARS)
+    checkpoints.vits(folder / VOICE)
+    return folder
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sdk(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AsyncOpenAI]:
+    """OpenAI's client of a service that hears and speaks by models."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        service = serving(
+            tmp_path_factory.mktemp("speaking"),
+            speech="both",
+            speech_recognizer=str(folder / EARS),
+            speech_voice=str(folder / VOICE),
+            speech_device="cpu",
+            speech_seconds=3000,
+            message_rate=1000.0,
+        )
+        async with (
+            service as running,
+            AsyncOpenAI(base_url=f"{running.url}/v1", api_key="anything", max_retries=0) as client,
+        ):
+            yield client
+
+
+def sound(seconds: float, seed: int = 0) -> bytes:
+    samples = np.random.default_rng(seed).normal(0, 3000, int(seconds * 16_000))
+    return wav(samples.astype("<i2").tobytes())
+
+
+async def heard(sdk: AsyncOpenAI, file: bytes) -> str:
+    told = await sdk.audio.transcriptions.create(model=EARS, file=("a.wav", file), language="en")
+    return told.text
+
+
+async def said(sdk: AsyncOpenAI, text: str, **more: Any) -> bytes:
+    answer = await sdk.audio.speech.create(model=VOICE, voice="default", input=text, **more)
+    return answer.content
+
+
+async def test_a_recording_becomes_words_with_times(sdk: AsyncOpenAI) -> None:
+    told = await sdk.audio.transcriptions.create(
+        model=EARS,
+        file=("a.wav", sound(7)),
+        language="german",
+        response_format="verbose_json",
+        timestamp_granularities=["word", "segment"],
+    )
+    assert told.language == "german"
+    assert told.words
+    assert told.segments
+    assert {word.word for word in told.words} <= {word.strip() for word in checkpoints.WORDS}
+    assert all(0 <= one.start <= one.end <= 7 for one in told.segments)
+    assert " ".join(word.word for word in told.words) == told.text
+
+
+async def test_recordings_that_come_at_once_are_heard_as_alone(sdk: AsyncOpenAI) -> None:
+    files = [sound(4, 1), sound(7, 2)]
+    at_once = await asyncio.gather(*(heard(sdk, file) for file in files))
+    assert at_once == [await heard(sdk, file) for file in files]
+    assert any(at_once)
+
+
+async def test_a_text_becomes_sound_clause_by_clause(sdk: AsyncOpenAI) -> None:
+    texts = ["The light was red, and he said that it was green.", "He said that it was not red at all."]
+    parts = [recording_of(await said(sdk, text), is_raw=False).samples for text in texts]
+    assert recording_of(await said(sdk, " ".join(texts)), is_raw=False).samples == b"".join(parts)
+    fast = recording_of(await said(sdk, texts[0], speed=2.0), is_raw=False)
+    assert 0 < len(fast.samples) < len(parts[0])
+    pcm = await said(sdk, texts[0], response_format="pcm")
+    assert len(pcm) / 48_000 == pytest.approx(len(parts[0]) / 32_000, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"language": "fr"}, "does not understand this language. It has de, en"),
+        ({"model": "pocketsphinx"}, f'This server has "{EARS}" here'),
+        ({"file": ("a.wav", wav(bytes(8), rate=96_000))}, "96,000 samples a second"),
+        ({"file": ("a.wav", wav(b"\xff" * 8_000 * 3_100, tag=7, rate=8_000, bits=8))}, "3,100 seconds"),
+        ({"file": ("a.wav", b"")}, "The file is empty"),
+    ],
+)
+async def test_what_can_not_be_heard_is_refused_by_a_sentence(
+    sdk: AsyncOpenAI, asked: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(openai.APIStatusError, match=why):
+        await sdk.audio.transcriptions.create(**{"model": EARS, "file": ("a.wav", sound(1))} | asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"voice": "alloy"}, "no such voice. It has default"),
+        ({"speed": 3.0}, "from 0.5 to 2.0"),
+        ({"input": "你好"}, "The voice made no sound"),
+        ({"model": "espeak-ng"}, f'This server has "{VOICE}" here'),
+    ],
+)
+async def test_what_can_not_be_spoken_is_refused_by_a_sentence(
+    sdk: AsyncOpenAI, asked: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(openai.APIStatusError, match=why):
+        await sdk.audio.speech.create(**{"model": VOICE, "voice": "default", "input": "Hello"} | asked)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"speech_recognizer": "/nowhere"}, "SPEECH_RECOGNIZER .*'/nowhere' does not exist"),
+        ({"speech_recognizer": "a b"}, "neither a folder nor a name of the hub"),
+        ({"speech_recognizer": "{vits}"}, "type 'vits', which is none that recognises"),
+        ({"speech_voice": "{whisper}"}, "type 'whisper', which is none that speaks"),
+        ({"speech_voice": "{empty}"}, "has no config.json"),
+        ({"speech_voice": "{broken}"}, "can't be read"),
+        ({"speech_voice": "{speecht5}"}, "needs a vocoder"),
+        ({"speech_voice": "{speecht5}", "speech_vocoder": "a/b"}, "needs a folder of speaker embeddings"),
+        (
+            {"speech_voice": "{speecht5}", "speech_vocoder": "a/b", "speech_speakers": "{empty}"},
+            "has no speaker embeddings",
+        ),
+        ({"speech_voice": "{vits}", "speech_vocoder": "./x"}, "SPEECH_VOCODER .*does not exist"),
+        (
+            {"speech_voice": "{vits}", "speech_device": "tpu"},
+            "SPEECH_DEVICE .*'tpu' is not the name of a device",
+        ),
+        ({"speech_recognizer": "{ctc}"}, "is Wav2Vec2ForPreTraining, and one whose name ends with ForCTC"),
+    ],
+)
+async def test_a_name_that_can_not_be_served_is_refused_before_anything_is_started(
+    folder: Path, tmp_path: Path, settings: dict[str, str], why: str
+) -> None:
+    told = {"broken": "{", "speecht5": '{"model_type": "speecht5"}'}
+    told |= {"ctc": '{"model_type": "wav2vec2", "architectures": ["Wav2Vec2ForPreTraining"]}'}
+    for name, config in told.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(config)
+    (tmp_path / "empty").mkdir()
+    places = {name: str(tmp_path / name) for name in (*told, "empty")}
+    places |= {"whisper": str(folder / EARS), "vits": str(folder / VOICE)}
+    speech = "voice" if "speech_voice" in settings else "recognition"
+    asked = {name: value.format(**places) for name, value in settings.items()}
+    with pytest.raises(SettingsError, match=why):
+        async with audio_of(Settings(speech=speech, **asked)):
+            pass
