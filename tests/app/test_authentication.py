@@ -90,7 +90,7 @@ async def test_a_key_that_is_revoked_ends_its_replies_over_http(
     headers = {"Authorization": f"Bearer {key}"}
     async with (
         serving(tmp_path, engine, api_keys=str(keys)) as running,
-        httpx.AsyncClient(base_url=running.url, headers=headers, timeout=5) as client,
+        httpx.AsyncClient(base_url=running.url, headers=headers, timeout=60) as client,
         client.stream("POST", path, json={"model": "midstream-demo"} | body) as reply,
     ):
         assert reply.status_code == 200

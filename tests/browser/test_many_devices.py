@@ -70,7 +70,7 @@ async def test_two_browsers_with_one_personal_key_show_one_list_and_one_running_
         await first.ended()
         await other.ended()
         await expect(first.badge()).to_have_text("Stopped")
-        assert await first.seen() == await other.seen()
+        await first.shows(await other.seen())
         await other.conversations.last.click()
         await expect(other.questions).to_have_text(["My name is Ada."])
 

@@ -249,7 +249,7 @@ async def test_who_leaves_ends_the_voice(speaking: ServerProcess) -> None:
                 assert answer.status_code == 200
                 await anext(answer.aiter_raw())
                 assert pid_of(speaking, "espeak-ng") is not None
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while pid_of(speaking, "espeak-ng") is not None:  # noqa: ASYNC110 - another's process has no event here
                     await asyncio.sleep(0.01)
 
