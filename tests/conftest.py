@@ -32,8 +32,15 @@ if not Path(
 
 
 HERE = Path(__file__).parent
+MOST_WORKERS = 4
+"""Each has torch, and servers and a browser beside it: some 2 GB."""
 LONG = frozenset({"browser", "e2e", "chaos", "upstreams", "bench", "attack"})
 """Folders whose tests wait for processes and pages. Begun last, one file of them would keep a worker busy alone."""
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: about half of the time tests wait for processes that wait for something, too."""
+    return min((os.cpu_count() or 1) + 1, MOST_WORKERS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
