@@ -52,7 +52,7 @@ coverage: $(DEV) ## every test, with branch coverage of 95 % or more; takes half
 	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
 	@$(PYTEST) --cov --cov-report=term-missing:skip-covered $(ARGS)
 
-test-deep: $(DEV) ## what takes a minute of a processor each: torch's whole compiler, kernels for every kind of CUDA device
+test-deep: $(DEV) ## what takes a minute of a processor and changes seldom: a model compiled by the whole of torch's compiler
 	@env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m deep tests $(ARGS)
 
 tests: # a folder, so make would call it done
