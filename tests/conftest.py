@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 
 from connections.limits import meter, shared_seats
@@ -31,9 +32,34 @@ if not Path(
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+# A machine that is busy with other things makes no property false.
+settings.register_profile("any pace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any pace")
+
 HERE = Path(__file__).parent
-LONG = frozenset({"browser", "e2e", "chaos", "upstreams", "bench", "attack"})
+MOST_WORKERS = 4
+"""Each has torch, and servers and a browser beside it: some 2 GB."""
+LONG = frozenset(
+    {
+        "attack",
+        "bench",
+        "browser",
+        "chaos",
+        "deploy",
+        "e2e",
+        "fleet",
+        "launcher",
+        "loading",
+        "process",
+        "upstreams",
+    }
+)
 """Folders whose tests wait for processes and pages. Begun last, one file of them would keep a worker busy alone."""
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: about half of the time tests wait for processes that wait for something, too."""
+    return min((os.cpu_count() or 1) + 1, MOST_WORKERS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

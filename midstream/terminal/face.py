@@ -22,6 +22,9 @@ class Face(Protocol):
     async def confirms(self, question: str) -> bool:
         """Whether whoever typed a command means it."""
 
+    def takes_back(self) -> bool:
+        """Takes back what was typed to the next line; gives whether there was anything. Ctrl-C as a signal does that, too."""
+
     def tell(self, *lines: str) -> None:
         """Says what a command asked for."""
 

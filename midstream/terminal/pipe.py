@@ -41,6 +41,10 @@ class Pipe(Stoppable):
     def note(self, line: str) -> None:
         """Nobody watches."""
 
+    def takes_back(self) -> bool:
+        """Nothing is typed."""
+        return False
+
     def wait(self, line: str) -> None:
         """Nobody watches."""
 

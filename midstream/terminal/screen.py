@@ -89,6 +89,19 @@ class Screen(Stoppable):
             self._set_aside()
         return await self._answer(asking.prompt)
 
+    def takes_back(self) -> bool:
+        """Takes back what was typed to the next line; gives whether there was anything.
+
+        While something is said above the prompt, completions too, prompt-toolkit leaves the terminal as it found it:
+        Ctrl-C is a signal then, and no key.
+        """
+        app = self._lines.app
+        if not (app.is_running and app.current_buffer.text):
+            return False
+        app.current_buffer.reset()
+        app.invalidate()
+        return True
+
     def tell(self, *lines: str) -> None:
         """Says what a command asked for."""
         self._say([row for line in lines for row in self._painter().line(clean(line))])

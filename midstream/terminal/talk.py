@@ -55,9 +55,10 @@ class Talk:
         return talking.cancelled()
 
     def _interrupt(self, talking: asyncio.Task[None]) -> None:
-        """Stops the reply; where there is none, or it is being stopped already, leaves."""
+        """Stops the reply; where there is none, or it is being stopped already, takes back what was typed, or leaves."""
         if self._reply is None or self._stopping is not None:
-            talking.cancel()
+            if not self._face.takes_back():
+                talking.cancel()
         else:
             self._stopping = asyncio.create_task(self._stop(self._reply))
 

@@ -13,7 +13,7 @@ import msgspec
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Seen(msgspec.Struct):

@@ -31,6 +31,7 @@ from tests.app.in_process import Frame, Running, Socket, serving
 from tests.app.test_account import live_a_little, names_in, reads_nothing
 from tests.app.test_across_replicas import begin
 from tests.app.test_frames import say
+from tests.sessions.recorder import WAIT_S
 from tests.signing import SECRET, token
 
 Lines = list[dict[str, Any]]
@@ -418,13 +419,13 @@ async def test_keys_are_listed_with_their_terms_and_their_use(
 
 async def used(running: Running, operator: str, *, replies: int) -> Lines:
     """The keys, once so many replies of the first one are counted: the store hears of them behind their ends."""
-    for _ in range(100):
-        _, page = await ask(running, operator, "GET", "/keys")
-        rows: Lines = page["keys"]
-        if rows[0]["replies_today"] == replies and rows[1]["replies_today"]:
-            return rows
-        await asyncio.sleep(0.02)
-    raise AssertionError(rows)
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            _, page = await ask(running, operator, "GET", "/keys")
+            rows: Lines = page["keys"]
+            if rows[0]["replies_today"] == replies and rows[1]["replies_today"]:
+                return rows
+            await asyncio.sleep(0.02)
 
 
 # ---- the log

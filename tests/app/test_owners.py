@@ -142,7 +142,7 @@ async def test_what_an_applications_user_had_is_the_persons_once_the_key_is_pers
         await socket.next("done")
     rewrite(keys, ":app", ":personal")
     async with guarded.socket({"client_id": "laptop", "token": key}) as socket:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await rows(socket):  # noqa: ASYNC110 - it moves in the background, without a word
                 await asyncio.sleep(0.05)
         assert await rows(socket) == ["Tell me a story."]

@@ -18,8 +18,8 @@ HEAD = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 
 @pytest.fixture
 async def hurried(tmp_path: Path) -> AsyncIterator[Running]:
-    """A service that waits a tenth of a second for a request."""
-    async with serving(tmp_path, request_s=0.1) as running:
+    """A service that waits a moment for a request, and long enough for one that comes at once to a busy machine."""
+    async with serving(tmp_path, request_s=0.5) as running:
         yield running
 
 

@@ -45,7 +45,7 @@ def test_a_busy_function_is_what_is_seen_most() -> None:
     (thread,) = (one for one in seen.threads if one.name == "worker")
     names = [[seen.frames[place].name for place in stack.frames] for stack in thread.stacks]
     assert all("busy" in stack for stack in names if "run" in stack)
-    assert sum(stack.seen for stack in thread.stacks) * seen.interval_s == pytest.approx(0.5, abs=0.25)
+    assert sum(stack.seen for stack in thread.stacks) * seen.interval_s > 0.25
     assert threading.current_thread().name not in {one.name for one in seen.threads}
 
 
@@ -118,7 +118,7 @@ def test_a_signal_has_gateway_and_engine_profiled(tmp_path: Path) -> None:
         seen = {frame["name"] for frame in told["shared"]["frames"]}
         assert "StepLoop.turn" in seen
         longest = max(one["endValue"] for one in told["profiles"])
-        assert longest == pytest.approx(10.0, abs=2.0)
+        assert longest > 8.0, "ten seconds, where a look of a busy machine may come late"
         assert server.is_ready()
 
 

@@ -25,7 +25,7 @@ def told(frame: Frame) -> tuple[str, str, str, bool]:
 
 
 async def done(socket: Socket) -> Frame:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return (await socket.until("done"))[-1]
 
 

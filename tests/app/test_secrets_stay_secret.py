@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from app.operations import key_file
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect as store_client
+from tests.chaos import gateway
 from tests.server_process import ServerProcess, serving
 from tests.signing import SECRET, token
 
@@ -72,7 +73,7 @@ async def test_nothing_that_lets_in_is_ever_told(keys: Path, tmp_path: Path) -> 
             "MIDSTREAM_JWT_SECRET": SECRET,
             "MIDSTREAM_LOG_LEVEL": "debug",
         }
-        with serving(tmp_path, environ) as server:
+        with serving(tmp_path, environ, command=gateway.command(gateway.Script())) as server:
             intruder = Intruder(server)
             tickets = [json.loads(await intruder.ask("/v1/tickets", shown=good))["ticket"] for _ in range(2)]
             for shown in (good, jwt, old, wrong, forged, long, tickets[0], tickets[0], "mst_wrong"):

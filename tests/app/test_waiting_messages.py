@@ -12,7 +12,7 @@ from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Frame, Running, Socket, serving
 
 REPLY = "This reply was written."
-WAIT_S = 10
+WAIT_S = 60
 
 
 @pytest.fixture

@@ -16,6 +16,13 @@ PACE = """
     }
 """
 
+SEEN = """
+    (messages) => messages.map((one) => [
+      one.querySelector("h2").innerText,
+      one.querySelector(".bubble, .prose").innerText,
+    ])
+"""
+
 
 class ChatPage:
     """One visit to the page."""
@@ -25,6 +32,7 @@ class ChatPage:
         self.box = page.get_by_label("Your message")
         self.stop = page.get_by_role("button", name="Stop", exact=True)
         self.replies = page.locator(".reply")
+        self.text = self.replies.last.locator(".prose")
         self.questions = page.locator(".user .bubble")
         self.connection = page.locator("#connection")
         self.conversations = page.get_by_role("navigation").get_by_role("link")
@@ -36,7 +44,7 @@ class ChatPage:
 
     async def connected(self) -> None:
         """Waits for the connection; the page itself waits up to 20 s between its attempts."""
-        await expect(self.page.locator(CONNECTED)).to_be_attached(timeout=45_000)
+        await expect(self.page.locator(CONNECTED)).to_be_attached(timeout=60_000)
 
     async def read_at(self, chars_per_s: int) -> None:
         """Has replies of this conversation told so fast, however fast the machine is: there is time to do something."""
@@ -66,22 +74,26 @@ class ChatPage:
 
     async def until_shown(self, text: str) -> None:
         """Waits until the last reply has come as far as this text."""
-        await expect(self.replies.last.locator(".prose")).to_contain_text(text, timeout=30_000)
+        await expect(self.text).to_contain_text(text, timeout=60_000)
 
     async def last_reply(self) -> str:
         """The text of the last reply, as it is to be seen."""
-        return await self.replies.last.locator(".prose").inner_text()
+        return await self.text.inner_text()
 
     async def seen(self) -> list[tuple[str, str]]:
-        """Every message as it is to be seen: who wrote it, and its text."""
-        messages = self.page.locator(".message")
-        return [
-            (
-                await message.locator("h2").first.inner_text(),
-                await message.locator(".bubble, .prose").inner_text(),
-            )
-            for message in await messages.all()
-        ]
+        """Every message as it is to be seen at this moment: who wrote it, and its text."""
+        return [(who, text) for who, text in await self.page.locator(".message").evaluate_all(SEEN)]
+
+    async def shows(self, messages: list[tuple[str, str]]) -> None:
+        """Waits until these messages are to be seen, and no others; what the page was told is drawn a moment later."""
+        texts = self.page.locator(".message").locator(".bubble, .prose")
+        await expect(texts).to_have_text([text for _, text in messages], use_inner_text=True)
+        assert await self.seen() == messages
+
+    async def copied(self, text: str) -> None:
+        """Waits until the clipboard holds a text."""
+        held = "async (text) => (await navigator.clipboard.readText()) === text"
+        await self.page.wait_for_function(held, arg=text)
 
     def badge(self) -> Locator:
         """The word on how the last reply ended, where it did not end well."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,8 +17,9 @@ from playwright.async_api import (
     expect,
 )
 
+from app.delivery import page_files
 from tests.browser.chat_page import ChatPage
-from tests.browser.peer import Peer
+from tests.browser.peer import PAGE, Peer, shipped
 from tests.browser.peer import peer as make_peer
 
 OPTIONS = [
@@ -83,6 +84,15 @@ async def whole_chromium() -> AsyncIterator[Browser]:
     """The browser that people have: its shell shows no notifications."""
     async with _launched("chromium") as browser:
         yield browser
+
+
+@pytest.fixture(scope="session", autouse=True)
+def joined_once() -> Iterator[None]:
+    """Services of a test's own serve the page that was joined and compressed for the first of them."""
+    join = page_files._built
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_files, "_built", lambda folder: shipped() if folder == PAGE else join(folder))
+        yield
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ async def go_on(page: Page) -> None:
     await expect(await ask(page, COUNT)).to_contain_text(" 20,")
     await page.reload()
     await expect(page.locator(".assistant").last).to_contain_text(" 499, 500", timeout=90_000)
-    assert await page.locator("p").count() == before + 2
+    await expect(page.locator("p")).to_have_count(before + 2)
 
 
 async def test_our_transport_stops_exactly_and_a_reload_goes_on(context: BrowserContext, site: Site) -> None:

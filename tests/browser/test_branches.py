@@ -40,11 +40,11 @@ async def test_an_edit_begins_a_branch_and_the_arrows_lead_back(
     new = await chat.seen()
     await chat.page.get_by_role("button", name="Previous version").click()
     await expect(chat.page.get_by_label("Version 1 of 2")).to_be_visible()
-    assert await chat.seen() == old
+    await chat.shows(old)
     await expect(chat.page.get_by_role("button", name="Next version")).to_be_focused()
     await chat.page.keyboard.press("Enter")
     await expect(chat.page.get_by_label("Version 2 of 2")).to_be_visible()
-    assert await chat.seen() == new
+    await chat.shows(new)
 
 
 async def test_the_active_branch_is_what_a_later_visit_and_the_next_message_go_on_from(
@@ -86,7 +86,7 @@ async def test_an_edit_may_be_thought_better_of(chat: ChatPage, server: ServerPr
     await chat.page.get_by_label("Your message, edited").fill("Something else")
     await chat.page.keyboard.press("Escape")
     await expect(chat.page.get_by_role("button", name="Edit this message")).to_be_focused()
-    assert await chat.seen() == seen
+    await chat.shows(seen)
 
 
 async def test_two_windows_of_one_conversation_stay_in_step(
@@ -102,8 +102,8 @@ async def test_two_windows_of_one_conversation_stay_in_step(
     for window in (chat, other):
         await window.ended()
         await expect(window.page.get_by_label("Version 2 of 2")).to_be_visible()
-    assert await other.seen() == await chat.seen()
+    await other.shows(await chat.seen())
     await other.page.get_by_role("button", name="Previous version").click()
     for window in (chat, other):
         await expect(window.questions).to_have_text(["My name is Ada."])
-    assert await chat.seen() == await other.seen()
+    await chat.shows(await other.seen())

@@ -21,7 +21,7 @@ async def test_a_reply_is_cut_where_the_server_cut_it_counted_in_code_points(
     send = await begin(chat, line, "a🚂b", "🚃 gone")
     await line.finish(send, turn="t", seq=4, reason="cancelled", chars=4)
     await chat.ended()
-    assert await chat.last_reply() == "a🚂b🚃"
+    await expect(chat.text).to_have_text("a🚂b🚃")
 
 
 async def test_stop_tells_how_much_was_on_the_screen(chat: ChatPage, peer: Peer) -> None:
@@ -55,7 +55,7 @@ async def test_a_stop_that_came_too_late_shows_the_whole_reply(chat: ChatPage, p
     await delta(line, send, " whole", off=4, seq=3)
     await line.finish(send, turn="t", seq=4, reason="stop", chars=10)
     await chat.ended()
-    assert await chat.last_reply() == "seen whole"
+    await expect(chat.text).to_have_text("seen whole")
 
 
 async def test_a_stop_that_is_refused_lets_the_reply_go_on_and_may_be_pressed_again(
@@ -94,7 +94,7 @@ async def test_a_hole_in_the_events_is_filled_from_history(chat: ChatPage, peer:
     await delta(line, send, " four", off=13, seq=5)
     await line.finish(send, turn="t", seq=6, reason="stop", chars=18)
     await chat.ended()
-    assert await chat.last_reply() == "one two three four"
+    await expect(chat.text).to_have_text("one two three four")
 
 
 async def test_an_end_that_keeps_more_than_was_received_is_filled_from_history(
@@ -141,7 +141,7 @@ async def test_a_reply_that_ran_before_this_visit_is_shown_from_its_beginning(
     await delta(line, send, "two", off=4, seq=4)
     await line.finish(send, turn="t", seq=5, reason="stop", chars=7)
     await chat.ended()
-    assert await chat.seen() == [("You", "Hello?"), ("Reply", "one two")]
+    await chat.shows([("You", "Hello?"), ("Reply", "one two")])
 
 
 async def test_merged_deltas_are_no_hole(chat: ChatPage, peer: Peer) -> None:
@@ -150,7 +150,7 @@ async def test_merged_deltas_are_no_hole(chat: ChatPage, peer: Peer) -> None:
     await delta(line, send, "two three", off=4, seq=5, first=3)
     await line.finish(send, turn="t", seq=6, reason="stop", chars=13)
     await chat.ended()
-    assert await chat.last_reply() == "one two three"
+    await expect(chat.text).to_have_text("one two three")
 
 
 async def test_the_wait_is_told_in_words(chat: ChatPage, peer: Peer) -> None:

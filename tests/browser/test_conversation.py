@@ -36,7 +36,7 @@ async def test_a_name_outlives_a_stopped_reply_and_history_is_what_was_seen(
     await chat.page.reload()
     await chat.connected()
     await expect(chat.page.locator(".message")).to_have_count(len(seen))
-    assert await chat.seen() == seen
+    await chat.shows(seen)
     await expect(chat.replies.nth(2).locator(".badge")).to_have_text("Stopped")
 
 
@@ -129,7 +129,7 @@ async def test_another_tab_follows_the_same_conversation(
     await chat.ask("Hello!")
     await expect(other.questions).to_have_text(["My name is Ada.", "Hello!"])
     await other.ended()
-    assert await other.seen() == await chat.seen()
+    await other.shows(await chat.seen())
 
 
 async def test_another_tab_that_comes_in_the_middle_of_a_reply_sees_all_of_it(
@@ -145,7 +145,7 @@ async def test_another_tab_that_comes_in_the_middle_of_a_reply_sees_all_of_it(
     await other.ended()
     await chat.ended()
     await expect(chat.badge()).to_have_text("Stopped")
-    assert await other.seen() == await chat.seen()
+    await other.shows(await chat.seen())
 
 
 async def test_a_later_visit_finds_the_last_conversation(
@@ -158,7 +158,7 @@ async def test_a_later_visit_finds_the_last_conversation(
     later = ChatPage(await context.new_page())
     await later.open(server.url)
     await expect(later.questions).to_have_text(["Hello!"])
-    assert await later.seen() == seen
+    await later.shows(seen)
 
 
 async def test_a_script_in_a_message_is_only_words(chat: ChatPage, server: ServerProcess) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from playwright.async_api import BrowserContext, expect
 
+from app.operations import key_file
+from engine.scripted.engine import ScriptedEngine
+from tests.app.in_process import serving
 from tests.browser.acts import begin
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.peer import Line, Peer
-from tests.server_process import serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -219,9 +219,9 @@ async def test_a_key_that_runs_out_is_renewed_on_the_connection_that_stands(
 
 
 async def test_a_real_server_lets_the_page_in_by_a_ticket_for_its_key(chat: ChatPage, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "app", "keys", "add", "ann", "--file", str(tmp_path / "keys")]
-    key = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()  # noqa: ASYNC221 - before the test begins
-    with serving(tmp_path, {"MIDSTREAM_API_KEYS": str(tmp_path / "keys")}) as server:
+    key = key_file.add(tmp_path / "keys", "ann")
+    engine = ScriptedEngine(reply="Hello, Ada.")
+    async with serving(tmp_path, engine, api_keys=str(tmp_path / "keys")) as server:
         hellos: list[str] = []
         chat.page.on(
             "websocket", lambda socket: socket.on("framesent", lambda sent: hellos.append(str(sent)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, BrowserContext, expect
 
+from app.operations import key_file
 from tests.browser.acts import delta, tell_history, visit
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
@@ -50,8 +49,7 @@ async def test_two_browsers_with_one_personal_key_show_one_list_and_one_running_
 ) -> None:
     """On a real server. Which device says what, decides nothing: either one stops the reply of the other."""
     complaints.expected = ["Failed to load resource"]
-    command = [sys.executable, "-m", "app", "keys", "add", "ann", "--file", str(tmp_path / "keys")]
-    key = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()  # noqa: ASYNC221 - before the test begins
+    key = key_file.add(tmp_path / "keys", "ann")
     async with AsyncExitStack() as stack:
         server = stack.enter_context(serving(tmp_path, {"MIDSTREAM_API_KEYS": str(tmp_path / "keys")}))
         elsewhere = await chromium.new_context()
@@ -70,7 +68,7 @@ async def test_two_browsers_with_one_personal_key_show_one_list_and_one_running_
         await first.ended()
         await other.ended()
         await expect(first.badge()).to_have_text("Stopped")
-        assert await first.seen() == await other.seen()
+        await first.shows(await other.seen())
         await other.conversations.last.click()
         await expect(other.questions).to_have_text(["My name is Ada."])
 

@@ -154,4 +154,4 @@ async def test_the_branch_that_another_device_chose_is_shown(chat: ChatPage, pee
     await line.say("history", messages=messages, **where)
     await expect(chat.questions).to_have_text(["Other?"])
     await expect(chat.page.get_by_label("Version 2 of 2")).to_be_visible()
-    assert await chat.seen() == [("You", "Other?"), ("Reply", "two")]
+    await chat.shows([("You", "Other?"), ("Reply", "two")])

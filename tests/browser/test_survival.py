@@ -59,7 +59,7 @@ async def test_a_reply_goes_on_over_a_cut_network(
         seen = await chat.seen()
         await chat.page.reload()
         await expect(chat.badge()).to_have_text("Stopped")
-        assert await chat.seen() == seen
+        await chat.shows(seen)
 
 
 async def test_a_reply_is_read_to_its_end_in_another_tab(
@@ -94,7 +94,7 @@ async def test_a_restart_keeps_the_conversations_and_what_came_of_a_reply(
     own_server.stop()
     own_server.start()
     await chat.connected()
-    assert await chat.seen() == seen
+    await chat.shows(seen)
     assert "Ada" in await chat.ask("What is my name?")
     await other.connected()
     await other.ended()
@@ -102,7 +102,7 @@ async def test_a_restart_keeps_the_conversations_and_what_came_of_a_reply(
     seen = await other.seen()
     await other.page.reload()
     await expect(other.replies).to_have_count(1)
-    assert await other.seen() == seen
+    await other.shows(seen)
 
 
 async def test_a_page_asks_for_twenty_seconds_to_come_back_and_no_more(chat: ChatPage, peer: Peer) -> None:

@@ -42,7 +42,7 @@ async def test_a_thought_is_folded_while_it_streams_and_opens_on_demand(chat: Ch
     await expect(thought).to_be_visible()
     await delta(line, send, " a sum.</think>\n\nIt is 42.", off=21, seq=4)
     await chat.until_shown("It is 42.")
-    assert await chat.last_reply() == "It is 42."
+    await expect(chat.text).to_have_text("It is 42.")
     await expect(thought).to_have_text("The user wants a sum.")
     await expect(fold(chat)).to_contain_text("Thought for ")
     whole = len("<think>The user wants a sum.</think>\n\nIt is 42.")
@@ -56,10 +56,10 @@ async def test_a_thought_is_folded_in_history_and_not_copied(chat: ChatPage, pee
     line = await peer.line()
     await tell_history(line, "What is it?", REPLY, seq=3)
     await expect(fold(chat)).to_have_text("Thought")
-    assert await chat.last_reply() == "The answer is 42."
+    await expect(chat.text).to_have_text("The answer is 42.")
     await expect(chat.page.get_by_text("The user wants a sum.")).to_be_hidden()
     await chat.page.get_by_role("button", name="Copy the reply").click()
-    assert await chat.page.evaluate("navigator.clipboard.readText()") == "The answer is **42**."
+    await chat.copied("The answer is **42**.")
 
 
 async def test_a_stop_in_the_middle_of_a_thought_counts_what_is_folded_as_seen(

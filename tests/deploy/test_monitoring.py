@@ -9,10 +9,11 @@ import re
 import signal
 import subprocess
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -26,6 +27,7 @@ from tests.deploy.prometheus import (
     PROMETHEUS,
     PROMTOOL,
     RULES,
+    WAIT_S,
     Prometheus,
     hurried,
     rules,
@@ -209,14 +211,22 @@ async def test_readers_that_do_not_read_and_messages_beyond_the_places_are_alert
     watched: Watched,
 ) -> None:
     """Slow readers are cut off; and who sends more than is served is told so. Then no panel is empty any more."""
-    readers = [await reader(watched.scripted.port, number) for number in range(SLOW_READERS)]
-    await fires(watched, "MidstreamReadersTooSlow")
-    async with wire(watched.scripted.ws_url, "many") as many:
-        sending = asyncio.create_task(keep_sending(many))
+    async with going_on(keep_reading_nothing(watched.scripted.port)):
+        await fires(watched, "MidstreamReadersTooSlow")
+    async with wire(watched.scripted.ws_url, "many") as many, going_on(keep_sending(many)):
         await fires(watched, "MidstreamSheds")
-        sending.cancel()
-    for one in readers:
-        one.close()
+
+
+@asynccontextmanager
+async def going_on(disaster: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Inside the block a disaster lasts: what happens once, a Prometheus on a busy machine may look away from."""
+    task = asyncio.create_task(disaster)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 async def keep_sending(many: Wire) -> None:
@@ -225,23 +235,37 @@ async def keep_sending(many: Wire) -> None:
         await many.say("More.", conversation_id=f"c{number}")
 
 
+async def keep_reading_nothing(port: int) -> None:
+    """Devices that are attached to a long reply and read none of it. They are cut off, and come again."""
+    for crowd in count():
+        async with AsyncExitStack() as stack:
+            readers = [
+                await ThinSocket.connect(("127.0.0.1", port), receive_buffer=8 * 1024)
+                for _ in range(SLOW_READERS)
+            ]
+            for one in readers:
+                stack.callback(one.close)
+                await one.greet(client_id="slow")
+            first, *others = readers
+            await begin(first, conversation_id=f"long-{crowd}")
+            for one in others:
+                await one.put(type="history", conversation_id=f"long-{crowd}", limit=1)
+            for one in readers:
+                await one.until_over(within_s=WAIT_S)
+
+
+async def begin(one: ThinSocket, **where: str) -> None:
+    """Asks for a long reply, and reads the beginning of it."""
+    await one.put(
+        type="send", client_msg_id="long", content="Go.", params={"max_new_tokens": SCRIPT.words}, **where
+    )
+    while (await one.get())["type"] != "delta":
+        pass
+
+
 async def fires(watched: Watched, *names: str) -> None:
-    """Waits until these alerts fire, all of them at a time; what the test has begun goes on meanwhile."""
+    """Waits until each of these alerts has fired; what the test has begun goes on meanwhile."""
     await asyncio.to_thread(watched.prometheus.until_fires, *names)
-
-
-async def reader(port: int, number: int) -> ThinSocket:
-    """A device that is attached to a long reply and reads none of it; the first one asks for it."""
-    one = await ThinSocket.connect(("127.0.0.1", port), receive_buffer=8 * 1024)
-    await one.greet(client_id="slow")
-    if not number:
-        await one.put(
-            type="send", client_msg_id="long", content="Go.", params={"max_new_tokens": SCRIPT.words}
-        )
-        while (await one.get())["type"] != "delta":
-            pass
-    await one.put(type="history", limit=1)
-    return one
 
 
 async def test_a_store_that_stalls_is_alerted_of_with_what_it_does_to_replies(watched: Watched) -> None:
@@ -273,10 +297,19 @@ async def test_an_engine_that_is_killed_is_alerted_of_with_the_replies_that_fail
 
 
 async def test_an_event_loop_that_stands_still_is_alerted_of(watched: Watched) -> None:
-    watched.scripted.send(signal.SIGSTOP)
-    await asyncio.sleep(1.0)  # the disaster itself
-    watched.scripted.send(signal.SIGCONT)
-    await fires(watched, "MidstreamEventLoopLate")
+    async with going_on(keep_standing_still(watched.scripted)):
+        await fires(watched, "MidstreamEventLoopLate")
+
+
+async def keep_standing_still(server: ServerProcess) -> None:
+    """A second in three: the disaster itself."""
+    while True:
+        server.send(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(1.0)
+        finally:
+            server.send(signal.SIGCONT)
+        await asyncio.sleep(2.0)
 
 
 async def test_a_drain_that_lasts_and_a_service_that_is_gone_are_alerted_of(watched: Watched) -> None:

@@ -23,6 +23,7 @@ from speech.errors import RecognizerLost
 from speech.recognition.recognizer import Recognizer, pocketsphinx
 from speech.sound.samples import mono
 from speech.sound.wav import Coding, Recording, recording_of
+from tests.chaos import gateway
 from tests.docs.papers import ROOT, snippets
 from tests.server_process import ServerProcess, child_of, serving
 from tests.speech.test_wav import wav
@@ -40,20 +41,21 @@ SENTENCES = (
     "What is seven plus eight?",
     "What did you say last?",
 )
+SCRIPTED = gateway.command(gateway.Script())
 MOST_WRONG = 0.35
 """Of all words, 0.2 with espeak-ng 1.51: it is no human, and the model of the wheel has never heard it."""
 
 
 @pytest.fixture(scope="module")
 def speaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A service that hears and speaks."""
+    """A service that hears and speaks. No model is asked: the engine is the scripted one."""
     environ = {
         "MIDSTREAM_SPEECH": "both",
         "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR),
         "MIDSTREAM_SPEECH_SECONDS": "300",
         "MIDSTREAM_MESSAGE_RATE": "1000",
     }
-    with serving(tmp_path_factory.mktemp("speaking"), environ) as server:
+    with serving(tmp_path_factory.mktemp("speaking"), environ, command=SCRIPTED) as server:
         yield server
 
 
@@ -249,7 +251,7 @@ async def test_who_leaves_ends_the_voice(speaking: ServerProcess) -> None:
                 assert answer.status_code == 200
                 await anext(answer.aiter_raw())
                 assert pid_of(speaking, "espeak-ng") is not None
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while pid_of(speaking, "espeak-ng") is not None:  # noqa: ASYNC110 - another's process has no event here
                     await asyncio.sleep(0.01)
 
@@ -337,7 +339,8 @@ async def test_a_process_that_stands_still_is_ended(sdk: OpenAI) -> None:
 def test_a_grammar_that_is_none_stops_the_start(tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsgf"
     bad.write_text("This is no grammar.")
-    server = ServerProcess(tmp_path, {"MIDSTREAM_SPEECH": "both", "MIDSTREAM_SPEECH_GRAMMAR": str(bad)})
+    environ = {"MIDSTREAM_SPEECH": "both", "MIDSTREAM_SPEECH_GRAMMAR": str(bad)}
+    server = ServerProcess(tmp_path, environ, command=SCRIPTED)
     server.start(wait=False)
     assert server.process is not None
     assert server.process.wait(timeout=60) != 0

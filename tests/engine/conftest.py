@@ -7,15 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine.attention import cpu_kernels
-
-# A machine that is busy with other things makes no property false.
-settings.register_profile("engine at any pace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("engine at any pace")
 
 NO_KERNELS = cpu_kernels.NoKernels("this test is of torch's operations")
 

@@ -130,7 +130,7 @@ async def test_what_is_said_offline_goes_out_once_the_network_is_back(
     await phone_context.set_offline(False)
     await phone.counts_to(5)
     await phone.stop()
-    assert await phone.messages.count() == 2
+    await expect(phone.messages).to_have_count(2)
 
 
 async def test_without_a_network_it_opens_with_what_was_not_sent(

@@ -81,5 +81,5 @@ async def test_who_left_while_it_waited_takes_nobodys_turn() -> None:
     gone, here = asyncio.create_task(turns.take("a")), asyncio.create_task(turns.take("b"))
     await asyncio.sleep(0)
     gone.cancel()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await here

@@ -174,7 +174,7 @@ async def test_while_it_serves_the_log_has_heads_of_errors_alone(
     async with serving(options) as engine:
         with heard("secret") as written:
             await reply_of(engine.generate(asking("write to the log")))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await written.wait()
     shown = [record.getMessage() for record in caplog.records if record.levelno > logging.DEBUG]
     assert "vllm: a grave line" in shown

@@ -29,11 +29,11 @@ def replies(core: Core) -> list[list[int]]:
     return [tokens_of(outputs, str(n)) for n in range(3)]
 
 
-class Inductor:
-    """The real compiler; it counts its graphs. While it `lies` it leaves them as they are, and what they compute becomes zeros."""
+class Compiler:
+    """A real one of torch's; it counts its graphs. While it `lies` it leaves them as they are, and what they compute becomes zeros."""
 
-    def __init__(self) -> None:
-        self._compile: Any = torch._dynamo.lookup_backend("inductor")
+    def __init__(self, name: str) -> None:
+        self._compile: Any = torch._dynamo.lookup_backend(name)
         self.graphs = 0
         self.lies = False
 
@@ -52,39 +52,38 @@ def zeroed(made: object) -> object:
     return torch.zeros_like(made) if isinstance(made, torch.Tensor) and made.is_floating_point() else made
 
 
-@pytest.fixture(scope="module", autouse=True)
-def nothing_compiled() -> None:
-    """What other modules had compiled counts for nothing here."""
+@pytest.fixture(scope="module", params=["aot_eager", pytest.param("inductor", marks=pytest.mark.deep)])
+def compiler(request: pytest.FixtureRequest) -> Compiler:
+    """One for all models of a kind: what it compiled for the first serves the others.
+
+    Both are given the same graphs, taken from the model and lowered. `inductor` writes C++ of them then, which takes
+    most of a minute and is torch's own business.
+    """
     torch.compiler.reset()
-
-
-@pytest.fixture(scope="module")
-def inductor() -> Inductor:
-    """One for all models of a kind: what it compiled for the first serves the others."""
-    return Inductor()
+    return Compiler(request.param)
 
 
 @uncovered
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from within the compiler
 def test_a_compiled_model_writes_what_it_wrote_and_nothing_is_left_to_compile_while_people_wait(
-    inductor: Inductor,
+    compiler: Compiler,
 ) -> None:
     model = served("mistral")
     before = replies(Core(model, step_target_s=1e-9))
-    compile_forward(model.module, VOCABULARY, backend=inductor)
-    warm = inductor.graphs
+    compile_forward(model.module, VOCABULARY, backend=compiler)
+    warm = compiler.graphs
     assert replies(Core(model, step_target_s=1e-9)) == before
-    assert 0 < warm == inductor.graphs
+    assert 0 < warm == compiler.graphs
 
 
 @uncovered
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from within the compiler
 def test_a_compiler_that_changes_what_is_said_is_not_trusted(
-    inductor: Inductor, monkeypatch: pytest.MonkeyPatch
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inductor, "lies", True)
+    monkeypatch.setattr(compiler, "lies", True)
     with pytest.raises(ModelNotUsable, match="says something else"):
-        compile_forward(served("mistral").module, VOCABULARY, backend=inductor)
+        compile_forward(served("mistral").module, VOCABULARY, backend=compiler)
 
 
 @pytest.fixture

@@ -160,7 +160,7 @@ async def test_a_request_has_the_time_it_may_take_once_however_many_are_asked(
     await servers[0].held.wait()
     stream.deadline = asyncio.get_running_loop().time()
     fails.go.set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert (await end_of(stream)).reason is FinishReason.TIMEOUT
     assert fleet.parts[1].statistics().fallbacks == 1
 
@@ -185,7 +185,7 @@ async def test_a_cancel_finds_a_request_that_went_elsewhere(
         fleet.generate(asking())
     stream.cancel()
     assert (await end_of(stream)).reason is FinishReason.CANCELLED
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await servers[1].closed.wait()
 
 

@@ -35,7 +35,7 @@ SOON = Timeouts(connect_s=2, health_s=0.05, patience_s=5)
 async def until(engine: UpstreamEngine, state: EngineState) -> None:
     reached = asyncio.Event()
     engine._watch.life._on_change = lambda: reached.set() if engine.status.state is state else None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         if engine.status.state is not state:
             await reached.wait()
 
@@ -120,7 +120,7 @@ async def test_what_is_open_when_the_engine_stops_is_lost() -> None:
         assert text in {"", "Hello"}
         with pytest.raises(EngineUnavailable):
             engine.generate(asking("late"))
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(30):
             await server.closed.wait()
 
 

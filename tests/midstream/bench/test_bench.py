@@ -25,7 +25,7 @@ from midstream.errors import Refused
 from tests.app.in_process import Running, serving
 from tests.server_process import ServerProcess, free_port
 
-SHORT = Plan(concurrency=3, turns=2, think_s=0.01, duration_s=0.5, drain_s=10)
+SHORT = Plan(concurrency=3, turns=2, think_s=0.05, duration_s=1.5, drain_s=30)
 LONG_REPLY = " ".join(["word"] * 400)
 
 

@@ -7,6 +7,7 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import sys
 import termios
@@ -57,6 +58,10 @@ class Terminal:
 
     def says(self, line: str) -> None:
         self.types(line + ENTER)
+
+    def interrupts(self) -> None:
+        """Sends the signal that the system makes of Ctrl-C, where no program reads the keys."""
+        self._process.send_signal(signal.SIGINT)
 
     @property
     def rows(self) -> list[str]:

@@ -264,6 +264,18 @@ async def test_ctrl_c_at_the_prompt_leaves_with_a_word(running: Running, tmp_pat
         assert terminal.text.rstrip().endswith("Bye.")
 
 
+async def test_ctrl_c_takes_back_what_was_typed_also_where_it_comes_as_a_signal(
+    running: Running, tmp_path: Path
+) -> None:
+    """As while completions are listed above the prompt: the terminal is the system's for that moment."""
+    async with chatting(running.url, tmp_path) as terminal:
+        await terminal.prompts()
+        terminal.types("/re")
+        await terminal.shows("> /re")
+        terminal.interrupts()
+        await leaves(terminal)
+
+
 async def test_a_second_ctrl_c_leaves_where_the_first_is_not_confirmed(tmp_path: Path) -> None:
     engine = Deaf()
     engine.script(LONG)
