@@ -59,7 +59,7 @@ ROOMS = {
             "process_log",
             "free_memory",
         ),
-        *("durations", "stream", "door"),
+        *("durations", "stream", "door", "embedding"),
         *(
             "grammar",
             "text",
@@ -80,6 +80,7 @@ ROOMS = {
         *("errors", "events", "records", "observer"),
         *("filters", "tools", "store", "turn", "conversation", "titles", "running", "exchange", "replicas"),
         "commands",
+        "embedding",
         *("parts", "replica", "service"),
     ),
     "sessions.store": (
@@ -102,6 +103,7 @@ ROOMS = {
             "account",
             "admin",
             "openai",
+            "embeddings",
             "audio",
             "realtime",
             "replies",
@@ -316,6 +318,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         (
             "httpx",
             {
+                "engine.upstream.embedder",
                 "engine.upstream.exchange",
                 "engine.upstream.health",
                 "engine.upstream.watch",
