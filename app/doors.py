@@ -13,10 +13,11 @@ from connections.agui.door import agui_routes
 from connections.aisdk.door import ChatDoor
 from connections.aisdk.host import Guests, Host
 from connections.aisdk.routes import aisdk_routes
-from connections.aisdk.socket_door import SocketDoor
+from connections.aisdk.socket_door import ChatSocketDoor
 from connections.audio.routes import Audio, audio_routes
 from connections.authentication.access import AccessControl
 from connections.authentication.ticket_door import TicketDoor, ticket_routes
+from connections.embeddings.door import embeddings_routes
 from connections.events.door import EventsDoor, events_routes
 from connections.limits.limiters import Limiters
 from connections.line.presence import Presence
@@ -79,6 +80,7 @@ def doors(
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, reception, *pages),
+        *embeddings_routes(sessions.embedding, reception, *pages),
         *responses_routes(sessions, reception, responses, *pages),
         *messages_routes(sessions, reception, *pages),
         *agui_routes(sessions, reception, *pages),
@@ -89,5 +91,5 @@ def doors(
         *ticket_routes(TicketDoor(access, limiters.refusals, limiters.take_ticket), *pages),
         *realtime_routes(realtime),
         *admin.routes(),
-        *aisdk_routes(ChatDoor(host), SocketDoor(host), *pages),
+        *aisdk_routes(ChatDoor(host), ChatSocketDoor(host), *pages),
     ]

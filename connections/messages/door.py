@@ -91,7 +91,7 @@ class CountingDoor(_AnthropicsDoor[CountRequest]):
         """It begins no turn. Raises RateLimited."""
         self.reception.take(caller, counts=Counts.READ)
 
-    async def serve(
+    async def answer(
         self,
         exchange: Exchange,
         caller: Caller,

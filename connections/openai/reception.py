@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,6 +33,7 @@ from engine.errors import EngineError
 from engine.served_models import ServedModel
 from sessions.errors import EngineDown, Forbidden, ModelNotFound, Overloaded, Refused
 from sessions.running.admission import AGAIN_MS
+from sessions.running.ephemeral import Ask
 from sessions.store.redis.asker import asking_for
 
 CLIENT = "/openai"
@@ -68,6 +70,10 @@ class Reception:
     def models(self, grant: Grant) -> tuple[ServedModel, ...]:
         """The models that are served and may be asked, the default first."""
         return self._greeter.models_for(grant)
+
+    def names(self, grant: Grant) -> list[str]:
+        """The names and aliases of those models."""
+        return [name for model in self.models(grant) for name in (model.name, *model.aliases)]
 
     async def caller(self, request: Request, token: str | None = None) -> Caller:
         """Who asks. `token`: where a door's clients have it in no `Authorization` header. Raises Refused."""
@@ -153,6 +159,11 @@ class Reception:
                 for _ in range(messages):
                     await meter.admit(caller.client)
 
+    def used(self, caller: Caller, tokens: int) -> None:
+        """Counts tokens that no turn has."""
+        if (meter := self._limiters.meter) is not None:
+            meter.used(caller.client, tokens)
+
 
 def client_id_of(identity: Identity, token: str | None) -> str:
     """The name of whoever comes in by these doors, who gives none.
@@ -170,3 +181,8 @@ def client_id_of(identity: Identity, token: str | None) -> str:
 def comes_back(caller: Caller) -> bool:
     """Whether this one can ask again for what is kept for it: whoever sends no token is somebody else each time."""
     return not caller.client.client_id.startswith(_NAMELESS)
+
+
+def asked_by(caller: Caller, ask: Ask, model: str) -> Ask:
+    """An ask as its caller's own, of a model by its name."""
+    return msgspec.structs.replace(ask, client_id=caller.client.client_id, group=caller.group, model=model)

@@ -1,0 +1,153 @@
+"""`python -m tests.bench.peers.masks`: what a schema costs each token, here and in vLLM, at a vocabulary of 131,072 tokens.
+
+Both serve the same random weights over HTTP and take turns. A schema's cost is the time of a token with it, less the
+time of one without. Needs `make vllm`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from tests.bench.contenders import Place
+from tests.bench.doors import model_of
+from tests.bench.engine.large_vocabulary import SIZE, large_tokenizer
+from tests.bench.engine.masks import PEOPLE
+from tests.bench.engine.shapes import Shape
+from tests.bench.engine.weights import save
+from tests.bench.figures import figures
+from tests.bench.peers.measuring import DTYPE, LIMIT_S, WARM_UP_TOKENS
+from tests.bench.peers.prompts import content
+from tests.bench.peers.roster import TITLES, Who, peers
+from tests.bench.peers.servers import Served, served
+from tests.bench.records import Door, Job, Measure, Observed
+from tests.bench.running import MeasurementFailed, observe, running
+from tests.server_process import free_port
+
+CLIENTS = (1, 16)
+ITEMS = 1_000
+"""More than a reply has room for, so that none ends before its length."""
+SCHEMA = PEOPLE | {"minItems": ITEMS}
+WITH_SCHEMA: dict[str, object] = {
+    "response_format": {"type": "json_schema", "json_schema": {"name": "people", "schema": SCHEMA}}
+}
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """Milliseconds a token of one reply, with so many clients at once; plain, or with the schema."""
+
+    who: Who
+    clients: int
+    held: bool
+    ms: float
+
+
+def main() -> int:
+    """Measure in turns, and print a table; gives 2 where vLLM is not there."""
+    options = _options()
+    (peer,) = (one for one in peers() if one.who is Who.VLLM)
+    if not peer.installed:
+        print(f"There is no vLLM in {peer.home}: make vllm", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = large_tokenizer()
+        shape = Shape(name="wide", hidden=256, layers=6, heads=4, intermediate=688, vocabulary=len(tokenizer))
+        save(shape, Path(folder))
+        tokenizer.save_pretrained(folder)
+        seen = [
+            one
+            for number in range(options.rounds)
+            for who in (Who.MIDSTREAM, Who.VLLM)[:: -1 if number % 2 else 1]
+            for one in _turn(who, served(who, {Who.VLLM: peer}), folder, tokenizer, options.tokens)
+        ]
+    print(table(seen))
+    return 0
+
+
+def table(seen: list[Seen]) -> str:
+    """Return medians of all rounds as text. Pure."""
+    lines = [f"{SIZE:,} tokens; ms a token{'':22}plain   schema   the schema's cost"]
+    for clients in CLIENTS:
+        for who in (Who.MIDSTREAM, Who.VLLM):
+            plain, held = (
+                median(one.ms for one in seen if (one.who, one.clients, one.held) == (who, clients, is_held))
+                for is_held in (False, True)
+            )
+            name = f"{TITLES[who]}, {clients} at once"
+            lines.append(f"{name:40}{plain:12.2f}{held:9.2f}{held - plain:12.2f} ({held / plain:.2f} times)")
+    return "\n".join(lines)
+
+
+def _turn(who: Who, one: Served, model: str, tokenizer: Any, tokens: int) -> Iterator[Seen]:
+    """Start a server; ask for plain replies and for such with the schema. Raises MeasurementFailed."""
+    with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
+        place = Place(port=free_port(), folder=folder, model=model, device="cpu", dtype=DTYPE)
+        with running(one.server, place) as pid:
+            name = model_of(place.url)
+            for held in (False, True):
+                for clients in CLIENTS:
+                    for new in (WARM_UP_TOKENS, tokens):
+                        more = one.fields | (WITH_SCHEMA if held else {})
+                        job = _job(
+                            url=place.url,
+                            model=name,
+                            pid=pid,
+                            clients=clients,
+                            new=new,
+                            more=more,
+                            tokenizer=tokenizer,
+                        )
+                        seen = _ms(observe(job), clients, new)
+                    yield Seen(who=who, clients=clients, held=held, ms=seen)
+                    print(
+                        f"{TITLES[who]}, {clients}, {'schema' if held else 'plain'}: {seen:.2f}", flush=True
+                    )
+
+
+def _job(
+    *, url: str, model: str, pid: int, clients: int, new: int, more: dict[str, object], tokenizer: Any
+) -> Job:
+    return Job(
+        measure=Measure.LOAD,
+        door=Door.CHAT,
+        url=url,
+        model=model,
+        pid=pid,
+        clients=clients,
+        replies=1,
+        max_new_tokens=new,
+        cancel_after_texts=0,
+        limit_s=LIMIT_S,
+        prompts=tuple(
+            content(53, (new, number), lambda text: len(tokenizer(text).input_ids))
+            for number in range(clients)
+        ),
+        more=more,
+        anew=True,
+    )
+
+
+def _ms(observed: Observed, clients: int, new: int) -> float:
+    """Return milliseconds a token of each reply. Raises MeasurementFailed where replies ended early."""
+    shown = figures(observed, Observed(), Observed())
+    if shown.tokens_per_reply != new or not shown.tokens_per_s:
+        raise MeasurementFailed(f"replies had {shown.tokens_per_reply} of {new} tokens")
+    return 1000 * clients / shown.tokens_per_s
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.peers.masks", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=128, help="of each reply")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
