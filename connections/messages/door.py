@@ -77,7 +77,9 @@ class MessagesDoor(_AnthropicsDoor[MessageRequest], OneReplyDoor[MessageRequest]
 
 
 class CountingDoor(_AnthropicsDoor[CountRequest]):
-    """Counts tokens."""
+    """Counts tokens. It begins no turn, so it is a read."""
+
+    counts: ClassVar[Counts] = Counts.READ
 
     def read(self, body: bytes) -> CountRequest:
         """The request in a body. Raises Problem, TooManyValues."""
@@ -86,10 +88,6 @@ class CountingDoor(_AnthropicsDoor[CountRequest]):
     def ask(self, request: CountRequest, limits: Limits) -> Ask:
         """What would be asked. Raises Problem."""
         return prompt_of(request, limits)
-
-    def take(self, caller: Caller) -> None:
-        """It begins no turn. Raises RateLimited."""
-        self.reception.take(caller, counts=Counts.READ)
 
     async def answer(
         self,
