@@ -208,7 +208,7 @@ class ScriptedEngine:
     def _speak(self, run: ScriptedReply) -> None:
         run.generated += 1
         self._counts["generated_tokens"] += 1
-        if not run.left:
+        if run.is_played:
             self._finish(run, FinishReason.STOP)
             return
         run.speak()

@@ -39,8 +39,7 @@ class ScriptedReply:
         self.stream = stream
         self.prompt_tokens = prompt_tokens
         self.max_new_tokens = max_new_tokens
-        self.script = iter(script)
-        self.left = len(script)
+        self.script = script
         self.played: list[Step] = []
         self.cached = 0
         self.computed = 0
@@ -53,6 +52,11 @@ class ScriptedReply:
     def prefilled(self) -> bool:
         """Whether the whole prompt is computed."""
         return self.computed >= self.prompt_tokens
+
+    @property
+    def is_played(self) -> bool:
+        """Whether the whole script was said."""
+        return len(self.played) >= len(self.script)
 
     def wait_at(self, position: int) -> None:
         """Tell the place in the queue, where it changed."""
@@ -76,8 +80,7 @@ class ScriptedReply:
 
     def speak(self) -> None:
         """Say the script's next piece, which is one token."""
-        step = next(self.script)
-        self.left -= 1
+        step = self.script[len(self.played)]
         self.played.append(step)
         self.stream.put_nowait(self._told(step))
 
