@@ -38,7 +38,7 @@ from connections.limits.bounds import Bounds
 from connections.limits.meter import Meter
 from connections.line.presence import Presence
 from connections.line.registry import Registry
-from connections.native.endpoint import HELLO_S
+from connections.line.socket_door import HELLO_S
 from connections.native.greeting import SERVER, Greeter, Offer
 from connections.wire.facts import ServerFacts
 from engine.door import Engine

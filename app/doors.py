@@ -13,7 +13,7 @@ from connections.agui.door import agui_routes
 from connections.aisdk.door import ChatDoor
 from connections.aisdk.host import Guests, Host
 from connections.aisdk.routes import aisdk_routes
-from connections.aisdk.socket_door import SocketDoor
+from connections.aisdk.socket_door import ChatSocketDoor
 from connections.audio.routes import Audio, audio_routes
 from connections.authentication.access import AccessControl
 from connections.authentication.ticket_door import TicketDoor, ticket_routes
@@ -89,5 +89,5 @@ def doors(
         *ticket_routes(TicketDoor(access, limiters.refusals, limiters.take_ticket), *pages),
         *realtime_routes(realtime),
         *admin.routes(),
-        *aisdk_routes(ChatDoor(host), SocketDoor(host), *pages),
+        *aisdk_routes(ChatDoor(host), ChatSocketDoor(host), *pages),
     ]

@@ -31,7 +31,7 @@ from app.server.http_protocol import WRITE_BUFFER_BYTES, last_answer
 from app.server.resets import reset
 from connections.limits.bounds import Bound, Bounds
 from connections.limits.loop_turns import LoopTurns
-from connections.native.endpoint import PEER
+from connections.line.socket import PEER
 
 PIECE_BYTES = 16 * 1024
 """A large message goes to the transport in pieces: each is forgotten once the kernel has it."""

@@ -33,7 +33,7 @@ from connections.limits.caller import Caller
 from connections.line.connection import Connection
 from connections.line.outbox import Outbox
 from connections.line.requests import Slow
-from connections.native.endpoint import OUTBOX_BYTES
+from connections.line.socket_door import OUTBOX_BYTES
 from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
 from connections.wire.scopes import KeyScope
 from sessions.conversation.guarding import guarded

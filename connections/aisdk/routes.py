@@ -7,7 +7,7 @@ from starlette.types import ASGIApp
 
 from connections.aisdk.door import ChatDoor
 from connections.aisdk.problems import foreign
-from connections.aisdk.socket_door import SocketDoor
+from connections.aisdk.socket_door import ChatSocketDoor
 from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
 from connections.http.refusals import Refusals
@@ -15,7 +15,9 @@ from connections.http.refusals import Refusals
 PATH = "/v1/ai-sdk/chat"
 
 
-def aisdk_routes(door: ChatDoor, socket: SocketDoor, origins: Origins, refusals: Refusals) -> list[BaseRoute]:
+def aisdk_routes(
+    door: ChatDoor, socket: ChatSocketDoor, origins: Origins, refusals: Refusals
+) -> list[BaseRoute]:
     """The routes below `/v1`."""
 
     def route(path: str, answers: ASGIApp, method: str) -> Route:

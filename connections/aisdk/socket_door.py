@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
-import structlog
+from starlette.responses import Response
 from starlette.websockets import WebSocket
 
 from connections.aisdk.answering import Answering
@@ -17,21 +15,19 @@ from connections.authentication.authenticator import bearer
 from connections.authentication.identity import Identity
 from connections.authentication.standing import Standing
 from connections.gate.client_address import client_of
-from connections.http.json_answers import foreign_page, too_many_at_once
-from connections.http.refusals import Door, Refusal
-from connections.limits.bounds import Bound
-from connections.line.connection import Connection, Disconnected
+from connections.http.refusals import Door
+from connections.line.connection import Connection
 from connections.line.lines import Lines
 from connections.line.outbox import Outbox
 from connections.line.requests import Slow
-from connections.native.endpoint import HELLO_S, OUTBOX_BYTES, Socket
+from connections.line.socket import Socket
+from connections.line.socket_door import OUTBOX_BYTES, SocketDoor
 from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
 from sessions import errors
 
 GRACE_S = 20
 """How long a reply waits for a client whose socket is gone, if it does not say: a reload takes less. What is stopped is said so here."""
 
-_log = structlog.get_logger("midstream.connection")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -51,56 +47,34 @@ class First(Lines):
         return first
 
 
-class SocketDoor:
+class Guest(msgspec.Struct, frozen=True):
+    """Who knocks. `client_id`: as the URL names it."""
+
+    websocket: WebSocket
+    client_id: str | None
+
+
+class ChatSocketDoor(SocketDoor[Guest]):
     """Serves sockets: connections like those of the native socket in all but their words."""
 
     def __init__(self, host: Host) -> None:
+        super().__init__(Door.AI_SDK, access=host.guests.access, limiters=host.limiters)
         self._host = host
-        self._limiters = host.limiters
-        self._tally = host.limiters.tally(Door.AI_SDK)
 
-    async def accept(self, websocket: WebSocket) -> None:
-        """Serves one socket from handshake to close."""
-        origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
-        if not self._host.guests.access.origins.allow(origin, host=host):
-            self._limiters.refusals.count(Refusal.ORIGIN)
-            await websocket.send_denial_response(foreign_page(origin))
-            return
-        if self._limiters.no_place_for(client_of(websocket.scope)):
-            await websocket.send_denial_response(too_many_at_once())
-            return
+    async def receive(self, websocket: WebSocket) -> Guest | Response:
+        """Whoever comes by a URL that is well formed: a first request may say who that is."""
         try:
-            client_id = named_client(websocket.query_params)
+            return Guest(websocket, named_client(websocket.query_params))
         except BadParams as why:
-            self._tally.told(code_of(why))
-            await websocket.send_denial_response(answer_of(why))
-            return
-        await websocket.accept()
-        await self._live(websocket, client_id)
+            self.tally.told(code_of(why))
+            return answer_of(why)
 
-    async def _live(self, websocket: WebSocket, client_id: str | None) -> None:
-        socket = Socket(websocket, self._limiters.turns)
-        try:
-            with self._limiters.waiting_room.place(client_of(websocket.scope)):
-                message = await self._first(socket)
-                identity, asked = await self._let_in(websocket, socket, message)
-            await self._serve(websocket, First(socket, message), identity, client_id, asked)
-        except Close as close:
-            await socket.close(close.code, close.reason)
-        except Disconnected:
-            return
-        except Exception:  # noqa: BLE001 - a task's boundary: this connection ends, the others don't notice
-            _log.exception("connection failed")
-            await socket.close(CloseCode.INTERNAL, "An internal error; reconnect.")
-
-    async def _first(self, socket: Socket) -> str | bytes:
-        """The first message. Raises Close, Disconnected."""
-        try:
-            async with asyncio.timeout(HELLO_S):
-                return await socket.receive()
-        except TimeoutError:
-            self._limiters.bounds.count(Bound.HELLO_TIME)
-            raise Close(CloseCode.NO_HELLO, f"No request within {HELLO_S:g} s.") from None
+    async def serve(self, socket: Socket, guest: Guest) -> None:
+        """Serves one socket. Raises Close, Disconnected."""
+        with self.limiters.waiting_room.place(client_of(guest.websocket.scope)):
+            message = await self.first(socket, "request")
+            identity, asked = await self._let_in(guest.websocket, socket, message)
+        await self._serve(guest, First(socket, message), identity, asked)
 
     async def _let_in(
         self, websocket: WebSocket, socket: Socket, message: str | bytes
@@ -118,31 +92,26 @@ class SocketDoor:
         return identity, asked
 
     def _tell(self, socket: Socket, request_id: str, why: Problem) -> None:
-        self._tally.told(code_of(why))
+        self.tally.told(code_of(why))
         if socket.is_writable:
             socket.write(_encode(Refused(request_id=request_id, error_text=str(why))))
 
     async def _serve(
-        self,
-        websocket: WebSocket,
-        transport: First,
-        identity: Identity,
-        client_id: str | None,
-        asked: SendFrame | ResumeFrame,
+        self, guest: Guest, transport: First, identity: Identity, asked: SendFrame | ResumeFrame
     ) -> None:
         lanes = Lanes()
         connection = Connection(
             transport,
-            caller=guest_of(identity, client_id, asked.id, websocket.scope),
+            caller=guest_of(identity, guest.client_id, asked.id, guest.websocket.scope),
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=FEATURES,
-            tally=self._tally,
+            tally=self.tally,
             encode=lanes.encode,
         )
         answering = await self._answering()
-        only = None if client_id is not None or identity.is_person else asked.id
+        only = None if guest.client_id is not None or identity.is_person else asked.id
         async with self._host.presence.of(connection):
-            with self._host.guests.access.inside(identity, connection) as standing:
+            with self.access.inside(identity, connection) as standing:
                 tokens = _Tokens(standing, token_of(asked.headers))
                 handler = SocketHandler(answering, lanes, tokens, only=only)
                 await connection.serve(handler, decode)

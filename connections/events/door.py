@@ -28,7 +28,7 @@ from connections.limits.limiters import Limiters
 from connections.line.connection import Connection
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
-from connections.native.endpoint import OUTBOX_BYTES
+from connections.line.socket_door import OUTBOX_BYTES
 from connections.wire.errors import BadParams, Close, CloseCode, Unauthenticated
 from connections.wire.features import understood
 from connections.wire.scopes import KeyScope

@@ -79,6 +79,8 @@ class MessagesDoor(_AnthropicsDoor[MessageRequest], OneReplyDoor[MessageRequest]
 class CountingDoor(_AnthropicsDoor[CountRequest]):
     """Counts tokens."""
 
+    counts: ClassVar[Counts] = Counts.READ
+
     def read(self, body: bytes) -> CountRequest:
         """The request in a body. Raises Problem, TooManyValues."""
         return count_request(body)
@@ -87,11 +89,7 @@ class CountingDoor(_AnthropicsDoor[CountRequest]):
         """What would be asked. Raises Problem."""
         return prompt_of(request, limits)
 
-    def take(self, caller: Caller) -> None:
-        """It begins no turn. Raises RateLimited."""
-        self.reception.take(caller, counts=Counts.READ)
-
-    async def serve(
+    async def answer(
         self,
         exchange: Exchange,
         caller: Caller,

@@ -2,78 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from typing import Protocol
 
 import msgspec
-import structlog
 from starlette.types import Scope
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
 from connections.authentication.standing import Standing
 from connections.gate.client_address import client_of
-from connections.http.json_answers import foreign_page, too_many_at_once
-from connections.http.refusals import Door, Refusal
-from connections.limits.bounds import Bound
+from connections.http.refusals import Door
 from connections.limits.caller import caller_of
-from connections.limits.groups import address_group
 from connections.limits.limiters import Limiters
-from connections.limits.loop_turns import LoopTurns
-from connections.line.connection import Connection, Disconnected, refusal
+from connections.line.connection import Connection, refusal
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
 from connections.line.rate_limiting import RateLimiter
+from connections.line.socket import Socket
+from connections.line.socket_door import HELLO_S, OUTBOX_BYTES, SocketDoor
 from connections.native.greeting import Greeter, Greeting
 from connections.native.handler import FrameHandler
 from connections.wire import codec
 from connections.wire.errors import BadFrame, Close, CloseCode, Unauthenticated
 from connections.wire.facts import ServerTool
 from connections.wire.features import SERVED, SHARE, TOOLS, understood
-from connections.wire.frames import AuthRefresh, Error, Frame, Hello, Ready
+from connections.wire.frames import AuthRefresh, Error, Hello, Ready
 from connections.wire.scopes import Grant
 from engine.errors import EngineError
 from sessions.errors import Refused
 from sessions.service import Sessions
 
 SUBPROTOCOL = "midstream.v1"
-HELLO_S = 5.0
-PEER = "midstream.peer"
-"""The ASGI extension that reaches past the server's queues: its `peer` is a `Peer`."""
-CLOSE_S = 2.0
-OUTBOX_BYTES = 512 * 1024
-
-_log = structlog.get_logger("midstream.connection")
 
 
-class Peer(Protocol):
-    """The socket below ASGI."""
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether text may be written: the connection is open, and its peer reads."""
-        ...
-
-    async def until_writable(self) -> bool:
-        """Waits for a peer that reads again; False where the connection is over."""
-        ...
-
-    def write(self, text: bytes) -> None:
-        """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
-        ...
-
-    def charge(self) -> None:
-        """Reads a peer more slowly that asked too often."""
-        ...
-
-    def abort(self) -> None:
-        """Ends a connection whose peer does not read."""
-        ...
-
-
-class Endpoint:
+class Endpoint(SocketDoor[WebSocket]):
     """Serves WebSocket connections."""
 
     def __init__(
@@ -86,51 +49,26 @@ class Endpoint:
         limiters: Limiters,
         hello_s: float = HELLO_S,
     ) -> None:
+        super().__init__(Door.NATIVE, access=access, limiters=limiters, hello_s=hello_s)
         self._sessions = sessions
         self._greeter = greeter
-        self._access = access
         self._presence = presence
-        self._limiters = limiters
-        self._tally = limiters.tally(Door.NATIVE)
-        self._hello_s = hello_s
 
-    async def accept(self, websocket: WebSocket) -> None:
-        """Serves one socket from handshake to close."""
-        origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
-        if not self._access.origins.allow(origin, host=host):
-            self._limiters.refusals.count(Refusal.ORIGIN)
-            await websocket.send_denial_response(foreign_page(origin))
-            return
-        address = client_of(websocket.scope)
-        if self._limiters.no_place_for(address):
-            await websocket.send_denial_response(too_many_at_once())
-            return
-        offered = websocket.scope.get("subprotocols", ())
-        await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
-        transport = Socket(websocket, self._limiters.turns)
-        try:
-            with self._limiters.waiting_room.place(address):
-                hello = await self._hello(transport)
-                identity = await self._identify(transport, hello, websocket.headers.get("authorization"))
-                said = await self._greeting(identity.grant)
-            await self._serve(transport, hello, identity, said, scope=websocket.scope)
-        except Close as close:
-            await transport.close(close.code, close.reason)
-        except Disconnected:
-            return
-        except Exception:  # noqa: BLE001 - a task's boundary: this connection ends, the others don't notice
-            _log.exception("connection failed")
-            await transport.close(CloseCode.INTERNAL, "An internal error; reconnect.")
+    async def receive(self, websocket: WebSocket) -> WebSocket:
+        """Whoever comes: its first frame says who that is."""
+        return websocket
 
-    async def _hello(self, transport: Socket) -> Hello:
-        """The first frame. Raises Close, Disconnected."""
-        try:
-            async with asyncio.timeout(self._hello_s):
-                message = await transport.receive()
-        except TimeoutError:
-            self._limiters.bounds.count(Bound.HELLO_TIME)
-            raise Close(CloseCode.NO_HELLO, f"No hello within {self._hello_s:g} s.") from None
-        return self._hello_in(message, transport)
+    def subprotocol(self, guest: WebSocket) -> str | None:
+        """Ours, where it is offered."""
+        return SUBPROTOCOL if SUBPROTOCOL in guest.scope.get("subprotocols", ()) else None
+
+    async def serve(self, socket: Socket, guest: WebSocket) -> None:
+        """Serves one socket, which begins with a hello. Raises Close, Disconnected."""
+        with self.limiters.waiting_room.place(client_of(guest.scope)):
+            hello = self._hello_in(await self.first(socket, "hello"), socket)
+            identity = await self._identify(socket, hello, guest.headers.get("authorization"))
+            said = await self._greeting(identity.grant)
+        await self._serve(socket, hello, identity, said, scope=guest.scope)
 
     async def _greeting(self, grant: Grant) -> Greeting:
         """What `ready` says. Raises Close."""
@@ -142,7 +80,7 @@ class Endpoint:
     async def _identify(self, transport: Socket, hello: Hello, authorization: str | None) -> Identity:
         """Who says hello. Raises Close, Disconnected."""
         try:
-            return await self._access.identify(authorization=authorization, token=hello.token)
+            return await self.access.identify(authorization=authorization, token=hello.token)
         except Unauthenticated as refused:
             why = Error(ref=hello.ref, code=refused.code, message=str(refused), retryable=False)
             close = Close(CloseCode.UNAUTHENTICATED, str(refused))
@@ -167,7 +105,7 @@ class Endpoint:
         raise Close(CloseCode.UNAUTHENTICATED, "The first frame must be a hello.")
 
     def _tell(self, transport: Socket, why: Error) -> None:
-        self._tally.told(why.code)
+        self.tally.told(why.code)
         transport.tell(why)
 
     async def _serve(
@@ -175,14 +113,14 @@ class Endpoint:
     ) -> None:
         client_id = hello.client_id or secrets.token_hex(16)
         caller = caller_of(identity, client_id, scope)
-        limits = self._limiters.limits_of(caller.client, said.limits)
+        limits = self.limiters.limits_of(caller.client, said.limits)
         said = msgspec.structs.replace(said, limits=limits)
         connection = Connection(
             transport,
             caller=caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=understood(hello.features),
-            tally=self._tally,
+            tally=self.tally,
         )
         ready = Ready(
             ref=hello.ref,
@@ -194,10 +132,10 @@ class Endpoint:
         )
         async with self._presence.of(connection):
             connection.push(ready)
-            with self._access.inside(identity, connection) as standing:
+            with self.access.inside(identity, connection) as standing:
                 refresh = _Refresh(standing, connection, ready)
                 handler = FrameHandler(self._sessions, said.limits, refresh.answer)
-                await connection.serve(RateLimiter(handler, self._limiters), codec.decode)
+                await connection.serve(RateLimiter(handler, self.limiters), codec.decode)
 
 
 def _tools_of(sessions: Sessions) -> tuple[ServerTool, ...]:
@@ -220,53 +158,3 @@ class _Refresh:
         """Says `ready` again where the new token is good. Raises KeySetDown, StoreDown."""
         if await self._standing.refresh(frame.token, ref=frame.ref):
             self._connection.push(msgspec.structs.replace(self._ready, ref=frame.ref))
-
-
-class Socket:
-    """Starlette's WebSocket as a `Transport`."""
-
-    def __init__(self, websocket: WebSocket, turns: LoopTurns) -> None:
-        self._websocket = websocket
-        self._turns = turns
-        self._group = address_group(websocket.scope) or str(id(self))
-        self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
-        self.write = self._peer.write  # found once: it is called with every delta
-
-    async def receive(self) -> str | bytes:
-        """The next message. Raises Disconnected."""
-        message = await self._websocket.receive()
-        if message["type"] == "websocket.disconnect":
-            raise Disconnected
-        if not self._turns.take_nowait(self._group):
-            await self._turns.take(self._group)
-        text: str | None = message.get("text")
-        return message["bytes"] if text is None else text
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether `write` may be called."""
-        return self._peer.is_writable
-
-    async def writable(self) -> None:
-        """Waits until `write` may be called. Raises Disconnected."""
-        if not await self._peer.until_writable():
-            raise Disconnected
-
-    def charge(self) -> None:
-        """Notes a request that was refused because too many came."""
-        self._peer.charge()
-
-    def tell(self, frame: Frame) -> None:
-        """Sends what a peer is told before there is a connection, if it is still there."""
-        if self.is_writable:
-            self.write(codec.encode(frame))
-
-    async def close(self, code: int, reason: str) -> None:
-        """Ends the connection, within a bounded time also where the peer does not read."""
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                await self._websocket.close(code, reason)
-        except TimeoutError:  # a peer that does not read can't be told, and would keep the socket for ever
-            self._peer.abort()
-        except (WebSocketDisconnect, RuntimeError):
-            return  # the peer was faster

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
-from typing import ClassVar, Generic, Protocol, TypeVar
+from contextlib import ExitStack
+from typing import Protocol, TypeVar
 
-import msgspec
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from connections.http.exchange import Exchange
-from connections.http.refusals import Door
 from connections.limits.caller import Caller
 from connections.openai.asking import fields_of
+from connections.openai.door import HttpDoor
 from connections.openai.problems import Problem, renamed
-from connections.openai.reception import Reception
+from connections.openai.reception import Reception, asked_by
 from connections.openai.requests.fields import Asked
 from connections.wire.facts import Limits
-from connections.wire.scopes import KeyScope
 from engine.messages import ToolCall
-from sessions.conversation.guarding import guarded
 from sessions.errors import BadParams
 from sessions.events import Done
 from sessions.running.ephemeral import Ask
@@ -61,18 +56,12 @@ class Teller(Protocol):
         """All replies. Raises Problem where one has no regular end."""
 
 
-class AnsweringDoor(ABC, Generic[R]):
+class AnsweringDoor(HttpDoor[R]):
     """Answers requests. A client that goes away stops its turns."""
 
-    door: ClassVar[Door]
-
     def __init__(self, sessions: Sessions, reception: Reception) -> None:
+        super().__init__(reception)
         self._sessions = sessions
-        self._reception = reception
-
-    @abstractmethod
-    def read(self, body: bytes) -> R:
-        """The request in a body. Raises Refused."""
 
     @abstractmethod
     def asks(self, request: R, limits: Limits) -> list[Ask]:
@@ -82,27 +71,8 @@ class AnsweringDoor(ABC, Generic[R]):
     def teller(self, request: R, turn_id: str, created: int) -> Teller:
         """Who tells the replies."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
-        exchange = Exchange(scope, receive, send)
-        refused = await guarded(self._serve(exchange))
-        if refused is not None and not exchange.begun:
-            await exchange.answer(self._reception.refusal(refused, self.door))
-
-    async def _serve(self, exchange: Exchange) -> None:
-        """Raises Refused."""
-        with suppress(ClientDisconnect):
-            caller = await self._reception.caller(exchange.request)
-            caller.grant.check(KeyScope.CHAT)
-            self._reception.take(caller)
-            with ExitStack() as place:
-                request = await self._reception.read(exchange, caller, place, self.read)
-                await self._reception.while_good(
-                    exchange, caller, self._answer(exchange, caller, request, place)
-                )
-
-    async def _answer(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
-        """`place`: of a large body, until the window is known to hold its text."""
+    async def serve(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
+        """Has turns write the replies. Raises Refused."""
         asks = await self._asks(caller, request)
         await self._count(caller, asks)
         try:
@@ -118,20 +88,15 @@ class AnsweringDoor(ABC, Generic[R]):
             replies.cancel()
 
     async def _asks(self, caller: Caller, request: R) -> list[Ask]:
-        model = self._reception.model(request.model, caller.grant)
-        asks = self.asks(request, await self._reception.limits(model))
-        return [
-            msgspec.structs.replace(
-                ask, client_id=caller.client.client_id, group=caller.group, model=model.name
-            )
-            for ask in asks
-        ]
+        model = self.reception.model(request.model, caller.grant)
+        asks = self.asks(request, await self.reception.limits(model))
+        return [asked_by(caller, ask, model.name) for ask in asks]
 
     async def _count(self, caller: Caller, asks: Sequence[Ask]) -> None:
         """Each reply counts as a message; one was counted when the request came. Raises RateLimited."""
         replies = sum(ask.replies for ask in asks)
-        self._reception.take(caller, replies - 1)
-        await self._reception.count(caller, replies)
+        self.reception.take(caller, replies - 1)
+        await self.reception.count(caller, replies)
 
 
 def _prompts(asks: Sequence[Ask]) -> Iterator[int]:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,6 +33,7 @@ from engine.errors import EngineError
 from engine.served_models import ServedModel
 from sessions.errors import EngineDown, Forbidden, ModelNotFound, Overloaded, Refused
 from sessions.running.admission import AGAIN_MS
+from sessions.running.ephemeral import Ask
 from sessions.store.redis.asker import asking_for
 
 CLIENT = "/openai"
@@ -170,3 +172,8 @@ def client_id_of(identity: Identity, token: str | None) -> str:
 def comes_back(caller: Caller) -> bool:
     """Whether this one can ask again for what is kept for it: whoever sends no token is somebody else each time."""
     return not caller.client.client_id.startswith(_NAMELESS)
+
+
+def asked_by(caller: Caller, ask: Ask, model: str) -> Ask:
+    """An ask as its caller's own, of a model by its name."""
+    return msgspec.structs.replace(ask, client_id=caller.client.client_id, group=caller.group, model=model)

@@ -17,11 +17,12 @@ from connections.line.lines import Lines
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
 from connections.line.rate_limiting import RateLimiter
-from connections.native.endpoint import OUTBOX_BYTES, Socket
+from connections.line.socket import Socket
+from connections.line.socket_door import OUTBOX_BYTES
 from connections.native.handler import FrameHandler
 from connections.openai.problems import invalid
 from connections.openai.reception import Reception, client_id_of
-from connections.openai.sockets import SocketDoor
+from connections.openai.sockets import OpenAiSocketDoor
 from connections.realtime.asking import Asking
 from connections.realtime.coding import Coding
 from connections.realtime.handler import RealtimeHandler
@@ -51,7 +52,7 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
     model: str
 
 
-class RealtimeDoor(SocketDoor[Guest]):
+class RealtimeDoor(OpenAiSocketDoor[Guest]):
     """Serves Realtime clients: connections like those of the native socket in all but their words."""
 
     def __init__(
@@ -63,12 +64,12 @@ class RealtimeDoor(SocketDoor[Guest]):
         presence: Presence,
         limiters: Limiters,
     ) -> None:
-        super().__init__(access=access, limiters=limiters, tally=limiters.tally(Door.REALTIME))
+        super().__init__(Door.REALTIME, access=access, limiters=limiters)
         self._sessions = sessions
         self._reception = reception
         self._presence = presence
 
-    async def receive(self, websocket: WebSocket) -> Guest:
+    async def guest(self, websocket: WebSocket) -> Guest:
         """Who comes, and for what. Raises Refused."""
         try:
             asked = arrival(websocket.query_params, websocket.scope.get("subprotocols", ()))
@@ -106,7 +107,7 @@ class RealtimeDoor(SocketDoor[Guest]):
             caller=guest.caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             encode=coding.encode,
-            tally=self._tally,
+            tally=self.tally,
             features=frozenset({TOOLS}),
         )
         inner = self._frames(guest.limits)
@@ -115,17 +116,17 @@ class RealtimeDoor(SocketDoor[Guest]):
             connection.push(Said(events=(asking.created(),)))
             if guest.asked.known:
                 await self._show_history(connection, place)
-            with self._access.inside(guest.identity, connection):
+            with self.access.inside(guest.identity, connection):
                 await connection.serve(handler, coding.decode)
 
     def _frames(self, limits: Limits) -> Handler[Request]:
         """What answers the frames that a client's events become."""
-        return RateLimiter(FrameHandler(self._sessions, limits, _no_refresh), self._limiters)
+        return RateLimiter(FrameHandler(self._sessions, limits, _no_refresh), self.limiters)
 
     async def _show_history(self, connection: Connection, conversation_id: str) -> None:
         """Tells what is there, and attaches the connection. Raises Close where that can't be had."""
         try:
-            self._limiters.take_read(connection.caller.subject)
+            self.limiters.take_read(connection.caller.subject)
             shown = await self._sessions.history(connection.owner, connection, conversation_id, limit=PAGE)
         except NotFound:
             return  # it will be made by its first message

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from typing import ClassVar, Generic, Protocol, TypeVar
-
-import msgspec
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from contextlib import ExitStack
+from typing import Protocol, TypeVar
 
 from connections.http.exchange import Exchange
-from connections.http.refusals import Door
 from connections.limits.caller import Caller
 from connections.openai.answering import IGNORED
+from connections.openai.door import HttpDoor
 from connections.openai.problems import renamed
-from connections.openai.reception import Reception
+from connections.openai.reception import Reception, asked_by
 from connections.wire.facts import Limits
-from connections.wire.scopes import KeyScope
-from sessions.conversation.guarding import guarded
-from sessions.errors import BadParams, Refused
+from sessions.errors import BadParams
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.service import Sessions
@@ -38,18 +31,12 @@ class NamesModel(Protocol):
 R = TypeVar("R", bound=NamesModel)
 
 
-class AskingDoor(ABC, Generic[R]):
-    """Reads requests, and says no to them in its protocol's words. A client that goes away ends what was begun for it."""
-
-    door: ClassVar[Door]
+class AskingDoor(HttpDoor[R]):
+    """Asks a model for whoever comes."""
 
     def __init__(self, sessions: Sessions, reception: Reception) -> None:
+        super().__init__(reception)
         self.sessions = sessions
-        self.reception = reception
-
-    @abstractmethod
-    def read(self, body: bytes) -> R:
-        """The request in a body. Raises Refused."""
 
     @abstractmethod
     def ask(self, request: R, limits: Limits) -> Ask:
@@ -60,54 +47,20 @@ class AskingDoor(ABC, Generic[R]):
         """What the client calls the fields that the floors below have other names for."""
 
     @abstractmethod
-    def refusal(self, refused: Refused) -> Response:
-        """What whoever is refused is answered."""
-
-    @abstractmethod
-    async def serve(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
-        """Answers a request while its client is there. `place`: of a large body, until little of it is kept. Raises Refused."""
-
-    def token(self, request: Request) -> str | None:  # noqa: ARG002 - most have it in no other place
-        """A token that is in no `Authorization` header."""
-        return None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
-        exchange = Exchange(scope, receive, send)
-        refused = await guarded(self._serve(exchange))
-        if refused is not None and not exchange.begun:
-            self.reception.tell(refused, self.door)
-            await exchange.answer(self.refusal(refused))
+    async def answer(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
+        """Answers a request; `place` as in `serve`. Raises Refused, whose field may have the name of the floors below."""
 
     async def asked(self, caller: Caller, request: R) -> Ask:
         """What a model is asked for a caller. Raises Refused."""
         model = self.reception.model(request.model, caller.grant)
-        ask = self.ask(request, await self.reception.limits(model))
-        return msgspec.structs.replace(
-            ask, client_id=caller.client.client_id, group=caller.group, model=model.name
-        )
+        return asked_by(caller, self.ask(request, await self.reception.limits(model)), model.name)
 
-    async def _serve(self, exchange: Exchange) -> None:
-        """Raises Refused."""
-        with suppress(ClientDisconnect):
-            caller = await self.reception.caller(exchange.request, self.token(exchange.request))
-            caller.grant.check(KeyScope.CHAT)
-            self.take(caller)
-            with ExitStack() as place:
-                request = await self.reception.read(exchange, caller, place, self.read)
-                await self.reception.while_good(
-                    exchange, caller, self._served(exchange, caller, request, place)
-                )
-
-    async def _served(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
+    async def serve(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
+        """Answers a request. Raises Refused, with the client's own names."""
         try:
-            await self.serve(exchange, caller, request, place)
+            await self.answer(exchange, caller, request, place)
         except BadParams as refused:
             raise renamed(refused, self.names(request)) from None
-
-    def take(self, caller: Caller) -> None:
-        """Counts a request, before anything of it is read. Raises RateLimited."""
-        self.reception.take(caller)
 
 
 class OneReplyDoor(AskingDoor[R]):
@@ -117,7 +70,7 @@ class OneReplyDoor(AskingDoor[R]):
     async def tell(self, exchange: Exchange, request: R, reply: EphemeralReply) -> None:
         """Tells a reply to its end, however it ends. Raises Refused as long as nothing of it was told."""
 
-    async def serve(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
+    async def answer(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
         """Has a turn write the reply. Raises Refused."""
         ask = await self.asked(caller, request)
         await self.reception.count(caller)

@@ -11,7 +11,7 @@ import msgspec
 
 from connections.limits.caller import Caller
 from connections.openai.problems import invalid, renamed
-from connections.openai.reception import Reception, comes_back
+from connections.openai.reception import Reception, asked_by, comes_back
 from connections.responses.answers import wire
 from connections.responses.answers.resource import asked_for
 from connections.responses.answers.telling import Telling
@@ -138,10 +138,7 @@ class Creator:
         before: tuple[Message, ...] = ()
         if request.previous_response_id is not None:
             before = (await self.keeper.previous(caller.owner, request.previous_response_id)).said
-        ask = ask_of(request, limits, before)
-        return msgspec.structs.replace(
-            ask, client_id=caller.client.client_id, group=caller.group, model=model.name
-        )
+        return asked_by(caller, ask_of(request, limits, before), model.name)
 
     def _input(self, wanted: Wanted) -> Input | None:
         """What is kept of the request; None where it is kept nowhere. Raises Problem where it has to be."""
@@ -164,10 +161,7 @@ class Creator:
     async def _unkept(self, wanted: Wanted) -> Begun:
         """A response of a turn without a conversation. Raises Refused."""
         caller, request = wanted.caller, wanted.request
-        ask = ask_of(request, wanted.limits, wanted.before)
-        ask = msgspec.structs.replace(
-            ask, client_id=caller.client.client_id, group=caller.group, model=wanted.model
-        )
+        ask = asked_by(caller, ask_of(request, wanted.limits, wanted.before), wanted.model)
         try:
             reply = await self._sessions.answer(caller.owner, ask)
         except BadParams as refused:

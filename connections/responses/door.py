@@ -3,71 +3,46 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import ClassVar
-
-from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
 
 from connections.http.exchange import Exchange
 from connections.http.json_answers import answer as json_answer
 from connections.http.refusals import Door
 from connections.limits.caller import Caller
 from connections.openai.answering import IGNORED
+from connections.openai.door import HttpDoor
 from connections.openai.problems import problem_of
 from connections.openai.reception import Reception
 from connections.responses.answers.telling import as_events, behind, problem_at
 from connections.responses.creating import Begun, Creator
 from connections.responses.requests.asking import creation
 from connections.responses.requests.fields import Creation
-from connections.wire.scopes import KeyScope
-from connections.wire.table import Counts
-from sessions.conversation.guarding import guarded
 from sessions.errors import Refused
 
 END = b"data: [DONE]\n\n"
 
 
-class BodyDoor(ABC):
-    """Answers requests whose body asks as one for a response does. `counts`: as what each counts."""
+class BodyDoor(HttpDoor[Creation]):
+    """Answers requests whose body asks as one for a response does."""
 
-    counts: ClassVar[Counts] = Counts.MESSAGE
+    door: ClassVar[Door] = Door.RESPONSES
 
     def __init__(self, creator: Creator, reception: Reception) -> None:
-        self._creator = creator
-        self._reception = reception
+        super().__init__(reception)
+        self.creator = creator
 
-    @abstractmethod
-    async def answer(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
-        """Answers one. `place`: of a large body, until the window is known to hold its text. Raises Refused."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
-        exchange = Exchange(scope, receive, send)
-        refused = await guarded(self._serve(exchange))
-        if refused is not None and not exchange.begun:
-            await exchange.answer(self._reception.refusal(refused, Door.RESPONSES))
-
-    async def _serve(self, exchange: Exchange) -> None:
-        """Raises Refused."""
-        with suppress(ClientDisconnect):
-            caller = await self._reception.caller(exchange.request)
-            caller.grant.check(KeyScope.CHAT)
-            self._reception.take(caller, counts=self.counts)
-            with ExitStack() as place:
-                request = await self._reception.read(exchange, caller, place, creation)
-                await self._reception.while_good(
-                    exchange, caller, self.answer(exchange, caller, request, place)
-                )
+    def read(self, body: bytes) -> Creation:
+        """The request in a body. Raises Problem, TooManyValues."""
+        return creation(body)
 
 
 class ResponsesDoor(BodyDoor):
     """Answers requests for responses."""
 
-    async def answer(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
+    async def serve(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
         """Answers one. Raises Refused."""
-        begun = await self._creator.create(caller, request)
+        begun = await self.creator.create(caller, request)
         place.close()
         try:
             if request.background and not request.stream:

@@ -66,9 +66,9 @@ class CountDoor(BodyDoor):
         super().__init__(creator, reception)
         self._sessions = sessions
 
-    async def answer(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
+    async def serve(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
         """Answers one. Raises Refused."""
-        ask = await self._creator.ask(caller, request)
+        ask = await self.creator.ask(caller, request)
         tokens = await self._sessions.count(caller.owner, ask)
         place.close()
         await exchange.answer(answer(Counted(input_tokens=tokens)))
@@ -81,10 +81,10 @@ class CompactDoor(BodyDoor):
         super().__init__(creator, reception)
         self._sessions = sessions
 
-    async def answer(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
+    async def serve(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
         """Answers one. Raises Refused."""
-        ask = shortening(await self._creator.ask(caller, request), request.instructions)
-        await self._reception.count(caller)
+        ask = shortening(await self.creator.ask(caller, request), request.instructions)
+        await self.reception.count(caller)
         reply = await self._sessions.answer(caller.owner, ask)
         place.close()
         try:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from typing import Literal
+from contextlib import ExitStack
+from typing import ClassVar, Literal
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
-from starlette.types import Receive, Scope, Send
+from starlette.requests import Request
 
 from connections.http.exchange import Exchange
 from connections.http.json_answers import answer
 from connections.http.refusals import Door
 from connections.limits.caller import Caller
+from connections.openai.door import HttpDoor
 from connections.openai.problems import Problem, invalid
 from connections.openai.reception import Reception
 from connections.responses.answers import wire
@@ -25,7 +25,6 @@ from connections.responses.kept.notes import items_in, resource_of
 from connections.wire.scopes import KeyScope
 from connections.wire.sentences import worded
 from connections.wire.table import Counts
-from sessions.conversation.guarding import guarded
 from sessions.errors import Conflict
 from sessions.store.redis.asker import asking_for
 
@@ -56,36 +55,33 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
     has_more: bool
 
 
-class KeptDoor:
+class KeptDoor(HttpDoor[None]):
     """Answers requests about one response, each for its owner alone. `does`: what is asked."""
 
-    def __init__(
-        self,
-        keeper: Keeper,
-        reception: Reception,
-        does: Does,
-    ) -> None:
+    door: ClassVar[Door] = Door.RESPONSES
+    counts: ClassVar[Counts] = Counts.READ
+
+    def __init__(self, keeper: Keeper, reception: Reception, does: Does) -> None:
+        super().__init__(reception)
         self._keeper = keeper
-        self._reception = reception
         self._does = does
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
-        exchange = Exchange(scope, receive, send)
-        refused = await guarded(self._serve(exchange))
-        if refused is not None and not exchange.begun:
-            await exchange.answer(self._reception.refusal(refused, Door.RESPONSES))
+    def needs(self, request: Request) -> KeyScope:
+        """By the method: who stops a response chats, who deletes one manages them."""
+        return _SCOPES.get(request.method, KeyScope.READ)
 
-    async def _serve(self, exchange: Exchange) -> None:
-        """Raises Refused."""
-        with suppress(ClientDisconnect):
-            caller = await self._reception.caller(exchange.request)
-            caller.grant.check(_SCOPES.get(exchange.request.method, KeyScope.READ))
-            self._reception.take(caller, counts=Counts.READ)
-            await exchange.body(lambda: None)
-            await self._reception.while_good(exchange, caller, self._found(exchange, caller))
+    def read(self, body: bytes) -> None:
+        """Nothing: the URL says all."""
 
-    async def _found(self, exchange: Exchange, caller: Caller) -> None:
+    async def serve(
+        self,
+        exchange: Exchange,
+        caller: Caller,
+        request: None,  # noqa: ARG002 - the URL says all
+        place: ExitStack,
+    ) -> None:
+        """Finds the response, and does what is asked. Raises Refused."""
+        place.close()
         response_id = exchange.request.path_params["response_id"]
         with asking_for(caller.group or caller.client.client_id):
             kept = await self._keeper.find(caller.owner, response_id, with_path=True)
@@ -94,12 +90,12 @@ class KeptDoor:
                 raise Problem(404, why, code="not_found", param="response_id")
             await self._does(self, exchange, caller, kept)
 
-    async def read_or_delete(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
+    async def show_or_delete(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
         """One or the other, by the request's method. Raises Refused."""
-        do = self.delete if exchange.request.method == "DELETE" else self.read
+        do = self.delete if exchange.request.method == "DELETE" else self.show
         await do(exchange, caller, kept)
 
-    async def read(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
+    async def show(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
         """The response as it stands, or as it is written. Raises Refused."""
         query = exchange.request.query_params
         if query.get("stream") != "true":

@@ -38,7 +38,7 @@ def responses_routes(
         WebSocketRoute(PATH, socket.accept),
         Route(f"{PATH}/input_tokens", shown(count, "POST"), methods=["POST", "OPTIONS"]),
         Route(f"{PATH}/compact", shown(compact, "POST"), methods=["POST", "OPTIONS"]),
-        Route(one, kept(KeptDoor.read_or_delete, "GET, DELETE"), methods=["GET", "DELETE", "OPTIONS"]),
+        Route(one, kept(KeptDoor.show_or_delete, "GET, DELETE"), methods=["GET", "DELETE", "OPTIONS"]),
         Route(f"{one}/cancel", kept(KeptDoor.cancel, "POST"), methods=["POST", "OPTIONS"]),
         Route(f"{one}/input_items", kept(KeptDoor.input_items, "GET"), methods=["GET", "OPTIONS"]),
         Route(PATH, shown(ResponsesDoor(creator, reception), "POST"), methods=["POST", "OPTIONS"]),

@@ -16,9 +16,10 @@ from connections.line.connection import Connection
 from connections.line.lines import Lines
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
-from connections.native.endpoint import OUTBOX_BYTES, Socket
+from connections.line.socket import Socket
+from connections.line.socket_door import OUTBOX_BYTES
 from connections.openai.reception import Reception, client_id_of
-from connections.openai.sockets import SocketDoor
+from connections.openai.sockets import OpenAiSocketDoor
 from connections.responses.asks import decode
 from connections.responses.creating import Creator
 from connections.responses.handler import SocketHandler, encode
@@ -32,7 +33,7 @@ class Guest(msgspec.Struct, frozen=True):
     caller: Caller
 
 
-class ResponsesSocket(SocketDoor[Guest]):
+class ResponsesSocket(OpenAiSocketDoor[Guest]):
     """Serves sockets of clients that ask for one response after the other, or for several in lanes. `creator` begins them."""
 
     def __init__(
@@ -44,12 +45,12 @@ class ResponsesSocket(SocketDoor[Guest]):
         presence: Presence,
         limiters: Limiters,
     ) -> None:
-        super().__init__(access=access, limiters=limiters, tally=limiters.tally(Door.RESPONSES))
+        super().__init__(Door.RESPONSES, access=access, limiters=limiters)
         self.creator = creator
         self._reception = reception
         self._presence = presence
 
-    async def receive(self, websocket: WebSocket) -> Guest:
+    async def guest(self, websocket: WebSocket) -> Guest:
         """Who comes: by a key, a JWT, or in a browser by a ticket. Raises Refused."""
         authorization, ticket = websocket.headers.get("authorization"), websocket.query_params.get("ticket")
         token = ticket if ticket is not None and ticket.startswith(TICKET) else None
@@ -65,11 +66,11 @@ class ResponsesSocket(SocketDoor[Guest]):
             caller=guest.caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             encode=encode,
-            tally=self._tally,
+            tally=self.tally,
         )
         handler = SocketHandler(
-            creator=self.creator, reception=self._reception, tally=self._tally, transport=socket
+            creator=self.creator, reception=self._reception, tally=self.tally, transport=socket
         )
         async with self._presence.of(connection):
-            with self._access.inside(guest.identity, connection):
+            with self.access.inside(guest.identity, connection):
                 await connection.serve(handler, decode)

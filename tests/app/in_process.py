@@ -20,7 +20,7 @@ from app.server.server import address, listen
 from app.service import Service
 from app.settings import Settings
 from connections.authentication.standing import REFRESH_S
-from connections.native.endpoint import HELLO_S
+from connections.line.socket_door import HELLO_S
 from engine.scripted.engine import ScriptedEngine
 
 Frame = dict[str, Any]

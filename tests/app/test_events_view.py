@@ -13,7 +13,7 @@ import pytest
 from app.operations import key_file
 from connections.events import transport
 from connections.http.refusals import Refusal
-from connections.native.endpoint import OUTBOX_BYTES
+from connections.line.socket_door import OUTBOX_BYTES
 from connections.wire.errors import Close, CloseCode
 from engine.scripted.engine import ScriptedEngine
 from tests.app.event_source import path_of, reading, refusal

@@ -1,0 +1,92 @@
+"""A door for sockets: who is heard, what comes first, and what ends it. What is said on it is the door's business."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+import structlog
+from starlette.responses import Response
+from starlette.websockets import WebSocket
+
+from connections.authentication.access import AccessControl
+from connections.gate.client_address import client_of
+from connections.http.json_answers import foreign_page, too_many_at_once
+from connections.http.refusals import Door, Refusal
+from connections.limits.bounds import Bound
+from connections.limits.limiters import Limiters
+from connections.line.connection import Disconnected
+from connections.line.socket import Socket
+from connections.wire.errors import Close, CloseCode
+
+HELLO_S = 5.0
+"""How long a socket has for its first message, where that says who comes."""
+OUTBOX_BYTES = 512 * 1024
+
+_log = structlog.get_logger("midstream.connection")
+
+G = TypeVar("G")
+
+
+class SocketDoor(ABC, Generic[G]):
+    """Serves sockets, each from handshake to close. `G`: what is known of a guest by the handshake."""
+
+    def __init__(
+        self, door: Door, *, access: AccessControl, limiters: Limiters, hello_s: float = HELLO_S
+    ) -> None:
+        self.access = access
+        self.limiters = limiters
+        self.tally = limiters.tally(door)
+        self._hello_s = hello_s
+
+    @abstractmethod
+    async def receive(self, websocket: WebSocket) -> G | Response:
+        """Who comes, and for what; or what whoever may not come in is answered."""
+
+    @abstractmethod
+    async def serve(self, socket: Socket, guest: G) -> None:
+        """Serves an accepted socket until it ends. Raises Close, Disconnected."""
+
+    def subprotocol(self, guest: G) -> str | None:  # noqa: ARG002 - most doors have none
+        """What both sides speak."""
+        return None
+
+    async def accept(self, websocket: WebSocket) -> None:
+        """Serves one socket from handshake to close."""
+        guest = self._shut_out(websocket) or await self.receive(websocket)
+        if isinstance(guest, Response):
+            await websocket.send_denial_response(guest)
+            return
+        await websocket.accept(subprotocol=self.subprotocol(guest))
+        await self._live(Socket(websocket, self.limiters.turns), guest)
+
+    async def first(self, socket: Socket, named: str) -> str | bytes:
+        """The first message. `named`: what it has to be. Raises Close, Disconnected."""
+        try:
+            async with asyncio.timeout(self._hello_s):
+                return await socket.receive()
+        except TimeoutError:
+            self.limiters.bounds.count(Bound.HELLO_TIME)
+            raise Close(CloseCode.NO_HELLO, f"No {named} within {self._hello_s:g} s.") from None
+
+    def _shut_out(self, websocket: WebSocket) -> Response | None:
+        """The answer to whoever is not even asked who they are."""
+        origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
+        if not self.access.origins.allow(origin, host=host):
+            self.limiters.refusals.count(Refusal.ORIGIN)
+            return foreign_page(origin)
+        if self.limiters.no_place_for(client_of(websocket.scope)):
+            return too_many_at_once()
+        return None
+
+    async def _live(self, socket: Socket, guest: G) -> None:
+        try:
+            await self.serve(socket, guest)
+        except Close as close:
+            await socket.close(close.code, close.reason)
+        except Disconnected:
+            return
+        except Exception:  # noqa: BLE001 - a task's boundary: this connection ends, the others don't notice
+            _log.exception("connection failed")
+            await socket.close(CloseCode.INTERNAL, "An internal error; reconnect.")
