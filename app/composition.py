@@ -21,6 +21,7 @@ from app.service import Service
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.authentication import access_of
+from app.setup.embedders import embedders_of
 from app.setup.launcher import launched_engine
 from app.setup.limits import TurnTokens, limiters_of
 from app.setup.limits_file import LimitsFile, quotas_of
@@ -97,6 +98,7 @@ async def composed(
         store_client(url, tallies["requests"]) as store,
         store_client(url, tallies["replies"]) as lane,
         nullcontext(access_of(settings, store, refresh_s=refresh_s)) as access,
+        embedders_of(settings) as embedders,
         limiters_of(settings, store, access, refusals, bounds) as limiters,
         traced(_observer(metrics, limiters.meter), version=version("midstream-server")) as observer,
     ):
@@ -111,6 +113,7 @@ async def composed(
             replica=replica,
             lane=lane,
             tools=tools,
+            embedders=embedders,
         )
         readiness = Readiness(models=models, store=Writable(store, policy.durability))
         metrics.watch(

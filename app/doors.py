@@ -17,6 +17,7 @@ from connections.aisdk.socket_door import ChatSocketDoor
 from connections.audio.routes import Audio, audio_routes
 from connections.authentication.access import AccessControl
 from connections.authentication.ticket_door import TicketDoor, ticket_routes
+from connections.embeddings.door import embeddings_routes
 from connections.events.door import EventsDoor, events_routes
 from connections.limits.limiters import Limiters
 from connections.line.presence import Presence
@@ -79,6 +80,7 @@ def doors(
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, reception, *pages),
+        *embeddings_routes(sessions.embedding, reception, *pages),
         *responses_routes(sessions, reception, responses, *pages),
         *messages_routes(sessions, reception, *pages),
         *agui_routes(sessions, reception, *pages),

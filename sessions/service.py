@@ -10,9 +10,11 @@ import msgspec
 from redis.asyncio import Redis
 
 from engine.door import Engine
+from engine.embedding import Embedder
 from sessions.commands.resuming import Position, resume
 from sessions.conversation.kept import KeptTurns
 from sessions.conversation.paging import Shown, page_of, read_steadily
+from sessions.embedding import Embedding
 from sessions.errors import NotFound, NotShared, Overloaded, Refused
 from sessions.events import CallState
 from sessions.interpreting.source import Grown, Growth
@@ -97,6 +99,7 @@ class Sessions:
         replica: str | None = None,
         lane: Redis | None = None,
         tools: ToolBox | None = None,
+        embedders: Sequence[Embedder] = (),
     ) -> None:
         self.tools = tools or ToolBox()
         self.shares = policy.sharing
@@ -113,6 +116,8 @@ class Sessions:
         )
         self._base, self._peers, self._commands = self.parts.base, self.parts.peers, self.parts.commands
         self._replica = Replica(self.parts)
+        admission = self._base.admission
+        self.embedding = Embedding(embedders, admission=admission, filters=policy.filters)
         self.kept = KeptTurns(self._base.storage.history, self._base.storage.notes)
 
     def running(self, *, alone: bool) -> AbstractAsyncContextManager[None]:

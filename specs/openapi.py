@@ -13,6 +13,7 @@ from connections.aisdk.asking import UIChatRequest
 from connections.aisdk.door import ChatStopped
 from connections.audio import wire as sound
 from connections.authentication.ticket_door import TicketGiven
+from connections.embeddings.wire import EmbeddingList, EmbeddingRequest
 from connections.events.door import PATH as EVENTS
 from connections.http.json_answers import RefusalBody
 from connections.messages.fields import CountRequest, MessageRequest
@@ -109,9 +110,9 @@ def document() -> Part:
                 (ChatRequest, CompletionRequest, UIChatRequest, sound.SpeechRequest), PLACE, _RANGES
             )
             | asked((MessageRequest, CountRequest, RunInput), PLACE, _ANTHROPICS)
-            | asked((Creation,), PLACE, _RANGES)
+            | asked((Creation, EmbeddingRequest), PLACE, _RANGES)
             | told(_TOLD, PLACE)
-            | told((Response, Deleted, Items, Counted, Compaction), PLACE),
+            | told((Response, Deleted, Items, Counted, Compaction, EmbeddingList), PLACE),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
                 "key": {

@@ -11,6 +11,7 @@ from connections.aisdk.door import ChatStopped
 from connections.aisdk.routes import PATH as AI_SDK
 from connections.audio import routes as audio
 from connections.audio import wire as sound
+from connections.embeddings.wire import EmbeddingList, EmbeddingRequest
 from connections.messages.fields import CountRequest, MessageRequest
 from connections.messages.problems import OVERLOADED
 from connections.messages.wire import MessageError, ReplyMessage, TokensCount
@@ -90,6 +91,7 @@ def _openai() -> Part:
     }
     hello = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 8}
     once = {"model": "midstream-demo", "prompt": "Once upon a time", "max_tokens": 8}
+    text = {"model": "bge-m3", "input": ["Hello!"]}
     model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
     every = {
         "200": as_json("All of them.", of_type(wire.Models)),
@@ -99,7 +101,10 @@ def _openai() -> Part:
         "200": as_json("It.", of_type(wire.Model)),
         **refusals(wire.ErrorBody, nobody | {404: "No such.", 503: "Not now."}),
     }
+    vectors = _replies("Texts as vectors.", EmbeddingRequest, text, EmbeddingList, why)
+    del vectors["post"]["responses"]["200"]["content"]["text/event-stream"]
     return {
+        "/v1/embeddings": vectors,
         "/v1/chat/completions": _replies("Replies to messages.", ChatRequest, hello, wire.Completion, why),
         "/v1/completions": _replies(
             "Texts that go on from prompts.", CompletionRequest, once, wire.TextCompletion, why

@@ -59,7 +59,7 @@ ROOMS = {
             "process_log",
             "free_memory",
         ),
-        *("durations", "stream", "door"),
+        *("durations", "stream", "door", "embedding"),
         *(
             "grammar",
             "text",
@@ -92,6 +92,7 @@ ROOMS = {
             "replicas",
         ),
         "commands",
+        "embedding",
         *("parts", "replica", "service"),
     ),
     "sessions.store": (
@@ -114,6 +115,7 @@ ROOMS = {
             "account",
             "admin",
             "openai",
+            "embeddings",
             "audio",
             "realtime",
             "replies",
@@ -331,6 +333,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         (
             "httpx",
             {
+                "engine.upstream.embedder",
                 "engine.upstream.exchange",
                 "engine.upstream.health",
                 "engine.upstream.watch",

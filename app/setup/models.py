@@ -16,6 +16,7 @@ from app.setup.own_engines import EngineTable, check_engines, engines_of_tables
 from app.setup.upstreams import SETTING, upstream_engine
 from engine.door import Engine
 from engine.served_models import BadModels, ServedModel, ServedModels
+from engine.upstream.embedder import EmbedderOptions
 from engine.upstream.options import UpstreamOptions
 from engine.upstream.presets import with_preset
 
@@ -32,11 +33,15 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file: a table `[[upstream]]` for each server, `[[engine]]` for each model that is computed here, `[[model]]`."""
+    """The file: a table `[[upstream]]` for each server, `[[engine]]` for each model that is computed here, `[[model]]`.
+
+    `[[embedder]]`: for each model that makes embeddings, at a server.
+    """
 
     upstream: tuple[UpstreamOptions, ...] = ()
     engine: tuple[EngineTable, ...] = ()
     model: tuple[ModelTable, ...] = ()
+    embedder: tuple[EmbedderOptions, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -142,6 +147,9 @@ def _wrong(file: ModelFile) -> Iterable[str]:
     if len(set(names)) < len(names):
         yield "two upstreams have one name"
     own = [table.public_name for table in file.engine]
+    vectors = [options.public_name for options in file.embedder]
+    if len(set(vectors)) < len(vectors) or set(vectors) & set(file.names):
+        yield "a model of [[embedder]] has the name of another one: give it a served_name"
     upstream = {options.public_name for options in file.upstream}
     for name in own:
         if own.count(name) > 1 or name in upstream:

@@ -32,6 +32,7 @@ class Door(StrEnum):
     MESSAGES = "messages"
     AG_UI = "ag_ui"
     MODELS = "models"
+    EMBEDDINGS = "embeddings"
     TRANSCRIPTIONS = "transcriptions"
     SPEECH = "speech"
     EVENTS = "events"

@@ -108,10 +108,16 @@ class Meter:
 
     def ended(self, done: Done, client: Client) -> None:
         """Counts the tokens of an ended turn, of its prompt and generated ones; of an API key also the reply."""
-        every = (*self._gauges(client), *usage_gauges(client))
+        every = self._every(client)
         if replies := [gauge for gauge in every if gauge.kind is Kind.REPLIES]:
             self._counts.charge(replies, 1)
-        tokens = done.usage.prompt_tokens + done.usage.generated_tokens
-        subjects = {gauge.subject: gauge for gauge in every if gauge.kind is Kind.TOKENS}
+        self.used(client, done.usage.prompt_tokens + done.usage.generated_tokens)
+
+    def used(self, client: Client, tokens: int) -> None:
+        """Counts tokens."""
+        subjects = {gauge.subject: gauge for gauge in self._every(client) if gauge.kind is Kind.TOKENS}
         if subjects and tokens:
             self._counts.charge(list(subjects.values()), tokens)
+
+    def _every(self, client: Client) -> tuple[Gauge, ...]:
+        return (*self._gauges(client), *usage_gauges(client))

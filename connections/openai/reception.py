@@ -71,6 +71,10 @@ class Reception:
         """The models that are served and may be asked, the default first."""
         return self._greeter.models_for(grant)
 
+    def names(self, grant: Grant) -> list[str]:
+        """The names and aliases of those models."""
+        return [name for model in self.models(grant) for name in (model.name, *model.aliases)]
+
     async def caller(self, request: Request, token: str | None = None) -> Caller:
         """Who asks. `token`: where a door's clients have it in no `Authorization` header. Raises Refused."""
         authorization = request.headers.get("authorization")
@@ -154,6 +158,11 @@ class Reception:
             with asking_for(caller.group or caller.client.client_id):
                 for _ in range(messages):
                     await meter.admit(caller.client)
+
+    def used(self, caller: Caller, tokens: int) -> None:
+        """Counts tokens that no turn has."""
+        if (meter := self._limiters.meter) is not None:
+            meter.used(caller.client, tokens)
 
 
 def client_id_of(identity: Identity, token: str | None) -> str:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import httpx
 import msgspec
@@ -21,7 +21,7 @@ from engine.errors import EngineError, EngineLost
 from engine.messages import Message, Request
 from engine.reply_spec import ReplySpec
 from engine.upstream.errors import complaint_of, error_for, error_inside, retry_after
-from engine.upstream.options import Features, UpstreamOptions
+from engine.upstream.options import Features, Timeouts, UpstreamOptions
 from engine.upstream.wire.chunks import Completion
 from engine.upstream.wire.request import body_of, path_of, prompt_of, session_of
 from engine.upstream.wire.server_sent_events import EventReader, EventTooLong, ServerSentEvent
@@ -63,7 +63,23 @@ class _Tokenized(msgspec.Struct, frozen=True):
     count: int
 
 
-def http_client(options: UpstreamOptions, key: str | None) -> httpx.AsyncClient:
+class Reached(Protocol):
+    """Where a server is, and how patient we are with it."""
+
+    @property
+    def url(self) -> str:
+        """With its base path."""
+
+    @property
+    def ca_file(self) -> str | None:
+        """Certificates to believe beside the system's."""
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """How long each step may take."""
+
+
+def http_client(options: Reached, key: str | None) -> httpx.AsyncClient:
     """Return a client for one upstream. Its settings come from the options alone, none from the environment."""
     headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
     times = options.timeouts
@@ -135,11 +151,11 @@ class Exchange:
             extensions={"trace": _told_of_sending(on_sent)},
         )
         listening = _Listening(options, on_chunk, asyncio.get_running_loop().time)
-        with _translated(options.name):
+        with translated(options.name):
             response = await listening.in_time(self._client.send(asking, stream=True))
             try:
                 if response.status_code != httpx.codes.OK:
-                    raise await listening.in_time(self._refusal(response))
+                    raise await listening.in_time(refusal_of(options.name, response))
                 self._sessions.hear(request, response.headers)
                 await listening.to_the_end(response)
             finally:
@@ -150,7 +166,7 @@ class Exchange:
         options = self._options
         begins = {} if spec.raw else {"add_generation_prompt": True}
         asked = {"model": options.model} | begins | prompt_of(messages, spec, options.features)
-        with _translated(options.name):
+        with translated(options.name):
             response = await self._client.post(
                 path,
                 content=_encoder.encode(asked),
@@ -158,23 +174,26 @@ class Exchange:
                 timeout=options.timeouts.connect_s,
             )
         if response.status_code != httpx.codes.OK:
-            raise self._error(response, response.content)
+            raise _error(options.name, response, response.content)
         try:
             return msgspec.json.decode(response.content, type=_Tokenized).count
         except msgspec.DecodeError as error:
             raise EngineLost(f"The engine {options.name} does not count tokens at {path}.") from error
 
-    async def _refusal(self, response: httpx.Response) -> EngineError:
-        body = b""
-        async for part in response.aiter_bytes():
-            body += part
-            if len(body) > _MOST_COMPLAINT:
-                break
-        return self._error(response, body)
 
-    def _error(self, response: httpx.Response, body: bytes) -> EngineError:
-        after = retry_after(response.headers.get("Retry-After"), time.time())
-        return error_for(self._options.name, response.status_code, complaint_of(body), after)
+async def refusal_of(name: str, response: httpx.Response) -> EngineError:
+    """Read why an answer is none; `name`: the upstream's."""
+    body = b""
+    async for part in response.aiter_bytes():
+        body += part
+        if len(body) > _MOST_COMPLAINT:
+            break
+    return _error(name, response, body)
+
+
+def _error(name: str, response: httpx.Response, body: bytes) -> EngineError:
+    after = retry_after(response.headers.get("Retry-After"), time.time())
+    return error_for(name, response.status_code, complaint_of(body), after)
 
 
 class _Listening:
@@ -254,7 +273,7 @@ def _told_of_sending(on_sent: Callable[[], None]) -> Callable[[str, object], Awa
 
 
 @contextmanager
-def _translated(name: str) -> Iterator[None]:
+def translated(name: str) -> Iterator[None]:
     """Raise what goes wrong on the way to an upstream as the engine's door names it."""
     try:
         yield

@@ -71,6 +71,7 @@ CLOSED = {Door.TRANSCRIPTIONS, Door.SPEECH}
 PATHS = {
     Door.CHAT: ("POST", "/v1/chat/completions"),
     Door.COMPLETIONS: ("POST", "/v1/completions"),
+    Door.EMBEDDINGS: ("POST", "/v1/embeddings"),
     Door.RESPONSES: ("POST", "/v1/responses"),
     Door.MESSAGES: ("POST", "/v1/messages"),
     Door.AG_UI: ("POST", "/v1/ag-ui"),

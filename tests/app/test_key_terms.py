@@ -74,6 +74,7 @@ OTHERS: dict[str, Frame] = {
 DOORS = (
     ("chat", "POST", "/v1/chat/completions"),
     ("chat", "POST", "/v1/completions"),
+    ("chat", "POST", "/v1/embeddings"),
     ("read", "GET", "/v1/export"),
     ("read", "GET", "/v1/conversations/nowhere/events"),
     ("manage", "DELETE", "/v1/me"),

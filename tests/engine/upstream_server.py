@@ -76,12 +76,15 @@ class UpstreamServer:
         self.looks = 0
         self.second_look = asyncio.Event()
         self.counted: Response = JSONResponse({"count": 42, "max_model_len": 4096})
+        self.vectors: list[Response] = []
+        self.holds_vectors = False
         self.app = Starlette(
             routes=[
                 Route(f"{BASE}/models", self._models),
                 Route("/base/tokenize", self._count, methods=["POST"]),
                 Route(f"{BASE}/chat/completions", _Door(self), methods=["POST"]),
                 Route(f"{BASE}/completions", _Door(self), methods=["POST"]),
+                Route(f"{BASE}/embeddings", self._embed, methods=["POST"]),
             ]
         )
 
@@ -94,6 +97,20 @@ class UpstreamServer:
     async def _count(self, request: Request) -> Response:
         self.bodies.append(await request.json())
         return self.counted
+
+    async def _embed(self, request: Request) -> Response:
+        """Answer by `vectors` in turn, else with a text's length, 0.5 and -0.25; `holds_vectors`: never, while a client waits."""
+        self.bodies.append(body := await request.json())
+        self.headers.append(dict(request.headers))
+        if self.holds_vectors:
+            self.held.set()
+            await self._watch(request)
+        if self.vectors:
+            return self.vectors.pop(0)
+        data = [
+            {"index": place, "embedding": [len(text), 0.5, -0.25]} for place, text in enumerate(body["input"])
+        ]
+        return JSONResponse({"data": data[::-1], "usage": {"prompt_tokens": 7, "total_tokens": 7}})
 
     async def answer(self, request: Request, send: Send) -> None:
         """Answer one request as its turn says."""

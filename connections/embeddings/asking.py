@@ -1,0 +1,80 @@
+"""From the body of a request to what is embedded, and by whom. Pure; whatever is refused is refused by the field's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from connections.embeddings.wire import EmbeddingRequest
+from connections.openai.asking import request_in
+from connections.openai.problems import Problem, invalid
+from connections.wire.scopes import Grant
+from connections.wire.sentences import worded
+from engine.embedding import Embedder, Texts
+from sessions.errors import Forbidden, ModelNotFound
+
+MOST_DIMENSIONS = 65_536
+_IDS = re.compile(rb"\[\s*(\[|[0-9])")
+_REFUSED: Mapping[str, str] = {
+    "input_type": "This server does not apply `input_type`: write what the model wants before each text.",
+    "prompt_name": "This server does not apply `prompt_name`: write what the model wants before each text.",
+}
+
+_request = msgspec.json.Decoder(EmbeddingRequest).decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def embedding_request(body: bytes) -> EmbeddingRequest:
+    """The request in a body, whose fields have their types. Raises Problem, TooManyValues."""
+    return request_in(body, _decoded)
+
+
+def _decoded(body: bytes) -> EmbeddingRequest:
+    fields = _fields(body)
+    if _IDS.match(bytes(fields.get("input", b""))):
+        why = "This server takes texts as `input`, and no ids of tokens."
+        raise invalid("input", why, code="unsupported_parameter")
+    for field, why in _REFUSED.items():
+        if bytes(fields.get(field, b"null")) != b"null":
+            raise invalid(field, why, code="unsupported_parameter")
+    return _request(body)
+
+
+def embedder_for(
+    name: str | None, embedders: Sequence[Embedder], grant: Grant, writers: Sequence[str]
+) -> Embedder:
+    """Who embeds. `writers`: the models that write replies. Raises Problem, ModelNotFound, Forbidden."""
+    if not embedders:
+        why = "This server makes no embeddings: its operator has named no model for them."
+        raise Problem(404, why, code="model_not_found", param="model")
+    allowed = [one for one in embedders if not grant.models or one.name in grant.models]
+    names = [one.name for one in allowed]
+    if name in writers:
+        served = "" if not names else " For those it has " + ", ".join(f'"{one}"' for one in names) + "."
+        why = f'The model "{name}" writes replies, and makes no embeddings.{served}'
+        raise invalid("model", why, code="unsupported_model")
+    found = next((one for one in allowed if name in (None, one.name)), None)
+    if found is None and name in [one.name for one in embedders]:
+        raise Forbidden(f'This key may not use the model "{name}".')
+    if found is None and not names:
+        raise Forbidden("This key may use no model that makes embeddings.")
+    if found is None:
+        raise ModelNotFound(name or "", names)
+    return found
+
+
+def texts_of(request: EmbeddingRequest, embedder: Embedder) -> Texts:
+    """What the embedder is asked. Raises Problem."""
+    texts = (request.input,) if isinstance(request.input, str) else tuple(request.input)
+    if not 0 < len(texts) <= embedder.max_texts or not all(texts):
+        why = f"must be a text, or 1 to {embedder.max_texts} of them, none of them empty."
+        raise invalid("input", worded("input", why))
+    if request.dimensions is not None and not embedder.takes_dimensions:
+        why = f'The vectors of "{embedder.name}" have one length: leave `dimensions` out.'
+        raise invalid("dimensions", why, code="unsupported_parameter")
+    if request.dimensions is not None and not 0 < request.dimensions <= MOST_DIMENSIONS:
+        raise invalid("dimensions", worded("dimensions", f"must be from 1 to {MOST_DIMENSIONS}."))
+    packed = request.encoding_format == "base64"
+    return Texts(texts, dimensions=request.dimensions, packed=packed)

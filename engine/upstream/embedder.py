@@ -1,0 +1,149 @@
+"""An OpenAI-compatible server that makes embeddings: a connection for each request, which is closed where nobody waits any more."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Annotated
+
+import httpx
+import msgspec
+from msgspec import Meta
+
+from engine.embedding import Texts, Vectors
+from engine.errors import EngineLost, EngineUnavailable, PromptRejected
+from engine.upstream.concurrency import Places
+from engine.upstream.errors import RequestRefused
+from engine.upstream.exchange import http_client, refusal_of, translated
+from engine.upstream.health import backoff
+from engine.upstream.options import Count, Timeouts
+from engine.upstream.wire.vectors import IllVectors, read_vectors
+
+MOST_BYTES = 16 * 1024 * 1024
+"""Of an answer. 256 vectors of 2,048 numbers are less; who asks for more is told to ask for fewer texts."""
+
+
+class EmbedderOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A model that makes embeddings, and the server that has it.
+
+    `url`, `model`, `served_name`, `key_variable`, `ca_file`, `max_requests` and `retries`: as of `UpstreamOptions`.
+    `dimensions`: whether it makes vectors as long as one asks. `max_inputs`: texts of one request, as many as it takes.
+    """
+
+    name: Annotated[str, Meta(min_length=1)]
+    url: Annotated[str, Meta(pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")]
+    model: Annotated[str, Meta(min_length=1)]
+    served_name: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    key_variable: Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*$")] | None = None
+    ca_file: str | None = None
+    dimensions: bool = False
+    max_inputs: Annotated[int, Meta(ge=1, le=2048)] = 128
+    max_requests: Count = 16
+    retries: Annotated[int, Meta(ge=0, le=10)] = 2
+    timeouts: Timeouts = Timeouts()
+
+    @property
+    def public_name(self) -> str:
+        """What clients call the model."""
+        return self.served_name or self.model
+
+
+class _Waiting(msgspec.Struct, eq=False):
+    """A request in the queue."""
+
+    client: str
+    arrival: int
+    priority: int = 0
+
+
+class UpstreamEmbedder:
+    """An `Embedder`. What is lost on its way is asked again, `retries` times, since it changes nothing anywhere; what takes too long is not."""
+
+    def __init__(self, options: EmbedderOptions, *, key: str | None = None) -> None:
+        self._options = options
+        self._client = http_client(options, key)
+        self._arrivals = count()
+        self._places: Places[_Waiting] = Places(options.max_requests, lambda *_: None)
+
+    @property
+    def name(self) -> str:
+        """What clients call the model."""
+        return self._options.public_name
+
+    @property
+    def max_texts(self) -> int:
+        """Of one request."""
+        return self._options.max_inputs
+
+    @property
+    def takes_dimensions(self) -> bool:
+        """Whether the model makes vectors as long as one asks."""
+        return self._options.dimensions
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[UpstreamEmbedder]:
+        """Serve inside the block; behind it no connection is open."""
+        async with self._client:
+            yield self
+
+    async def embed(self, texts: Texts) -> Vectors:
+        """Make a vector of each text. Raises PromptRejected, EngineBusy, EngineUnavailable."""
+        waiting = _Waiting(texts.client, next(self._arrivals))
+        await self._places.enter(waiting)
+        try:
+            return await self._asked_again(texts)
+        except RequestRefused as refusal:
+            raise PromptRejected(str(refusal), field="input") from refusal
+        finally:
+            self._places.leave(waiting)
+
+    async def _asked_again(self, texts: Texts) -> Vectors:
+        pauses = backoff(self._options.retries, random.random)
+        while True:
+            try:
+                return await self._asked(texts)
+            except EngineLost as error:
+                if (pause_s := next(pauses, None)) is None:
+                    raise EngineUnavailable(str(error)) from error
+                await asyncio.sleep(pause_s)
+
+    async def _asked(self, texts: Texts) -> Vectors:
+        """Raises EngineLost, EngineUnavailable, RequestRefused."""
+        options = self._options
+        try:
+            async with asyncio.timeout(options.timeouts.first_token_s):
+                with translated(options.name):
+                    body = await self._answer(texts)
+        except TimeoutError:
+            raise EngineUnavailable(f"The engine {options.name} made no vectors in time.") from None
+        try:
+            return await read_vectors(body, len(texts.texts), packed=texts.packed)
+        except IllVectors as error:
+            raise EngineUnavailable(
+                f"The engine {options.name} answers with no embeddings: {error}."
+            ) from error
+
+    async def _answer(self, texts: Texts) -> bytes:
+        asked: dict[str, object] = {"model": self._options.model, "input": texts.texts}
+        asked["encoding_format"] = "base64" if texts.packed else "float"
+        if texts.dimensions is not None:
+            asked["dimensions"] = texts.dimensions
+        headers = {"Content-Type": "application/json"}
+        sent = self._client.stream("POST", "embeddings", content=msgspec.json.encode(asked), headers=headers)
+        async with sent as response:
+            if response.status_code != httpx.codes.OK:
+                raise await refusal_of(self._options.name, response)
+            return await self._body(response)
+
+    async def _body(self, response: httpx.Response) -> bytes:
+        body = bytearray()
+        async for part in response.aiter_bytes():
+            body += part
+            if len(body) > MOST_BYTES:
+                raise PromptRejected(
+                    "The vectors are too many to be sent at once: send fewer texts.", field="input"
+                )
+        return bytes(body)

@@ -1,0 +1,74 @@
+"""The vectors of an answer, which go on as they are wherever they have the form that is wanted. Pure, but that others have their turn."""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import struct
+from base64 import b64decode, b64encode
+
+import msgspec
+
+from engine.embedding import Vectors
+
+FLOAT_BYTES = 4
+
+
+class IllVectors(ValueError):
+    """An answer that has no vectors, or others than were asked for."""
+
+
+class _One(msgspec.Struct, frozen=True):
+    index: int
+    embedding: msgspec.Raw
+
+
+class _Usage(msgspec.Struct, frozen=True):
+    prompt_tokens: int = 0
+    total_tokens: int = 0
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    data: list[_One]
+    usage: _Usage | None = None
+
+
+_answer = msgspec.json.Decoder(_Answer).decode
+_text = msgspec.json.Decoder(str).decode
+_numbers = msgspec.json.Decoder(list[float]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+async def read_vectors(body: bytes, texts: int, *, packed: bool) -> Vectors:
+    """Return the vectors for so many texts. One that has to be written anew is at a time: others wait no longer than for that.
+
+    Raises IllVectors.
+    """
+    try:
+        answer = _answer(body)
+        found = sorted(answer.data, key=lambda one: one.index)
+        if [one.index for one in found] != list(range(texts)):
+            raise IllVectors(f"{len(found)} vectors for {texts} texts")
+        vectors = []
+        for one in found:
+            vectors.append(as_wanted(one.embedding, packed=packed))
+            await asyncio.sleep(0)
+    except (msgspec.DecodeError, UnicodeError, binascii.Error, struct.error, OverflowError) as error:
+        raise IllVectors(type(error).__name__) from error
+    usage = answer.usage or _Usage()
+    return Vectors(tuple(vectors), usage.prompt_tokens or usage.total_tokens)
+
+
+def as_wanted(vector: msgspec.Raw, *, packed: bool) -> msgspec.Raw:
+    """Return a vector in the form that is wanted. Raises IllVectors, and what says that it is no vector."""
+    match bytes(vector)[:1], packed:
+        case (b'"', True) | (b"[", False):
+            return vector
+        case b"[", True:
+            numbers = _numbers(vector)
+            return msgspec.Raw(_encode(b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()))
+        case b'"', False:
+            raw = b64decode(_text(vector), validate=True)
+            return msgspec.Raw(_encode(struct.unpack(f"<{len(raw) // FLOAT_BYTES}f", raw)))
+        case _:
+            raise IllVectors("a vector that is none")

@@ -1,0 +1,34 @@
+"""Texts that become vectors, for whoever asks: counted like a turn while they last, read by the filters, and kept nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from engine.embedding import Embedder, Texts, Vectors
+from sessions.conversation.requests import asker
+from sessions.filters.chain import Filters
+from sessions.records import Owner
+from sessions.running.admission import Admission
+from sessions.running.shares import Subject
+from sessions.turn.prompt import as_refusals
+
+
+class Embedding:
+    """Knows who makes vectors. `embedders`: the first is the default."""
+
+    def __init__(self, embedders: Sequence[Embedder], *, admission: Admission, filters: Filters) -> None:
+        self.embedders = tuple(embedders)
+        self._admission = admission
+        self._filters = filters
+
+    async def embed(self, owner: Owner, group: str, embedder: Embedder, texts: Texts) -> Vectors:
+        """Has texts embedded for an owner. Raises Refused."""
+        admitted = self._admission.enter(Subject(str(owner), group))
+        try:
+            await self._filters.check(*texts.texts)
+            with as_refusals():
+                return await embedder.embed(msgspec.structs.replace(texts, client=asker(owner, group)))
+        finally:
+            admitted.leave()
