@@ -99,5 +99,36 @@ def chat(client: openai.OpenAI) -> None:
         print(json.dumps({"did": "refused", "why": str(error)}))
 
 
-with proxy() as url:
-    chat(openai.OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0))
+def respond(client: openai.OpenAI) -> None:
+    """Responses by the proxy, and behind each of them a chat: who is refused takes nothing from others."""
+    hello = [{"role": "user", "content": "Hello!"}]
+
+    def chats() -> bool:
+        return bool(client.chat.completions.create(model=MODEL, messages=hello).choices[0].message.content)
+
+    first = client.responses.create(model=MODEL, input="Hello!")
+    print(json.dumps({"did": "responded", "text": first.output_text, "chats": chats()}))
+
+    text = ""
+    for event in client.responses.create(model=MODEL, input="Hello!", stream=True):
+        text += event.delta if event.type == "response.output_text.delta" else ""
+    print(json.dumps({"did": "responded_in_parts", "text": text, "chats": chats()}))
+
+    count = client.responses.create(model=MODEL, input="Count from 1 to 500.", temperature=0, stream=True)
+    text = ""
+    with count as events:
+        for event in events:
+            text += event.delta if event.type == "response.output_text.delta" else ""
+            if " 20," in text:
+                break
+    print(json.dumps({"did": "responding_left", "text": text, "chats": chats()}))
+
+    try:
+        client.responses.create(model=MODEL, input="Hello!", max_output_tokens=10**9)
+    except openai.BadRequestError as error:
+        print(json.dumps({"did": "not_responded", "why": str(error), "chats": chats()}))
+
+
+with proxy() as url, openai.OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0) as client:
+    chat(client)
+    respond(client)

@@ -70,6 +70,17 @@ def test_anthropics_client_is_told_what_ended_the_reply_and_what_a_prompt_takes(
     assert visit.said["refused"]["id"].startswith("req_")
 
 
+def test_responses_through_a_proxy_take_no_deployment_from_others(visit: Visit) -> None:
+    if "responded" not in visit.said:  # LiteLLM's proxy alone
+        return
+    assert visit.said["responded"]["text"]
+    assert visit.said["responded_in_parts"]["text"]
+    assert visit.said["responding_left"]["text"].startswith(ELEVEN)
+    assert "max_output_tokens" in visit.said["not_responded"]["why"]
+    kinds = ("responded", "responded_in_parts", "responding_left", "not_responded")
+    assert all(visit.said[kind]["chats"] for kind in kinds)
+
+
 @pytest.mark.clients
 @pytest.mark.timeout(900)
 def test_a_load_of_guidellm_is_answered_token_for_token(run_script: Runner, server: ServerProcess) -> None:

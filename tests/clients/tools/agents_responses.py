@@ -1,4 +1,4 @@
-"""OpenAI's agents SDK with its default, which is Responses: a tool, whole and streamed, ten turns in two ways, output of a type."""
+"""OpenAI's agents SDK with its default, which is Responses: a tool, whole and streamed, ten turns in two ways, a handoff, output of a type."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ import os
 
 from agents import (
     Agent,
+    HandoffCallItem,
     ModelSettings,
     OpenAIResponsesModel,
     Runner,
@@ -36,7 +37,8 @@ def get_weather(city: str) -> str:
 
 
 def told(result):
-    calls = [item.raw_item for item in result.new_items if isinstance(item, ToolCallItem)]
+    kinds = ToolCallItem | HandoffCallItem
+    calls = [item.raw_item for item in result.new_items if isinstance(item, kinds)]
     called = [[call.name, json.loads(call.arguments)] for call in calls]
     return {"called": called, "text": result.final_output}
 
@@ -63,6 +65,10 @@ async def main():
         pass
     print(json.dumps({"did": "streamed", **told(streamed)}))
     print(json.dumps({"did": "turns", **await turns(caller)}))
+    forecaster = Agent(name="forecaster", model=MODEL, instructions="Know it.", tools=[get_weather])
+    desk = Agent(name="Desk", model=MODEL, instructions="Hand over.", handoffs=[forecaster])
+    ran = await Runner.run(desk, ASKED)
+    print(json.dumps({"did": "handoff", **told(ran), "by": ran.last_agent.name}))
     demo = OpenAIResponsesModel(model=MODEL, openai_client=AsyncOpenAI(base_url=os.environ["JSON_BASE_URL"]))
     held = Agent(
         name="Assistant", model=demo, model_settings=ModelSettings(temperature=0), output_type=Person

@@ -24,6 +24,7 @@ COMMAND = ("tests.clients.tools.scripted_server",)
 CITY = "Oslo"
 ARGUMENTS = {
     "get_weather": {"city": CITY},
+    "transfer_to_forecaster": {},
     "read": {"filePath": "weather.txt"},
     "get_current_timestamp": {},
 }
@@ -52,7 +53,7 @@ def _steps(request: Request) -> Sequence[Step]:
         others = [name for name in names if name not in ARGUMENTS]
         called = choice if choice in names else next(iter(others), names[0])
         return [Call(called, json.dumps(ARGUMENTS.get(called, PERSON)))]
-    asks = last.role == "user" or _asks_on(request)
+    asks = last.role == "user" or _asks_on(request) or _is_handed_over(last)
     if asks and request.spec.format is None and "Count" not in last.content:
         for name, arguments in ARGUMENTS.items():
             if name in names:
@@ -68,6 +69,11 @@ def _thoughts(request: Request) -> Sequence[Step]:
 def _asks_on(request: Request) -> bool:
     """Whether no result is enough for who asked."""
     return any(message.role == "user" and NEVER_ENOUGH in message.content for message in request.messages)
+
+
+def _is_handed_over(last: Message) -> bool:
+    """Whether another agent goes on from here: so the agents SDKs say it."""
+    return last.role == "tool" and "assistant" in last.content
 
 
 def _text(request: Request, last: Message) -> str:

@@ -22,12 +22,15 @@ TOLD = "The weather in Oslo: rain, 7 °C."
 OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
 DOES = {
     "openai_tools.py": ("tool", "streamed", "held"),
+    "pydanticai_responses.py": ("tool", "streamed", "turns", "held"),
+    "langchain_responses.py": ("tool", "streamed", "turns", "held"),
     "pydanticai_tools.py": ("tool", "streamed", "person", "prompted", "held"),
     "instructor_tools.py": ("person", "prompted", "held"),
     "langgraph_tools.py": ("tool", "streamed", "person", "prompted", "held"),
     "llamaindex_tools.py": ("tool", "streamed", "person", "held"),
     "agents_tools.py": ("tool", "streamed", "held"),
-    "agents_responses.py": ("tool", "streamed", "turns", "held"),
+    "agents_responses.py": ("tool", "streamed", "turns", "handoff", "held"),
+    "openaiagents_responses.mjs": ("tool", "streamed", "turns", "handoff", "held"),
     "aisdk_tools.mjs": ("tool", "streamed", "person", "held"),
     "aisdk_responses.mjs": ("tool", "streamed", "turns", "held"),
     "opencode_tools.mjs": ("read",),
@@ -82,6 +85,12 @@ def test_ten_turns_are_answered_whichever_way_they_are_gone_on_with(
     visits: Visits, script: str, kind: str
 ) -> None:
     assert visits.said(script)[kind] == {"texts": [TOLD], "count": 20}
+
+
+@clients("handoff")
+def test_an_agent_hands_over_to_another(visits: Visits, script: str, kind: str) -> None:
+    called = [["transfer_to_forecaster", {}], *CALLED]
+    assert visits.said(script)[kind] == {"called": called, "text": TOLD, "by": "forecaster"}
 
 
 @clients("person", "prompted")

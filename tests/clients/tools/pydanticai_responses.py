@@ -1,0 +1,71 @@
+"""Pydantic AI over Responses: an agent with a tool, run whole and streamed, turns that follow each other, output of a type."""
+
+import asyncio
+import json
+import os
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_ai import Agent, NativeOutput
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.models.openai import OpenAIResponsesModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+MODEL = "midstream-demo"
+ASKED = "What is the weather in Oslo?"
+TURNS = 10
+
+
+class Person(BaseModel):
+    """Somebody."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(max_length=20)
+    age: int = Field(ge=0, le=150)
+
+
+agent = Agent(OpenAIResponsesModel(MODEL))  # reads OPENAI_BASE_URL and OPENAI_API_KEY
+
+
+@agent.tool_plain
+def get_weather(city: str) -> str:
+    """Say what the weather is."""
+    return "rain, 7 °C"
+
+
+def told(ran):
+    parts = [part for message in ran.all_messages() for part in message.parts]
+    called = [[one.tool_name, one.args_as_dict()] for one in parts if isinstance(one, ToolCallPart)]
+    return {"called": called, "text": ran.output}
+
+
+async def read(_, events):
+    """With a reader, replies are streamed."""
+    async for _event in events:
+        pass
+
+
+async def turns():
+    """A conversation that the client repeats, and one that it goes on with by the last response."""
+    said, kept, texts = [], [], []
+    for _ in range(TURNS):
+        ran = await agent.run(ASKED, message_history=said)
+        said = ran.all_messages()
+        texts.append(ran.output)
+        settings = {"openai_previous_response_id": "auto"}
+        ran = await agent.run(ASKED, message_history=kept, model_settings=settings)
+        kept = ran.all_messages()
+        texts.append(ran.output)
+    return {"texts": sorted(set(texts)), "count": len(texts)}
+
+
+async def main():
+    print(json.dumps({"did": "tool", **told(await agent.run(ASKED))}))
+    print(json.dumps({"did": "streamed", **told(await agent.run(ASKED, event_stream_handler=read))}))
+    print(json.dumps({"did": "turns", **await turns()}))
+    demo = OpenAIResponsesModel(MODEL, provider=OpenAIProvider(base_url=os.environ["JSON_BASE_URL"]))
+    held = Agent(demo, output_type=NativeOutput(Person, strict=True), model_settings={"temperature": 0})
+    ran = await held.run("Ada is 36 years old. As JSON.")
+    print(json.dumps({"did": "held", "is": ran.output.model_dump()}))
+
+
+asyncio.run(main())
