@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from connections.line.connection import Transport
+from connections.line.socket import Socket
 
 
 class Lines:
     """A `Transport` before another one."""
 
-    def __init__(self, socket: Transport) -> None:
+    def __init__(self, socket: Socket) -> None:
         self._socket = socket
         self.receive = socket.receive
         self.writable = socket.writable
@@ -21,6 +21,6 @@ class Lines:
         return self._socket.is_writable
 
     def write(self, text: bytes) -> None:
-        """Sends a message for each line."""
-        for line in text.splitlines():
-            self._socket.write(line)
+        """Sends a message for each line, all in one go."""
+        if text:
+            self._socket.write_all(text.splitlines())

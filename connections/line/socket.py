@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -34,6 +35,10 @@ class Peer(Protocol):
         """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
         ...
 
+    def write_all(self, texts: Iterable[bytes]) -> None:
+        """Sends several in one go, as `write` does."""
+        ...
+
     def charge(self) -> None:
         """Reads a peer more slowly that asked too often."""
         ...
@@ -52,6 +57,7 @@ class Socket:
         self._group = address_group(websocket.scope) or str(id(self))
         self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
         self.write = self._peer.write  # found once: it is called with every delta
+        self.write_all = self._peer.write_all
 
     async def receive(self) -> str | bytes:
         """The next message. Raises Disconnected."""

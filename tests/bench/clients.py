@@ -60,7 +60,7 @@ async def _open(job: Job) -> Peer:
             return await SsePeer.open(job.url, of_openai(job.model, job.more), anew=job.anew)
         case Door.REALTIME:
             return await RealtimePeer.open(job.url, model=job.model)
-        case Door.RESPONSES | Door.MESSAGES:
+        case Door.RESPONSES | Door.MESSAGES | Door.AI_SDK:
             speech = speech_of(job.door, job.model)
             return await SsePeer.open(job.url, of_openai(job.model), speech=speech)
 

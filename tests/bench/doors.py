@@ -18,7 +18,7 @@ from tests.bench.workload import Level, Workload
 from tests.server_process import free_port
 
 NATIVE = Door.WEBSOCKET
-DOORS = (NATIVE, Door.CHAT, Door.REALTIME, Door.RESPONSES, Door.MESSAGES)
+DOORS = (NATIVE, Door.CHAT, Door.REALTIME, Door.RESPONSES, Door.MESSAGES, Door.AI_SDK)
 SAMPLES = 24
 """Replies of each measurement at least: few clients ask by several processes, one after the other."""
 JOB_S = 90.0

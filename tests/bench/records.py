@@ -24,6 +24,8 @@ class Door(StrEnum):
     """The Responses API, streamed over HTTP; nothing is stored."""
     MESSAGES = "messages"
     """Anthropic's Messages, streamed."""
+    AI_SDK = "ai_sdk"
+    """The AI SDK's UI message stream over HTTP. Each prompt is a chat of its own, which is kept."""
 
 
 class Measure(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,6 +18,18 @@ class Counts(msgspec.Struct):
     output_tokens: int = 0
 
 
+class Facts(msgspec.Struct, rename="camel"):
+    """Of a reply, as the AI SDK's door tells them."""
+
+    generated_tokens: int = 0
+
+
+class Metadata(msgspec.Struct):
+    """Of a message of the AI SDK's."""
+
+    midstream: Facts
+
+
 class Response(msgspec.Struct):
     """Of the Responses API."""
 
@@ -29,6 +42,15 @@ class Event(msgspec.Struct):
     type: str
     response: Response | None = None
     usage: Counts | None = None
+    message_metadata: Metadata | None = msgspec.field(name="messageMetadata", default=None)
+
+    @property
+    def tokens(self) -> int:
+        """What was generated, where the event tells it."""
+        if self.message_metadata is not None:
+            return self.message_metadata.midstream.generated_tokens
+        usage = self.usage or (self.response.usage if self.response is not None else None)
+        return 0 if usage is None else usage.output_tokens
 
 
 class Speech(NamedTuple):
@@ -48,8 +70,7 @@ class Speech(NamedTuple):
             return Heard(Kind.TEXT)
         if event.type not in self.ends:
             return None
-        usage = event.usage or (event.response.usage if event.response is not None else None)
-        return Heard(Kind.END, usage.output_tokens if usage is not None else 0)
+        return Heard(Kind.END, event.tokens)
 
 
 _decode = msgspec.json.Decoder(Event).decode
@@ -65,7 +86,14 @@ def speech_of(door: Door, model: str) -> Speech:
     def message(content: str, tokens: int) -> dict[str, object]:
         return greedy | {"messages": [{"role": "user", "content": content}], "max_tokens": tokens}
 
+    def chat(content: str, tokens: int) -> dict[str, object]:
+        message = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": content}]}
+        params = {"max_new_tokens": tokens, "temperature": 0}
+        return {"id": uuid.uuid4().hex, "messages": [message], "params": params}
+
+    client = f"/v1/ai-sdk/chat?client_id=bench-{uuid.uuid4().hex}"
     return {
+        Door.AI_SDK: Speech(client, chat, ("text-delta",), ("finish",)),
         Door.RESPONSES: Speech(
             "/v1/responses",
             response,

@@ -37,7 +37,7 @@ async def test_every_client_reads_all_its_replies_to_the_end(server: ServerProce
     assert all(reply.sent < min(reply.arrivals) <= max(reply.arrivals) < reply.ended for reply in replies)
 
 
-@pytest.mark.parametrize("door", [Door.CHAT, Door.REALTIME, Door.RESPONSES, Door.MESSAGES])
+@pytest.mark.parametrize("door", [Door.CHAT, Door.REALTIME, Door.RESPONSES, Door.MESSAGES, Door.AI_SDK])
 async def test_a_reply_is_read_through_every_door(server: ServerProcess, door: Door) -> None:
     asked = msgspec.structs.replace(job(server, Measure.LOAD, 12, door=door), replies=1)
     replies = (await do(asked)).replies
