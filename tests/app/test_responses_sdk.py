@@ -170,6 +170,10 @@ async def test_a_refusal_names_the_field(sdk: AsyncOpenAI) -> None:
     picture = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
     refused: list[tuple[dict[str, Any], str]] = [
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        (
+            {"tools": [{"type": "mcp", "server_label": "x", "server_url": "http://h/mcp"}]},
+            "tools[0].type",
+        ),
         ({"input": [{"role": "user", "content": [picture]}]}, "input[0].content[0].type"),
         ({"input": [{"type": "computer_call_output", "call_id": "c"}]}, "input[0].type"),
         ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input[0].call_id"),

@@ -15,6 +15,10 @@ from engine import reply_spec
 from engine.reply_spec import ReplySpec
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+_NO_MCP = (
+    "This server calls no MCP server that a request names: its operator lists those that models may use, and they are "
+    "offered over the native protocol and the AI SDK's, not here."
+)
 _ANYTHING = '{"type":"object","properties":{}}'
 
 Tools = tuple[reply_spec.Tool, ...]
@@ -51,6 +55,7 @@ def tools_of(given: Sequence[Tool]) -> Tools:
 def _tool(tool: Tool, where: str) -> reply_spec.Tool:
     if tool.type != "function":
         why = f"This server runs no tools of the type {tool.type[:64]}: it takes functions, which its clients run."
+        why = _NO_MCP if tool.type == "mcp" else why
         raise invalid(f"{where}.type", why, code="unsupported_parameter")
     if not _NAME.match(tool.name or ""):
         raise invalid(f"{where}.name", worded(f"{where}.name", "must have 1 to 64 letters, digits, _ or -."))

@@ -30,3 +30,20 @@ def test_the_agent_of_ag_ui_calls_answers_aborts_and_is_refused(
     assert said["left"]["text"] != scripted_server.COUNT
     assert (said["refused"]["status"], said["refused"]["type"]) == (404, "RUN_ERROR")
     assert "another" in said["refused"]["why"]
+
+
+def test_a_page_of_copilotkit_has_its_tool_called_and_stops_the_model(
+    run_script: Runner, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("copilotkit")
+    with serving(folder, command=scripted_server.COMMAND) as scripted:
+        said = run_script("copilotkit_run.mjs", scripted.url, COPILOTKIT_TELEMETRY_DISABLED="true")
+        with ends_of_turns(scripted, since=0) as ends:
+            assert stopped(ends)["steps_after"] <= 1
+    assert said["tool"] == {
+        "called": [["get_weather", {"city": "Oslo"}]],
+        "text": "The weather in Oslo: rain, 7 °C.",
+        "roles": ["user", "assistant", "tool", "assistant"],
+    }
+    assert "20" in said["left"]["text"]
+    assert said["left"]["text"] != scripted_server.COUNT
