@@ -8,7 +8,7 @@ from app.settings import Settings
 from app.setup.models import ModelFile, file_of
 from tests.docs.papers import ROOT, snippets
 
-ONE, SEVERAL, FEATURES = snippets(ROOT / "docs" / "upstreams.md", "toml")
+ONE, SEVERAL, EMBEDDER, FEATURES = snippets(ROOT / "docs" / "upstreams.md", "toml")
 
 
 def read(tmp_path: Path, text: str) -> ModelFile:
@@ -35,3 +35,9 @@ def test_features_are_told_below_the_server_that_has_them(tmp_path: Path) -> Non
     file = read(tmp_path, ONE + "\n" + FEATURES)
     assert file.upstream[0].features.router == "dynamo"
     assert file.upstream[0].features.prompt_cache_key
+
+
+def test_a_model_for_embeddings_stands_beside_those_that_chat(tmp_path: Path) -> None:
+    file = read(tmp_path, ONE + "\n" + EMBEDDER)
+    assert file.names == ["Qwen/Qwen3-8B"]
+    assert [(one.public_name, one.dimensions) for one in file.embedder] == [("BAAI/bge-m3", False)]
