@@ -81,6 +81,8 @@ class CountingDoor(_AnthropicsDoor[CountRequest]):
 
     counts: ClassVar[Counts] = Counts.READ
 
+    counts: ClassVar[Counts] = Counts.READ
+
     def read(self, body: bytes) -> CountRequest:
         """The request in a body. Raises Problem, TooManyValues."""
         return count_request(body)

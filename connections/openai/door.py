@@ -24,13 +24,11 @@ R = TypeVar("R")
 
 
 class HttpDoor(ABC, Generic[R]):
-    """Answers requests, or says no in its protocol's words. A client that goes away ends what was begun for it.
-
-    `counts`: as what each request counts.
-    """
+    """Answers requests, or says no in its protocol's words. A client that goes away ends what was begun for it."""
 
     door: ClassVar[Door]
     counts: ClassVar[Counts] = Counts.MESSAGE
+    """As what each request counts."""
 
     def __init__(self, reception: Reception) -> None:
         self.reception = reception
@@ -51,10 +49,6 @@ class HttpDoor(ABC, Generic[R]):
         """What a key has to be for."""
         return KeyScope.CHAT
 
-    def take(self, caller: Caller) -> None:
-        """Counts a request, before anything of it is read. Raises RateLimited."""
-        self.reception.take(caller, counts=self.counts)
-
     def refusal(self, refused: Refused) -> Response:
         """What whoever is refused is answered."""
         return problem_of(refused).response()
@@ -72,7 +66,7 @@ class HttpDoor(ABC, Generic[R]):
         with suppress(ClientDisconnect):
             caller = await self.reception.caller(exchange.request, self.token(exchange.request))
             caller.grant.check(self.needs(exchange.request))
-            self.take(caller)
+            self.reception.take(caller, counts=self.counts)
             with ExitStack() as place:
                 request = await self.reception.read(exchange, caller, place, self.read)
                 work = self.serve(exchange, caller, request, place)
