@@ -1,4 +1,4 @@
-"""Runs an encoder–decoder over spans: sources that begin are encoded together, then one forward pass for all targets.
+"""Runs an encoder-decoder over spans: sources that begin are encoded together, then one forward pass for all targets.
 
 Both happen in one step, so that a source costs those who run no step of its own; how many tokens of sources a step takes
 is the scheduler's business. See `engine.execution.runner`, whose place it takes.

@@ -21,7 +21,7 @@ _FEW = 8
 
 
 def is_translator(model: str) -> bool:
-    """Whether the configuration of a hub name or folder is an encoder–decoder's; False where it can't be read."""
+    """Whether the configuration of a hub name or folder is an encoder-decoder's; False where it can't be read."""
     with suppress(OSError, ValueError, KeyError):
         return bool(AutoConfig.from_pretrained(model, trust_remote_code=False).is_encoder_decoder)
     return False
@@ -71,6 +71,7 @@ class Tongues:
         first = [self._start]
         if target in self._codes:
             first.append(self._codes[target])
+            self._tokenizer.tgt_lang = target
         elif self._forced is not None:
             first.append(self._forced)
         said = self._spelled(prefix.rstrip())

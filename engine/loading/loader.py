@@ -135,7 +135,7 @@ def load(
 def _translator(
     model: str, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, memory: int | None, batch: int
 ) -> LoadedModel:
-    """Return an encoder–decoder that translates, ready to serve. Raises ModelNotUsable."""
+    """Return an encoder-decoder that translates, ready to serve. Raises ModelNotUsable."""
     prepared, generation = Prepared(module), module.generation_config
     known = translates(prepared.module, Tongues(tokenizer, module.config, generation), generation)
     whole_pages = -(-known.languages.source_tokens // TRANSLATIONS_PAGE) * TRANSLATIONS_PAGE

@@ -1,4 +1,4 @@
-"""Makes an encoder–decoder ready that translates, or says why it isn't served.
+"""Makes an encoder-decoder ready that translates, or says why it isn't served.
 
 As with other models a comparison decides (`engine.loading.probe`): what comes out of the pages is what the module says itself.
 """
@@ -38,9 +38,9 @@ def check_translator(
     dtype: torch.dtype,
     forward: ForwardOptions,
 ) -> None:
-    """Refuse, before weights are read, an encoder–decoder that is not served, or not so. Raises ModelNotUsable."""
-    kind = AutoModelForSeq2SeqLM._model_mapping.get(type(config), None)  # noqa: SLF001 - transformers has no public list
-    if kind not in SERVED_TYPES:
+    """Refuse, before weights are read, an encoder-decoder that is not served, or not so. Raises ModelNotUsable."""
+    mapping: Any = AutoModelForSeq2SeqLM._model_mapping  # noqa: SLF001 - transformers has no public list
+    if mapping.get(type(config), None) not in SERVED_TYPES:
         raise ModelNotUsable(
             f"The model {model!r} is an encoder-decoder of the type {config.model_type}; those that translate are served: "
             f"Marian, M2M100 with NLLB, and mBART. {OTHER_ENGINE[0].upper() + OTHER_ENGINE[1:]}."

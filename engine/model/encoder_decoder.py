@@ -1,4 +1,4 @@
-"""The forward pass of encoder–decoders that translate (Marian, M2M100 and NLLB, mBART), over pages and for many requests at once.
+"""The forward pass of encoder-decoders that translate (Marian, M2M100 and NLLB, mBART), over pages and for many requests at once.
 
 Their layers are those of the Transformer (Vaswani et al. 2017) and differ in three things: where norms stand, how positions
 are told, and what is added to the logits. Linear layers see a flat list of rows. It computes what the transformers module
@@ -109,10 +109,9 @@ class EncoderLayer(Layer):
         queries, keys, values = self.heads(states)
         mixed = torch.empty_like(queries)
         for start, stop in pairwise(bounds):
-            own = [one[start:stop].transpose(0, 1) for one in (queries, keys, values)]
-            mixed[start:stop] = functional.scaled_dot_product_attention(*own, scale=self.scale).transpose(
-                0, 1
-            )
+            asking, known, said = (one[start:stop].transpose(0, 1) for one in (queries, keys, values))
+            seen = functional.scaled_dot_product_attention(asking, known, said, scale=self.scale)
+            mixed[start:stop] = seen.transpose(0, 1)
         made: Tensor = self.output(mixed.reshape(len(states), -1))
         return made
 

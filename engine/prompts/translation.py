@@ -39,7 +39,7 @@ class TranslationBuilder:
         messages: Sequence[Message],
         spec: ReplySpec = PLAIN,
         own: OwnReplies | None = None,  # noqa: ARG002 - a translation is spelled as the tokenizer does
-        most: int = 0,  # noqa: ARG002 - as above
+        most: int = 0,
     ) -> Prompt:
         """Return the source of a translation, and the tokens that it begins with. Raises PromptRejected."""
         _refuse_others(spec)

@@ -1,4 +1,4 @@
-"""Encoder–decoders of random weights: milliseconds to make and to run. Their tokenizers are made here, of no hub."""
+"""Encoder-decoders of random weights: milliseconds to make and to run. Their tokenizers are made here, of no hub."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from engine.cache.budget import KVBudget
 from engine.loading.translators import PAGE, Prepared
 from engine.messages import Languages, Params
 from engine.model.loaded_model import LoadedModel, Translates
-from engine.scheduling.core import Core
 from engine.text.prepared import PreparedRequest, Sampling
 from tests.engine.conftest import small_tokenizer
 from tests.engine.tiny_models import GREEDY, Numbers
@@ -90,16 +89,20 @@ KINDS = {"marian": _marian, "two vocabularies": _two_vocabularies, "m2m100": _m2
 
 
 def made(kind: str) -> PreTrainedModel:
-    """The same weights each time, such that translations differ by what is attended to, and a word is not followed by itself."""
+    """The same weights each time."""
     torch.manual_seed(3)
-    module: Any = KINDS[kind]().eval()
-    tied = module.lm_head.weight is module.model.decoder.embed_tokens.weight
+    return sharpened(KINDS[kind]().eval())
+
+
+def sharpened(module: Any) -> PreTrainedModel:
+    """Change weights so that translations differ by what is attended to, and a word is not followed by itself."""
+    is_marian = isinstance(module, MarianMTModel)
     factors = {"q_proj.weight": 4.0, "k_proj.weight": 4.0}
-    if isinstance(module, MarianMTModel):
+    if is_marian:
         factors |= {"out_proj.weight": 0.5, "fc2.weight": 0.5}
     with torch.no_grad():
-        if tied:
-            module.lm_head.weight.mul_(0.4 if isinstance(module, MarianMTModel) else 0.1)
+        if module.lm_head.weight is module.model.decoder.embed_tokens.weight:
+            module.lm_head.weight.mul_(0.4 if is_marian else 0.1)
         for name, weight in module.named_parameters():
             weight.mul_(next((factor for end, factor in factors.items() if name.endswith(end)), 1.0))
     return cast("PreTrainedModel", module)

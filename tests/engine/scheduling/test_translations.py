@@ -48,15 +48,15 @@ def test_thirty_two_at_once_are_those_of_generate_though_others_are_cancelled() 
     outputs: list[Output] = []
     for number in range(48):
         core.submit(translating(f"{number}", text_of(number), beginning("marian"), SOME))
-        if number % 3 == 2:  # noqa: PLR2004
-            core.cancel(f"{number - number % 4}" if number % 4 == 3 else f"{number}")  # noqa: PLR2004
+        if number % 3 == 2:
+            core.cancel(f"{number - number % 4}" if number % 4 == 3 else f"{number}")
         if number % 5 == 0:
             outputs += core.step()
     outputs += run_out(core)
     ends = [output for output in outputs if isinstance(output, Finished)]
     whole = [end.request_id for end in ends if end.reason is not FinishReason.CANCELLED]
-    assert len(ends) == 48  # noqa: PLR2004
-    assert len(whole) >= 32  # noqa: PLR2004
+    assert len(ends) == 48
+    assert len(whole) >= 32
     for name in whole:
         assert tokens_of(outputs, name) == generated("marian", text_of(int(name)), LENGTH)
 
@@ -155,7 +155,7 @@ class Steps:
             "waits": lambda: True,
             "encoded": lambda: request.computed >= request.first > 0,
             "prefix": lambda: request.first < request.computed < request.prompt_tokens,
-            "writes": lambda: request.generated > 2,  # noqa: PLR2004
+            "writes": lambda: request.generated > 2,
         }[phase]
         while not reached():
             self.outputs += self.core.step()
@@ -200,7 +200,7 @@ def test_a_step_encodes_no_more_than_its_budget_beside_one_source(monkeypatch: p
         core.submit(translating(f"{number}", source(40, salt=number), beginning("marian"), SOME))
     run_out(core)
     assert sum(encoded) == 8 * 48
-    assert max(encoded) == 48  # noqa: PLR2004
+    assert max(encoded) == 48
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_chat_model_refuses_a_source() -> None:
 
 def test_a_pool_without_room_for_a_source_lets_it_wait() -> None:
     """It needs a page beyond those of its source for its first word."""
-    assert PagePool(4, 16).pages_for(48 + 1) == 4  # noqa: PLR2004
+    assert PagePool(4, 16).pages_for(48 + 1) == 4
     core = Core(served("marian", kv_tokens=64, max_batch=2))
     for number in range(3):
         core.submit(translating(f"{number}", source(33, salt=number), beginning("marian"), SOME))
