@@ -48,7 +48,8 @@ class TranslationBuilder:
         most = self._tongues.source_tokens
         if len(source) > most:
             raise PromptRejected(
-                f"The text to translate has {len(source)} tokens; the model reads {most} at once. Send it in parts."
+                f"The text to translate has {len(source)} tokens; the model reads {most} at once. Send it in parts.",
+                field="content",
             )
         begun, continued = self._tongues.beginning(asked.target, asked.prefix)
         return Prompt(begun, continued=continued, source=source)
@@ -75,7 +76,7 @@ class TranslationBuilder:
 def _text_of(messages: Sequence[Message]) -> str:
     text = messages[-1].content if messages and messages[-1].role == "user" else ""
     if not text.strip():
-        raise PromptRejected("There is nothing to translate: the last message has no text.")
+        raise PromptRejected("There is nothing to translate: the last message has no text.", field="content")
     return text
 
 

@@ -29,7 +29,7 @@ ENGLISH = (
     "It is five.",
     "The weather is fine today.",
 )
-CHINESE = ("早上好！", "我叫安娜。", "二加三等于几？", "等于五。", "今天天气很好。")
+CHINESE = ("早上好。", "我叫安娜。", "二加三等于几。", "等于五。", "今天天气很好。")
 
 
 def pieces(path: Path, sentences: tuple[str, ...], size: int) -> list[str]:
