@@ -174,6 +174,7 @@ def spec_not_served(spec: ReplySpec, facts: ModelFacts) -> str | None:
         ("template", "template", "", bool(spec.template)),
         ("continues", "continue", "", spec.continues),
         ("raw", "raw", "", spec.raw),
+        ("target", "translate", "", spec.translation is not None),
     )
     lacking = (
         field

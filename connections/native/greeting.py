@@ -20,7 +20,7 @@ UNKNOWN_WINDOW = 2**31 - 1
 
 
 _PARAMS = frozenset(Params.__struct_fields__)
-_FEATURES = frozenset({"tools", "reasoning", "format", "continue"})
+_FEATURES = frozenset({"tools", "reasoning", "format", "continue", "translate"})
 """What a client may ask of a model beyond text."""
 
 

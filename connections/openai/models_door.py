@@ -51,11 +51,13 @@ class ModelsDoor:
                 yield self._shown(model, name)
 
     def _shown(self, model: ServedModel, name: str) -> Model:
-        window = UNSET if model.engine.facts is None else model.engine.facts.context_tokens
+        facts = model.engine.facts
+        window = UNSET if facts is None else facts.context_tokens
         return Model(
             id=name,
             created=self._created,
             max_model_len=window,
             context_length=window,
             root=UNSET if name == model.name else model.name,
+            languages=UNSET if facts is None or facts.languages is None else facts.languages,
         )

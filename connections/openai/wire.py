@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from engine.messages import Languages
+
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
@@ -170,7 +172,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A model that is served, or an alias of one, whose name is its `root` then. `created`: since when, in Unix seconds.
 
     Its window in tokens has the name that vLLM gives it and the one that OpenRouter does: clients read the one or the
-    other. Neither is there before the model is loaded.
+    other. Neither is there before the model is loaded. `languages`: of a model that translates, and does nothing else.
     """
 
     id: str
@@ -180,6 +182,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int | msgspec.UnsetType = msgspec.UNSET
     context_length: int | msgspec.UnsetType = msgspec.UNSET
     root: str | msgspec.UnsetType = msgspec.UNSET
+    languages: Languages | msgspec.UnsetType = msgspec.UNSET
 
 
 class Models(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A model that may be named. `context_tokens`: its window; None until it is loaded.
 
     `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
-    `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`.
+    `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`; `translate`: that it does, and nothing else.
     """
 
     name: str

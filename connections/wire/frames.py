@@ -49,7 +49,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """How the reply is made. What is left out is as the model or the server has it.
 
     `model`: a name or an alias; the conversation keeps it. `reasoning`: `auto`, `off`, or an effort that the model's
-    template knows. `chars_per_s`: how fast text is sent at most, however fast it is made.
+    template knows. `chars_per_s`: how fast text is sent at most, however fast it is made. `target`: the language that the
+    message is translated to, `source`: that it is in, for a model that translates, by its codes.
     """
 
     max_new_tokens: int | None = None
@@ -66,6 +67,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     format: Format | None = None
     reasoning: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
     chars_per_s: float | None = None
+    target: LanguageTag | None = None
+    source: LanguageTag | None = None
 
 
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):

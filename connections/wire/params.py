@@ -10,6 +10,7 @@ from connections.wire import frames
 from connections.wire.errors import BadParams
 from connections.wire.tools import format_of
 from engine.messages import Params
+from engine.reply_spec import Translation
 from sessions.turn.sends import Generation
 
 MAX_STOPS = 8
@@ -30,7 +31,10 @@ def generation(params: frames.Params, *, max_new_tokens: int) -> Generation:
     fields = msgspec.structs.asdict(params)
     system, model = fields.pop("system"), fields.pop("model")
     reply_format, reasoning = format_of(fields.pop("format")), fields.pop("reasoning")
-    chars_per_s = fields.pop("chars_per_s")
+    chars_per_s, translation = (
+        fields.pop("chars_per_s"),
+        _translation(fields.pop("target"), fields.pop("source")),
+    )
     if params.temperature == 0:
         fields |= {"do_sample": False, "temperature": None}
     elif params.temperature is not None and params.do_sample is None:
@@ -42,7 +46,12 @@ def generation(params: frames.Params, *, max_new_tokens: int) -> Generation:
         format=reply_format,
         reasoning=reasoning or "auto",
         chars_per_s=chars_per_s,
+        translation=translation,
     )
+
+
+def _translation(target: str | None, source: str | None) -> Translation | None:
+    return None if target is None and source is None else Translation(target or "", source or "")
 
 
 def _wrong(params: frames.Params, max_new_tokens: int) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,12 +32,24 @@ def fed(input_ids: Tensor, last: Tensor) -> Tensor:
     return torch.where(input_ids < 0, last[input_ids.clamp(max=-1)], input_ids)
 
 
+class Source(NamedTuple):
+    """The first `length` of `reserved` positions hold a source; the rest of its last page holds nothing."""
+
+    length: int
+    reserved: int
+
+    @classmethod
+    def of(cls, tokens: int, page_size: int) -> Source:
+        """Return where a source of so many tokens lies."""
+        return cls(tokens, -(-tokens // page_size) * page_size)
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Neighbouring tokens of one request: `tokens[i]` is at position `start + i`. `samples`: its last logits are wanted.
 
     A token may be `unknown(slot)` where the device has it.
-    `slot`: the request's place among those that run. `pages`: its block table.
+    `slot`: the request's place among those that run. `pages`: its block table. `source`: where a translation's lies.
     """
 
     slot: int
@@ -44,6 +57,7 @@ class Span:
     tokens: Sequence[int]
     samples: bool
     pages: Sequence[int]
+    source: Source | None = None
 
     @property
     def stop(self) -> int:

@@ -20,9 +20,11 @@ from engine.cache.pages import Copy
 from engine.execution.compute_threads import ComputeThreads
 from engine.execution.cuda_recording import Coming, CudaRecorder
 from engine.execution.runner import Runner
+from engine.execution.translation_runner import TranslationRunner
 from engine.grammar.source import Source
 from engine.messages import ErrorCode
 from engine.model.devices import is_out_of_memory
+from engine.model.encoder_decoder import EncoderDecoder
 from engine.model.fused_decoder import FusedDecoder
 from engine.model.loaded_model import LoadedModel
 from engine.sampling.device_draw import sent
@@ -101,12 +103,7 @@ class Executor:
     """
 
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
-        self._runner = Runner(
-            model.module,
-            pages=model.kv.pages,
-            page_size=model.kv.page_size,
-            context_tokens=model.context_tokens,
-        )
+        self._runner = _runner_of(model)
         self._sampler = Sampler(
             slots=slots, vocabulary=model.vocabulary, device=model.device, ends=model.eos_ids
         )
@@ -121,7 +118,11 @@ class Executor:
         self.feeds = False
         if model.device.type == "cuda":
             self.feed()
-        if model.device.type == "cuda" and isinstance(model.module, FusedDecoder):
+        if (
+            model.device.type == "cuda"
+            and isinstance(model.module, FusedDecoder)
+            and isinstance(self._runner, Runner)
+        ):
             recorder = CudaRecorder(model.device)
             self._runner.record(slots, recorder.record, recorder.measure)
 
@@ -228,6 +229,13 @@ class Executor:
         tokens = sum(len(span.tokens) for span in spans)
         self._learns = self._threads if tokens == len(spans) <= FEW_TOKENS else None
         torch.set_num_threads(self._learns.choose(tokens) if self._learns else self._most_threads)
+
+
+def _runner_of(model: LoadedModel) -> Runner | TranslationRunner:
+    pages, size = model.kv.pages, model.kv.page_size
+    if isinstance(model.module, EncoderDecoder):
+        return TranslationRunner(model.module, pages=pages, page_size=size)
+    return Runner(model.module, pages=pages, page_size=size, context_tokens=model.context_tokens)
 
 
 def _held(guide: Guide) -> Failure | Held | None:

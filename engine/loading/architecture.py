@@ -17,10 +17,6 @@ def check_architecture(
     model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype
 ) -> None:
     """Refuse, before any weights are read, what can't be served or has no room. Raises ModelNotUsable."""
-    if config.is_encoder_decoder:
-        raise ModelNotUsable(
-            f"The model {model!r} is an encoder-decoder; only decoder-only chat models are served."
-        )
     if type(config) not in AutoModelForCausalLM._model_mapping:  # noqa: SLF001 - transformers has no public list
         raise ModelNotUsable(f"The model {model!r} is no causal language model: it can't write replies.")
     kind = _quantization_of(config)
@@ -29,7 +25,7 @@ def check_architecture(
             f"The checkpoint of {model!r} is quantized ({kind}): such weights were not run yet. Take the model they "
             f"were made of; --quantize int8 makes its weights smaller on a CPU. As it is, {OTHER_ENGINE}."
         )
-    skeleton = _skeleton(model, config, dtype)
+    skeleton = skeleton_of(model, config, dtype)
     others = set(getattr(config.get_text_config(), "layer_types", None) or ()) - SERVED_LAYERS
     if skeleton._is_stateful or others:  # noqa: SLF001 - a flag that models set, with no public reader
         layers = ", ".join(sorted(others)) or "recurrent"
@@ -40,12 +36,17 @@ def check_architecture(
         raise ModelNotUsable(
             f"The model type {type(skeleton).__name__} brings an attention that can't be replaced; {OTHER_ENGINE}."
         )
-    _check_room(model, skeleton, device)
+    check_room(model, skeleton, device)
 
 
-def _skeleton(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> Any:
-    """Return the model without memory for its weights. It is not typed: what is asked of it are flags of its class."""
-    untyped: Any = AutoModelForCausalLM
+def skeleton_of(
+    model: str, config: PreTrainedConfig, dtype: torch.dtype, kind: Any = AutoModelForCausalLM
+) -> Any:
+    """Return the model without memory for its weights. It is not typed: what is asked of it are flags of its class.
+
+    Raises ModelNotUsable.
+    """
+    untyped: Any = kind
     try:
         with torch.device("meta"):
             return untyped.from_config(config, dtype=dtype)
@@ -54,7 +55,8 @@ def _skeleton(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> Any:
         raise ModelNotUsable(f"The config.json of {model!r} makes no model: {reason}.") from error
 
 
-def _check_room(model: str, skeleton: PreTrainedModel, device: torch.device) -> None:
+def check_room(model: str, skeleton: PreTrainedModel, device: torch.device) -> None:
+    """Raise ModelNotUsable where a device has too little memory for weights."""
     needed = sum(weight.numel() * weight.element_size() for weight in skeleton.parameters())
     free = available_bytes(device)
     if free is not None and needed > free:

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -29,9 +30,12 @@ from engine.loading.architecture import check_architecture
 from engine.loading.compiling import compile_forward
 from engine.loading.forward_choice import check_forward, check_quantization
 from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
+from engine.loading.languages import Tongues
 from engine.loading.preflight import check_folder
 from engine.loading.probe import Probed, agrees, largest_step, probe, through_pages
 from engine.loading.tokenizer import read_tokenizer
+from engine.loading.translators import PAGE as TRANSLATIONS_PAGE
+from engine.loading.translators import Prepared, check_translator, translates, translating_defaults
 from engine.loading.weights_progress import weights_progress
 from engine.model import cpu_linear
 from engine.model.cpu_model import is_known
@@ -85,14 +89,23 @@ def load(
         log.warning("replies are slower without the kernels for CPUs: %s", trouble)
     progress("reading the configuration", 0.0)
     config = _read_config(model)
+    if config.is_encoder_decoder:
+        check_translator(model, config, target, precision, forward)
     progress("reading the tokenizer", 0.05)
     tokenizer = read_tokenizer(model)
     progress("reading the weights", 0.1)
-    check_architecture(model, config, target, precision)
+    if not config.is_encoder_decoder:
+        check_architecture(model, config, target, precision)
     with _memory_told(model, target):
         with weights_progress(lambda share: progress("reading the weights", 0.1 + 0.7 * share)):
             module = _read_weights(model, config, precision)
         cast("torch.nn.Module", module).to(target)
+        if config.is_encoder_decoder:
+            progress("warming up", 0.8)
+            memory = kv_bytes or _memory_for_kv(target, memory_share, lambda: None)
+            translator = _translator(model, module, tokenizer, memory, max_batch or DEFAULT_MAX_BATCH)
+            progress("ready", 1.0)
+            return translator
         vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
         probed = _make_ready(module, vocabulary, forward, progress)
     batch, window = max_batch or DEFAULT_MAX_BATCH, window_of(config.get_text_config())
@@ -117,6 +130,32 @@ def load(
     )
     progress("ready", 1.0)
     return loaded
+
+
+def _translator(
+    model: str, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, memory: int | None, batch: int
+) -> LoadedModel:
+    """Return an encoder-decoder that translates, ready to serve. Raises ModelNotUsable."""
+    prepared, generation = Prepared(module), module.generation_config
+    known = translates(prepared.module, Tongues(tokenizer, module.config, generation), generation)
+    whole_pages = -(-known.languages.source_tokens // TRANSLATIONS_PAGE) * TRANSLATIONS_PAGE
+    return LoadedModel(
+        name=model,
+        module=prepared.module,
+        tokenizer=tokenizer,
+        defaults=translating_defaults(defaults_of(generation), generation),
+        eos_ids=eos_ids_of(generation, tokenizer.eos_token_id),
+        max_batch=batch,
+        vocabulary=prepared.module.vocabulary,
+        kv=kv_budget(
+            memory,
+            bytes_per_token=prepared.bytes_per_token,
+            window=whole_pages + known.target_tokens,
+            max_batch=batch,
+            page_size=TRANSLATIONS_PAGE,
+        ),
+        translates=known,
+    )
 
 
 def _grammars(tokenizer: PreTrainedTokenizerBase, vocabulary: int, ends: Collection[int]) -> Compiler | None:
@@ -194,7 +233,7 @@ def _read_config(model: str) -> PreTrainedConfig:
 
 def _read_weights(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     # "eager" is the reference that the probe compares with.
-    untyped: Any = AutoModelForCausalLM
+    untyped: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     arguments = {"config": config, "dtype": dtype, "attn_implementation": "eager"}
     try:
         module, report = untyped.from_pretrained(

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import cast
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from engine.errors import ModelNotUsable
+from engine.loading.languages import is_translator
 
 
 def read_tokenizer(model: str) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of a hub name or folder. Raises ModelNotUsable, also where it has no chat template."""
+    """Return the tokenizer of a hub name or folder. Raises ModelNotUsable, also where it has no chat template and needs one."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except ImportError as error:
+        if find_spec("sentencepiece") is None:
+            raise ModelNotUsable(
+                f"The tokenizer of {model!r} needs sentencepiece: pip install 'midstream[translation]'."
+            ) from error
         raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
-    if not tokenizer.chat_template:
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
+    if not tokenizer.chat_template and not is_translator(model):
         raise ModelNotUsable(
             f"The tokenizer of {model!r} has no chat template: it is not a chat model. Try its instruct variant."
         )

@@ -9,21 +9,36 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from engine.cache.budget import KVBudget
 from engine.grammar.compiling import Compiler
-from engine.messages import ModelFacts, Params
+from engine.messages import Languages, ModelFacts, Params
+from engine.model.encoder_decoder import EncoderDecoder
 from engine.model.fused_decoder import FusedDecoder
 from engine.text.token_sizes import longest_token_bytes
 
 
 @dataclass(frozen=True, slots=True)
+class Translates:
+    """What is known of a model that translates. `target_tokens`: of a translation at most, its first ones included.
+
+    `source_vocabulary`: ids of sources are below it. `forced_end`: a translation that is as long as it may be ends with an
+    end token, which takes the place of its last one.
+    """
+
+    languages: Languages
+    target_tokens: int
+    source_vocabulary: int
+    forced_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A causal language model on its device, and its tokenizer with a chat template.
+    """A language model on its device, and its tokenizer: a causal one with a chat template, or one that translates.
 
     `defaults` has every field of `Params` filled that a generation config can define. `eos_ids` end a reply.
     `vocabulary` counts the ids that the model can embed. `grammars`: None where replies can't be held to any.
     """
 
     name: str
-    module: PreTrainedModel | FusedDecoder
+    module: PreTrainedModel | FusedDecoder | EncoderDecoder
     tokenizer: PreTrainedTokenizerBase
     defaults: Params
     eos_ids: frozenset[int]
@@ -31,6 +46,7 @@ class LoadedModel:
     vocabulary: int
     kv: KVBudget
     grammars: Compiler | None = None
+    translates: Translates | None = None
 
     @property
     def context_tokens(self) -> int:
@@ -59,4 +75,5 @@ class LoadedModel:
             parameters=self.module.num_parameters(),
             token_bytes=longest_token_bytes(self.tokenizer),
             features=("format",) if self.grammars is not None else (),
+            languages=self.translates.languages if self.translates is not None else None,
         )

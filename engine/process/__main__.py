@@ -85,6 +85,7 @@ def _load(
     from engine.parsing.known import format_of  # noqa: PLC0415
     from engine.parsing.replies import Replies  # noqa: PLC0415
     from engine.prompts.prompt import PromptBuilder  # noqa: PLC0415
+    from engine.prompts.translation import FEATURES  # noqa: PLC0415
     from engine.scheduling.core import Core  # noqa: PLC0415 - seconds of imports, begun only when the gateway can be told
 
     gc.freeze()  # with some garbage of the imports, too little to look for
@@ -114,7 +115,8 @@ def _load(
     )
     gc.collect()
     gc.freeze()  # half a million objects: looking through them later would hold up all replies for some 0.3 s
-    facts, features = model.facts(), PromptBuilder(model.tokenizer, how).features
+    facts = model.facts()
+    features = FEATURES if model.translates else PromptBuilder(model.tokenizer, how).features
     channel.send(msgspec.structs.replace(facts, features=(*facts.features, *features)))
     on_cuda = model.device.type == "cuda"
     used = Used(partial(torch.cuda.mem_get_info, model.device) if on_cuda else no_device)

@@ -83,6 +83,7 @@ class Preparer:
             shared_tokens=made.shared_tokens,
             logprobs=logprobs,
             grammar=made.grammar,
+            source=array("i", made.source).tolist(),
             trace=request.trace,
         )
 

@@ -93,12 +93,16 @@ def _builder(model: str, said: _Said) -> Builder:
     """Load the tokenizer. Raises ModelNotUsable."""
     # transformers takes torch along wherever it can be imported: 200 MB and three seconds that no tokenizer needs.
     cast("dict[str, Any]", sys.modules)["torch"] = None
-    from engine.loading.tokenizer import read_tokenizer  # noqa: PLC0415 - behind that
+    from engine.loading.languages import is_translator  # noqa: PLC0415 - behind that
+    from engine.loading.tokenizer import read_tokenizer  # noqa: PLC0415
     from engine.parsing.known import format_of  # noqa: PLC0415
     from engine.prompts.builder import Builder  # noqa: PLC0415
     from engine.prompts.prompt import PromptBuilder  # noqa: PLC0415
+    from engine.prompts.translation import TranslationBuilder  # noqa: PLC0415
 
     tokenizer = read_tokenizer(model)
+    if is_translator(model):
+        return Builder(TranslationBuilder.of(model, tokenizer))
     how = format_of(tokenizer)
     return Builder(PromptBuilder(tokenizer, how), _grammars(tokenizer, how, said))
 

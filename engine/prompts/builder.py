@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from engine.errors import PromptRejected
 from engine.grammar.making import GrammarMaker
 from engine.grammar.source import Source
 from engine.grammar.trial import SetAside
+from engine.messages import Message
 from engine.prompts.jobs import (
     Answer,
     Build,
@@ -20,9 +22,9 @@ from engine.prompts.jobs import (
     TooLong,
     characters,
 )
-from engine.prompts.prompt import Prompt, PromptBuilder
+from engine.prompts.prompt import Prompt
 from engine.reply_spec import ReplySpec
-from engine.text.reply_memory import ReplyMemory
+from engine.text.reply_memory import OwnReplies, ReplyMemory
 
 CHARS_A_TOKEN = 6
 """A text with more characters for each token of the window hardly fits: it is read piece by piece first."""
@@ -37,10 +39,32 @@ CUT_TOKENS = 4
 log = logging.getLogger(__name__)
 
 
+class Prompts(Protocol):
+    """What makes the prompts of one model: `PromptBuilder`, and `TranslationBuilder`."""
+
+    def prompt(
+        self, messages: Sequence[Message], spec: ReplySpec, own: OwnReplies | None, most: int
+    ) -> Prompt:
+        """Return a prompt. Raises PromptRejected."""
+        ...
+
+    def rendered(self, messages: Sequence[Message], spec: ReplySpec) -> str:
+        """Return about its text. Raises PromptRejected."""
+        ...
+
+    def count(self, text: str) -> int:
+        """Return how many tokens a piece of it has by itself. Raises PromptRejected."""
+        ...
+
+    def system_tokens(self, messages: Sequence[Message], prompt: Sequence[int], spec: ReplySpec) -> int:
+        """Return how many of its first tokens are the system prompt's. Raises PromptRejected."""
+        ...
+
+
 class Builder:
     """Makes prompts, and remembers how replies were written: they are spelled so in the prompts that repeat them."""
 
-    def __init__(self, prompts: PromptBuilder, grammars: GrammarMaker | None = None) -> None:
+    def __init__(self, prompts: Prompts, grammars: GrammarMaker | None = None) -> None:
         """Take what renders and tokenizes. `grammars`: None where replies can't be held to any with this tokenizer."""
         self._prompts = prompts
         self._grammars = grammars
@@ -71,7 +95,8 @@ class Builder:
             if tokens >= job.window:
                 return TooLong(tokens)
         prompt = self._prompt(job)
-        tokens, grammar = len(prompt.token_ids), self._grammar(job.spec, opened=bool(prompt.opened.strip()))
+        tokens = len(prompt.source) + len(prompt.token_ids)
+        grammar = self._grammar(job.spec, opened=bool(prompt.opened.strip()))
         if job.counts:
             return Built(tokens)
         if tokens >= job.window:
@@ -79,7 +104,8 @@ class Builder:
         shares = job.shares_system
         shared = self._prompts.system_tokens(job.messages, prompt.token_ids, job.spec) if shares else 0
         packed = array("i", prompt.token_ids).tobytes()
-        return Built(tokens, packed, shared, prompt.opened, prompt.continued, grammar)
+        source = array("i", prompt.source).tobytes()
+        return Built(tokens, packed, shared, prompt.opened, prompt.continued, grammar, source)
 
     def _grammar(self, spec: ReplySpec, *, opened: bool) -> Source | None:
         """Return what a reply is held to; `opened`: its prompt ends in thoughts. Raises PromptRejected."""

@@ -37,7 +37,8 @@ def characters(messages: tuple[Message, ...], spec: ReplySpec) -> int:
         for one in messages
     )
     shown = sum(len(tool.name) + len(tool.description) + len(tool.parameters) for tool in spec.shown_tools)
-    return said + shown + sum(len(value) for value in spec.template.values() if isinstance(value, str))
+    prefix = 0 if spec.translation is None else len(spec.translation.prefix)
+    return said + shown + prefix + sum(len(one) for one in spec.template.values() if isinstance(one, str))
 
 
 class Remember(msgspec.Struct, frozen=True, tag="remember"):
@@ -77,7 +78,7 @@ class Built(msgspec.Struct, frozen=True, tag="built"):
 
     `opened`: words of the template at its end that belong to the reply already, as an opened reasoning does.
     `continued`: the last so many tokens are the beginning of a reply that goes on. `grammar`: what the reply is held to,
-    None where it is free; left out where it was counted.
+    None where it is free; left out where it was counted. `source`: the token ids of what is translated.
     """
 
     tokens: int
@@ -86,6 +87,7 @@ class Built(msgspec.Struct, frozen=True, tag="built"):
     opened: str = ""
     continued: int = 0
     grammar: Source | None = None
+    source: bytes = b""
 
 
 class TooLong(msgspec.Struct, frozen=True, tag="too long"):

@@ -28,12 +28,14 @@ _ATTEMPTS = 8
 class Prompt(NamedTuple):
     """A prompt. `opened`: words of the template at its end that belong to the reply already.
 
-    `continued`: the last so many tokens are the beginning of a reply that goes on.
+    `continued`: the last so many tokens are the beginning of a reply that goes on. `source`: what is translated, if
+    something is.
     """
 
     token_ids: list[int]
     opened: str = ""
     continued: int = 0
+    source: Sequence[int] = ()
 
 
 class PromptBuilder:
@@ -74,6 +76,8 @@ class PromptBuilder:
         A raw prompt is the messages' own text, in which control tokens are what they are: nobody else's words are in it.
         It begins as the tokenizer begins a text. Raises PromptRejected.
         """
+        if spec.translation is not None:
+            raise PromptRejected("This model does not translate: name one that does.", field="target")
         if spec.raw:
             return self._raw(messages)
         with _refusals():

@@ -32,12 +32,13 @@ from engine.text.reply_logprobs import Scored
 class ActiveRequest:
     """A request from its submission to its end.
 
-    `unsent` counts the tokens of which nothing was told yet; `position` is the place in the queue that was told last.
+    `room`: tokens that it may have, source, prompt and reply together. `unsent` counts the tokens of which nothing was told yet; `position` is the place in the queue that was told last.
     """
 
     prepared: PreparedRequest
     request: Request
     chooser: Chooser
+    room: int
     position: int | None = None
     unsent: int = 0
     steps_at_cancel: int | None = None
@@ -48,6 +49,27 @@ class ActiveRequest:
         return self.prepared.logprobs is not None or self.chooser.guide is not None
 
     @property
+    def is_long_enough(self) -> bool:
+        """Whether the reply may have no more tokens."""
+        full = len(self.request.tokens) >= self.room
+        return full or self.request.generated >= self.prepared.sampling.max_new_tokens
+
+    @property
+    def prompt_tokens(self) -> int:
+        """How many tokens the prompt has; what lies behind a source in its last page is none."""
+        return self.request.prompt_tokens - self._idle
+
+    @property
+    def cached_tokens(self) -> int:
+        """How many of them were known already."""
+        return max(0, self.request.cached - self._idle)
+
+    @property
+    def _idle(self) -> int:
+        source = self.request.source
+        return 0 if source is None else source.reserved - source.length
+
+    @property
     def steps_after(self) -> int | None:
         """How many steps were started for it after its cancel; None where nobody cancelled it."""
         if self.steps_at_cancel is None:
@@ -56,7 +78,7 @@ class ActiveRequest:
 
     def started(self) -> Started:
         """Tell that the prefill begins."""
-        return Started(self.prepared.request_id, self.request.prompt_tokens, self.request.cached)
+        return Started(self.prepared.request_id, self.prompt_tokens, self.cached_tokens)
 
     def queued(self, position: int) -> list[Output]:
         """Tell the place in the queue, if it is another than before."""
@@ -99,8 +121,8 @@ class ActiveRequest:
         return Finished(
             request_id=self.prepared.request_id,
             reason=reason,
-            prompt_tokens=self.request.prompt_tokens,
-            cached_tokens=self.request.cached,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
             generated_tokens=self.request.generated,
             steps_after=self.steps_after,
             error=error,
@@ -108,17 +130,3 @@ class ActiveRequest:
             written=self.prepared.reply.written,
             stop=self.prepared.reply.stop_string if reason is FinishReason.STOP else None,
         )
-
-
-def scheduled(request: PreparedRequest, context_tokens: int) -> Request:
-    """Return a request as the scheduler sees it. `context_tokens`: of a prompt and its reply, at most."""
-    most = min(context_tokens, len(request.prompt) + request.sampling.max_new_tokens)
-    return Request(
-        request.request_id,
-        list(request.prompt),
-        salt=request.cache_salt,
-        client=request.client,
-        priority=request.priority,
-        shared_tokens=request.shared_tokens,
-        most=None if request.grammar else most,  # whether a grammar is complete shows behind its last token
-    )

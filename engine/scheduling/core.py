@@ -18,12 +18,13 @@ from engine.execution.executor import Executor, Failure, Held, Launched, Outcome
 from engine.messages import EngineStatistics, ErrorCode, Finished, FinishReason, Output
 from engine.model.loaded_model import LoadedModel
 from engine.sampling.sampler import Chooser
-from engine.scheduling.active_request import ActiveRequest, scheduled
+from engine.scheduling.active_request import ActiveRequest
+from engine.scheduling.admission import refusal, room_for, scheduled
 from engine.scheduling.counters import Counters
 from engine.scheduling.deadlines import Deadlines
 from engine.scheduling.pace import PrefillPace
 from engine.scheduling.scheduler import Plan, Scheduler, Segment
-from engine.text.prepared import DuplicateRequest, PreparedRequest, misuse, objection
+from engine.text.prepared import DuplicateRequest, PreparedRequest
 from engine.text.reply_logprobs import Scored
 
 STEP_TARGET_S = 0.06
@@ -109,10 +110,10 @@ class Core:
         """
         if request.request_id in self._active:
             raise DuplicateRequest(f"a request with the id {request.request_id!r} is still being served")
-        own = scheduled(request, self._model.context_tokens)
-        active = ActiveRequest(request, own, self._chooser(request))
-        if (refusal := self._refusal(active)) is not None:
-            self._leaving.append(refusal)
+        own, room = scheduled(request, self._model), room_for(request, self._model)
+        active = ActiveRequest(request, own, self._chooser(request), room)
+        if (refused := refusal(active, self._model)) is not None:
+            self._leaving.append(refused)
             return
         self._active[request.request_id] = active
         self._scheduler.add(active.request)
@@ -122,17 +123,6 @@ class Core:
     def _chooser(self, request: PreparedRequest) -> Chooser:
         guide = self._executor.guide(request.grammar, request.sampling) if request.grammar else None
         return Chooser.of(request.sampling, guide)
-
-    def _refusal(self, active: ActiveRequest) -> Finished | None:
-        """Return the end of a request that can't be served."""
-        request, vocabulary = active.prepared, self._model.vocabulary
-        if error := objection(request, context_tokens=self._model.context_tokens, vocabulary=vocabulary):
-            return active.finished(FinishReason.ERROR, error)
-        if request.grammar is not None and active.chooser.guide is None:
-            return active.finished(FinishReason.ERROR, "This model's replies can't be held to a format.")
-        if error := misuse(request.sampling, vocabulary=vocabulary):
-            return active.finished(FinishReason.ERROR, error, ErrorCode.BAD_PARAMS)
-        return None
 
     def cancel(self, request_id: str) -> None:
         """End a request, wherever it is: its end comes from the next step. Unknown and ended ids are ignored."""
@@ -184,7 +174,8 @@ class Core:
         outputs: list[Output] = []
         for request in plan.admitted:
             active = self._active[request.request_id]
-            self._executor.join(request.slot or 0, active.chooser, request.tokens, made=request.generated)
+            tokens = request.tokens[request.first :] if request.first else request.tokens
+            self._executor.join(request.slot or 0, active.chooser, tokens, made=request.generated)
             if not request.generated:
                 outputs.append(active.started())
         return outputs
@@ -298,7 +289,7 @@ class Core:
 
     def _take_token(self, active: ActiveRequest, segment: Segment, outcome: int | Scored) -> list[Output]:
         request, guide = active.request, active.chooser.guide
-        if guide is not None and self._is_long_enough(active):
+        if guide is not None and active.is_long_enough:
             # It was when its last token came. A grammar that was complete by then would have ended it as such.
             return self._end(_End(active, FinishReason.LENGTH))
         token = outcome.token if isinstance(outcome, Scored) else outcome
@@ -313,7 +304,9 @@ class Core:
             active.score(outcome)
         if guide is not None:
             self._executor.advance(guide, token)
-        elif self._is_long_enough(active):
+        elif active.is_long_enough:
+            if self._model.translates is not None and self._model.translates.forced_end:
+                return self._end(_End(active, FinishReason.LENGTH))
             return self._emit(active, token, last=True)
         self._pending_text.append((active, token))
         return []
@@ -323,10 +316,6 @@ class Core:
         if active.chooser.guide is not None:
             return token in active.chooser.guide.ends
         return token in self._model.eos_ids and not active.prepared.sampling.ignore_eos
-
-    def _is_long_enough(self, active: ActiveRequest) -> bool:
-        full = len(active.request.tokens) >= self._model.context_tokens
-        return full or active.request.generated >= active.prepared.sampling.max_new_tokens
 
     def _emit_texts(self) -> list[Output]:
         """Make text of the tokens that came last, but for those that ended their replies."""
@@ -397,4 +386,5 @@ def _span(segment: Segment) -> Span:
     tokens = segment.request.tokens[segment.start : segment.start + segment.count]
     if segment.request.coming:
         tokens.append(unknown(segment.slot))
-    return Span(segment.slot, segment.start, tokens, segment.samples, segment.request.table.pages)
+    request = segment.request
+    return Span(segment.slot, segment.start, tokens, segment.samples, request.table.pages, request.source)

@@ -9,8 +9,9 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from engine.cache.layout import Source
 from engine.cache.pages import BlockTable, PagePool
-from engine.cache.prefixes import EVERYONE, SHORTEST, Prefixes
+from engine.cache.prefixes import EVERYONE, NOTHING, SHORTEST, Match, Prefixes
 from engine.scheduling.waiting_queue import Running, WaitingQueue
 
 HEADROOM = 16
@@ -25,7 +26,8 @@ class Request:
     numbers, `cached` those that were taken from the cache when it began for the first time. `shared_tokens`: how many
     of the first ones everyone may share. `slot`: its place among those that run, while it does. `most`: tokens that it
     may have, prompt and reply together; None: any number. `coming`: tokens
-    behind those, of steps that were launched, which nobody knows yet.
+    behind those, of steps that were launched, which nobody knows yet. `source`: where the source of a translation lies;
+    it is computed in one piece, or known as a whole.
     """
 
     request_id: str
@@ -45,6 +47,7 @@ class Request:
     started: bool = False
     most: int | None = None
     coming: int = 0
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.tokens)
@@ -60,6 +63,16 @@ class Request:
     def remaining(self) -> int:
         """How many tokens are to be computed before the next one can be drawn."""
         return len(self.tokens) + self.coming - self.computed
+
+    @property
+    def first(self) -> int:
+        """Where its own text begins: behind its source, if it has one."""
+        return 0 if self.source is None else self.source.reserved
+
+    @property
+    def least(self) -> int:
+        """How many tokens its next step computes at least."""
+        return max(0, self.first - self.computed)
 
     @property
     def is_full(self) -> bool:
@@ -258,17 +271,20 @@ class Scheduler:
         return self.pool.extend(request.table, request.computed, len(request.tokens) + request.coming)
 
     def _plan_prefills(self, budget: int) -> tuple[Segment, ...]:
-        """Share the budget out: up to half of it to the oldest prompt, the rest to the shortest first."""
+        """Share the budget out: up to half of it to the oldest prompt, the rest to the shortest first.
+
+        A source is computed in one piece: where what is left is less it waits, and the oldest one goes beyond the budget.
+        """
         if not self._prefilling:
             return ()
         shortest = sorted(self._prefilling.values(), key=lambda request: (request.remaining, request.arrival))
         oldest = min(shortest, key=lambda request: request.arrival)
-        kept = min(oldest.remaining, (budget + 1) // 2)
+        kept = max(oldest.least, min(oldest.remaining, (budget + 1) // 2))
         counts: dict[int, int] = {}
-        left = budget - kept
+        left = max(0, budget - kept)
         for request in shortest:
             if request is not oldest:
-                counts[request.arrival] = min(left, request.remaining)
+                counts[request.arrival] = min(left, request.remaining) if left >= request.least else 0
                 left -= counts[request.arrival]
         counts[oldest.arrival] = min(kept + left, oldest.remaining)
         return tuple(
@@ -297,7 +313,7 @@ class Scheduler:
         """Give a request a slot, and pages for all its tokens; False where it has to wait for either, or for its last one."""
         if request.coming:
             return False
-        match = self._prefixes.find(request.salt, request.tokens, shared=request.shared_tokens)
+        match = self._known(request)
         if self._waits_for_others(request, match.tokens):
             return False
         table = self.pool.join(match.pages)
@@ -316,6 +332,11 @@ class Scheduler:
         self._clients.add(request.client)
         self._prefilling[slot] = request
         return True
+
+    def _known(self, request: Request) -> Match:
+        """Return what the cache has of a request; of a source, all or nothing."""
+        match = self._prefixes.find(request.salt, request.tokens, shared=request.shared_tokens)
+        return match if match.tokens >= request.first else NOTHING
 
     def _fits(self, request: Request, table: BlockTable, known: int) -> bool:
         """Take pages for all tokens of a request, if those that run can still grow."""

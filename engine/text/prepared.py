@@ -80,7 +80,8 @@ class PreparedRequest:
 
     `shared_tokens`: how many of the prompt's first tokens everyone may share. `logprobs`: where the reply's tokens are
     scored, which `reply` tells what it makes of them; None where nobody asked. `grammar`: what the reply has to be;
-    None where it is free. The rest as in `messages.Request`.
+    None where it is free. `source`: what is translated; the prompt is then what the translation begins with. The rest as
+    in `messages.Request`.
     """
 
     request_id: str
@@ -93,6 +94,7 @@ class PreparedRequest:
     shared_tokens: int = 0
     logprobs: ReplyLogprobs | None = None
     grammar: Source | None = None
+    source: Sequence[int] = ()
     trace: Trace = NOBODYS
 
     @property

@@ -13,6 +13,7 @@ from engine.door import Engine
 from engine.errors import EngineError
 from engine.messages import Chunk, Finished, FinishReason, Params, Request
 from engine.reply_spec import ReplySpec
+from engine.served_models import served_models
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.guarding import Tasks
 from sessions.errors import Refused
@@ -72,6 +73,9 @@ class Titler:
             _log.exception("no title", conversation_id=conversation.conversation_id)
 
     async def _entitle(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
+        model = served_models(self._engine).named(request.model)
+        if model.engine.facts is not None and model.engine.facts.languages is not None:
+            return  # it translates, and can't say what a conversation is about
         title = written_title(await self._written(live, request))
         if not title:
             return

@@ -301,6 +301,11 @@ def refuse_unserved(
 ) -> None:
     """What would be dropped in silence, or can't be had, is refused with its name. Raises BadParams."""
     field = not_served(params, facts) or spec_not_served(spec, facts) or messages_not_served(messages, facts)
+    if field == "target":
+        raise BadParams(
+            "This model does not translate: leave `target` and `source` out, or name one that does.",
+            field=field,
+        )
     if field is not None:
         raise BadParams(f"`{field}` can't be followed by the engine behind this server.", field=field)
     if (params.max_new_tokens or 0) > facts.context_tokens:

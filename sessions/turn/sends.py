@@ -7,7 +7,7 @@ from typing import Literal, cast
 import msgspec
 
 from engine.messages import Params
-from engine.reply_spec import Format, ReplySpec, Tool
+from engine.reply_spec import Format, ReplySpec, Tool, Translation
 from sessions.events import Needs, Where
 from sessions.records import Interpreting, digest
 from sessions.turn.positions import Behind, Place, digest_of
@@ -61,7 +61,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     reply and those that follow its calls may call; `tool_choice`: `auto`, `none`, `required` or a name, for the first of them.
     `continues`: the first of them goes on where it was cut. `chars_per_s`: how fast text is let out; None: as it is made.
     `paces_thoughts`: thoughts, too, since the sender is told them. `keeps_all`: nothing of the history is left out of the prompt.
-    `only`: the models that the sender may ask; empty: all.
+    `only`: the models that the sender may ask; empty: all. `translation`: the message is to be translated.
     """
 
     params: Params = Params()
@@ -76,6 +76,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     paces_thoughts: bool = False
     keeps_all: bool = False
     only: tuple[str, ...] = ()
+    translation: Translation | None = None
 
     @property
     def spec(self) -> ReplySpec:
@@ -88,6 +89,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
             format=self.format,
             reasoning=self.reasoning,
             continues=self.continues,
+            translation=self.translation,
         )
 
     def in_round(self, number: int, *, at_most: int) -> Generation:

@@ -35,7 +35,8 @@ export interface SendRequest {
  * How the reply is made. What is left out is as the model or the server has it.
  *
  * `model`: a name or an alias; the conversation keeps it. `reasoning`: `auto`, `off`, or an effort that the model's
- * template knows. `chars_per_s`: how fast text is sent at most, however fast it is made.
+ * template knows. `chars_per_s`: how fast text is sent at most, however fast it is made. `target`: the language that the
+ * message is translated to, `source`: that it is in, for a model that translates, by its codes.
  */
 export interface Params {
   max_new_tokens?: number | null;
@@ -52,6 +53,8 @@ export interface Params {
   format?: JsonSchemaFormat | JsonObjectFormat | RegexFormat | GrammarFormat | null;
   reasoning?: string | null;
   chars_per_s?: number | null;
+  target?: string | null;
+  source?: string | null;
 }
 
 /** The reply is JSON that a schema allows. It always is, whatever `strict` says. */
@@ -314,7 +317,7 @@ export interface Ready {
  * A model that may be named. `context_tokens`: its window; null until it is loaded.
  *
  * `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
- * `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`.
+ * `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`; `translate`: that it does, and nothing else.
  */
 export interface Model {
   name: string;

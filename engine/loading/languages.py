@@ -1,0 +1,138 @@
+"""What a translator's tokenizer knows of languages: their codes, how a source is spelled, and what a translation begins with.
+
+Knows no torch: sources are tokenized without it. A text is a text: control tokens that it spells out are read as letters.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Any
+
+from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
+
+from engine.errors import PromptRejected
+
+_CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")
+"""A language and its script or country: tokens of that form are languages to NLLB and mBART."""
+
+_FEW = 8
+"""Languages that a refusal names."""
+
+
+def is_translator(model: str) -> bool:
+    """Whether the configuration of a hub name or folder is an encoder-decoder's; False where it can't be read."""
+    with suppress(OSError, ValueError, KeyError):
+        return bool(AutoConfig.from_pretrained(model, trust_remote_code=False).is_encoder_decoder)
+    return False
+
+
+def generation_of(model: str, config: PreTrainedConfig) -> GenerationConfig:
+    """Return how a model is said to generate, from its own file or else from its configuration."""
+    with suppress(OSError):
+        return GenerationConfig.from_pretrained(model)
+    made: GenerationConfig = GenerationConfig.from_model_config(config)
+    return made
+
+
+class Tongues:
+    """Spells sources and beginnings for one model. For one thread at a time: tokenizers remember the language set last."""
+
+    def __init__(self, tokenizer: Any, config: PreTrainedConfig, generation: GenerationConfig) -> None:
+        """Take a transformers tokenizer and what the model says of itself."""
+        self._tokenizer = tokenizer
+        start = generation.decoder_start_token_id
+        self._start: int = getattr(config, "decoder_start_token_id", 0) if start is None else start
+        self._forced: int | None = generation.forced_bos_token_id
+        self._codes = _codes(tokenizer)
+        self.source_tokens: int = config.max_position_embeddings
+        self.sources, self.targets = self._languages()
+
+    @classmethod
+    def of(cls, model: str, tokenizer: Any) -> Tongues:
+        """Return those of a model by its hub name or folder."""
+        config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+        return cls(tokenizer, config, generation_of(model, config))
+
+    def source(self, text: str, source: str, target: str) -> list[int]:
+        """Return the token ids of a text that is to be translated. Raises PromptRejected."""
+        source = _one_of(source, self.sources, "source", self._tokenizer_says("src_lang"))
+        target = self._target(target)
+        if self._codes:
+            self._tokenizer.src_lang = source
+        elif self._marker(target) in self._markers():
+            text = f"{self._marker(target)} {text}"
+        made: list[int] = self._tokenizer(text, split_special_tokens=True)["input_ids"]
+        return made
+
+    def beginning(self, target: str, prefix: str) -> tuple[list[int], int]:
+        """Return what a translation begins with, and how many tokens of that are the prefix'. Raises PromptRejected."""
+        target = self._target(target)
+        first = [self._start]
+        if target in self._codes:
+            first.append(self._codes[target])
+            self._tokenizer.tgt_lang = target
+        elif self._forced is not None:
+            first.append(self._forced)
+        said = self._spelled(prefix.rstrip())
+        return first + said, len(said)
+
+    def count(self, text: str) -> int:
+        """Return how many tokens a piece of a text has by itself."""
+        return len(self._tokenizer(text, split_special_tokens=True, add_special_tokens=False)["input_ids"])
+
+    def _spelled(self, prefix: str) -> list[int]:
+        if not prefix:
+            return []
+        made: list[int] = self._tokenizer(
+            text_target=prefix, split_special_tokens=True, add_special_tokens=False
+        )["input_ids"]
+        return made
+
+    def _target(self, asked: str) -> str:
+        return _one_of(asked, self.targets, "target", self._tokenizer_says("target_lang"))
+
+    def _languages(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if self._codes:
+            return tuple(self._codes), tuple(self._codes)
+        source, target = self._tokenizer_says("source_lang"), self._tokenizer_says("target_lang")
+        named = [marker.strip("<>") for marker in self._markers()]
+        return _some(source), tuple(dict.fromkeys((*_some(target), *named)))
+
+    def _tokenizer_says(self, name: str) -> str:
+        return getattr(self._tokenizer, name, None) or ""
+
+    def _markers(self) -> list[str]:
+        """Return the words in front of a source by which a model of Marian's is told the target."""
+        return list(getattr(self._tokenizer, "supported_language_codes", ()))
+
+    def _marker(self, target: str) -> str:
+        return f">>{target}<<"
+
+
+def _codes(tokenizer: Any) -> dict[str, int]:
+    """Return the languages that have a token of their own, by their codes."""
+    known: dict[str, int] | None = getattr(tokenizer, "lang_code_to_id", None)
+    if known:
+        return dict(known)
+    special = {id_: token.content for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return {name: id_ for id_, name in special.items() if _CODE.fullmatch(name)}
+
+
+def _some(code: str) -> tuple[str, ...]:
+    return (code,) if code else ()
+
+
+def _one_of(asked: str, known: tuple[str, ...], field: str, otherwise: str) -> str:
+    """Return a language of the model's. One that is not named is the only one, or what the model takes by itself."""
+    if asked in known:
+        return asked
+    if not asked and (len(known) <= 1 or otherwise in known):
+        return otherwise if otherwise in known else "".join(known)
+    listed = ", ".join(known[:_FEW])
+    more = f" and {len(known) - _FEW} more" if len(known) > _FEW else ""
+    if not known:
+        raise PromptRejected(f"The model translates one language pair: leave {field} out.", field=field)
+    if not asked:
+        raise PromptRejected(f"Say the {field} language: {listed}{more}.", field=field)
+    raise PromptRejected(f"The model has no {field} language {asked!r}; it has {listed}{more}.", field=field)

@@ -1,0 +1,156 @@
+"""Makes an encoder-decoder ready that translates, or says why it isn't served.
+
+As with other models a comparison decides (`engine.loading.probe`): what comes out of the pages is what the module says itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedConfig, PreTrainedModel
+
+from engine.cache.layout import Source, Span
+from engine.errors import OTHER_ENGINE, ModelNotUsable
+from engine.execution.translation_runner import TranslationRunner
+from engine.loading.architecture import check_room, skeleton_of
+from engine.loading.languages import Tongues
+from engine.loading.probe import agrees
+from engine.messages import Languages, Params
+from engine.model import cpu_linear
+from engine.model.encoder_decoder import SERVED_TYPES, EncoderDecoder, encoder_decoder
+from engine.model.loaded_model import Translates
+from engine.model.packed_linear import can_pack, pack
+from engine.options import ForwardOptions
+
+PAGE = 16
+"""Tokens of a page: a source fills whole ones, and a sentence has some twenty tokens."""
+
+SOURCE, TARGET = 21, 12
+"""Tokens of the trial."""
+
+
+def check_translator(
+    model: str,
+    config: PreTrainedConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    forward: ForwardOptions,
+) -> None:
+    """Refuse, before weights are read, an encoder-decoder that is not served, or not so. Raises ModelNotUsable."""
+    mapping: Any = AutoModelForSeq2SeqLM._model_mapping  # noqa: SLF001 - transformers has no public list
+    if mapping.get(type(config), None) not in SERVED_TYPES:
+        raise ModelNotUsable(
+            f"The model {model!r} is an encoder-decoder of the type {config.model_type}; those that translate are served: "
+            f"Marian, M2M100 with NLLB, and mBART. {OTHER_ENGINE[0].upper() + OTHER_ENGINE[1:]}."
+        )
+    if device.type != "cpu":
+        raise ModelNotUsable(
+            f"The model {model!r} is an encoder-decoder; they were run on CPUs only. Say --device cpu."
+        )
+    if forward.compile or forward.quantize != "none":
+        raise ModelNotUsable(
+            f"The model {model!r} is an encoder-decoder: neither --compile nor --quantize was tried with those."
+        )
+    check_room(model, skeleton_of(model, config, dtype, AutoModelForSeq2SeqLM), device)
+
+
+class Prepared:
+    """A translator that was tried. `bytes_per_token`: of keys and values."""
+
+    def __init__(self, module: PreTrainedModel) -> None:
+        """Try it. Raises ModelNotUsable where it says something else than the module."""
+        self.module = encoder_decoder(module)
+        expected = _by_itself(module, _ids(self.module))
+        got, self.bytes_per_token = _through_pages(self.module)
+        if not agrees(got, expected, module.dtype):
+            raise ModelNotUsable(
+                f"The model type {type(module).__name__} can't be served: it says something else over pages."
+            )
+        self._arrange(expected)
+        self.module.forbid(_bad_words(module.generation_config))
+
+    def _arrange(self, expected: Tensor) -> None:
+        """Give linear layers to the kernels that suit this processor, where there are some."""
+        weight = self.module.head.weight
+        if cpu_linear.serve(weight, weight):
+            cpu_linear.take_over(self.module)
+        elif can_pack(self.module.device, self.module.dtype):
+            pack(self.module)
+        else:
+            return
+        if not agrees(_through_pages(self.module)[0], expected, self.module.dtype):
+            raise ModelNotUsable(
+                "Computed by our own kernels, the weights say something else; try another --dtype."
+            )
+
+
+def translates(module: EncoderDecoder, tongues: Tongues, generation: GenerationConfig) -> Translates:
+    """Return what is known of a translator."""
+    source_tokens = min(module.source_positions, tongues.source_tokens)
+    return Translates(
+        Languages(tongues.sources, tongues.targets, source_tokens),
+        target_tokens=module.target_positions,
+        source_vocabulary=len(module.source.weight),
+        forced_end=generation.forced_eos_token_id is not None,
+    )
+
+
+def translating_defaults(defaults: Params, generation: GenerationConfig) -> Params:
+    """Return the defaults of a translator: its `max_length` counts the token that a translation begins with."""
+    most = generation.max_new_tokens or (generation.max_length or 0) - 1
+    if most < 1:
+        return defaults
+    changed: Any = {"max_new_tokens": most}
+    return Params(
+        **{name: getattr(defaults, name) for name in Params.__struct_fields__ if name not in changed},
+        **changed,
+    )
+
+
+def _bad_words(generation: GenerationConfig) -> list[int]:
+    """Return the tokens that must not be written. Raises ModelNotUsable for words of several tokens."""
+    given: list[list[int]] = [*(generation.bad_words_ids or [])]
+    given += [[token] for token in generation.suppress_tokens or []]
+    if any(len(word) != 1 for word in given):
+        raise ModelNotUsable("The model forbids words of several tokens, which is not served.")
+    return [word[0] for word in given]
+
+
+def _ids(module: EncoderDecoder) -> tuple[list[int], list[int]]:
+    """Return a source and a target. No token of them is the padding one, which modules leave out of their sums."""
+    sources, targets = len(module.source.weight), module.vocabulary
+    source = [(7919 * place + 13) % (sources - 4) + 3 for place in range(SOURCE)]
+    return source, [(104_729 * place + 5) % (targets - 4) + 3 for place in range(TARGET)]
+
+
+@torch.inference_mode()
+def _by_itself(module: PreTrainedModel, ids: tuple[list[int], list[int]]) -> Tensor:
+    """Return the logits behind the last four tokens of the target, (4, vocabulary), as the plain module computes them."""
+    source, target = (torch.tensor([one], device=module.device) for one in ids)
+    untyped = cast("Any", module)
+    logits: Tensor = untyped(input_ids=source, decoder_input_ids=target, use_cache=False).logits
+    return logits[0, -4:].float()
+
+
+def _through_pages(module: EncoderDecoder) -> tuple[Tensor, int]:
+    """Return the same logits, computed in a chunk and in steps beside another translation, and the bytes of a token."""
+    source, target = _ids(module)
+    lies, pages = Source.of(SOURCE, PAGE), 2 * (-(-SOURCE // PAGE) + 1)
+    tokens = [*source, *[0] * (lies.reserved - SOURCE), *target]
+    runner = TranslationRunner(module, pages=pages, page_size=PAGE)
+    table, others = range(0, pages, 2), range(pages - 1, 0, -2)
+    other = [*reversed(source), *tokens[SOURCE:]]
+    first = lies.reserved + TARGET - 3
+
+    def span(slot: int, start: int, stop: int) -> Span:
+        own, where = ((tokens, table), (other, others))[slot]
+        return Span(slot, start, own[start:stop], samples=not slot, pages=where, source=lies)
+
+    rows = [runner.run([span(1, 0, first - 1), span(0, 0, first)])]
+    rows += [
+        runner.run([span(0, place, place + 1), span(1, place - 1, place)])
+        for place in range(first, first + 3)
+    ]
+    return torch.cat(rows).float(), runner.cache.bytes_per_token

@@ -1,0 +1,90 @@
+"""The prompts of a model that translates: the last message is the source, and what was translated of it the beginning.
+
+What a conversation said before is no part of it: such models read one text at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.errors import PromptRejected
+from engine.loading.languages import Tongues
+from engine.messages import Message
+from engine.prompts.prompt import Prompt
+from engine.reply_spec import PLAIN, ReplySpec, Translation
+from engine.text.reply_memory import OwnReplies
+
+FEATURES = ("translate",)
+
+_HERE = Translation()
+
+
+class TranslationBuilder:
+    """See `engine.prompts.prompt.PromptBuilder`, whose place it takes. For one thread at a time."""
+
+    features = FEATURES
+
+    def __init__(self, tongues: Tongues) -> None:
+        """Take what knows the languages."""
+        self._tongues = tongues
+
+    @classmethod
+    def of(cls, model: str, tokenizer: Any) -> TranslationBuilder:
+        """Return that of a model by its hub name or folder, and its tokenizer."""
+        return cls(Tongues.of(model, tokenizer))
+
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        spec: ReplySpec = PLAIN,
+        own: OwnReplies | None = None,  # noqa: ARG002 - a translation is spelled as the tokenizer does
+        most: int = 0,
+    ) -> Prompt:
+        """Return the source of a translation, and the tokens that it begins with. Raises PromptRejected."""
+        _refuse_others(spec)
+        asked = spec.translation or _HERE
+        source = self._tongues.source(_text_of(messages), asked.source, asked.target)
+        most = self._tongues.source_tokens
+        if len(source) > most:
+            raise PromptRejected(
+                f"The text to translate has {len(source)} tokens; the model reads {most} at once. Send it in parts.",
+                field="content",
+            )
+        begun, continued = self._tongues.beginning(asked.target, asked.prefix)
+        return Prompt(begun, continued=continued, source=source)
+
+    def rendered(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> str:
+        """Return the text that is tokenized. Raises PromptRejected."""
+        prefix = spec.translation.prefix if spec.translation is not None else ""
+        return _text_of(messages) + prefix
+
+    def count(self, text: str) -> int:
+        """Return how many tokens a piece of a text has by itself."""
+        return self._tongues.count(text)
+
+    def system_tokens(
+        self,
+        messages: Sequence[Message],  # noqa: ARG002 - it reads none
+        prompt: Sequence[int],  # noqa: ARG002 - as above
+        spec: ReplySpec = PLAIN,  # noqa: ARG002 - as above
+    ) -> int:
+        """Return 0: a translation has no system prompt."""
+        return 0
+
+
+def _text_of(messages: Sequence[Message]) -> str:
+    text = messages[-1].content if messages and messages[-1].role == "user" else ""
+    if not text.strip():
+        raise PromptRejected("There is nothing to translate: the last message has no text.", field="content")
+    return text
+
+
+def _refuse_others(spec: ReplySpec) -> None:
+    """Raise PromptRejected for what is asked of models that chat."""
+    if spec.shown_tools:
+        raise PromptRejected("The model translates; it can't be shown tools.", field="tools")
+    if spec.format is not None:
+        raise PromptRejected("The model translates; it can't be held to a format.", field="format")
+    if spec.continues:
+        raise PromptRejected("A translation goes on from its prefix, not from a reply.", field="continues")

@@ -1,0 +1,65 @@
+"""What becomes of a request when it comes: what the scheduler is to know of it, or why it can't be served."""
+
+from __future__ import annotations
+
+from engine.cache.layout import Source
+from engine.cache.sources import salted
+from engine.messages import ErrorCode, Finished, FinishReason
+from engine.model.loaded_model import LoadedModel
+from engine.scheduling.active_request import ActiveRequest
+from engine.scheduling.scheduler import Request
+from engine.text.prepared import PreparedRequest, misuse, objection
+
+
+def scheduled(request: PreparedRequest, model: LoadedModel) -> Request:
+    """Return a request as the scheduler sees it. The source of a translation fills whole pages before its target."""
+    source = Source.of(len(request.source), model.kv.page_size) if request.source else None
+    before = [] if source is None else [*request.source, *[0] * (source.reserved - source.length)]
+    most = min(room_for(request, model), len(before) + len(request.prompt) + request.sampling.max_new_tokens)
+    return Request(
+        request.request_id,
+        [*before, *request.prompt],
+        salt=request.cache_salt if source is None else salted(request.cache_salt, request.source),
+        client=request.client,
+        priority=request.priority,
+        shared_tokens=request.shared_tokens,
+        most=None if request.grammar else most,  # whether a grammar is complete shows behind its last token
+        source=source,
+    )
+
+
+def room_for(request: PreparedRequest, model: LoadedModel) -> int:
+    """Return how many tokens a request may have, its source and its reply included."""
+    if not request.source or model.translates is None:
+        return model.context_tokens
+    before = Source.of(len(request.source), model.kv.page_size).reserved
+    return min(model.context_tokens, before + model.translates.target_tokens)
+
+
+def refusal(active: ActiveRequest, model: LoadedModel) -> Finished | None:
+    """Return the end of a request that can't be served."""
+    request, vocabulary = active.prepared, model.vocabulary
+    error = _of_source(request, model) or objection(
+        request, context_tokens=active.room - active.request.first, vocabulary=vocabulary
+    )
+    if error:
+        return active.finished(FinishReason.ERROR, error)
+    if request.grammar is not None and active.chooser.guide is None:
+        return active.finished(FinishReason.ERROR, "This model's replies can't be held to a format.")
+    if error := misuse(request.sampling, vocabulary=vocabulary):
+        return active.finished(FinishReason.ERROR, error, ErrorCode.BAD_PARAMS)
+    return None
+
+
+def _of_source(request: PreparedRequest, model: LoadedModel) -> str | None:
+    """Return what is wrong with a request's source, if something is."""
+    if model.translates is None:
+        return "This model does not translate." if request.source else None
+    most, below = model.translates.languages.source_tokens, model.translates.source_vocabulary
+    if not request.source:
+        return "There is nothing to translate."
+    if len(request.source) > most:
+        return f"The text to translate has {len(request.source)} tokens; the model reads {most} at once."
+    if min(request.source) < 0 or max(request.source) >= below:
+        return f"The text to translate has a token id outside of the vocabulary of {below}."
+    return None

@@ -1,0 +1,66 @@
+"""How sources are spelled and translations begin, for each kind of translator, as their tokenizers have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from engine.errors import PromptRejected
+from engine.loading.languages import Tongues, is_translator
+from engine.loading.loader import load
+from tests.engine import translator_folders as folders
+
+TEXT = "My name is Anna."
+
+
+def tongues(folder: Path) -> Tongues:
+    return Tongues.of(str(folder), AutoTokenizer.from_pretrained(folder))
+
+
+def test_a_model_of_one_pair_needs_no_languages(tmp_path: Path) -> None:
+    known = tongues(folders.marian(tmp_path / "marian"))
+    assert (known.sources, known.targets) == (("en",), ("zh",))
+    assert known.source(TEXT, "", "") == known.source(TEXT, "en", "zh")
+    pad = known.beginning("", "")[0]
+    begun, prefix = known.beginning("zh", "我叫 ")
+    assert (begun[:1], prefix) == (pad, len(begun) - 1)
+    with pytest.raises(PromptRejected, match=r"The model has no target language 'fr'; it has zh\."):
+        known.beginning("fr", "")
+
+
+def test_a_model_of_several_targets_is_told_by_a_word_in_front(tmp_path: Path) -> None:
+    folder = folders.marian(tmp_path / "several", targets=("deu", "fra"))
+    known, tokenizer = tongues(folder), AutoTokenizer.from_pretrained(folder)
+    assert known.targets == ("deu", "fra")
+    assert known.source(TEXT, "", "fra") == tokenizer(f">>fra<< {TEXT}")["input_ids"]
+    with pytest.raises(PromptRejected, match=r"Say the target language: deu, fra\."):
+        known.source(TEXT, "", "")
+
+
+@pytest.mark.parametrize(
+    ("make", "source", "target"), [(folders.m2m100, "en", "zh"), (folders.nllb, "eng_Latn", "zho_Hans")]
+)
+def test_a_model_of_many_languages_has_a_token_for_each(
+    make: Callable[[Path], Path], source: str, target: str, tmp_path: Path
+) -> None:
+    folder = make(tmp_path / "many")
+    known = tongues(folder)
+    reference = AutoTokenizer.from_pretrained(folder, src_lang=source, tgt_lang=target)
+    assert len(known.targets) > 90
+    assert known.source(TEXT, source, target) == reference(TEXT)["input_ids"]
+    code = reference.convert_tokens_to_ids(target if make is folders.nllb else f"__{target}__")
+    assert known.beginning(target, "")[0][1:] == [code]
+    assert known.source(TEXT, source, target) == reference(TEXT)["input_ids"]
+
+
+def test_a_loaded_translator_tells_what_it_is(tmp_path: Path) -> None:
+    folder = folders.marian(tmp_path / "marian")
+    model = load(str(folder), device="cpu", dtype="float32")
+    facts = model.facts()
+    assert is_translator(str(folder))
+    assert facts.languages is not None
+    assert (facts.languages.sources, facts.languages.targets) == (("en",), ("zh",))
+    assert facts.context_tokens == 2 * facts.languages.source_tokens

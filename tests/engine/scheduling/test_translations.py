@@ -1,0 +1,243 @@
+"""Greedy translations are those of `model.generate`, token for token, whatever is encoded and written beside them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from engine.cache.pages import PagePool
+from engine.cache.sources import salted
+from engine.execution.executor import Executor
+from engine.messages import Finished, FinishReason, Output, Started
+from engine.scheduling.core import Core
+from tests.engine.tiny_models import GREEDY, asking, end_of, run_out, tokens_of
+from tests.engine.tiny_models import served as served_chat
+from tests.engine.translators import (
+    KINDS,
+    POSITIONS,
+    VOCABULARY,
+    beginning,
+    generated,
+    served,
+    source,
+    translating,
+)
+
+LENGTH = 14
+SOME = msgspec.structs.replace(GREEDY, max_new_tokens=LENGTH)
+
+
+def text_of(number: int) -> list[int]:
+    """Sources of all lengths: within a page, of a whole one, of several."""
+    return source(1 + 7 * number % 50, salt=number)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_translation_is_that_of_generate(kind: str) -> None:
+    core = Core(served(kind))
+    for number in range(4):
+        core.submit(translating(f"{number}", text_of(number), beginning(kind), SOME))
+        outputs = run_out(core)
+        assert tokens_of(outputs, f"{number}") == generated(kind, text_of(number), LENGTH)
+
+
+@pytest.mark.usefixtures("cpu_operations")
+def test_thirty_two_at_once_are_those_of_generate_though_others_are_cancelled() -> None:
+    """Every third one is cancelled somewhere: before it is encoded, while others are, in the middle of its words."""
+    core = Core(served("marian", max_batch=32, kv_tokens=32 * 128))
+    outputs: list[Output] = []
+    for number in range(48):
+        core.submit(translating(f"{number}", text_of(number), beginning("marian"), SOME))
+        if number % 3 == 2:
+            core.cancel(f"{number - number % 4}" if number % 4 == 3 else f"{number}")
+        if number % 5 == 0:
+            outputs += core.step()
+    outputs += run_out(core)
+    ends = [output for output in outputs if isinstance(output, Finished)]
+    whole = [end.request_id for end in ends if end.reason is not FinishReason.CANCELLED]
+    assert len(ends) == 48
+    assert len(whole) >= 32
+    for name in whole:
+        assert tokens_of(outputs, name) == generated("marian", text_of(int(name)), LENGTH)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_forced_prefix_is_that_of_generate(kind: str) -> None:
+    whole = generated(kind, text_of(5), LENGTH)
+    other = [23, 42, 64]
+    core = Core(served(kind))
+    for name, prefix in (("own", whole[:4]), ("other", other)):
+        core.submit(translating(name, text_of(5), beginning(kind, prefix), SOME))
+    outputs = run_out(core)
+    for name, prefix in (("own", whole[:4]), ("other", other)):
+        assert tokens_of(outputs, name) == generated(kind, text_of(5), LENGTH, prefix)
+
+
+def test_the_pages_of_a_source_and_a_prefix_are_kept() -> None:
+    """Who asks for more of a translation has nothing encoded, and computes only what is new."""
+    core, text = Core(served("marian")), text_of(6)
+    whole = generated("marian", text, LENGTH)
+    core.submit(translating("first", text, beginning("marian"), SOME))
+    run_out(core)
+    begun = beginning("marian", whole[:8])
+    core.submit(translating("more", text, begun, SOME))
+    outputs = run_out(core)
+    assert tokens_of(outputs, "more") == generated("marian", text, LENGTH, whole[:8])
+    told = next(output for output in outputs if isinstance(output, Started))
+    assert told.prompt_tokens == len(text) + len(begun)
+    assert told.cached_tokens == len(text) + len(begun) - 1
+
+
+def test_what_is_kept_of_a_source_serves_no_longer_one() -> None:
+    """Each word of a source sees all others: the same first words of a longer text have other keys and values."""
+    core, text = Core(served("marian")), source(40)
+    core.submit(translating("short", text[:32], beginning("marian"), SOME))
+    run_out(core)
+    core.submit(translating("long", text, beginning("marian"), SOME))
+    outputs = run_out(core)
+    assert end_of(outputs, "long").cached_tokens == 0
+    assert tokens_of(outputs, "long") == generated("marian", text, LENGTH)
+    assert salted("", text[:32]) != salted("", text)
+
+
+def test_translations_that_outgrow_the_memory_are_taken_up_again() -> None:
+    core = Core(served("marian", kv_tokens=224))
+    texts = [source(30, salt=number) for number in range(4)]
+    long = msgspec.structs.replace(GREEDY, max_new_tokens=40)
+    for number, text in enumerate(texts):
+        core.submit(translating(f"{number}", text, beginning("marian"), long))
+    outputs = run_out(core)
+    assert core.statistics().preemptions
+    for number, text in enumerate(texts):
+        assert tokens_of(outputs, f"{number}") == generated("marian", text, 40)
+
+
+def test_a_translation_that_is_full_ends_as_generate_ends_it() -> None:
+    """mBART's last token is an end token, whatever it would have said."""
+    for kind in ("mbart", "marian"):
+        core = Core(served(kind))
+        long = msgspec.structs.replace(GREEDY, max_new_tokens=200)
+        core.submit(translating("full", text_of(3), beginning(kind), long))
+        outputs = run_out(core)
+        room = POSITIONS - len(beginning(kind))
+        expected = generated(kind, text_of(3), room)
+        assert tokens_of(outputs, "full") == expected
+        assert end_of(outputs, "full").reason in {FinishReason.LENGTH, FinishReason.STOP}
+
+
+def test_tokens_known_to_the_device_alone_are_fed_to_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Executor.__init__
+
+    def feeding(self: Executor, *args: object, **how: object) -> None:
+        begin(self, *args, **how)  # type: ignore[arg-type]
+        self.feed()
+
+    monkeypatch.setattr(Executor, "__init__", feeding)
+    core = Core(served("m2m100"))
+    for number in range(3):
+        core.submit(translating(f"{number}", text_of(number), beginning("m2m100"), SOME))
+    outputs = run_out(core)
+    for number in range(3):
+        assert tokens_of(outputs, f"{number}") == generated("m2m100", text_of(number), LENGTH)
+
+
+class Steps:
+    """A core whose steps are counted."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.outputs: list[Output] = []
+
+    def until(self, phase: str) -> None:
+        """Step until the translation `cut` is in a phase."""
+        request = self.core._active["cut"].request
+        reached = {
+            "waits": lambda: True,
+            "encoded": lambda: request.computed >= request.first > 0,
+            "prefix": lambda: request.first < request.computed < request.prompt_tokens,
+            "writes": lambda: request.generated > 2,
+        }[phase]
+        while not reached():
+            self.outputs += self.core.step()
+
+
+@pytest.mark.parametrize("phase", ["waits", "encoded", "prefix", "writes"])
+def test_a_cancel_takes_effect_before_the_next_step_in_every_phase(
+    phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No step is begun for it, its pages are free at once, and those beside it notice nothing."""
+    monkeypatch.setattr("engine.scheduling.pace.FIRST_BUDGET", 40)
+    monkeypatch.setattr("engine.scheduling.pace.PrefillPace.budget_beside", lambda *_: 12)
+    steps = Steps(Core(served("marian")))
+    core, prefix = steps.core, [23, 42, 64] * 10
+    core.submit(translating("beside", text_of(2), beginning("marian"), SOME))
+    core.submit(translating("cut", source(20), beginning("marian", prefix), SOME))
+    steps.until(phase)
+    taken = core._active["cut"].request.steps
+    core.cancel("cut")
+    outputs = core.step()
+    end = end_of(outputs, "cut")
+    assert end.reason is FinishReason.CANCELLED
+    assert end.steps_after == 0
+    assert core.statistics().steps_after_cancel == 0
+    steps.outputs += [*outputs, *run_out(core)]
+    assert tokens_of(steps.outputs, "beside") == generated("marian", text_of(2), LENGTH)
+    assert (taken > 0) == (phase != "waits")
+
+
+def test_a_step_encodes_no_more_than_its_budget_beside_one_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source is encoded in one piece; those that do not fit a step wait for the next, so nobody's gap grows."""
+    monkeypatch.setattr("engine.scheduling.pace.PrefillPace.budget_beside", lambda *_: 64)
+    core, encoded = Core(served("marian", max_batch=8)), []
+    run = core._executor._runner.run
+
+    def counting(spans: list[object]) -> object:
+        encoded.append(sum(span.source.reserved for span in spans if not span.start))  # type: ignore[attr-defined]
+        return run(spans)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(core._executor._runner, "run", counting)
+    for number in range(8):
+        core.submit(translating(f"{number}", source(40, salt=number), beginning("marian"), SOME))
+    run_out(core)
+    assert sum(encoded) == 8 * 48
+    assert max(encoded) == 48
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ([], "There is nothing to translate."),
+        (
+            source(POSITIONS + 1),
+            f"The text to translate has {POSITIONS + 1} tokens; the model reads {POSITIONS} at once.",
+        ),
+        ([VOCABULARY], f"The text to translate has a token id outside of the vocabulary of {VOCABULARY}."),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_refused_for_its_sender_alone(text: list[int], why: str) -> None:
+    core = Core(served("marian"))
+    core.submit(translating("beside", text_of(2), beginning("marian"), SOME))
+    core.submit(translating("bad", text, beginning("marian"), SOME))
+    outputs = run_out(core)
+    assert end_of(outputs, "bad").error == why
+    assert tokens_of(outputs, "beside") == generated("marian", text_of(2), LENGTH)
+
+
+def test_a_chat_model_refuses_a_source() -> None:
+    core = Core(served_chat("llama"))
+    core.submit(translating("one", [5, 6], [5], SOME))
+    core.submit(asking("two", [5, 6]))
+    outputs = run_out(core)
+    assert end_of(outputs, "one").error == "This model does not translate."
+    assert end_of(outputs, "two").reason is FinishReason.LENGTH
+
+
+def test_a_pool_without_room_for_a_source_lets_it_wait() -> None:
+    """It needs a page beyond those of its source for its first word."""
+    assert PagePool(4, 16).pages_for(48 + 1) == 4
+    core = Core(served("marian", kv_tokens=64, max_batch=2))
+    for number in range(3):
+        core.submit(translating(f"{number}", source(33, salt=number), beginning("marian"), SOME))
+    outputs = run_out(core)
+    for number in range(3):
+        assert tokens_of(outputs, f"{number}") == generated("marian", source(33, salt=number), LENGTH)

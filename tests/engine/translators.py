@@ -1,0 +1,175 @@
+"""Encoder-decoders of random weights: milliseconds to make and to run. Their tokenizers are made here, of no hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, cast
+
+import torch
+from transformers import (
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MarianConfig,
+    MarianMTModel,
+    MBartConfig,
+    MBartForConditionalGeneration,
+    PreTrainedModel,
+)
+
+from engine.cache.budget import KVBudget
+from engine.loading.translators import PAGE, Prepared
+from engine.messages import Languages, Params
+from engine.model.loaded_model import LoadedModel, Translates
+from engine.text.prepared import PreparedRequest, Sampling
+from tests.engine.conftest import small_tokenizer
+from tests.engine.tiny_models import GREEDY, Numbers
+
+VOCABULARY = 200
+POSITIONS = 64
+PAD, END, START, LANGUAGE = 199, 0, 199, 7
+
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": POSITIONS,
+    # Wide enough that the likeliest tokens are far apart: greedy replies have no ties.
+    "init_std": 0.3,
+    "decoder_start_token_id": START,
+    "pad_token_id": PAD,
+    "eos_token_id": END,
+    "bos_token_id": None,
+    "forced_eos_token_id": None,
+}
+
+
+def _marian() -> PreTrainedModel:
+    module = MarianMTModel(
+        MarianConfig(
+            **SIZES, scale_embedding=True, activation_function="swish", decoder_vocab_size=VOCABULARY
+        )
+    )
+    module.final_logits_bias.copy_(0.1 * torch.randn(1, VOCABULARY))
+    module.generation_config.bad_words_ids = [[PAD], [11]]
+    return module
+
+
+def _two_vocabularies() -> PreTrainedModel:
+    sizes = SIZES | {
+        "vocab_size": 150,
+        "pad_token_id": 1,
+        "decoder_start_token_id": 1,
+        "share_encoder_decoder_embeddings": False,
+        "tie_word_embeddings": False,
+    }
+    return MarianMTModel(MarianConfig(**sizes, decoder_vocab_size=VOCABULARY, scale_embedding=False))
+
+
+def _m2m() -> PreTrainedModel:
+    # Positions count from behind the padding token on.
+    sizes = SIZES | {"pad_token_id": 1, "decoder_start_token_id": 2, "eos_token_id": 2}
+    module = M2M100ForConditionalGeneration(M2M100Config(**sizes, scale_embedding=True))
+    module.generation_config.forced_bos_token_id = LANGUAGE
+    return module
+
+
+def _mbart() -> PreTrainedModel:
+    module = MBartForConditionalGeneration(MBartConfig(**SIZES, scale_embedding=True))
+    module.generation_config.forced_eos_token_id = END
+    return module
+
+
+KINDS = {"marian": _marian, "two vocabularies": _two_vocabularies, "m2m100": _m2m, "mbart": _mbart}
+
+
+def made(kind: str) -> PreTrainedModel:
+    """The same weights each time."""
+    torch.manual_seed(3)
+    return sharpened(KINDS[kind]().eval())
+
+
+def sharpened(module: Any) -> PreTrainedModel:
+    """Change weights so that translations differ by what is attended to, and a word is not followed by itself."""
+    is_marian = isinstance(module, MarianMTModel)
+    factors = {"q_proj.weight": 4.0, "k_proj.weight": 4.0}
+    if is_marian:
+        factors |= {"out_proj.weight": 0.5, "fc2.weight": 0.5}
+    with torch.no_grad():
+        if module.lm_head.weight is module.model.decoder.embed_tokens.weight:
+            module.lm_head.weight.mul_(0.4 if is_marian else 0.1)
+        for name, weight in module.named_parameters():
+            weight.mul_(next((factor for end, factor in factors.items() if name.endswith(end)), 1.0))
+    return cast("PreTrainedModel", module)
+
+
+@cache
+def module_of(kind: str) -> PreTrainedModel:
+    """A module as `transformers` runs it. Nobody changes it."""
+    return made(kind)
+
+
+def served(kind: str, *, max_batch: int = 4, kv_tokens: int = 4096) -> LoadedModel:
+    module = made(kind)
+    prepared, generation = Prepared(module), module.generation_config
+    end = generation.eos_token_id
+    return LoadedModel(
+        kind,
+        prepared.module,
+        small_tokenizer(),
+        Params(),
+        frozenset({end}),
+        max_batch,
+        VOCABULARY,
+        KVBudget(kv_tokens // PAGE, PAGE, min(2 * POSITIONS, kv_tokens), prepared.bytes_per_token),
+        translates=Translates(
+            Languages((), (), POSITIONS),
+            POSITIONS,
+            len(prepared.module.source.weight),
+            generation.forced_eos_token_id is not None,
+        ),
+    )
+
+
+def source(length: int, salt: int = 0) -> list[int]:
+    """Token ids below 150, none of them special."""
+    return [(37 * place + 11 * salt + 5) % 130 + 12 for place in range(length)]
+
+
+def beginning(kind: str, prefix: Sequence[int] = ()) -> list[int]:
+    """What a translation begins with."""
+    generation = module_of(kind).generation_config
+    forced = generation.forced_bos_token_id
+    return [generation.decoder_start_token_id, *([] if forced is None else [forced]), *prefix]
+
+
+def translating(
+    request_id: str,
+    text: Sequence[int],
+    begins: Sequence[int],
+    sampling: Sampling = GREEDY,
+    **how: str | int,
+) -> PreparedRequest:
+    return PreparedRequest(request_id, begins, sampling, Numbers(), source=text, **how)  # type: ignore[arg-type]
+
+
+def generated(kind: str, text: Sequence[int], count: int, prefix: Sequence[int] = ()) -> list[int]:
+    """What `generate` says behind a prefix, without its end token."""
+    module, given = module_of(kind), torch.tensor([list(text)])
+    first = beginning(kind, prefix)
+    made: Any = module.generate(
+        given,
+        attention_mask=torch.ones_like(given),
+        decoder_input_ids=torch.tensor([first]),
+        max_new_tokens=count,
+        do_sample=False,
+        num_beams=1,
+    )
+    said: list[int] = made[0, len(first) :].tolist()
+    end = module.generation_config.eos_token_id
+    return said[:-1] if said[-1] == end else said
