@@ -77,9 +77,7 @@ class MessagesDoor(_AnthropicsDoor[MessageRequest], OneReplyDoor[MessageRequest]
 
 
 class CountingDoor(_AnthropicsDoor[CountRequest]):
-    """Counts tokens. It begins no turn, so it is a read."""
-
-    counts: ClassVar[Counts] = Counts.READ
+    """Counts tokens."""
 
     counts: ClassVar[Counts] = Counts.READ
 
