@@ -75,7 +75,7 @@ ROOMS = {
         ),
         *("process", "fleet", "upstream", "launcher", "served_models", "scripted"),
     ),
-    "speech": ("errors", "sound", "contract", "models", "recognition", "voice"),
+    "speech": ("errors", "sound", "contract", "activity", "models", "recognition", "listening", "voice"),
     "sessions": (
         *("errors", "events", "cuts", "records", "observer"),
         *(
