@@ -28,10 +28,12 @@ from connections.line.presence import Presence
 from connections.line.rate_limiting import RateLimiter
 from connections.native.greeting import Greeter, Greeting
 from connections.native.handler import FrameHandler
+from connections.spoken.desk import SpokenDesk
+from connections.spoken.line import SpokenLine
 from connections.wire import codec
 from connections.wire.errors import BadFrame, Close, CloseCode, Unauthenticated
 from connections.wire.facts import ServerTool
-from connections.wire.features import SERVED, SHARE, TOOLS, understood
+from connections.wire.features import AUDIO, SERVED, SHARE, TOOLS, understood
 from connections.wire.frames import AuthRefresh, Error, Frame, Hello, Ready
 from connections.wire.scopes import Grant
 from engine.errors import EngineError
@@ -64,6 +66,10 @@ class Peer(Protocol):
         """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
         ...
 
+    def write_binary(self, message: bytes) -> None:
+        """Sends a binary message; only where it `is_writable` in this turn of the event loop."""
+        ...
+
     def charge(self) -> None:
         """Reads a peer more slowly that asked too often."""
         ...
@@ -84,8 +90,10 @@ class Endpoint:
         access: AccessControl,
         presence: Presence,
         limiters: Limiters,
+        spoken: SpokenDesk | None = None,
         hello_s: float = HELLO_S,
     ) -> None:
+        """`spoken`: where conversations are spoken; None: this server hears nothing."""
         self._sessions = sessions
         self._greeter = greeter
         self._access = access
@@ -93,6 +101,7 @@ class Endpoint:
         self._limiters = limiters
         self._tally = limiters.tally(Door.NATIVE)
         self._hello_s = hello_s
+        self._spoken = spoken
 
     async def accept(self, websocket: WebSocket) -> None:
         """Serves one socket from handshake to close."""
@@ -188,7 +197,7 @@ class Endpoint:
             ref=hello.ref,
             connection_id=connection.connection_id,
             client_id=client_id,
-            features=SERVED + ((SHARE,) if self._sessions.shares else ()),
+            features=self._features(),
             tools=_tools_of(self._sessions) if TOOLS in connection.features else (),
             **msgspec.structs.asdict(said),
         )
@@ -196,8 +205,17 @@ class Endpoint:
             connection.push(ready)
             with self._access.inside(identity, connection) as standing:
                 refresh = _Refresh(standing, connection, ready)
-                handler = FrameHandler(self._sessions, said.limits, refresh.answer)
-                await connection.serve(RateLimiter(handler, self._limiters), codec.decode)
+                spoken = SpokenLine(self._spoken, connection)
+                handler = FrameHandler(self._sessions, said.limits, refresh.answer, spoken)
+                limited = RateLimiter(handler, self._limiters)
+                spoken.say_as_frame = limited.handle
+                decode = codec.decode_with_sound if AUDIO in connection.features else codec.decode
+                await connection.serve(limited, decode)
+
+    def _features(self) -> tuple[str, ...]:
+        """What this server has beyond the base."""
+        shares, speaks = self._sessions.shares, self._spoken is not None
+        return SERVED + ((SHARE,) if shares else ()) + ((AUDIO,) if speaks else ())
 
 
 def _tools_of(sessions: Sessions) -> tuple[ServerTool, ...]:
@@ -231,6 +249,7 @@ class Socket:
         self._group = address_group(websocket.scope) or str(id(self))
         self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
         self.write = self._peer.write  # found once: it is called with every delta
+        self.write_binary = self._peer.write_binary
 
     async def receive(self) -> str | bytes:
         """The next message. Raises Disconnected."""

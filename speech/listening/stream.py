@@ -25,7 +25,7 @@ _LEAD_FRAMES = (LEAD_MS + WINDOW_MS) // FRAME_MS
 _MOST_FRAMES = LONGEST_MS // FRAME_MS
 _WARM_UP_FRAMES = 180 // FRAME_MS
 """The first sound of a stream is no speech: until it knows the room's noise, the detector takes that for speech."""
-PART_MS = 300
+PART_MS = 200
 """What is being said is understood anew once there is so much more of it, or eight times what the last time took."""
 _PATIENCE = 8
 

@@ -44,6 +44,14 @@ def linear(coding: Coding, sound: bytes) -> Samples:
     return _TABLES[coding][np.frombuffer(sound, np.uint8)]
 
 
+def converted(pcm: bytes, from_rate: int, to_rate: int, coding: Coding) -> bytes:
+    """Return 16-bit PCM at another rate, in a coding: itself or µ-law."""
+    if from_rate != to_rate:
+        samples = np.frombuffer(pcm, np.dtype("<i2"))
+        pcm = np.asarray(soxr.resample(samples, from_rate, to_rate), np.dtype("<i2")).tobytes()
+    return mulaw(pcm) if coding is Coding.MULAW else pcm
+
+
 def mulaw(pcm: bytes) -> bytes:
     """Return 16-bit PCM as µ-law: each sample as the code whose value is nearest."""
     samples = np.frombuffer(pcm, np.dtype("<i2"))

@@ -19,7 +19,7 @@ from speech.contract import Mark
 
 Samples = npt.NDArray[np.int16]
 BITS = 3
-_NUMBERS = 2**BITS - 1
+_NUMBERS = (1 << BITS) - 1
 _WORD = re.compile(r"\S+")
 
 
