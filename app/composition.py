@@ -27,7 +27,7 @@ from app.setup.limits import TurnTokens, limiters_of
 from app.setup.limits_file import LimitsFile, quotas_of
 from app.setup.models import check_models, engine_of_file, with_names
 from app.setup.own_engines import own_engines
-from app.setup.speech import audio_of
+from app.setup.speech import audio_of, spoken_of
 from app.setup.store import asked_of, look_at_store, store_client, store_url
 from app.setup.tools import tool_box_of
 from connections.admin.missed import Missed
@@ -133,6 +133,7 @@ async def composed(
             tools.running(),
             sessions.running(alone=settings.redis_url is None),
             audio_of(settings) as audio,
+            spoken_of(settings, sessions) as spoken,
         ):
             presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
             routes = doors(
@@ -142,6 +143,7 @@ async def composed(
                 presence=presence,
                 limiters=limiters,
                 audio=audio,
+                spoken=spoken,
                 hello_s=hello_s,
             )
             app = application(

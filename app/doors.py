@@ -31,6 +31,7 @@ from connections.responses.creating import Creator
 from connections.responses.routes import responses_routes
 from connections.responses.socket import ResponsesSocket
 from connections.shares.door import SharesDoor, shares_routes
+from connections.spoken.desk import SpokenDesk
 from sessions.service import Sessions
 
 
@@ -42,6 +43,7 @@ def doors(
     presence: Presence,
     limiters: Limiters,
     audio: Audio,
+    spoken: SpokenDesk | None,
     hello_s: float,
 ) -> list[BaseRoute]:
     """The routes of the API. `hello_s`: how long a connection has for its `hello`."""
@@ -51,6 +53,7 @@ def doors(
         access=access,
         presence=presence,
         limiters=limiters,
+        spoken=spoken,
         hello_s=hello_s,
     )
     reception = Reception(access=access, limiters=limiters, greeter=greeter)

@@ -94,12 +94,16 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     total_ms: float
 
 
-class CancelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """How a cancel went. `steps_after`: steps of the engine after it; None if the engine did not confirm in time."""
+class CancelFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a cancel went. `steps_after`: steps of the engine after it; None if the engine did not confirm in time.
+
+    `precision`: of a spoken reply, whether the cut is at a word that was heard, or at a chunk of several.
+    """
 
     cause: Cause
     latency_ms: float
     steps_after: int | None
+    precision: Literal["word", "chunk"] | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

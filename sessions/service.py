@@ -40,7 +40,7 @@ from sessions.turn.cancelling import Cancel, Cancelled, Tell
 from sessions.turn.choosing import ModelChoice
 from sessions.turn.live_turn import Subscriber
 from sessions.turn.policy import Policy
-from sessions.turn.sends import Generation, Send
+from sessions.turn.sends import Generation, Playback, Send
 from sessions.turn.turn import Names
 
 
@@ -146,9 +146,11 @@ class Sessions:
         send: Send,
         generation: Generation,
         names: Names | None = None,
+        *,
+        playback: Playback | None = None,
     ) -> asyncio.Task[Refused | None]:
         """Takes a message in; see `Turns.send`. Raises Refused where the server takes no message at all."""
-        return self._commands.turns.send(owner, subscriber, send, generation, names)
+        return self._commands.turns.send(owner, subscriber, send, generation, names, playback=playback)
 
     async def answer(self, owner: Owner, ask: Ask) -> EphemeralReply:
         """Begins a turn without a conversation, whose reader cancels it when it leaves. Raises Refused."""

@@ -47,7 +47,7 @@ ASKED = _by_type(
     {
         "type": "hello",
         "client_id": "ann-laptop",
-        "features": ["reasoning", "tools", "continue", "titles", "interpret"],
+        "features": ["reasoning", "tools", "continue", "titles", "interpret", "audio"],
     },
     {
         "type": "send",
@@ -88,6 +88,18 @@ ASKED = _by_type(
     {"type": "unshare", **_TEA},
     {"type": "auth.refresh", "token": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"},
     {"type": "ping", "t": 1790000050000},
+    {
+        "type": "audio.start",
+        **_TEA,
+        "input": {"format": "pcm16", "rate": 16000},
+        "output": {"format": "pcm16", "rate": 24000, "voice": "en-us"},
+        "turn_detection": {"type": "vad", "silence_ms": 400, "interrupt_ms": 300},
+        "language": "en",
+    },
+    {"type": "audio.commit", **_TEA},
+    {"type": "audio.clear", **_TEA},
+    {"type": "played", **_TEA, "turn_id": "turn_5", "audio_ms": 860},
+    {"type": "audio.stop", **_TEA},
     {"type": "delete", **_TEA, "ref": "r1"},
 )
 """What a client sends, by its type."""
@@ -97,7 +109,7 @@ TOLD = _by_type(
         "type": "ready",
         "connection_id": "conn_20abb47e3dfee2f6",
         "client_id": "ann-laptop",
-        "features": ["reasoning", "tools", "continue", "titles", "interpret", "share"],
+        "features": ["reasoning", "tools", "continue", "titles", "interpret", "share", "audio"],
         "model": _MODEL,
         "models": [{"name": _MODEL, "context_tokens": 4096, "features": ["tools", "reasoning", "continue"]}],
         "heartbeat_ms": 20000,
@@ -273,6 +285,28 @@ TOLD = _by_type(
     },
     {"type": "shared", **_TEA, "share_id": "UuIIj9E5dyI3sfpZiUBEfg"},
     {"type": "pong", "t": 1790000050000},
+    {"type": "audio.started", **_TEA, "stream": 1, "voice": "en-us"},
+    {"type": "speech", **_TEA, "state": "started", "at_ms": 480},
+    {"type": "heard", **_TEA, "text": "and black tea", "final": True, "item": "item_1"},
+    {
+        "type": "audio.reply",
+        **_TEA,
+        "turn_id": "turn_5",
+        "stream": 1,
+        "format": "pcm16",
+        "rate": 24000,
+        "from_ms": 0,
+    },
+    {
+        "type": "marks",
+        **_TEA,
+        "turn_id": "turn_5",
+        "marks": [
+            {"off": 0, "len": 3, "start_ms": 12, "end_ms": 240},
+            {"off": 4, "len": 7, "start_ms": 251, "end_ms": 780},
+        ],
+    },
+    {"type": "audio.stopped", **_TEA, "reason": "stop"},
     {"type": "limits", "name": "tokens_per_day", "remaining": 4200, "reset_s": 18000},
     {
         "type": "error",

@@ -75,7 +75,7 @@ ROOMS = {
         ),
         *("process", "fleet", "upstream", "launcher", "served_models", "scripted"),
     ),
-    "speech": ("errors", "sound", "contract", "models", "recognition", "voice"),
+    "speech": ("errors", "sound", "contract", "activity", "models", "recognition", "listening", "voice"),
     "sessions": (
         *("errors", "events", "cuts", "records", "observer"),
         *(
@@ -109,6 +109,7 @@ ROOMS = {
     "connections": (
         *("wire", "http", "gate", "authentication", "limits", "line"),
         *(
+            "spoken",
             "native",
             "events",
             "shares",
@@ -374,7 +375,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "engine.sampling.guides",
             },
         ),
-        ("pocketsphinx", {"speech.recognition.decoding"}),
+        ("pocketsphinx", {"speech.listening.stream", "speech.recognition.decoding"}),
         ("soxr", {"speech.sound.samples"}),
         ("prompt_toolkit", {"midstream.terminal.screen"}),
         ("rich", {f"midstream.terminal.{name}" for name in ("live_rows", "markdown", "screen", "tables")}),

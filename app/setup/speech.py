@@ -12,16 +12,40 @@ import structlog
 from app.setting_values import SettingsError, called
 from app.settings import Settings
 from connections.audio.routes import Audio
+from connections.spoken.desk import SpokenDesk
 from engine.errors import ModelNotUsable
 from engine.loading.preflight import check_device
+from sessions.service import Sessions
 from speech.errors import ModelUnusable, SpeechError
+from speech.listening.ear import PocketSphinxEar
 from speech.models.families import Options, check_named, check_parts, recognizer_family, voice_family
 from speech.recognition.recognizer import POCKETSPHINX, Recognizer, model_recognizer, pocketsphinx
 from speech.voice.espeak import PROGRAM, voices
 from speech.voice.model_voice import ModelVoice
 from speech.voice.speaker import Espeak, Speaker
+from speech.voice.timed_espeak import TimedEspeak
+
+_FIRST_VOICE = "en-us"
 
 _log = structlog.get_logger("midstream.speech")
+
+
+@asynccontextmanager
+async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[SpokenDesk | None]:
+    """Give where conversations are spoken, while its process is kept; None where nothing is heard. Raises SettingsError."""
+    if settings.speech not in {"both", "recognition"} or settings.speech_recognizer != POCKETSPHINX:
+        yield None
+        return
+    ear = PocketSphinxEar(_grammar(settings))
+    names = voices() if settings.speech == "both" and settings.speech_voice == PROGRAM else ()
+    first = sorted(names, key=lambda name: name != _FIRST_VOICE)
+    desk = SpokenDesk(
+        sessions=sessions, ear=ear, voice=TimedEspeak(first) if names else None, places=settings.max_speech
+    )
+    async with AsyncExitStack() as stack:
+        await _start(stack, ear.running(), "speech_recognizer")
+        await stack.enter_async_context(desk.running())
+        yield desk
 
 
 @asynccontextmanager
@@ -66,10 +90,16 @@ def _recognizer(settings: Settings) -> Recognizer | None:
                 recognizer_family(options.model, config)
         return model_recognizer(_name(options.model), options)
     _need("pocketsphinx", "soxr")
-    grammar = settings.speech_grammar
-    if grammar is not None and not Path(grammar).expanduser().is_file():
+    return pocketsphinx(_grammar(settings))
+
+
+def _grammar(settings: Settings) -> str | None:
+    """Return the file that says what can be said. Raises SettingsError."""
+    if (grammar := settings.speech_grammar) is None:
+        return None
+    if not Path(grammar).expanduser().is_file():
         raise SettingsError(f"{called('speech_grammar')}: {grammar} is no file.")
-    return pocketsphinx(None if grammar is None else str(Path(grammar).expanduser()))
+    return str(Path(grammar).expanduser())
 
 
 def _speaker(settings: Settings) -> Speaker | None:

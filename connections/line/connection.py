@@ -19,6 +19,7 @@ from connections.line.outbox import Outbox
 from connections.line.requests import Slow, UnderWay
 from connections.line.strikes import Strikes
 from connections.wire import codec
+from connections.wire.audio import Sound
 from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
 from connections.wire.frames import Error, Frame
 from connections.wire.table import as_understood
@@ -51,6 +52,10 @@ class Transport(Protocol):
 
     def write(self, text: bytes) -> None:
         """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
+        ...
+
+    def write_binary(self, message: bytes) -> None:
+        """Sends a binary message; only where it `is_writable` in this turn of the event loop."""
         ...
 
     def charge(self) -> None:
@@ -311,7 +316,11 @@ class Connection:
             if (frame := self._outbox.take_nowait()) is None:
                 self._behind.clear()
                 return
-            self._transport.write(self._encode(frame))
+            message = self._encode(frame)
+            if isinstance(frame, Sound):
+                self._transport.write_binary(message)
+            else:
+                self._transport.write(message)
             if (made_at := self._outbox.made_at) is not None:
                 self._tally.delayed(monotonic() - made_at)
         self._behind.set()

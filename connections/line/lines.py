@@ -12,6 +12,7 @@ class Lines:
         self._socket = socket
         self.receive = socket.receive
         self.writable = socket.writable
+        self.write_binary = socket.write_binary
         self.charge = socket.charge
         self.close = socket.close
 

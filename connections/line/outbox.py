@@ -14,6 +14,7 @@ from collections import deque
 import msgspec
 
 from connections.wire import codec
+from connections.wire.audio import Marks, Sound
 from connections.wire.frames import Cancelled, Frame
 from sessions.cuts import joined
 from sessions.events import (
@@ -298,7 +299,7 @@ class Outbox:
             left = _cut(slot, chars if type(slot.first) is Delta else thought)
         elif isinstance(slot, _Growing):
             left = slot
-        elif isinstance(slot.frame, ToolCall) and slot.frame.turn_id == turn_id and slot.frame.off > chars:
+        elif _is_beyond(slot.frame, turn_id, chars):
             left = None
         self._bytes += (0 if left is None else left.bytes) - slot.bytes
         if left is None:
@@ -326,6 +327,13 @@ class Outbox:
             return event
         first = self._withdrawn.pop(event.conversation_id, None)
         return event if first is None else covering(event, first)
+
+
+def _is_beyond(frame: Frame, turn_id: str, chars: int) -> bool:
+    """Whether a frame is of a turn, and means what is not kept of it. What would be played after a cut is never kept."""
+    if isinstance(frame, ToolCall):
+        return frame.turn_id == turn_id and frame.off > chars
+    return isinstance(frame, Sound | Marks) and frame.turn_id == turn_id
 
 
 def _size(frame: Frame) -> int:

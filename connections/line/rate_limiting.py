@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from typing import Generic, TypeVar
 
 from connections.http.refusals import Refusal
 from connections.limits.limiters import Limiters
 from connections.limits.meter import Meter
 from connections.limits.quotas import RateLimited
 from connections.line.connection import Connection, Handler
-from connections.wire.frames import AuthRefresh, Cancel, Hello, Ping, Request
+from connections.wire.audio import Played, Sound
+from connections.wire.frames import AuthRefresh, Cancel, Hello, Ping
 from connections.wire.table import Counts, counts_of
 from sessions.errors import Overloaded
 
@@ -18,29 +20,31 @@ MAX_WAITING = 32
 """Fewer than a connection's requests at once: a cancel behind so many still finds its place."""
 
 Slow = Coroutine[None, None, None]
+HandledT = TypeVar("HandledT")
+_NEVER_WAIT = (Hello, Ping, AuthRefresh, Sound, Played)
 
 
-class RateLimiter:
+class RateLimiter(Generic[HandledT]):
     """A `Handler` before another one, for one connection.
 
     A request counts as under way from its task's first step on. That is before the connection's next frame: its reader
     lets others run between two.
     """
 
-    def __init__(self, inner: Handler[Request], limiters: Limiters) -> None:
+    def __init__(self, inner: Handler[HandledT], limiters: Limiters) -> None:
         self._inner = inner
         self._limiters = limiters
         self._one_by_one = asyncio.Lock()
         self._under_way = 0
 
-    def handle(self, connection: Connection, frame: Request) -> Slow | None:
+    def handle(self, connection: Connection, frame: HandledT) -> Slow | None:
         """Hands a frame on at once, unless it has to wait. Raises BadFrame, BadParams, Refused."""
         counts = counts_of(frame)
         self._take(connection, counts)
         meter = self._limiters.meter
         is_message = counts is Counts.MESSAGE
         is_limited = is_message and meter is not None and meter.limits(connection.client)
-        waits = is_limited or (self._under_way and not isinstance(frame, Hello | Ping | AuthRefresh))
+        waits = is_limited or (self._under_way and not isinstance(frame, _NEVER_WAIT))
         if meter is None or not waits:
             return self._inner.handle(connection, frame)
         if self._under_way >= MAX_WAITING and not isinstance(frame, Cancel):
@@ -54,7 +58,7 @@ class RateLimiter:
             self._limiters.refusals.count(Refusal.RATE)
             raise
 
-    async def _in_turn(self, connection: Connection, frame: Request, meter: Meter | None) -> None:
+    async def _in_turn(self, connection: Connection, frame: HandledT, meter: Meter | None) -> None:
         self._under_way += 1
         try:
             async with self._one_by_one:

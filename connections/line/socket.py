@@ -39,6 +39,10 @@ class Peer(Protocol):
         """Sends several in one go, as `write` does."""
         ...
 
+    def write_binary(self, message: bytes) -> None:
+        """Sends a binary message; only where it `is_writable` in this turn of the event loop."""
+        ...
+
     def charge(self) -> None:
         """Reads a peer more slowly that asked too often."""
         ...
@@ -58,6 +62,7 @@ class Socket:
         self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
         self.write = self._peer.write  # found once: it is called with every delta
         self.write_all = self._peer.write_all
+        self.write_binary = self._peer.write_binary
 
     async def receive(self) -> str | bytes:
         """The next message. Raises Disconnected."""

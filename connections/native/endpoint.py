@@ -23,10 +23,12 @@ from connections.line.socket import Socket
 from connections.line.socket_door import HELLO_S, OUTBOX_BYTES, SocketDoor
 from connections.native.greeting import Greeter, Greeting
 from connections.native.handler import FrameHandler
+from connections.spoken.desk import SpokenDesk
+from connections.spoken.line import SpokenLine
 from connections.wire import codec
 from connections.wire.errors import BadFrame, Close, CloseCode, Unauthenticated
 from connections.wire.facts import ServerTool
-from connections.wire.features import SERVED, SHARE, TOOLS, understood
+from connections.wire.features import AUDIO, SERVED, SHARE, TOOLS, understood
 from connections.wire.frames import AuthRefresh, Error, Hello, Ready
 from connections.wire.scopes import Grant
 from engine.errors import EngineError
@@ -47,12 +49,15 @@ class Endpoint(SocketDoor[WebSocket]):
         access: AccessControl,
         presence: Presence,
         limiters: Limiters,
+        spoken: SpokenDesk | None = None,
         hello_s: float = HELLO_S,
     ) -> None:
+        """`spoken`: where conversations are spoken; None: this server hears nothing."""
         super().__init__(Door.NATIVE, access=access, limiters=limiters, hello_s=hello_s)
         self._sessions = sessions
         self._greeter = greeter
         self._presence = presence
+        self._spoken = spoken
 
     async def receive(self, websocket: WebSocket) -> WebSocket:
         """Whoever comes: its first frame says who that is."""
@@ -126,7 +131,7 @@ class Endpoint(SocketDoor[WebSocket]):
             ref=hello.ref,
             connection_id=connection.connection_id,
             client_id=client_id,
-            features=SERVED + ((SHARE,) if self._sessions.shares else ()),
+            features=self._features(),
             tools=_tools_of(self._sessions) if TOOLS in connection.features else (),
             **msgspec.structs.asdict(said),
         )
@@ -134,8 +139,17 @@ class Endpoint(SocketDoor[WebSocket]):
             connection.push(ready)
             with self.access.inside(identity, connection) as standing:
                 refresh = _Refresh(standing, connection, ready)
-                handler = FrameHandler(self._sessions, said.limits, refresh.answer)
-                await connection.serve(RateLimiter(handler, self.limiters), codec.decode)
+                spoken = SpokenLine(self._spoken, connection)
+                handler = FrameHandler(self._sessions, said.limits, refresh.answer, spoken)
+                limited = RateLimiter(handler, self.limiters)
+                spoken.say_as_frame = limited.handle
+                decode = codec.decode_with_sound if AUDIO in connection.features else codec.decode
+                await connection.serve(limited, decode)
+
+    def _features(self) -> tuple[str, ...]:
+        """What this server has beyond the base."""
+        shares, speaks = self._sessions.shares, self._spoken is not None
+        return SERVED + ((SHARE,) if shares else ()) + ((AUDIO,) if speaks else ())
 
 
 def _tools_of(sessions: Sessions) -> tuple[ServerTool, ...]:

@@ -12,7 +12,9 @@ from connections.line.connection import Connection
 from connections.native.answering import refusal
 from connections.native.interpreting import InterpretHandler
 from connections.native.listing import ListHandler
-from connections.wire import frames, params, tools
+from connections.spoken.line import SpokenLine
+from connections.spoken.talk import Said
+from connections.wire import audio, frames, params, tools
 from connections.wire.errors import BadFrame, BadParams
 from connections.wire.facts import Limits
 from connections.wire.features import REASONING, TOOLS
@@ -22,27 +24,36 @@ from sessions.errors import ContentTooLong, StoreDown
 from sessions.service import Sessions
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.positions import Again, Behind, Beside, Onward, Place
-from sessions.turn.sends import Send
+from sessions.turn.sends import Playback, Send
 
 Slow = Coroutine[None, None, None]
+Spoken = audio.AudioFrame | audio.Sound | Said
+Asked = frames.Request | Spoken
 
 
 class FrameHandler:
     """Answers the frames of connections that said hello."""
 
     def __init__(
-        self, sessions: Sessions, limits: Limits, refresh: Callable[[frames.AuthRefresh], Slow]
+        self,
+        sessions: Sessions,
+        limits: Limits,
+        refresh: Callable[[frames.AuthRefresh], Slow],
+        spoken: SpokenLine | None = None,
     ) -> None:
         self._sessions = sessions
         self._limits = limits
         self._refresh = refresh
+        self._spoken = spoken
         self._lists = ListHandler(sessions)
         self._interpreting = InterpretHandler(sessions)
 
-    def handle(self, connection: Connection, frame: frames.Request) -> Slow | None:  # noqa: C901, PLR0911 - one for each kind
+    def handle(self, connection: Connection, frame: Asked) -> Slow | None:  # noqa: C901, PLR0911 - one for each kind
         """Decides at once; gives back what waits for the store. Raises BadFrame, BadParams, Refused."""
         for scope in scopes_of(frame):
             connection.caller.grant.check(scope)
+        if isinstance(frame, Spoken):
+            return self._hear(connection, frame)
         match frame:
             case frames.Send() | frames.Edit() | frames.Regenerate() | frames.Continue():
                 return self._turn(connection, frame)
@@ -66,13 +77,20 @@ class FrameHandler:
             case _:
                 return self._lists.handle(connection, frame)
 
+    def _hear(self, connection: Connection, frame: Spoken) -> Slow | None:
+        if isinstance(frame, Said):
+            return self._turn(connection, frame.send, frame.playback)
+        if self._spoken is None:
+            raise BadFrame("Sound and its frames have no place here.")
+        return self._spoken.handle(frame)
+
     def _note(self, connection: Connection, frame: frames.Ack | frames.Ping) -> None:
         if isinstance(frame, frames.Ack):
             self._sessions.ack(connection.owner, frame.conversation_id, frame.seq)
         else:
             connection.push(frames.Pong(ref=frame.ref, t=frame.t))
 
-    def _turn(self, connection: Connection, frame: frames.Turning) -> Slow:
+    def _turn(self, connection: Connection, frame: frames.Turning, playback: Playback | None = None) -> Slow:
         content = frame.content if isinstance(frame, frames.Send | frames.Edit) else ""
         if len(content) > self._limits.max_content_chars:
             raise ContentTooLong(
@@ -100,7 +118,7 @@ class FrameHandler:
             paces_thoughts=REASONING in connection.features,
             only=tuple(sorted(connection.caller.grant.models)),
         )
-        return refusal(self._sessions.send(connection.owner, connection, send, generation))
+        return refusal(self._sessions.send(connection.owner, connection, send, generation, playback=playback))
 
     def _cancel(self, connection: Connection, frame: frames.Cancel) -> Slow | None:
         cancel = _asked(frame)

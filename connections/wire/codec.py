@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from connections.wire.audio import Sound, sound_of
 from connections.wire.errors import BadFrame
 from connections.wire.frames import Frame, Request
 from connections.wire.sentences import complaint, worded
@@ -28,6 +29,11 @@ _T = TypeVar("_T")
 def decode(text: str | bytes) -> Request:
     """One client frame. Raises BadFrame, which names the field that is wrong; bytes are a binary frame."""
     return cast("Request", read(_decoder, text))
+
+
+def decode_with_sound(message: str | bytes) -> Request | Sound:
+    """One client frame of a client that may send sound. Raises BadFrame."""
+    return sound_of(message) if isinstance(message, bytes) else decode(message)
 
 
 def read(decoder: msgspec.json.Decoder[_T], text: str | bytes) -> _T:
@@ -57,9 +63,9 @@ class FrameEncoder:
         self._text = b""
 
     def encode(self, frame: Frame) -> bytes:
-        """The text of a frame, UTF-8."""
+        """The text of a frame, UTF-8; of sound its binary frame."""
         if frame is not self._last:
-            self._text = _encode(frame)
+            self._text = frame.message() if isinstance(frame, Sound) else _encode(frame)
             self._last = frame
         return self._text
 

@@ -19,10 +19,11 @@ CONTINUE = "continue"
 TITLES = "titles"
 SHARE = "share"
 INTERPRET = "interpret"
+AUDIO = "audio"
 SERVED: tuple[str, ...] = (REASONING, TOOLS, CONTINUE, TITLES, INTERPRET)
-"""The features that every server has, as `ready` names them; one whose operator allows it has `share` too."""
+"""The features that every server has, as `ready` names them; one whose operator allows it has `share` and `audio` too."""
 
 
 def understood(named: Iterable[str]) -> frozenset[str]:
     """What a client that named these gets beyond the base: names that this server does not know change nothing."""
-    return frozenset(SERVED).intersection(named)
+    return frozenset((*SERVED, AUDIO)).intersection(named)

@@ -11,17 +11,21 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from connections.wire import audio
 from connections.wire.facts import Limits, Model, ServerFacts, ServerTool
 from connections.wire.features import Features
 from connections.wire.formats import Format
+from connections.wire.roots import DEFAULT_CONVERSATION as DEFAULT_CONVERSATION  # noqa: PLC0414 - doors have it from here
+from connections.wire.roots import ClientFrame as ClientFrame  # noqa: PLC0414 - doors have it from here
+from connections.wire.roots import Id as Id  # noqa: PLC0414 - doors have it from here
+from connections.wire.roots import Name as Name  # noqa: PLC0414 - doors have it from here
+from connections.wire.roots import Ref as Ref  # noqa: PLC0414 - doors have it from here
+from connections.wire.roots import ServerFrame as ServerFrame  # noqa: PLC0414 - doors have it from here
 from sessions.events import CallState, Event, Where
 from sessions.records import Told
 from sessions.store.history.index import Listed
 from sessions.store.search.search import Hit
 
-Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+\Z")]
-Ref = Annotated[str, Meta(max_length=128)]
-Id = Annotated[str, Meta(min_length=1, max_length=128)]
 JsonObject = dict[str, Any]
 Content = Annotated[str, Meta(min_length=1)]
 Query = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -35,14 +39,7 @@ MAX_TOOLS = 128
 LanguageTag = Annotated[str, Meta(min_length=2, max_length=35, pattern=r"^[A-Za-z0-9_-]+\Z")]
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
-DEFAULT_CONVERSATION = "default"
 MAX_SEQ = 2**53  # the largest integer that every JSON reader takes exactly
-
-
-class ClientFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The root of what clients send."""
-
-    ref: Ref | None = None
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,12 +265,6 @@ class AuthRefresh(ClientFrame, frozen=True, kw_only=True, tag="auth.refresh"):
     token: Token
 
 
-class ServerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
-    """The root of what the server sends besides events."""
-
-    ref: str | None = None
-
-
 class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
     """Answers `hello` and `auth.refresh`. `features`: what the server has beyond the base.
 
@@ -389,5 +380,6 @@ Request = (
     | Ack
     | AuthRefresh
     | Ping
+    | audio.AudioFrame
 )
-Frame = ServerFrame | Event
+Frame = ServerFrame | Event | audio.Sound

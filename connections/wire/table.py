@@ -6,7 +6,20 @@ from enum import StrEnum
 
 import msgspec
 
-from connections.wire.features import INTERPRET, REASONING, TITLES, TOOLS
+from connections.wire.audio import (
+    AudioClear,
+    AudioCommit,
+    AudioReply,
+    AudioStart,
+    AudioStarted,
+    AudioStop,
+    AudioStopped,
+    Heard,
+    Marks,
+    Played,
+    Speech,
+)
+from connections.wire.features import AUDIO, INTERPRET, REASONING, TITLES, TOOLS
 from connections.wire.frames import (
     Ack,
     AuthRefresh,
@@ -126,6 +139,11 @@ CLIENT_FRAMES: dict[type[object], ClientKind] = {
         ClientKind(struct=Ack, answers=(), counts=Counts.NOTHING),
         ClientKind(struct=AuthRefresh, answers=(Ready,), counts=Counts.READ),
         ClientKind(struct=Ping, answers=(Pong,), counts=Counts.NOTHING, overtakes=True),
+        ClientKind(struct=AudioStart, answers=(AudioStarted,), counts=Counts.READ, scope=KeyScope.CHAT),
+        ClientKind(struct=AudioCommit, answers=(), counts=Counts.NOTHING, scope=KeyScope.CHAT),
+        ClientKind(struct=AudioClear, answers=(), counts=Counts.NOTHING, scope=KeyScope.CHAT),
+        ClientKind(struct=AudioStop, answers=(AudioStopped,), counts=Counts.NOTHING, scope=KeyScope.CHAT),
+        ClientKind(struct=Played, answers=(), counts=Counts.NOTHING, scope=KeyScope.CHAT, overtakes=True),
     )
 }
 """All that a client may send. A new frame is its struct, its place in `Request`, a row here, and its answer in a handler."""
@@ -160,14 +178,20 @@ SERVER_FRAMES: dict[type[object], ServerKind] = {
         ServerKind(struct=LimitNear),
         ServerKind(struct=GoAway),
         ServerKind(struct=Error),
+        ServerKind(struct=AudioStarted, feature=AUDIO),
+        ServerKind(struct=AudioStopped, feature=AUDIO),
+        ServerKind(struct=AudioReply, feature=AUDIO),
+        ServerKind(struct=Speech, feature=AUDIO),
+        ServerKind(struct=Heard, feature=AUDIO),
+        ServerKind(struct=Marks, feature=AUDIO),
     )
 }
 """All that the native door sends."""
 
 
 def counts_of(frame: object) -> Counts:
-    """What a frame counts for. Other doors' events count for nothing here: their handlers make frames of them."""
-    kind = CLIENT_FRAMES.get(type(frame))
+    """What a frame counts for; a message that was spoken as any. Other doors' events count for nothing here: their handlers make frames of them."""
+    kind = CLIENT_FRAMES.get(type(getattr(frame, "send", frame)))
     return Counts.NOTHING if kind is None else kind.counts
 
 
@@ -175,7 +199,7 @@ def scopes_of(frame: object) -> tuple[KeyScope, ...]:
     """What the token of a frame's sender has to have. A history that makes another branch the active one changes what is stored."""
     if isinstance(frame, History) and frame.leaf is not None:
         return KeyScope.READ, KeyScope.MANAGE
-    kind = CLIENT_FRAMES.get(type(frame))
+    kind = CLIENT_FRAMES.get(type(getattr(frame, "send", frame)))
     return () if kind is None or kind.scope is None else (kind.scope,)
 
 

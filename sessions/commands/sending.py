@@ -27,7 +27,7 @@ from sessions.store.storage import Storage
 from sessions.turn.live_turn import Exchange, LiveTurn, Subscriber
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import Prompts
-from sessions.turn.sends import Generation, Send
+from sessions.turn.sends import Generation, Playback, Send
 from sessions.turn.turn import Names, Turn, TurnIds
 
 ATTEMPTS = 3
@@ -129,6 +129,8 @@ class Sender:
                 conversation.forget()
             except Elsewhere as elsewhere:
                 conversation.forget()
+                if live.delivery.playback is not None:
+                    raise Busy("Another reply of this conversation is written by another server.") from None
                 answer = await self._forwarder.send(conversation, live, generation, runner=elsewhere.runner)
                 if answer is not None and not answer.already:
                     return None
@@ -150,7 +152,13 @@ def _cause(send: Send) -> Cause:
 
 
 def arrive(
-    conversation: Conversation, sender: Subscriber, send: Send, names: Names, generation: Generation
+    conversation: Conversation,
+    sender: Subscriber,
+    send: Send,
+    names: Names,
+    generation: Generation,
+    *,
+    playback: Playback | None = None,
 ) -> LiveTurn:
     """Notes a message that came in; from here on a cancel of its conversation finds it."""
     ids = TurnIds(
@@ -166,7 +174,9 @@ def arrive(
         accepted_seq=0,
         interprets=send.interprets,
     )
-    live = LiveTurn(Turn(ids), record, send, sender, exchange=Exchange(generation))
+    live = LiveTurn(Turn(ids), record, send, sender, exchange=Exchange(generation), playback=playback)
+    if playback is not None:
+        playback.begin(names.turn_id)
     conversation.arriving.append(live)
     return live
 

@@ -29,7 +29,7 @@ from sessions.store.history.history import History
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.live_turn import LiveTurn, Subscriber
 from sessions.turn.positions import Onward
-from sessions.turn.sends import Generation, Send
+from sessions.turn.sends import Generation, Playback, Send
 from sessions.turn.turn import Names
 
 T = TypeVar("T")
@@ -79,11 +79,13 @@ class Turns:
         send: Send,
         generation: Generation,
         names: Names | None = None,
+        *,
+        playback: Playback | None = None,
     ) -> asyncio.Task[Refused | None]:
         """Takes a message in, before this returns as far as a following cancel is concerned.
 
         Its events are published. The task gives the refusal, if any; whoever stops waiting for it changes nothing.
-        `names`: of its turn and messages, where another replica gave them. Raises Refused where the server takes no
+        `names`: of its turn and messages, where another replica gave them; `playback`: who speaks the reply. Raises Refused where the server takes no
         message at all.
         """
         generation = msgspec.structs.replace(generation, continues=isinstance(send.place, Onward))
@@ -94,7 +96,7 @@ class Turns:
             subject, waits=waits, may_call=bool(generation.tools), chars=len(send.content)
         )
         conversation = self._directory.open(owner, send.conversation_id)
-        arrival = arrive(conversation, subscriber, send, names or Names.new(), generation)
+        arrival = arrive(conversation, subscriber, send, names or Names.new(), generation, playback=playback)
         arrival.stages.accepted.add_done_callback(lambda _: admitted.arrived())
         self._by_turn[arrival.turn.ids.turn_id] = (conversation, admitted)
         return self._begin(guarded(self._take(conversation, arrival, generation)))

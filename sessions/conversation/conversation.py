@@ -182,9 +182,12 @@ class Conversation:
         thought = max([delivery.thought, *(one.thought(turn_id) for one in self.subscribers)])
         if self.others.watched:  # what was published reached other replicas, and their connections
             handed, thought = delivery.published_off, delivery.published_thought
+        seen_off = live.seen(seen_off)
         cut = live.turn.cancel(cause, handed=handed, seen_off=seen_off, now=now, thought=thought)
         if cut is None:
             return False
+        if live.delivery.playback is not None:
+            live.delivery.playback.stop()
         for subscriber in self.subscribers:
             subscriber.withdraw(turn_id, cut.kept.chars, cut.kept.reasoning)
         return True
@@ -245,6 +248,8 @@ class Conversation:
         self.published.seq = text.seq
         if isinstance(text, Delta):
             live.delivery.published_off = text.off + len(text.text)
+            if live.delivery.playback is not None:
+                live.delivery.playback.say(text)
         else:
             live.delivery.published_thought = text.off + len(text.text)
 

@@ -81,6 +81,14 @@ def with_calls(live: LiveTurn, end: Done, *, may_call: bool) -> Done:
     return msgspec.structs.replace(end, reason=reason)
 
 
+def with_precision(live: LiveTurn, end: Done) -> Done:
+    """The end of a turn; where it was cut while it was spoken, with how exact the cut is."""
+    if live.delivery.playback is None or end.cancel is None:
+        return end
+    cancel = msgspec.structs.replace(end.cancel, precision=live.delivery.playback.precision)
+    return msgspec.structs.replace(end, cancel=cancel)
+
+
 def following_of(live: LiveTurn) -> Following:
     """The turn that waits for the calls of one that has ended."""
     names = Names.new()

@@ -19,7 +19,7 @@ from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Cause, Done, Failure, Reason
 from sessions.observer import Observer
 from sessions.running.announcing import Announcer
-from sessions.running.ending import EndTeller, Losing, following_of, reply_of, with_calls
+from sessions.running.ending import EndTeller, Losing, following_of, reply_of, with_calls, with_precision
 from sessions.running.pace import Pace
 from sessions.running.run import Run
 from sessions.store.history.transactions import Ending, Follow
@@ -84,7 +84,7 @@ class Runner:
         run = Run(conversation, live, journal, Pace(self._observer, live.turn), self._tools.wait_s)
         self._observer.began(run.turn_id, request.model, live.turn.accepted_at or monotonic())
         try:
-            await self._end(run, await self._outcome(run, request))
+            await self._end(run, await self._played(live, await self._outcome(run, request)))
             if self._titler is not None and live.exchange.interpretation is None:
                 self._titler.consider(conversation, live, request)
         except OwnershipLost:
@@ -94,6 +94,8 @@ class Runner:
         except Exception:  # noqa: BLE001 - a task's boundary: the reaper closes what could not be ended here
             _log.exception("turn not ended", turn_id=run.turn_id)
         finally:
+            if live.delivery.playback is not None:
+                live.delivery.playback.stop()
             journal.drop()
             conversation.forget()
             conversation.release(live)
@@ -108,13 +110,20 @@ class Runner:
             return await self._interpreter.outcome(run, request)
         return await self._generator.outcome(run, request)
 
+    @staticmethod
+    async def _played(live: LiveTurn, outcome: Outcome) -> Outcome:
+        """A reply that is spoken ends when it was played."""
+        if live.delivery.playback is not None and not live.turn.is_over:
+            await live.delivery.playback.over()
+        return outcome
+
     async def _end(self, run: Run, outcome: Outcome) -> None:
         live, conversation = run.live, run.conversation
         async with conversation.locks.ordering:
             seq = conversation.next_seq()
             end = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
             end = with_calls(live, end, may_call=live.exchange.round < self._tools.max_rounds)
-            done = live.delivery.end = live.record.signed(end)
+            done = live.delivery.end = live.record.signed(with_precision(live, end))
             ending = _ending(live, done, outcome.written, self._follow(run, done))
             try:
                 saved = await self._save_in_time(run, ending)

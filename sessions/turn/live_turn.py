@@ -14,7 +14,7 @@ from sessions.interpreting.interpretation import Interpretation
 from sessions.records import Base, CallRecord, MessageRecord, TurnRecord
 from sessions.turn.calls import Calls
 from sessions.turn.engine_wait import EngineWait
-from sessions.turn.sends import Generation, Send
+from sessions.turn.sends import Generation, Playback, Send
 from sessions.turn.turn import Turn, TurnIds
 from sessions.turn.turn_journal import TurnJournal
 
@@ -80,7 +80,7 @@ class Delivery:
 
     `followers`: the connections that have all of it; `status`: where it stands, as was told last; `fallback`: the model that
     the store knows to stand in; `settled`: up to where it knows the target of an interpretation to fit its source. `end`: how it ends, before that is told. `thought` and `published_thought`: as `handed` and
-    `published_off`, of its reasoning.
+    `published_off`, of its reasoning. `playback`: who speaks it, if anybody does.
     """
 
     __slots__ = (
@@ -88,6 +88,7 @@ class Delivery:
         "fallback",
         "followers",
         "handed",
+        "playback",
         "published_off",
         "published_thought",
         "settled",
@@ -96,7 +97,8 @@ class Delivery:
         "unsaved",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, playback: Playback | None = None) -> None:
+        self.playback = playback
         self.followers: set[Subscriber] = set()
         self.handed = self.thought = 0
         self.published_off = self.published_thought = 0
@@ -274,6 +276,7 @@ class LiveTurn:
         sender: Subscriber,
         *,
         exchange: Exchange | None = None,
+        playback: Playback | None = None,
     ) -> None:
         self.turn = turn
         self.exchange = exchange or Exchange(Generation())
@@ -282,7 +285,7 @@ class LiveTurn:
         self.sender = sender
         self.intake = Intake()
         self.stages = Stages()
-        self.delivery = Delivery()
+        self.delivery = Delivery(playback)
         self.engine = EngineWait()
         self.journal: TurnJournal | None = None
         self.failure: Failure | None = None
@@ -300,6 +303,12 @@ class LiveTurn:
         live = cls(Turn(ids), following.record(), following.send, sender, exchange=exchange)
         live.stages.accepted.set_result(True)
         return live
+
+    def seen(self, seen_off: int | None) -> int | None:
+        """How much of its text was seen, and heard where it is spoken; None: nobody knows better than the transports."""
+        if (playback := self.delivery.playback) is None:
+            return seen_off
+        return playback.heard if seen_off is None else min(seen_off, playback.heard)
 
     @property
     def waits(self) -> bool:

@@ -1,14 +1,14 @@
-"""What a client asks for when it sends a message."""
+"""What a client asks for when it sends a message, and what speaks the reply to it."""
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import Literal, Protocol, cast
 
 import msgspec
 
 from engine.messages import Params
 from engine.reply_spec import Format, ReplySpec, Tool, Translation
-from sessions.events import Needs, Where
+from sessions.events import Delta, Needs, Where
 from sessions.records import Interpreting, digest
 from sessions.turn.positions import Behind, Place, digest_of
 
@@ -106,3 +106,36 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 Choice = Literal["auto", "none", "required"]
 _CHOICES: tuple[Choice, ...] = ("auto", "none", "required")
+
+
+Precision = Literal["word", "chunk"]
+
+
+class Playback(Protocol):
+    """Speaks the reply of one turn. The turn ends when it was played, and a cut keeps what was heard. Only `over` waits."""
+
+    @property
+    def heard(self) -> int:
+        """How much of the text was heard."""
+        ...
+
+    @property
+    def precision(self) -> Precision:
+        """To what that is exact."""
+        ...
+
+    def begin(self, turn_id: str) -> None:
+        """The message was taken in; its turn has this name."""
+        ...
+
+    def say(self, text: Delta) -> None:
+        """More text that is told."""
+        ...
+
+    async def over(self) -> None:
+        """The text is complete: return once all of it was played, or it was stopped."""
+        ...
+
+    def stop(self) -> None:
+        """The turn's end is decided: nothing is played any more. May be called again."""
+        ...

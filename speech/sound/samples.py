@@ -15,7 +15,7 @@ Samples = npt.NDArray[np.int16]
 
 def mono(recording: Recording, rate: int) -> Samples:
     """Return a recording as one channel of 16-bit samples at a rate; channels are mixed."""
-    samples = _linear(recording)
+    samples = linear(recording.coding, recording.samples)
     if recording.channels > 1:
         mixed = samples.reshape(-1, recording.channels).mean(axis=1)
         samples = mixed.astype(np.int16)
@@ -37,10 +37,28 @@ class Resampler:
         return np.asarray(self._stream.resample_chunk(samples, last=is_last), np.dtype("<i2")).tobytes()
 
 
-def _linear(recording: Recording) -> Samples:
-    if recording.coding is Coding.PCM16:
-        return np.frombuffer(recording.samples, np.dtype("<i2")).astype(np.int16)
-    return _TABLES[recording.coding][np.frombuffer(recording.samples, np.uint8)]
+def linear(coding: Coding, sound: bytes) -> Samples:
+    """Return whole samples as 16-bit ones."""
+    if coding is Coding.PCM16:
+        return np.frombuffer(sound, np.dtype("<i2")).astype(np.int16)
+    return _TABLES[coding][np.frombuffer(sound, np.uint8)]
+
+
+def converted(pcm: bytes, from_rate: int, to_rate: int, coding: Coding) -> bytes:
+    """Return 16-bit PCM at another rate, in a coding: itself or µ-law."""
+    if from_rate != to_rate:
+        samples = np.frombuffer(pcm, np.dtype("<i2"))
+        pcm = np.asarray(soxr.resample(samples, from_rate, to_rate), np.dtype("<i2")).tobytes()
+    return mulaw(pcm) if coding is Coding.MULAW else pcm
+
+
+def mulaw(pcm: bytes) -> bytes:
+    """Return 16-bit PCM as µ-law: each sample as the code whose value is nearest."""
+    samples = np.frombuffer(pcm, np.dtype("<i2"))
+    values, codes = _MULAW_CODES
+    places = np.clip(np.searchsorted(values, samples), 1, len(values) - 1)
+    below = samples.astype(np.int32) - values[places - 1] < values[places].astype(np.int32) - samples
+    return np.asarray(codes[places - below], np.uint8).tobytes()
 
 
 def _mulaw(code: int) -> int:
@@ -63,3 +81,5 @@ def _table(value: Callable[[int], int]) -> Samples:
 
 
 _TABLES = {Coding.MULAW: _table(_mulaw), Coding.ALAW: _table(_alaw)}
+_MULAW_CODES = (np.sort(_TABLES[Coding.MULAW]), np.argsort(_TABLES[Coding.MULAW]).astype(np.uint8))
+"""The values of all codes in order, and the codes that they belong to."""

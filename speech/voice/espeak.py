@@ -62,12 +62,17 @@ class Speaking:
 
 
 @asynccontextmanager
-async def speaking(text: str, *, voice: str, speed: float) -> AsyncIterator[Speaking]:
-    """Speak a text with one of the voices; the program is gone when the context ends. Raises VoiceFailed."""
+async def speaking(
+    text: str, *, voice: str, speed: float, has_commands: bool = False
+) -> AsyncIterator[Speaking]:
+    """Speak a text with one of the voices; the program is gone when the context ends. Raises VoiceFailed.
+
+    `has_commands`: its control characters are meant for the program, and were put there by the caller.
+    """
     process = await _start(voice, speed)
     assert process.stdin is not None  # noqa: S101 - it is a pipe
     assert process.stdout is not None  # noqa: S101 - it is a pipe
-    feeding = asyncio.create_task(_feed(process.stdin, _NO_TEXT.sub(" ", text)))
+    feeding = asyncio.create_task(_feed(process.stdin, text if has_commands else plain(text)))
     try:
         head = await _patient(_head(process.stdout))
         yield Speaking(process.stdout, struct.unpack("<I", head[_RATE])[0])
@@ -79,6 +84,11 @@ async def speaking(text: str, *, voice: str, speed: float) -> AsyncIterator[Spea
             process.kill()
         await asyncio.gather(feeding, return_exceptions=True)
         await process.wait()
+
+
+def plain(text: str) -> str:
+    """Return a text without what the program takes for commands."""
+    return _NO_TEXT.sub(" ", text).replace("[[", "[ [")
 
 
 async def _start(voice: str, speed: float) -> asyncio.subprocess.Process:

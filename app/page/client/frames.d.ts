@@ -1,10 +1,10 @@
 // The frames of the protocol midstream.v1, generated from the server's types: `make specs` writes this file.
 
 /** Any frame of a client's. */
-export type Request = HelloRequest | SendRequest | EditRequest | RegenerateRequest | ContinueRequest | InterpretStartRequest | SourceRequest | CancelRequest | ToolResultRequest | ToolDecisionRequest | ResumeRequest | HistoryRequest | ConversationsRequest | SearchRequest | RenameRequest | ShareRequest | UnshareRequest | DeleteRequest | AckRequest | AuthRefreshRequest | PingRequest;
+export type Request = HelloRequest | SendRequest | EditRequest | RegenerateRequest | ContinueRequest | InterpretStartRequest | SourceRequest | CancelRequest | ToolResultRequest | ToolDecisionRequest | ResumeRequest | HistoryRequest | ConversationsRequest | SearchRequest | RenameRequest | ShareRequest | UnshareRequest | DeleteRequest | AckRequest | AuthRefreshRequest | PingRequest | AudioStartRequest | AudioCommitRequest | AudioClearRequest | AudioStopRequest | PlayedRequest;
 
 /** Any frame of the server's. */
-export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | SourceText | SourceAck | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Found | Shared | Titled | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame;
+export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | SourceText | SourceAck | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Found | Shared | Titled | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame | AudioStarted | AudioStopped | AudioReply | Speech | Heard | Marks;
 
 /** The first frame. A client without a `client_id` gets one. `features`: what it understands beyond the base. */
 export interface HelloRequest {
@@ -292,6 +292,80 @@ export interface PingRequest {
 }
 
 /**
+ * Begins to listen for a conversation; its replies are spoken where `output` is given.
+ *
+ * `grace_s`: how long a reply waits for its listener to come back. `model`: as in `params`.
+ */
+export interface AudioStartRequest {
+  type: "audio.start";
+  ref?: string | null;
+  conversation_id?: string;
+  input?: AudioInput;
+  output?: AudioOutput | null;
+  turn_detection?: TurnDetection;
+  language?: string | null;
+  model?: string | null;
+  grace_s?: number;
+}
+
+/** The microphone's sound, one channel. */
+export interface AudioInput {
+  format?: "mulaw" | "pcm16";
+  rate?: number;
+}
+
+/** The sound of replies, one channel. `voice`: without one, the server's default. */
+export interface AudioOutput {
+  format?: "mulaw" | "pcm16";
+  rate?: number;
+  voice?: string | null;
+}
+
+/**
+ * When the user's turn is over. `none`: by `audio.commit` alone, and speech interrupts nothing.
+ *
+ * `silence_ms`: so much silence ends it; `threshold`: the share of sound that has to be speech before somebody speaks.
+ * `interrupt`: speech over a reply stops it once it has lasted `interrupt_ms`.
+ */
+export interface TurnDetection {
+  type?: "none" | "vad";
+  silence_ms?: number;
+  threshold?: number;
+  interrupt?: boolean;
+  interrupt_ms?: number;
+}
+
+/** What was said so far is the message. */
+export interface AudioCommitRequest {
+  type: "audio.commit";
+  ref?: string | null;
+  conversation_id?: string;
+}
+
+/** What was said so far is forgotten. */
+export interface AudioClearRequest {
+  type: "audio.clear";
+  ref?: string | null;
+  conversation_id?: string;
+}
+
+/** Ends listening. A reply that is being spoken is cut at what was heard. */
+export interface AudioStopRequest {
+  type: "audio.stop";
+  ref?: string | null;
+  conversation_id?: string;
+}
+
+/** Says how much of a reply's sound was played, in milliseconds from its beginning. */
+export interface PlayedRequest {
+  type: "played";
+  ref?: string | null;
+  turn_id: string;
+  audio_ms: number;
+  conversation_id?: string;
+}
+
+/**
  * Answers `hello` and `auth.refresh`. `features`: what the server has beyond the base.
  *
  * `models`: those that may be named in `params`; `model`: the default, which `limits` are of. `tools`: those that the server
@@ -556,11 +630,16 @@ export interface Timing {
   total_ms: number;
 }
 
-/** How a cancel went. `steps_after`: steps of the engine after it; null if the engine did not confirm in time. */
+/**
+ * How a cancel went. `steps_after`: steps of the engine after it; null if the engine did not confirm in time.
+ *
+ * `precision`: of a spoken reply, whether the cut is at a word that was heard, or at a chunk of several.
+ */
 export interface CancelFacts {
   cause: Cause;
   latency_ms: number;
   steps_after: number | null;
+  precision?: "chunk" | "word";
 }
 
 /** Who cancelled a turn. */
@@ -806,4 +885,65 @@ export interface ErrorFrame {
   message: string;
   retryable: boolean;
   retry_after_ms?: number;
+}
+
+/** Answers `audio.start`. `stream`: of the binary frames that the client sends; `voice`: the one that speaks. */
+export interface AudioStarted {
+  type: "audio.started";
+  ref?: string;
+  conversation_id: string;
+  stream: number;
+  voice?: string;
+}
+
+/** Listening has ended: by `audio.stop`, or because another connection listens for the conversation now. */
+export interface AudioStopped {
+  type: "audio.stopped";
+  ref?: string;
+  conversation_id: string;
+  reason: "elsewhere" | "stop";
+}
+
+/** The sound of a turn comes in binary frames of this stream. Its first sample is at `from_ms` of the reply. */
+export interface AudioReply {
+  type: "audio.reply";
+  conversation_id: string;
+  turn_id: string;
+  stream: number;
+  format: "mulaw" | "pcm16";
+  rate: number;
+  from_ms: number;
+}
+
+/** The user began to speak, or has stopped, at this time of the sound that came. */
+export interface Speech {
+  type: "speech";
+  conversation_id: string;
+  state: "started" | "stopped";
+  at_ms: number;
+}
+
+/** What the user said. Until it is final, each text begins with the one before. `item`: of what is said between two silences. */
+export interface Heard {
+  type: "heard";
+  conversation_id: string;
+  text: string;
+  final: boolean;
+  item: string;
+}
+
+/** When words of a reply are heard: offsets of its text, milliseconds of its sound. */
+export interface Marks {
+  type: "marks";
+  conversation_id: string;
+  turn_id: string;
+  marks: Mark[];
+}
+
+/** A word of a text, with what stands at it without white space, and when it is heard. */
+export interface Mark {
+  off: number;
+  len: number;
+  start_ms: number;
+  end_ms: number;
 }

@@ -1,0 +1,94 @@
+"""All conversations that are spoken here: what listens, what speaks, and how many may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from connections.line.connection import Connection
+from connections.spoken.talk import Talk
+from connections.wire.audio import AudioStart
+from connections.wire.errors import BadParams
+from sessions.errors import Overloaded
+from sessions.records import Owner
+from sessions.running.admission import AGAIN_MS
+from sessions.running.shares import Shares
+from sessions.service import Sessions
+from speech.contract import Ear, Voice
+
+
+class SpokenDesk:
+    """Use `running` around everything else."""
+
+    def __init__(self, *, sessions: Sessions, ear: Ear, voice: Voice | None, places: int) -> None:
+        """`voice`: None, replies are text alone; `places`: connections that are listened to at once."""
+        self.ear = ear
+        self._sessions = sessions
+        self._voice = voice
+        self._places = Shares(places)
+        self._talks: dict[tuple[Owner, str], Talk] = {}
+        self._tasks = asyncio.TaskGroup()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Speak while the context lasts."""
+        async with self._tasks:
+            try:
+                yield
+            finally:
+                for talk in self._talks.values():
+                    talk.cut()
+
+    def check(self, start: AudioStart) -> None:
+        """Raises BadParams where what is asked can't be had."""
+        language = (start.language or "").partition("-")[0].lower()
+        if language and self.ear.languages and language not in self.ear.languages:
+            raise BadParams(
+                f"must be one of {', '.join(self.ear.languages)}: no other is understood.", field="language"
+            )
+        if start.output is None:
+            return
+        if self._voice is None:
+            raise BadParams("can't be had: this server has no voice.", field="output")
+        if start.output.voice is not None and start.output.voice not in self._voice.names:
+            raise BadParams(
+                f"is none of this server's voices, such as {self._voice.names[0]}.", field="output.voice"
+            )
+
+    def voice_of(self, start: AudioStart) -> str | None:
+        """The voice that will speak."""
+        if start.output is None or self._voice is None:
+            return None
+        return start.output.voice or self._voice.names[0]
+
+    @contextmanager
+    def talking(self, connection: Connection, conversation_id: str) -> Iterator[Talk]:
+        """Give a connection its place, and the conversation. Raises Overloaded."""
+        subject = connection.caller.subject
+        if not self._places.has_room_for(subject):
+            raise Overloaded("The server listens to as many as it can.", retry_after_ms=AGAIN_MS)
+        self._places.take(subject)
+        try:
+            yield self._talk(connection.owner, conversation_id)
+        finally:
+            self._places.give_back(subject)
+            self._tidy()
+
+    def _talk(self, owner: Owner, conversation_id: str) -> Talk:
+        self._tidy()
+        key = owner, conversation_id
+        if key not in self._talks:
+            self._talks[key] = Talk(
+                owner=owner,
+                conversation_id=conversation_id,
+                sessions=self._sessions,
+                voice=self._voice,
+                tasks=self._tasks,
+            )
+        return self._talks[key]
+
+    def _tidy(self) -> None:
+        """Forget those that nobody speaks in and nothing is spoken in. Each kept one has a place, or a turn's."""
+        for key in [key for key, talk in self._talks.items() if talk.is_idle]:
+            del self._talks[key]

@@ -1,0 +1,195 @@
+"""What one connection says of sound: it begins to speak in a conversation, sends what its microphone hears, and stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from itertools import count
+
+from connections.line.connection import Connection
+from connections.spoken.desk import SpokenDesk
+from connections.spoken.talk import Said, Talk
+from connections.wire.audio import (
+    AudioClear,
+    AudioCommit,
+    AudioFrame,
+    AudioStart,
+    AudioStarted,
+    AudioStop,
+    AudioStopped,
+    Played,
+    Sound,
+)
+from connections.wire.errors import BadFrame, BadParams
+from connections.wire.features import AUDIO
+from connections.wire.frames import Error
+from sessions.errors import Conflict
+from speech.contract import Hearing, Listening
+from speech.errors import RecognizerLost, TooFarBehind
+from speech.sound.wav import Coding
+
+Slow = Coroutine[None, None, None]
+Say = Callable[[Connection, Said], Slow | None]
+
+PAUSE_MS = 160
+"""So much silence may be the end: the turn begins, and is taken back when speech goes on."""
+
+
+class SpokenLine:
+    """A connection that may speak, in one conversation at a time. It is the `Speaker` there."""
+
+    def __init__(self, desk: SpokenDesk | None, connection: Connection) -> None:
+        """`desk`: None, this server hears nothing."""
+        self.connection = connection
+        self.start = AudioStart()
+        self.say_as_frame: Say | None = None
+        self._desk = desk
+        self._talk: Talk | None = None
+        self._hearing: Hearing | None = None
+        self._stopping = asyncio.Event()
+        self._reason: AudioStopped | None = None
+        self._streams = count(1)
+        self._stream = 0
+        self._is_behind = False
+
+    def handle(self, frame: AudioFrame | Sound) -> Slow | None:
+        """Do at once what is quick. `audio.start` gives back what lasts as long as it is listened. Raises BadFrame, BadParams, Refused."""
+        match frame:
+            case AudioStart():
+                return self._begin(frame)
+            case Sound():
+                self._feed(frame)
+            case AudioCommit():
+                self._hear(frame, Hearing.commit)
+            case AudioClear():
+                self._hear(frame, Hearing.clear)
+                if self._talk is not None:
+                    self._talk.forget()
+            case AudioStop():
+                self._talk_of(frame).cut()
+                self.stop(AudioStopped(ref=frame.ref, conversation_id=frame.conversation_id, reason="stop"))
+            case Played(turn_id=turn_id, audio_ms=ms):
+                if self._talk is not None:
+                    self._talk.played(turn_id, ms)
+        return None
+
+    def stop(self, reason: AudioStopped) -> None:
+        """Listen no longer; the first reason counts."""
+        self._reason = self._reason or reason
+        self._stopping.set()
+
+    async def say(self, said: Said) -> None:
+        """Send a message as the connection's own. Raises Refused, BadParams."""
+        assert self.say_as_frame is not None  # noqa: S101 - whoever made the line said so
+        if (slow := self.say_as_frame(self.connection, said)) is not None:
+            await slow
+
+    def _begin(self, start: AudioStart) -> Slow:
+        if AUDIO not in self.connection.features:
+            raise BadParams("is for clients that name the feature `audio` in `hello`.", field="audio.start")
+        if self._desk is None:
+            raise BadParams("can't be had: this server listens to nobody.", field="audio.start")
+        if self._talk is not None:
+            raise Conflict("This connection listens already: end that with audio.stop first.")
+        self._desk.check(start)
+        return self._listen(self._desk, start)
+
+    async def _listen(self, desk: SpokenDesk, start: AudioStart) -> None:
+        """Raises Refused."""
+        with desk.talking(self.connection, start.conversation_id) as talk:
+            self._talk, self.start, self._reason = talk, start, None
+            self._stopping.clear()
+            self._stream = next(self._streams) % (1 << 16)
+            if talk.speaker is not None:
+                talk.speaker.stop(AudioStopped(conversation_id=start.conversation_id, reason="elsewhere"))
+            self.connection.push(
+                AudioStarted(
+                    ref=start.ref,
+                    conversation_id=start.conversation_id,
+                    stream=self._stream,
+                    voice=desk.voice_of(start),
+                )
+            )
+            talk.begin(self)
+            try:
+                await self._until_stopped(desk, talk)
+            finally:
+                talk.end(self)
+                self._talk = None
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        if self._reason is not None:
+            self.connection.push(self._reason)
+
+    async def _until_stopped(self, desk: SpokenDesk, talk: Talk) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            hearing = tasks.create_task(self._hear_all(desk, talk))
+            await self._stopping.wait()
+            hearing.cancel()
+
+    async def _hear_all(self, desk: SpokenDesk, talk: Talk) -> None:
+        """Listen on after the recognizer was lost: what was being said then is lost with it."""
+        while True:
+            with suppress(RecognizerLost):
+                await self._hear_on(desk, talk)
+            talk.forget()
+            self.connection.push(
+                Error(
+                    code="speech_unavailable",
+                    message="The recognizer was lost, and is started again. Say it once more.",
+                    retryable=True,
+                )
+            )
+
+    async def _hear_on(self, desk: SpokenDesk, talk: Talk) -> None:
+        async with desk.ear.listen(_listening(self.start), owner=str(self.connection.owner)) as hearing:
+            self._hearing = hearing
+            try:
+                async for heard in hearing.events():
+                    if talk.speaker is self:
+                        talk.hear(heard)
+            finally:
+                self._hearing = None
+
+    def _feed(self, sound: Sound) -> None:
+        """Sound that comes late, or while nobody can listen, is dropped."""
+        if not self._stream:
+            raise BadFrame("Sound came before audio.start.")
+        if self.start.input.format == "pcm16" and len(sound.samples) % 2:
+            raise BadFrame("Sound of the format pcm16 has two bytes for each sample.")
+        if self._hearing is None or sound.stream != self._stream:
+            return
+        try:
+            self._hearing.feed(sound.samples)
+            self._is_behind = False
+        except TooFarBehind as why:
+            if not self._is_behind:
+                self._is_behind = True
+                self.connection.push(Error(code="rate_limited", message=str(why), retryable=True))
+
+    def _talk_of(self, frame: AudioCommit | AudioClear | AudioStop) -> Talk:
+        if self._talk is None or self._talk.conversation_id != frame.conversation_id:
+            raise BadParams(
+                "names a conversation that this connection does not listen for: begin with audio.start.",
+                field="conversation_id",
+            )
+        return self._talk
+
+    def _hear(self, frame: AudioCommit | AudioClear, what: Callable[[Hearing], None]) -> None:
+        self._talk_of(frame)
+        if self._hearing is not None:
+            what(self._hearing)
+
+
+def _listening(start: AudioStart) -> Listening:
+    detection = start.turn_detection
+    return Listening(
+        coding=Coding(start.input.format),
+        rate=start.input.rate,
+        detects=detection.type == "vad",
+        pause_ms=PAUSE_MS,
+        silence_ms=detection.silence_ms,
+        threshold=detection.threshold,
+    )

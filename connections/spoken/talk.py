@@ -1,0 +1,260 @@
+"""A conversation that is spoken: what is heard becomes its messages, and their replies are played. The one owner of both."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from itertools import count
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from connections.line.connection import Connection, refusal
+from connections.spoken.conduct import Act, Conduct, Do, Say, Spoke, Understood
+from connections.spoken.reply import Hold, SpokenReply
+from connections.wire.audio import AudioStart, AudioStopped, Heard, Speech
+from connections.wire.errors import BadParams
+from connections.wire.frames import Error, Params, Send
+from sessions.errors import Refused
+from sessions.records import Owner
+from sessions.service import Sessions
+from sessions.turn.cancelling import Cancel
+from sessions.turn.sends import Playback
+from speech.contract import Heard as HeardSound
+from speech.contract import Voice
+from speech.errors import VoiceFailed
+
+MOST_REPLIES = 4
+"""That are spoken or wait for that, one behind the other."""
+
+_log = structlog.get_logger("midstream.spoken")
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A message that was spoken. It counts, and is checked, as the one that it is; `playback`: who speaks the reply."""
+
+    send: Send
+    playback: Playback | None
+
+    @property
+    def ref(self) -> str | None:
+        """What its answer carries back."""
+        return self.send.ref
+
+
+class Speaker(Protocol):
+    """Whoever speaks in the conversation at the moment: a connection that began to."""
+
+    connection: Connection
+    start: AudioStart
+
+    def stop(self, reason: AudioStopped) -> None:
+        """Speak no longer."""
+        ...
+
+    async def say(self, said: Said) -> None:
+        """Send a message as the connection's own. Raises Refused, BadParams."""
+        ...
+
+
+class Talk:
+    """What is spoken in one conversation. It outlives its connection while a reply waits for that to come back."""
+
+    def __init__(
+        self,
+        *,
+        owner: Owner,
+        conversation_id: str,
+        sessions: Sessions,
+        voice: Voice | None,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """`tasks`: where its replies are spoken."""
+        self.owner, self.conversation_id = owner, conversation_id
+        self.speaker: Speaker | None = None
+        self._sessions = sessions
+        self._voice = voice
+        self._tasks = tasks
+        self._replies: list[SpokenReply] = []
+        self._streams = count(1)
+        self._item, self._tries = "", count(1)
+        self._conduct = _conduct(AudioStart())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody speaks and nothing is spoken."""
+        return self.speaker is None and not self._replies
+
+    def begin(self, speaker: Speaker) -> None:
+        """Somebody begins to speak: replies that wait for a listener go on for him."""
+        self.speaker = speaker
+        self._conduct = _conduct(speaker.start)
+        for reply in self._replies:
+            reply.let_go(Hold.SPEECH)
+            reply.attach(speaker.connection.push)
+
+    def end(self, speaker: Speaker) -> None:
+        """He left, or another one speaks already."""
+        if self.speaker is speaker:
+            self.forget()
+            self.speaker = None
+            for reply in self._replies:
+                reply.detach()
+
+    def hear(self, heard: HeardSound) -> None:
+        """Do what is to be done about it."""
+        for act in self._conduct.heard(heard, talking=bool(self._replies)):
+            self._do(act)
+
+    def forget(self) -> None:
+        """What is being said comes to nothing."""
+        for act in self._conduct.lost():
+            self._do(act)
+
+    def cut(self) -> None:
+        """End what is played, at what was heard of it."""
+        for reply in list(self._replies):
+            self._cancel(reply)
+
+    def played(self, turn_id: str, ms: int) -> None:
+        """So much of a turn's sound was played; of one that was cut it is too late to say."""
+        for reply in list(self._replies):
+            if reply.turn_id == turn_id:
+                reply.played(ms)
+
+    def _do(self, act: Act) -> None:
+        match act:
+            case Spoke(began, at_ms):
+                self._tell_speech(began=began, at_ms=at_ms)
+            case Understood(text, final):
+                self._push(
+                    Heard(conversation_id=self.conversation_id, text=text, final=final, item=self._named())
+                )
+                self._item = "" if final else self._item
+            case Say(text, is_guess):
+                self._say(text, is_guess=is_guess)
+            case Do.HOLD:
+                self._each(lambda reply: reply.hold(Hold.SPEECH))
+            case Do.LET_GO:
+                self._each(lambda reply: reply.let_go(Hold.SPEECH))
+            case Do.CUT:
+                self.cut()
+            case Do.CONFIRM:
+                self._each(lambda reply: reply.let_go(Hold.GUESS))
+            case Do.TAKE_BACK:
+                for reply in self._replies[-1:]:
+                    self._cancel(reply, rollback=True)
+
+    def _tell_speech(self, *, began: bool, at_ms: int) -> None:
+        state = Speech(
+            conversation_id=self.conversation_id, state="started" if began else "stopped", at_ms=at_ms
+        )
+        self._push(state)
+
+    def _named(self) -> str:
+        """The item of what is being said."""
+        if not self._item:
+            self._item, self._tries = f"item_{secrets.token_urlsafe(12)}", count(1)
+        return self._item
+
+    def _push(self, frame: Heard | Speech | Error) -> None:
+        if self.speaker is not None:
+            self.speaker.connection.push(frame)
+
+    def _each(self, do: Callable[[SpokenReply], None]) -> None:
+        for reply in list(self._replies):
+            do(reply)
+
+    def _say(self, text: str, *, is_guess: bool) -> None:
+        speaker = self.speaker
+        if speaker is None:
+            return
+        if len(self._replies) >= MOST_REPLIES:
+            self._push(_too_many())
+            return
+        reply = self._new_reply(speaker, is_guess=is_guess)
+        message = f"{self._named()}.{next(self._tries)}"
+        start = speaker.start
+        send = Send(
+            ref=message,
+            client_msg_id=message,
+            conversation_id=self.conversation_id,
+            content=text,
+            on_busy="interrupt" if start.turn_detection.interrupt else "enqueue",
+            grace_s=start.grace_s,
+            params=Params(model=start.model),
+        )
+        self._tasks.create_task(self._converse(speaker, Said(send, reply), reply))
+
+    def _new_reply(self, speaker: Speaker, *, is_guess: bool) -> SpokenReply | None:
+        output = speaker.start.output
+        if output is None or self._voice is None:
+            return None
+        stream = next(self._streams) % (1 << 16)
+        reply = SpokenReply(self._voice, output, conversation_id=self.conversation_id, stream=stream)
+        if is_guess:
+            reply.hold(Hold.GUESS)
+        reply.attach(speaker.connection.push)
+        self._replies.append(reply)
+        return reply
+
+    async def _converse(self, speaker: Speaker, said: Said, reply: SpokenReply | None) -> None:
+        """Have a message answered, and the reply played."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                if reply is not None:
+                    tasks.create_task(self._play(reply))
+                await self._send(speaker, said, reply)
+        except Exception:  # noqa: BLE001 - a task's boundary: this reply is not spoken, the others go on
+            _log.exception("reply not spoken", conversation_id=self.conversation_id)
+        finally:
+            if reply is not None:
+                reply.stop()
+                self._replies.remove(reply)
+
+    async def _send(self, speaker: Speaker, said: Said, reply: SpokenReply | None) -> None:
+        try:
+            await speaker.say(said)
+        except (Refused, BadParams) as why:
+            speaker.connection.push(refusal(why, said.ref))
+            if reply is not None:
+                reply.stop()
+
+    async def _play(self, reply: SpokenReply) -> None:
+        try:
+            await reply.run(stalled=lambda: self._cancel(reply))
+        except VoiceFailed as failed:
+            self._push(Error(code="speech_unavailable", message=str(failed), retryable=True))
+
+    def _cancel(self, reply: SpokenReply, *, rollback: bool = False) -> None:
+        """End its turn. One whose message is still counted elsewhere has none: it will find its reply stopped."""
+        if not reply.turn_id:
+            reply.stop()
+            return
+        cancel = Cancel(
+            conversation_id=self.conversation_id,
+            turn_id=reply.turn_id,
+            seen_off=None if rollback else reply.heard,
+            rollback=rollback,
+        )
+        self._sessions.cancel(self.owner, cancel)
+
+
+def _conduct(start: AudioStart) -> Conduct:
+    detection = start.turn_detection
+    hears = detection.type == "vad"
+    return Conduct(
+        interrupts=hears and detection.interrupt,
+        interrupt_ms=detection.interrupt_ms,
+        guesses=hears and start.output is not None,
+    )
+
+
+def _too_many() -> Error:
+    return Error(
+        code="overloaded",
+        message="Too many replies wait to be spoken. Listen to one first.",
+        retryable=True,
+    )

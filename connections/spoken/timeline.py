@@ -1,0 +1,118 @@
+"""The sound of one reply: what was made, sent and played of it, and which text was heard by then. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import ceil
+
+import msgspec
+
+from sessions.turn.sends import Precision
+from speech.contract import Mark
+
+AHEAD_MS = 400
+"""Sound is sent so much ahead of what was played, at most: what is beyond the cut was not even on its way."""
+
+
+class _End(msgspec.Struct, frozen=True):
+    """Text up to an offset was heard once so much was played."""
+
+    at_ms: int
+    off: int
+    is_word: bool
+
+
+class Timeline:
+    """Times are milliseconds from the reply's first sample."""
+
+    def __init__(self, *, rate: int, width: int, off: int = 0) -> None:
+        """`width`: bytes of a sample; `off`: where the reply's text begins."""
+        self._rate, self._width = rate, width
+        self._sound = bytearray()
+        self._dropped = self._sent = 0
+        self._ends = [_End(0, off, is_word=True)]
+        self.played_ms = 0
+
+    @property
+    def made_ms(self) -> float:
+        """How long all of it is."""
+        return self._ms(self._dropped + len(self._sound))
+
+    @property
+    def sent_ms(self) -> float:
+        """How much was sent."""
+        return self._ms(self._sent)
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether all that was made was sent."""
+        return self._sent == self._dropped + len(self._sound)
+
+    @property
+    def is_played(self) -> bool:
+        """Whether all that was made was played."""
+        return self.is_sent and self.played_ms >= int(self.made_ms)
+
+    @property
+    def heard(self) -> int:
+        """The offset behind the last word that was played to its end."""
+        return self._last().off
+
+    @property
+    def precision(self) -> Precision:
+        """Whether a cut here is at a word."""
+        behind = self._ends[self._place() : self._place() + 1]
+        return "word" if self._last().is_word and all(end.is_word for end in behind) else "chunk"
+
+    def add(self, sound: bytes, *, off: int, chars: int, marks: tuple[Mark, ...] | None) -> tuple[Mark, ...]:
+        """Take a clause's sound, with the marks of its own text and time; return them for the reply's."""
+        begun_ms = self.made_ms
+        self._sound += sound
+        if marks is None:
+            self._ends.append(_End(ceil(self.made_ms), off + chars, is_word=False))
+            return ()
+        moved = tuple(
+            Mark(
+                off=off + mark.off,
+                len=mark.len,
+                start_ms=int(begun_ms + mark.start_ms),
+                end_ms=ceil(begun_ms + mark.end_ms),
+            )
+            for mark in marks
+        )
+        self._ends += [_End(mark.end_ms, mark.off + mark.len, is_word=True) for mark in moved]
+        return moved
+
+    def take(self, most_ms: int) -> bytes:
+        """Return the next sound to be sent, at most so much; empty where it is not time, or nothing is there."""
+        until = min(self._bytes(self.played_ms + AHEAD_MS), self._sent + self._bytes(most_ms))
+        part = bytes(self._sound[self._sent - self._dropped : max(0, until - self._dropped)])
+        self._sent += len(part)
+        return part
+
+    def played(self, ms: int) -> bool:
+        """Note how much was played, of what was sent; whether that is more than before."""
+        ms = min(ms, ceil(self.sent_ms))
+        if ms <= self.played_ms:
+            return False
+        self.played_ms = ms
+        done = min(self._bytes(ms), self._sent) - self._dropped
+        del self._sound[:done]
+        self._dropped += done
+        return True
+
+    def rewind(self) -> None:
+        """Whoever listened lost what was sent and not played: it is sent again."""
+        self._sent = self._dropped
+
+    def _last(self) -> _End:
+        return self._ends[self._place() - 1]
+
+    def _place(self) -> int:
+        return bisect_right(self._ends, self.played_ms, key=lambda end: end.at_ms)
+
+    def _ms(self, size: int) -> float:
+        return size / self._width * 1000 / self._rate
+
+    def _bytes(self, ms: float) -> int:
+        return int(ms * self._rate / 1000) * self._width

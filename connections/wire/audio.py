@@ -1,0 +1,171 @@
+"""The frames of speech, and its sound, which goes in binary frames of its own."""
+
+from __future__ import annotations
+
+import struct
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from connections.wire.errors import BadFrame
+from connections.wire.roots import DEFAULT_CONVERSATION, ClientFrame, Id, Name, ServerFrame
+from sessions.events import Event
+from speech.contract import Mark
+from speech.sound.wav import HIGHEST_RATE, LOWEST_RATE
+
+Format = Literal["pcm16", "mulaw"]
+Rate = Annotated[int, Meta(ge=LOWEST_RATE, le=HIGHEST_RATE)]
+
+HEAD = struct.Struct(">BBHI")
+"""Kind, flags, stream, seq: what stands before the samples, big-endian."""
+SOUND = 1
+"""The only kind so far."""
+LAST = 1
+"""Flag: the sound of this stream ends here."""
+
+
+class AudioInput(msgspec.Struct, frozen=True, kw_only=True):
+    """The microphone's sound, one channel."""
+
+    format: Format = "pcm16"
+    rate: Rate = 24_000
+
+
+class AudioOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """The sound of replies, one channel. `voice`: without one, the server's default."""
+
+    format: Format = "pcm16"
+    rate: Rate = 24_000
+    voice: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+
+
+class TurnDetection(msgspec.Struct, frozen=True, kw_only=True):
+    """When the user's turn is over. `none`: by `audio.commit` alone, and speech interrupts nothing.
+
+    `silence_ms`: so much silence ends it; `threshold`: the share of sound that has to be speech before somebody speaks.
+    `interrupt`: speech over a reply stops it once it has lasted `interrupt_ms`.
+    """
+
+    type: Literal["vad", "none"] = "vad"
+    silence_ms: Annotated[int, Meta(ge=100, le=5000)] = 500
+    threshold: Annotated[float, Meta(ge=0.05, le=1)] = 0.5
+    interrupt: bool = True
+    interrupt_ms: Annotated[int, Meta(ge=200, le=2000)] = 300
+
+
+class AudioStart(ClientFrame, frozen=True, kw_only=True, tag="audio.start"):
+    """Begins to listen for a conversation; its replies are spoken where `output` is given.
+
+    `grace_s`: how long a reply waits for its listener to come back. `model`: as in `params`.
+    """
+
+    conversation_id: Name = DEFAULT_CONVERSATION
+    input: AudioInput = AudioInput()
+    output: AudioOutput | None = None
+    turn_detection: TurnDetection = TurnDetection()
+    language: Annotated[str, Meta(min_length=2, max_length=16)] | None = None
+    model: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    grace_s: Annotated[float, Meta(ge=0, le=60)] = 10
+
+
+class AudioCommit(ClientFrame, frozen=True, kw_only=True, tag="audio.commit"):
+    """What was said so far is the message."""
+
+    conversation_id: Name = DEFAULT_CONVERSATION
+
+
+class AudioClear(ClientFrame, frozen=True, kw_only=True, tag="audio.clear"):
+    """What was said so far is forgotten."""
+
+    conversation_id: Name = DEFAULT_CONVERSATION
+
+
+class AudioStop(ClientFrame, frozen=True, kw_only=True, tag="audio.stop"):
+    """Ends listening. A reply that is being spoken is cut at what was heard."""
+
+    conversation_id: Name = DEFAULT_CONVERSATION
+
+
+class Played(ClientFrame, frozen=True, kw_only=True, tag="played"):
+    """Says how much of a reply's sound was played, in milliseconds from its beginning."""
+
+    turn_id: Id
+    audio_ms: Annotated[int, Meta(ge=0)]
+    conversation_id: Name = DEFAULT_CONVERSATION
+
+
+class AudioStarted(ServerFrame, frozen=True, kw_only=True, tag="audio.started"):
+    """Answers `audio.start`. `stream`: of the binary frames that the client sends; `voice`: the one that speaks."""
+
+    conversation_id: str
+    stream: int
+    voice: str | None = None
+
+
+class AudioStopped(ServerFrame, frozen=True, kw_only=True, tag="audio.stopped"):
+    """Listening has ended: by `audio.stop`, or because another connection listens for the conversation now."""
+
+    conversation_id: str
+    reason: Literal["stop", "elsewhere"]
+
+
+class AudioReply(Event, frozen=True, kw_only=True, tag="audio.reply"):
+    """The sound of a turn comes in binary frames of this stream. Its first sample is at `from_ms` of the reply."""
+
+    turn_id: str
+    stream: int
+    format: Format
+    rate: int
+    from_ms: int
+
+
+class Speech(Event, frozen=True, kw_only=True, tag="speech"):
+    """The user began to speak, or has stopped, at this time of the sound that came."""
+
+    state: Literal["started", "stopped"]
+    at_ms: int
+
+
+class Heard(Event, frozen=True, kw_only=True, tag="heard"):
+    """What the user said. Until it is final, each text begins with the one before. `item`: of what is said between two silences."""
+
+    text: str
+    final: bool
+    item: str
+
+
+class Marks(Event, frozen=True, kw_only=True, tag="marks"):
+    """When words of a reply are heard: offsets of its text, milliseconds of its sound."""
+
+    turn_id: str
+    marks: tuple[Mark, ...]
+
+
+class Sound(msgspec.Struct, frozen=True):
+    """A binary frame. `turn_id`: whose sound it is, where the server sends it; it does not go over the wire."""
+
+    stream: int
+    seq: int
+    samples: bytes
+    flags: int = 0
+    conversation_id: str = ""
+    turn_id: str = ""
+    ref: str | None = None
+
+    def message(self) -> bytes:
+        """The frame as it is sent."""
+        return HEAD.pack(SOUND, self.flags, self.stream, self.seq) + self.samples
+
+
+AudioFrame = AudioStart | AudioCommit | AudioClear | AudioStop | Played
+
+
+def sound_of(message: bytes) -> Sound:
+    """A binary frame of a client's. Raises BadFrame."""
+    if len(message) < HEAD.size:
+        raise BadFrame(f"A binary frame begins with {HEAD.size} bytes: kind, flags, stream, seq.")
+    kind, flags, stream, seq = HEAD.unpack_from(message)
+    if kind != SOUND:
+        raise BadFrame(f"A binary frame of kind {kind} is not known; {SOUND} is sound.")
+    return Sound(stream, seq, message[HEAD.size :], flags)

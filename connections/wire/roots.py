@@ -1,0 +1,26 @@
+"""What all frames have, and the kinds of their fields."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+\Z")]
+Ref = Annotated[str, Meta(max_length=128)]
+Id = Annotated[str, Meta(min_length=1, max_length=128)]
+
+DEFAULT_CONVERSATION = "default"
+
+
+class ClientFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The root of what clients send."""
+
+    ref: Ref | None = None
+
+
+class ServerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+    """The root of what the server sends besides events."""
+
+    ref: str | None = None

@@ -1,0 +1,125 @@
+"""Speech or not, frame by frame, becomes when somebody began, paused, went on and ended. Pure; its clock is the sound itself.
+
+SILENT ──enough speech──► SPEAKING ──pause_ms of silence──► PAUSED ──silence_ms of silence──► SILENT
+                              ▲                                │
+                              └──────────speech again──────────┘
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+import msgspec
+
+WINDOW_MS = 240
+"""Speech begins where it fills its share of so much sound: a click or a cough is shorter."""
+AGAIN_MS = 60
+"""So much speech in a row ends a silence."""
+LONGEST_MS = 60_000
+"""An utterance that is longer is ended there: what it holds is bounded by that."""
+GOING_MS = 90
+"""How often it is told that speech goes on."""
+
+
+class Kind(Enum):
+    """What happens."""
+
+    STARTED = "started"
+    GOING = "going"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    STOPPED = "stopped"
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """Something happens at a time; `started_ms`: when what is said began."""
+
+    kind: Kind
+    at_ms: int
+    started_ms: int
+
+
+class TurnDetector:
+    """One speaker."""
+
+    def __init__(self, *, frame_ms: int, pause_ms: int, silence_ms: int, threshold: float) -> None:
+        """`threshold`: the share of a window, 0 to 1, that has to be speech."""
+        self._frame_ms = frame_ms
+        self._pause_ms = pause_ms
+        self._silence_ms = silence_ms
+        frames = max(1, WINDOW_MS // frame_ms)
+        self._enough = max(1, round(threshold * frames))
+        self._window: deque[bool] = deque(maxlen=frames)
+        self._now_ms = 0
+        self._started_ms: int | None = None
+        self._last_ms = 0
+        self._told_ms = 0
+        self._run_ms = 0
+        self._is_paused = False
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether somebody began and has not ended."""
+        return self._started_ms is not None
+
+    def take(self, *, is_speech: bool) -> Moment | None:
+        """Take the next frame's verdict."""
+        self._now_ms += self._frame_ms
+        self._run_ms = self._run_ms + self._frame_ms if is_speech else 0
+        if self._started_ms is None:
+            self._window.append(is_speech)
+            return self._begin() if sum(self._window) >= self._enough else None
+        return self._go_on(self._started_ms)
+
+    def pass_by(self) -> None:
+        """Let a frame's time pass without a verdict."""
+        self._now_ms += self._frame_ms
+
+    def end(self) -> Moment:
+        """Somebody says that it is over, whether or not there was speech."""
+        started_ms = self._now_ms if self._started_ms is None else self._started_ms
+        return self._stop(started_ms, self._now_ms)
+
+    def reset(self) -> None:
+        """Forget what is being said; time goes on."""
+        self._started_ms = None
+        self._is_paused = False
+        self._window.clear()
+
+    def _begin(self) -> Moment:
+        first = next(place for place, spoke in enumerate(self._window) if spoke)
+        started_ms = self._now_ms - (len(self._window) - first) * self._frame_ms
+        self._started_ms = started_ms
+        self._last_ms = self._told_ms = self._now_ms
+        return Moment(Kind.STARTED, started_ms, started_ms)
+
+    def _go_on(self, started_ms: int) -> Moment | None:
+        if self._run_ms >= AGAIN_MS:
+            self._last_ms = self._now_ms
+        if self._now_ms - started_ms >= LONGEST_MS:
+            return self._stop(started_ms, self._now_ms)
+        if self._last_ms == self._now_ms:
+            return self._spoken(started_ms)
+        return self._silent(started_ms, self._now_ms - self._last_ms)
+
+    def _spoken(self, started_ms: int) -> Moment | None:
+        if self._is_paused:
+            self._is_paused, self._told_ms = False, self._now_ms
+            return Moment(Kind.RESUMED, self._now_ms - self._run_ms, started_ms)
+        if self._now_ms - self._told_ms < GOING_MS:
+            return None
+        self._told_ms = self._now_ms
+        return Moment(Kind.GOING, self._now_ms, started_ms)
+
+    def _silent(self, started_ms: int, silence_ms: int) -> Moment | None:
+        if silence_ms >= self._silence_ms:
+            return self._stop(started_ms, self._last_ms)
+        if silence_ms >= self._pause_ms and not self._is_paused:
+            self._is_paused = True
+            return Moment(Kind.PAUSED, self._last_ms, started_ms)
+        return None
+
+    def _stop(self, started_ms: int, at_ms: int) -> Moment:
+        self.reset()
+        return Moment(Kind.STOPPED, at_ms, started_ms)

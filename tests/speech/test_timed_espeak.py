@@ -1,0 +1,32 @@
+"""espeak-ng with the times of its words."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from speech.voice.timed_espeak import TimedEspeak
+
+pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
+TEXT = 'I am Midstream, which has 1,234 words; he said - "of the [[end]]" in Zürich 😀.'
+
+
+async def test_each_word_has_its_sound_and_there_is_silence_between_sentences() -> None:
+    voice = TimedEspeak(("en-us",))
+    spoken, again = await asyncio.gather(*(voice.speak(TEXT, voice="en-us") for _ in range(2)))
+    assert spoken == again
+    assert spoken.marks is not None
+    words = [TEXT[mark.off : mark.off + mark.len] for mark in spoken.marks]
+    assert words[:3] == ["I am", "Midstream,", "which"]  # the program speaks the first two as one
+    assert "1,234" in words
+    assert " ".join(words).split() == TEXT.split()
+    assert all(before.end_ms <= after.start_ms + 1 for before, after in pairwise(spoken.marks))
+    samples = np.frombuffer(spoken.pcm, "<i2").astype(np.int64)
+    for mark in spoken.marks:
+        part = samples[mark.start_ms * spoken.rate // 1000 : mark.end_ms * spoken.rate // 1000]
+        assert np.abs(part).max() > 500
+    assert not np.any(samples[spoken.marks[-1].end_ms * spoken.rate // 1000 :])

@@ -1,0 +1,56 @@
+"""From frames that are speech or not to when somebody began, paused and ended."""
+
+from __future__ import annotations
+
+from speech.activity.turns import LONGEST_MS, Kind, TurnDetector
+from speech.voice.clauses import LONGEST, Clauses
+
+FRAME_MS = 30
+
+
+def moments(frames: str) -> list[tuple[Kind, int]]:
+    """What happens; # is speech."""
+    turns = TurnDetector(frame_ms=FRAME_MS, pause_ms=150, silence_ms=300, threshold=0.5)
+    told = [turns.take(is_speech=frame == "#") for frame in frames]
+    return [(one.kind, one.at_ms) for one in told if one is not None and one.kind is not Kind.GOING]
+
+
+def test_speech_begins_where_it_began_and_ends_with_its_last_sound() -> None:
+    assert moments("." * 10 + "#" * 20 + "." * 10) == [
+        (Kind.STARTED, 300),
+        (Kind.PAUSED, 900),
+        (Kind.STOPPED, 900),
+    ]
+
+
+def test_clicks_are_no_speech_and_end_no_silence() -> None:
+    assert moments("..#....#..#......") == []
+    assert [kind for kind, _ in moments("#" * 10 + "...#...." * 2)] == [
+        Kind.STARTED,
+        Kind.PAUSED,
+        Kind.STOPPED,
+    ]
+
+
+def test_a_pause_that_was_no_end_is_told() -> None:
+    kinds = [kind for kind, _ in moments("#" * 10 + "." * 6 + "#" * 5 + "." * 12)]
+    assert kinds == [Kind.STARTED, Kind.PAUSED, Kind.RESUMED, Kind.PAUSED, Kind.STOPPED]
+
+
+def test_speech_without_an_end_is_ended() -> None:
+    ends = [at for kind, at in moments("#" * (2 * LONGEST_MS // FRAME_MS)) if kind is Kind.STOPPED]
+    assert ends[0] == LONGEST_MS
+
+
+def test_clauses_are_told_once_they_are_whole_and_keep_their_offsets() -> None:
+    text = "Hello there. My name is Midstream, and I count 1,000 things!\nAll" + " of them" * 60 + "x" * 600
+    for size in (1, 3, 50):
+        clauses = Clauses()
+        told = [one for at in range(0, len(text), size) for one in clauses.feed(text[at : at + size])]
+        told += clauses.finish()
+        assert [one.text for one in told[:2]] == [
+            "Hello there.",
+            " My name is Midstream, and I count 1,000 things!",
+        ]
+        assert all(text[one.off : one.end] == one.text and len(one.text) <= LONGEST for one in told)
+        assert "".join(one.text for one in told).replace("\n", "") == text.replace("\n", "")
