@@ -140,6 +140,8 @@ class Peer:
         self.url = ""
         self.closed = False
         """Whether new connections are turned away; then those that stand are answered no more, either."""
+        self.plain = False
+        """Whether the page comes module by module: what a test imports is what the page has then, and no copy of it."""
         self.mute = False
         """Whether pings stay unanswered."""
         self.histories: dict[str, list[dict[str, Any]]] = {}
@@ -158,7 +160,7 @@ class Peer:
     def answer(self, _: ServerConnection, request: Request) -> Response | None:
         """Serves the page's files; None lets the WebSocket in, if the doors are open."""
         if request.path != "/v1/ws":
-            return _file(request.path)
+            return _file(request.path, plain=self.plain)
         return Response(503, "Service Unavailable", NOTHING, b"") if self.closed else None
 
     async def take(self, socket: ServerConnection) -> None:
@@ -208,10 +210,10 @@ def shipped() -> Build:
     return built(PAGE)
 
 
-def _file(path: str) -> Response:
-    if path == "/":
+def _file(path: str, *, plain: bool) -> Response:
+    if path == "/" and not plain:
         return _answer(shipped().pages["index.html"])
-    name = path.removeprefix("/static/")
+    name = "index.html" if path == "/" else path.removeprefix("/static/")
     if (summed := unsummed(name)) is not None:
         name = summed[0]
     if name in shipped().made:

@@ -31,6 +31,12 @@ NOTIFICATIONS = """
 TITLE = "Hello? · Midstream"
 
 
+@pytest.fixture(autouse=True)
+def module_by_module(peer: Peer) -> None:
+    """The switch that tests turn is the page's own."""
+    peer.plain = True
+
+
 async def end(line: Line, send: dict[str, Any]) -> None:
     """The end of a reply of which one piece came."""
     await delta(line, send, "two", off=3, seq=3)
