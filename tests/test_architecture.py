@@ -52,6 +52,7 @@ ROOMS = {
             "trace",
             "reply_spec",
             "profiler",
+            "image",
             "messages",
             "errors",
             "options",
@@ -107,7 +108,7 @@ ROOMS = {
         "storage",
     ),
     "connections": (
-        *("wire", "http", "gate", "authentication", "limits", "line"),
+        *("wire", "http", "images", "gate", "authentication", "limits", "line"),
         *(
             "native",
             "events",

@@ -13,8 +13,9 @@ from starlette.types import Receive, Scope, Send
 
 from connections.http.refusals import Door
 from connections.openai.reception import Reception
-from connections.openai.wire import Model, Models
+from connections.openai.wire import Architecture, Model, Models
 from connections.wire.scopes import Grant
+from engine.messages import ModelFacts
 from engine.served_models import ServedModel
 from sessions.errors import Refused
 
@@ -51,11 +52,17 @@ class ModelsDoor:
                 yield self._shown(model, name)
 
     def _shown(self, model: ServedModel, name: str) -> Model:
-        window = UNSET if model.engine.facts is None else model.engine.facts.context_tokens
+        facts = model.engine.facts
+        window = UNSET if facts is None else facts.context_tokens
         return Model(
             id=name,
             created=self._created,
             max_model_len=window,
             context_length=window,
             root=UNSET if name == model.name else model.name,
+            architecture=UNSET if facts is None else _architecture(facts),
         )
+
+
+def _architecture(facts: ModelFacts) -> Architecture:
+    return Architecture(input_modalities=("text", "image") if "images" in facts.features else ("text",))

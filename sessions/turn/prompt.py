@@ -157,6 +157,7 @@ def _flat(groups: Sequence[Sequence[MessageRecord]]) -> list[MessageRecord]:
 
 
 DEFAULT_NEW_TOKENS = 512
+NO_IMAGES = "This model does not take images."
 UNKNOWN_TOKEN_BYTES = 256
 """Of the longest token, where the engine does not know it: twice what the vocabularies of large models have."""
 
@@ -301,6 +302,8 @@ def refuse_unserved(
 ) -> None:
     """What would be dropped in silence, or can't be had, is refused with its name. Raises BadParams."""
     field = not_served(params, facts) or spec_not_served(spec, facts) or messages_not_served(messages, facts)
+    if field == "images":
+        raise BadParams(NO_IMAGES, field=field)
     if field is not None:
         raise BadParams(f"`{field}` can't be followed by the engine behind this server.", field=field)
     if (params.max_new_tokens or 0) > facts.context_tokens:

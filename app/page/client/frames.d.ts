@@ -314,7 +314,7 @@ export interface Ready {
  * A model that may be named. `context_tokens`: its window; null until it is loaded.
  *
  * `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
- * `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`.
+ * `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`, `images`.
  */
 export interface Model {
   name: string;
@@ -325,7 +325,7 @@ export interface Model {
   features?: string[];
 }
 
-/** The limits that hold for clients; null: no limit. */
+/** The limits that hold for clients; null: no limit. `max_images`: of one request, none where no model takes any. */
 export interface Limits {
   max_frame_bytes: number;
   max_content_chars: number;
@@ -335,6 +335,8 @@ export interface Limits {
   max_queued_turns: number;
   messages_per_minute: number | null;
   max_tool_rounds: number;
+  max_images: number;
+  max_image_bytes: number;
 }
 
 /** The name and the version of the server. */
