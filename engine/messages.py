@@ -315,8 +315,7 @@ class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     """Sent once the model can serve. `defaults` has every field of `Params` filled that the model defines.
 
     `features`: what of `ReplySpec` it can follow: `tools`, `reasoning`, `template`, `format`, `continue`, `raw`, `translate`;
-    `images`: its messages may have some; `tools.auto` where no choice is followed, `format.` and a format's tag where only
-    some are.
+    `images` in messages; `tools.auto` where no choice is followed, `format.` and a format's tag where only some are.
 
     `context_tokens`: prompt and reply together, at most. `lacks`: fields of `Params` that the engine can't follow.
     `token_bytes`: of the longest token: a text of more bytes than that many times the window can't fit it. None: not known.

@@ -78,7 +78,7 @@ ROOMS = {
     ),
     "speech": ("errors", "sound", "contract", "models", "recognition", "voice"),
     "sessions": (
-        *("errors", "events", "cuts", "records", "observer"),
+        *("errors", "attachment", "events", "cuts", "records", "observer"),
         *(
             "interpreting",
             "filters",
@@ -99,6 +99,7 @@ ROOMS = {
     "sessions.store": (
         "redis",
         "history",
+        "images",
         "search",
         "sharing",
         "belongings",
@@ -113,6 +114,7 @@ ROOMS = {
             "native",
             "events",
             "shares",
+            "attachments",
             "account",
             "admin",
             "openai",

@@ -77,6 +77,13 @@ class Admitted:
         """It has ended, and its calls are open: it takes no place of those that run."""
         self._move(self._calling)
 
+    def show(self, image_bytes: int) -> None:
+        """It holds so much of images now, and did of others before: what was accepted is run."""
+        if self._held is not None:
+            self._images.give_back(self._subject, self._image_places)
+            self._image_places = _places(image_bytes)
+            self._images.take(self._subject, self._image_places)
+
     def _move(self, to: Shares) -> None:
         if self._held is not None and self._held is not to:
             self._held.give_back(self._subject)
@@ -138,7 +145,7 @@ class Admission:
             raise Overloaded(_CALLS, retry_after_ms=AGAIN_MS)
         if image_bytes and not self._images.has_room_for(subject):
             raise Overloaded(_IMAGES, retry_after_ms=AGAIN_MS)
-        weight, image_places = 1 + chars // PLACE_CHARS, -(-image_bytes // IMAGE_PLACE_BYTES)
+        weight, image_places = 1 + chars // PLACE_CHARS, _places(image_bytes)
         return self._admitted(subject, held, coming=self._coming, weight=weight, image_places=image_places)
 
     def take_over(self, subject: Subject) -> Admitted:
@@ -164,3 +171,7 @@ class Admission:
             weight=weight,
             image_places=image_places,
         )
+
+
+def _places(image_bytes: int) -> int:
+    return -(-image_bytes // IMAGE_PLACE_BYTES)
