@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.image import Image
+from engine.images.image import Image
 from engine.profiler import Profile
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.trace import NOBODYS, Trace

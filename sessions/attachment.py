@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from engine.image import Image
+from engine.images.image import Image
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 import msgspec
 
-from engine.image import Image
+from engine.images.image import Image
 from sessions.events import (
     CallState,
     Done,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from PIL import Image as Pillow
 
 from connections.images.reading import from_bytes
-from engine.image import Image
+from engine.images.image import Image
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ ROOMS = {
             "trace",
             "reply_spec",
             "profiler",
-            "image",
+            "images",
             "messages",
             "errors",
             "options",

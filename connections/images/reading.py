@@ -8,7 +8,7 @@ from base64 import b64decode
 from binascii import Error
 
 from connections.images.headers import NotAnImage, header_of
-from engine.image import Detail, Image
+from engine.images.image import Detail, Image
 
 MAX_IMAGES = 32
 """Of one request."""

@@ -14,7 +14,7 @@ from connections.openai.requests.images import check_images, image_at, image_of,
 from connections.openai.requests.messages import MAX_MESSAGES, MAX_NAME_CHARS
 from connections.wire.facts import Limits
 from connections.wire.sentences import worded
-from engine.image import Image, joined
+from engine.images.image import Image, joined
 from engine.messages import Message, ToolCall
 
 _NO_PART = {

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 from redis.asyncio import Redis
 
-from engine.image import Image
+from engine.images.image import Image
 from sessions.errors import NotFound, Refused
 from sessions.records import Owner
 from sessions.store.history.keys import Keys

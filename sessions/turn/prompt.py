@@ -11,7 +11,7 @@ import msgspec
 
 from engine.door import Engine, has_feature, messages_not_served, not_served, spec_not_served
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
-from engine.image import Image, Seen, in_order, joined
+from engine.images.image import Image, Seen, in_order, joined
 from engine.messages import Message, ModelFacts, Params, Request
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.served_models import ServedModel

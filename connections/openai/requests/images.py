@@ -9,7 +9,7 @@ from connections.images.reading import from_base64, from_url
 from connections.openai.problems import Problem, invalid
 from connections.wire.facts import Limits
 from connections.wire.sentences import worded
-from engine.image import Image
+from engine.images.image import Image
 from engine.messages import Message
 from sessions.turn.prompt import NO_IMAGES
 

@@ -12,7 +12,7 @@ from connections.openai.requests.schemas import json_object
 from connections.openai.unserved import no_part, says
 from connections.wire.facts import Limits
 from connections.wire.sentences import worded
-from engine.image import Image, Seen, joined
+from engine.images.image import Image, Seen, joined
 from engine.messages import Message, ToolCall
 
 MAX_MESSAGES = 2048

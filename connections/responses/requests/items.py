@@ -17,7 +17,7 @@ from connections.openai.unserved import no_part
 from connections.responses.requests.fields import Item, Part
 from connections.wire.facts import Limits
 from connections.wire.sentences import worded
-from engine.image import Image, Seen, joined
+from engine.images.image import Image, Seen, joined
 from engine.messages import Message, ToolCall
 
 _ROLES: dict[str, Literal["system", "user", "assistant"]] = {

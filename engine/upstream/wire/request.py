@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import PromptRejected
-from engine.image import Image, in_order
+from engine.images.image import Image, in_order
 from engine.messages import Message, Params, Request, ToolCall
 from engine.reply_spec import PLAIN, Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from engine.upstream.options import Features, UpstreamOptions

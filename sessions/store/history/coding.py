@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.image import Image
+from engine.images.image import Image
 from sessions.events import (
     CallState,
     CancelFacts,
