@@ -14,6 +14,7 @@ from connections.aisdk.door import ChatDoor
 from connections.aisdk.host import Guests, Host
 from connections.aisdk.routes import aisdk_routes
 from connections.aisdk.socket_door import ChatSocketDoor
+from connections.attachments.door import AttachmentsDoor, attachments_routes
 from connections.audio.routes import Audio, audio_routes
 from connections.authentication.access import AccessControl
 from connections.authentication.ticket_door import TicketDoor, ticket_routes
@@ -74,6 +75,7 @@ def doors(
     )
     pages = (access.origins, limiters.refusals)
     shares = SharesDoor(sessions, limiters)
+    attachments = AttachmentsDoor(sessions=sessions, access=access, limiters=limiters)
     owners = OwnersActs(sessions)
     account = AccountDoor(acts=owners, access=access, limiters=limiters)
     sessions.replicas.answered_by(Desk(sessions, presence).hear)
@@ -89,6 +91,7 @@ def doors(
         *agui_routes(sessions, reception, *pages),
         *audio_routes(audio, reception, *pages),
         *events_routes(events, *pages),
+        *attachments_routes(attachments, *pages),
         *shares_routes(shares, *pages),
         *account_routes(account, *pages),
         *ticket_routes(TicketDoor(access, limiters.refusals, limiters.take_ticket), *pages),

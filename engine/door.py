@@ -186,6 +186,8 @@ def spec_not_served(spec: ReplySpec, facts: ModelFacts) -> str | None:
 
 def messages_not_served(messages: Sequence[Message], facts: ModelFacts) -> str | None:
     """Return the part of messages that the engine can't have the model read, by its name; None where it can all."""
+    if "images" not in facts.features and any(message.images for message in messages):
+        return "images"
     if has_feature(facts, "tools", "auto"):
         return None
     if any(message.calls for message in messages):

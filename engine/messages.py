@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.images.image import Image
 from engine.profiler import Profile
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.trace import NOBODYS, Trace
@@ -31,7 +32,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message of a prompt, in the terms of the model's chat template.
 
     An assistant's may have `reasoning` and `calls`; `written` is then all of it as the model wrote it, where that is
-    known: a prompt repeats that, so that kept keys and values fit. A tool's message answers the call `call_id`.
+    known: a prompt repeats that, so that kept keys and values fit. A tool's message answers the call `call_id`. A user's
+    may have `images`, in the order of their places.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -40,6 +42,11 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     calls: tuple[ToolCall, ...] = ()
     written: str = ""
     call_id: str = ""
+    images: tuple[Image, ...] = ()
+
+    def without_data(self) -> Message:
+        """The same, of whose images the bytes are left out."""
+        return msgspec.structs.replace(self, images=tuple(image.named() for image in self.images))
 
 
 class Params(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -308,7 +315,7 @@ class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     """Sent once the model can serve. `defaults` has every field of `Params` filled that the model defines.
 
     `features`: what of `ReplySpec` it can follow: `tools`, `reasoning`, `template`, `format`, `continue`, `raw`, `translate`;
-    `tools.auto` where no choice is followed, `format.` and a format's tag where only some are.
+    `images` in messages; `tools.auto` where no choice is followed, `format.` and a format's tag where only some are.
 
     `context_tokens`: prompt and reply together, at most. `lacks`: fields of `Params` that the engine can't follow.
     `token_bytes`: of the longest token: a text of more bytes than that many times the window can't fit it. None: not known.

@@ -12,6 +12,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from sessions.attachment import Attachment
+
 
 class Reason(StrEnum):
     """Why a turn ended. `interrupted` means a failure of a part of the service, never the user.
@@ -133,7 +135,7 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
     `queue_position`: its place behind the running turn, 1 being the next. `model`: which one is asked for the reply.
     `follows`: the turn whose calls are settled now; `message_id` is the reply that made them, and no message is new.
     `continues`: the reply that goes on, behind the text that it has. `interprets`: its reply is the live translation of its
-    message, which grows by `source` events.
+    message, which grows by `source` events. `attachments`: the images that the message shows.
     """
 
     client_msg_id: str
@@ -151,6 +153,7 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
     follows: str | None = None
     continues: str | None = None
     interprets: Languages | None = None
+    attachments: tuple[Attachment, ...] = ()
 
 
 class Delta(Event, frozen=True, kw_only=True, tag="delta"):

@@ -126,7 +126,9 @@ def compose(
         tasks=tasks,
         directory=directory,
         changes=Changes(directory=directory, tasks=tasks),
-        prompts=Prompts(engine=engine, history=storage.history, operators=policy.system_prompt),
+        prompts=Prompts(
+            engine=engine, history=storage.history, images=storage.images, operators=policy.system_prompt
+        ),
         settler=Settler(running.history, replica=replica),
         taking_over=TakingOver(directory=directory, history=storage.history, announcer=announcer),
         admission=Admission(at_most=policy.max_turns),
@@ -261,6 +263,7 @@ def _commands(
             sharing=storage.sharing,
             index=storage.index,
             notes=storage.notes,
+            images=storage.images,
         ),
         adopter=Adopter(storage.adoption, base.tasks),
         answering=answering,

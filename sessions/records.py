@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 import msgspec
 
+from engine.images.image import Image
 from sessions.events import (
     CallState,
     Done,
@@ -203,7 +204,8 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `model`: which one wrote it, of a reply; None where that is not known. `reasoning`: what the model thought aloud;
     `written`: all of a reply as the model wrote it, where reasoning or calls were parsed from that, and it was not cut.
-    `interprets`: the message is a source, and its replies are translations.
+    `interprets`: the message is a source, and its replies are translations. `images`: what a user's message shows, without
+    their bytes.
     """
 
     message_id: str
@@ -219,6 +221,7 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     written: str = ""
     calls: tuple[CallRecord, ...] = ()
     interprets: Languages | None = None
+    images: tuple[Image, ...] = ()
 
 
 class Base(msgspec.Struct, frozen=True, array_like=True):
@@ -337,7 +340,9 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def user_message(record: TurnRecord, content: str, *, at_ms: int) -> MessageRecord:
+def user_message(
+    record: TurnRecord, content: str, *, at_ms: int, images: tuple[Image, ...] = ()
+) -> MessageRecord:
     """The message that begins a turn."""
     return MessageRecord(
         message_id=record.message_id,
@@ -348,6 +353,7 @@ def user_message(record: TurnRecord, content: str, *, at_ms: int) -> MessageReco
         status="complete",
         created_at=at_ms,
         interprets=None if record.interprets is None else record.interprets.languages,
+        images=images,
     )
 
 

@@ -86,7 +86,7 @@ class Sessions:
     """What may be asked of this replica. Use `running()` around everything else. `choice`: the models that may be asked for.
 
     `lane`: a client of its own for what running turns write, so that their ends do not wait behind requests. `tools`: those that
-    the server runs, where clients ask for them; they run elsewhere while this does. `shares`: whether people may share conversations.
+    the server runs, where clients ask for them; they run elsewhere while this does. `shares`: whether people may share conversations. `images`: those that people sent.
     """
 
     def __init__(
@@ -119,6 +119,7 @@ class Sessions:
         admission = self._base.admission
         self.embedding = Embedding(embedders, admission=admission, filters=policy.filters)
         self.kept = KeptTurns(self._base.storage.history, self._base.storage.notes)
+        self.images = self._base.storage.images
 
     def running(self, *, alone: bool) -> AbstractAsyncContextManager[None]:
         """Serves while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""

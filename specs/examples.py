@@ -123,6 +123,8 @@ TOLD = _by_type(
             "max_queued_turns": 16,
             "messages_per_minute": None,
             "max_tool_rounds": 64,
+            "max_images": 0,
+            "max_image_bytes": 0,
         },
         "server": {"name": "midstream", "version": "0.1.0"},
     },

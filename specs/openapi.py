@@ -16,6 +16,7 @@ from connections.authentication.ticket_door import TicketGiven
 from connections.embeddings.wire import EmbeddingList, EmbeddingRequest
 from connections.events.door import PATH as EVENTS
 from connections.http.json_answers import RefusalBody
+from connections.images.reading import TYPES as IMAGE_TYPES
 from connections.messages.fields import CountRequest, MessageRequest
 from connections.messages.wire import MessageError, ReplyMessage, TokensCount
 from connections.openai import wire
@@ -28,6 +29,7 @@ from connections.responses.requests.fields import Creation
 from connections.wire.facts import ServerFacts
 from connections.wire.frames import Name
 from connections.wire.params import MAX_INTEGER
+from sessions.attachment import Attachment
 from sessions.store.belongings import ExportedConversation, ExportedMessage
 from sessions.store.sharing import SharedPage
 from specs import openapi_replies
@@ -50,6 +52,7 @@ from specs.schemas import Schema, asked, named, told
 
 _TOLD = (
     Report,
+    Attachment,
     TicketGiven,
     SharedPage,
     ExportedConversation,
@@ -99,6 +102,7 @@ def document() -> Part:
         "servers": [{"url": "/"}],
         "paths": _health()
         | _tickets()
+        | _attachments()
         | _shares()
         | _account()
         | _admin()
@@ -158,6 +162,30 @@ def _tickets() -> Part:
         **refusals(RefusalBody, {404: "No authentication is configured.", 503: "Can't be judged now."}),
     }
     return {"/v1/tickets": {"post": operation("A single-use ticket.", answers) | BEARER}}
+
+
+def _attachments() -> Part:
+    nobody = {401: "No key or JWT, or a bad one.", 403: "A page that may not ask.", 503: "Not now."}
+    uploads = {400: "No image, or no client_id.", 413: "Too large.", 415: "Compressed."}
+    client = in_query("client_id", "Needed unless the token is a JWT or a personal API key.", named(Name))
+    upload = operation(
+        "Keeps an image for an hour, or with the message that shows it.",
+        {
+            "200": as_json("What names it.", of_type(Attachment)),
+            **refusals(RefusalBody, uploads | nobody | {429: "Too many requests, or images."}),
+        },
+    )
+    body = {"required": True, "content": {kind: {"schema": {}} for kind in IMAGE_TYPES}}
+    image = {"description": "The image.", "content": {kind: {"schema": {}} for kind in IMAGE_TYPES}}
+    unread = {400: "No client_id.", 404: "No such image.", 429: "Too many requests."}
+    read = operation(
+        "An image that a conversation shows.", {"200": image, **refusals(RefusalBody, unread | nobody)}
+    )
+    places = [client, in_path("conversation_id"), in_path("attachment_id")]
+    return {
+        "/v1/attachments": {"post": upload | BEARER | {"parameters": [client], "requestBody": body}},
+        "/v1/attachments/{conversation_id}/{attachment_id}": {"get": read | BEARER | {"parameters": places}},
+    }
 
 
 def _shares() -> Part:

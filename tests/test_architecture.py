@@ -52,6 +52,7 @@ ROOMS = {
             "trace",
             "reply_spec",
             "profiler",
+            "images",
             "messages",
             "errors",
             "options",
@@ -77,7 +78,7 @@ ROOMS = {
     ),
     "speech": ("errors", "sound", "contract", "activity", "models", "recognition", "listening", "voice"),
     "sessions": (
-        *("errors", "events", "cuts", "records", "observer"),
+        *("errors", "attachment", "events", "cuts", "records", "observer"),
         *(
             "interpreting",
             "filters",
@@ -98,6 +99,7 @@ ROOMS = {
     "sessions.store": (
         "redis",
         "history",
+        "images",
         "search",
         "sharing",
         "belongings",
@@ -107,12 +109,13 @@ ROOMS = {
         "storage",
     ),
     "connections": (
-        *("wire", "http", "gate", "authentication", "limits", "line"),
+        *("wire", "http", "images", "gate", "authentication", "limits", "line"),
         *(
             "spoken",
             "native",
             "events",
             "shares",
+            "attachments",
             "account",
             "admin",
             "openai",

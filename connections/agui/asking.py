@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from connections.agui.fields import Content, RunContext, RunInput, RunMessage
+from connections.agui.fields import Content, RunContext, RunInput, RunMessage, RunPart
 from connections.http.json_shape import check_shape
 from connections.openai import asking
 from connections.openai.problems import Problem, invalid
@@ -26,6 +26,7 @@ from connections.wire.facts import Limits
 from connections.wire.sentences import complaint, worded
 from sessions.running.ephemeral import Ask
 
+_Words = str | list[Part] | None
 MAX_ID_CHARS = 256
 """Of a thread and of a run: they are told again with every end."""
 _IGNORED = ("activity",)
@@ -56,25 +57,38 @@ def run_input(body: bytes) -> RunInput:
     return request
 
 
-def passed_over(request: RunInput) -> tuple[str, ...]:
-    """Fields that are read in part, as the protocol asks: it has parts that no model here reads, or answers to nothing."""
-    is_partly_read = any(_has_others(one.content) for one in request.messages if one.role not in _IGNORED)
-    return (*(("messages",) if is_partly_read else ()), *(("resume",) if request.resume else ()))
-
-
-def _has_others(content: msgspec.Raw) -> bool:
-    parts = _content(content)
-    return isinstance(parts, list) and any(part.type != "text" for part in parts)
-
-
 def ask_of(request: RunInput, limits: Limits) -> Ask:
     """The messages and how to answer them. Raises Problem."""
     places = [number for number, one in enumerate(request.messages) if one.role not in _IGNORED]
-    messages, starts = _messages(request.messages, places)
+    reader = _Reader(sees=bool(limits.max_images))
+    messages, starts = _messages(request.messages, places, reader)
     try:
-        return asking.ask_of(_chat(request, messages), limits)
+        ask = asking.ask_of(_chat(request, messages), limits)
     except Problem as problem:
         raise _in_these_words(problem, starts) from None
+    ignored = (*(("messages",) if reader.passed_over else ()), *(("resume",) if request.resume else ()))
+    return msgspec.structs.replace(ask, ignored=ignored)
+
+
+class _Reader:
+    """Reads the parts of messages. A run does not fail for one that its model can't read, so the protocol asks: it is `passed_over`."""
+
+    def __init__(self, *, sees: bool) -> None:
+        self.passed_over = False
+        self._sees = sees
+
+    def read(self, content: Content) -> str | list[Part] | None:
+        """The same in the words of the chat's door."""
+        return list(self._parts(content)) if isinstance(content, list) else content
+
+    def _parts(self, parts: Sequence[RunPart]) -> Iterator[Part]:
+        for part in parts:
+            if part.type == "text":
+                yield Part("text", part.text)
+            elif self._sees and (url := part.image_url) is not None:
+                yield Part("image_url", image_url=url)
+            else:
+                self.passed_over = True
 
 
 def names_of(request: RunInput) -> Mapping[str, str]:
@@ -90,12 +104,14 @@ def _chat(request: RunInput, messages: Sequence[ChatMessage]) -> ChatRequest:
     return ChatRequest(**props | {"model": request.model or "", "messages": told, "tools": tools or None})
 
 
-def _messages(given: Sequence[RunMessage], places: Sequence[int]) -> tuple[list[ChatMessage], list[int]]:
+def _messages(
+    given: Sequence[RunMessage], places: Sequence[int], reader: _Reader
+) -> tuple[list[ChatMessage], list[int]]:
     """The messages, and where each of them begins in the request: what one reply thought, said and called is one."""
     messages: list[ChatMessage] = []
     starts: list[int] = []
     for place in places:
-        one = _message(given[place], f"messages[{place}]")
+        one = _message(given[place], f"messages[{place}]", reader)
         if messages and one.role == messages[-1].role == "assistant":
             messages[-1] = _joined(messages[-1], one)
         else:
@@ -104,15 +120,13 @@ def _messages(given: Sequence[RunMessage], places: Sequence[int]) -> tuple[list[
     return messages, starts
 
 
-def _message(message: RunMessage, where: str) -> ChatMessage:
+def _message(message: RunMessage, where: str, reader: _Reader) -> ChatMessage:
     try:
-        content = _content(message.content)
+        content = reader.read(_content(message.content))
     except msgspec.ValidationError:
         raise invalid(
             f"{where}.content", worded(f"{where}.content", "must be a string or a list of parts.")
         ) from None
-    if isinstance(content, list):  # a run does not fail for a part that its model can't read
-        content = [part for part in content if part.type == "text"]
     if message.role == "reasoning":
         return ChatMessage("assistant", reasoning=_text(content))
     if message.role == "tool" and message.error:
@@ -122,9 +136,9 @@ def _message(message: RunMessage, where: str) -> ChatMessage:
     )
 
 
-def _text(content: Content) -> str:
+def _text(content: _Words) -> str:
     if isinstance(content, list):
-        return "\n".join(part.text or "" for part in content)
+        return "\n".join(part.text for part in content if part.text)
     return content or ""
 
 
@@ -152,7 +166,7 @@ def _with_context(messages: Sequence[ChatMessage], context: Sequence[RunContext]
     return told
 
 
-def _parts(content: Content) -> Iterator[Part]:
+def _parts(content: _Words) -> Iterator[Part]:
     if isinstance(content, list):
         yield from content
     elif content is not None:

@@ -9,7 +9,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from connections.agui.asking import ask_of, names_of, passed_over, run_input
+from connections.agui.asking import ask_of, names_of, run_input
 from connections.agui.fields import RunInput
 from connections.agui.telling import Telling, error_of
 from connections.gate.cross_origin import CrossOrigin
@@ -52,7 +52,7 @@ class AgUiDoor(OneReplyDoor[RunInput]):
     async def tell(self, exchange: Exchange, request: RunInput, reply: EphemeralReply) -> None:
         """Tells a run as a stream of events."""
         telling = Telling(reply.turn_id, thread_id=request.thread_id, run_id=request.run_id)
-        await stream(exchange, reply, telling, ignored(reply, passed_over(request)))
+        await stream(exchange, reply, telling, ignored(reply))
 
 
 def agui_routes(

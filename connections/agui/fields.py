@@ -7,7 +7,38 @@ from __future__ import annotations
 
 import msgspec
 
-from connections.openai.requests.fields import MessageCall, Part, null
+from connections.openai.requests.fields import MessageCall, null
+
+
+class Source(msgspec.Struct, frozen=True, rename="camel"):
+    """Where the content of a part is: in base64 (`data`), or at a URL (`url`), which may have it inside."""
+
+    type: str = ""
+    value: str = ""
+    mime_type: str = ""
+
+
+class RunPart(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of a message. `source`: of an image, sound, a video or a document; `binary`, which is older, has it beside."""
+
+    type: str
+    text: str | None = None
+    source: Source | None = None
+    mime_type: str = ""
+    data: str | None = None
+    url: str | None = None
+
+    @property
+    def image_url(self) -> str | None:
+        """The image that it is; None where it is none."""
+        match self:
+            case RunPart(type="image", source=Source(type="data", value=value, mime_type=kind)):
+                return f"data:{kind};base64,{value}"
+            case RunPart(type="image", source=Source(type="url", value=value)):
+                return value
+            case RunPart(type="binary", mime_type=kind) if kind.startswith("image/"):
+                return self.url if self.data is None else f"data:{kind};base64,{self.data}"
+        return None
 
 
 class RunMessage(msgspec.Struct, frozen=True, rename="camel"):
@@ -77,4 +108,4 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.props.model
 
 
-Content = str | list[Part] | None
+Content = str | list[RunPart] | None

@@ -11,7 +11,17 @@ from starlette.responses import Response
 from connections.wire.errors import BadParams, Close, CloseCode, Unauthenticated, shorten
 from sessions.errors import Refused
 
-_STATUS = {"bad_params": 400, "forbidden": 403, "not_found": 404, "rate_limited": 429, "internal": 500}
+_STATUS = {
+    "bad_params": 400,
+    "invalid_image": 400,
+    "forbidden": 403,
+    "not_found": 404,
+    "request_too_large": 413,
+    "unsupported_content_encoding": 415,
+    "rate_limited": 429,
+    "too_many_images": 429,
+    "internal": 500,
+}
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _AGAIN = {"Retry-After": "1"}
 

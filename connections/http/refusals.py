@@ -37,6 +37,7 @@ class Door(StrEnum):
     SPEECH = "speech"
     EVENTS = "events"
     TICKETS = "tickets"
+    ATTACHMENTS = "attachments"
     SHARES = "shares"
     ACCOUNT = "account"
     ADMIN = "admin"

@@ -34,6 +34,7 @@ NAMES: Mapping[str, str] = {
     "continues": "messages",
     "tool_calls": "messages",
     "role": "messages",
+    "images": "messages",
 }
 """What these clients call the fields that the floors below have other names for."""
 _EFFORT = re.compile(r"[a-z]{1,16}\Z")
@@ -102,7 +103,7 @@ def _refuse_unserved(fields: Mapping[str, msgspec.Raw]) -> None:
 
 
 def _prompt(request: CountRequest, limits: Limits) -> tuple[tuple[Message, ...], ReplySpec]:
-    messages = messages_of(request.messages, request.system, limits.max_content_chars)
+    messages = messages_of(request.messages, request.system, limits)
     return messages, _spec(request, messages)
 
 

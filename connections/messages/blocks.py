@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import assert_never
 
 import msgspec
 
-from connections.messages.fields import InputBlock, InputMessage, ResultBlock
+from connections.messages.fields import InputBlock, InputMessage, ResultBlock, Source
 from connections.openai.problems import Problem, invalid
+from connections.openai.requests.images import check_images, image_at, image_of, not_here
 from connections.openai.requests.messages import MAX_MESSAGES, MAX_NAME_CHARS
+from connections.wire.facts import Limits
 from connections.wire.sentences import worded
+from engine.images.image import Image, joined
 from engine.messages import Message, ToolCall
 
 _NO_PART = {
-    "image": "This server does not take images.",
     "document": "This server does not take documents: send their text.",
     "search_result": "This server does not take results of searches as blocks: send their text.",
     "container_upload": "This server has no containers.",
 }
-_OTHERS = "This server takes blocks of text, of thinking, of calls (tool_use) and of their results (tool_result) only."
+_OTHERS = "This server takes blocks of text, of images, of thinking, of calls (tool_use) and of their results (tool_result) only."
 _BOUNDED = ("system", "user")
 """Whose messages are as long as one may be. What tools and the model said is bounded by the body, and by the window."""
 
 
 def messages_of(
-    given: Sequence[InputMessage], system: str | Sequence[ResultBlock] | None, max_chars: int
+    given: Sequence[InputMessage], system: str | Sequence[ResultBlock] | None, limits: Limits
 ) -> tuple[Message, ...]:
     """The system prompt and the messages. Neighbours of one role are one message. Raises Problem."""
     if not given:
@@ -35,19 +37,20 @@ def messages_of(
         raise invalid("messages", f"`messages` may have at most {MAX_MESSAGES} messages.")
     made = [_system(system, "system")] if system else []
     for number, message in enumerate(given):
-        made += _message(message, f"messages[{number}].content", number)
+        made += _message(message, f"messages[{number}].content", number, limits)
     messages = tuple(_merged(made))
-    _check(messages, max_chars)
+    _check(messages, limits.max_content_chars)
+    check_images(messages, "messages", limits)
     return messages
 
 
-def _message(message: InputMessage, where: str, number: int) -> list[Message]:
+def _message(message: InputMessage, where: str, number: int, limits: Limits) -> list[Message]:
     content = (
         [InputBlock("text", text=message.content)] if isinstance(message.content, str) else message.content
     )
     match message.role:
         case "user":
-            return list(_said(content, where))
+            return list(_said(content, where, limits))
         case "assistant":
             return [_reply(content, where)]
         case "system":
@@ -65,14 +68,29 @@ def _system(system: str | Sequence[ResultBlock], where: str) -> Message:
     return Message("system", "\n".join(texts))
 
 
-def _said(blocks: Sequence[InputBlock], where: str) -> Iterator[Message]:
-    """What a user says, and results of calls, in their order."""
+def _said(blocks: Sequence[InputBlock], where: str, limits: Limits) -> Iterator[Message]:
+    """What a user says and shows, and results of calls, in their order."""
     for number, block in enumerate(blocks):
         place = f"{where}[{number}]"
-        if block.type == "tool_result":
-            yield _result(block, place)
-        else:
-            yield Message("user", _text(block, place))
+        match block.type:
+            case "tool_result":
+                yield _result(block, place, limits)
+            case "image":
+                yield Message("user", "", images=(_image(block.source, f"{place}.source", limits),))
+            case _:
+                yield Message("user", _text(block, place))
+
+
+def _image(source: Source | None, where: str, limits: Limits) -> Image:
+    match source:
+        case Source(type="base64", data=data, media_type=media_type):
+            return image_of(data, media_type, where, limits)
+        case Source(type="url", url=url):
+            return image_at(url, where, limits)
+        case _ if limits.max_images:
+            raise invalid(where, worded(where, "must be of the type base64."))
+        case _:
+            raise not_here(where, limits)
 
 
 def _reply(blocks: Sequence[InputBlock], where: str) -> Message:
@@ -105,7 +123,7 @@ def _call(block: InputBlock, where: str) -> ToolCall:
     return ToolCall(call_id, name, msgspec.json.format(text, indent=-1).decode())
 
 
-def _result(block: InputBlock, where: str) -> Message:
+def _result(block: InputBlock, where: str, limits: Limits) -> Message:
     call_id = _given(block.tool_use_id, f"{where}.tool_use_id")
     match block.content:
         case None:
@@ -113,6 +131,8 @@ def _result(block: InputBlock, where: str) -> Message:
         case str():
             text = block.content
         case list():
+            if any(part.type == "image" for part in block.content):
+                raise not_here(f"{where}.content", limits)
             parts = enumerate(block.content)
             text = "\n".join(_result_text(part, f"{where}.content[{number}]") for number, part in parts)
         case _:
@@ -155,16 +175,14 @@ def _merged(messages: Sequence[Message]) -> Iterator[Message]:
         if role == "tool" or len(together) == 1:
             yield from together
             continue
+        content, images = joined((message.content, message.images) for message in together)
         yield Message(
             role,
-            _joined(message.content for message in together),
-            reasoning=_joined(message.reasoning for message in together),
+            content,
+            reasoning="\n".join(message.reasoning for message in together if message.reasoning),
             calls=tuple(call for message in together for call in message.calls),
+            images=images,
         )
-
-
-def _joined(texts: Iterable[str]) -> str:
-    return "\n".join(filter(None, texts))
 
 
 def _check(messages: Sequence[Message], max_chars: int) -> None:

@@ -17,8 +17,17 @@ class ResultBlock(msgspec.Struct, frozen=True):
     text: str | None = None
 
 
+class Source(msgspec.Struct, frozen=True):
+    """Where an image is, or a document: `base64`, `url`, or another."""
+
+    type: str
+    media_type: str = ""
+    data: str | None = None
+    url: str | None = None
+
+
 class InputBlock(msgspec.Struct, frozen=True):
-    """A part of a message: `text`, `thinking`, `tool_use`, `tool_result`, or what is refused by its type."""
+    """A part of a message: `text`, `image`, `thinking`, `tool_use`, `tool_result`, or what is refused by its type."""
 
     type: str
     text: str | None = None
@@ -29,6 +38,7 @@ class InputBlock(msgspec.Struct, frozen=True):
     tool_use_id: str | None = None
     content: str | list[ResultBlock] | None = None
     is_error: bool | None = None
+    source: Source | None = None
 
 
 class InputMessage(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from connections.images.reading import MAX_BYTES, MAX_IMAGES
 from connections.limits.limits import MAX_FRAME_BYTES
 from connections.wire.facts import Limits, Model, ServerFacts
 from connections.wire.frames import Params
@@ -20,7 +21,7 @@ UNKNOWN_WINDOW = 2**31 - 1
 
 
 _PARAMS = frozenset(Params.__struct_fields__)
-_FEATURES = frozenset({"tools", "reasoning", "format", "continue", "translate"})
+_FEATURES = frozenset({"tools", "reasoning", "format", "continue", "images", "translate"})
 """What a client may ask of a model beyond text."""
 
 
@@ -83,7 +84,7 @@ class Greeter:
             heartbeat_ms=offer.heartbeat_ms,
             resume_ttl_s=offer.resume_ttl_s,
             server=ServerFacts(SERVER, offer.server_version),
-            limits=_limits(offer, facts.context_tokens),
+            limits=_limits(offer, facts.context_tokens, takes_images=any(map(takes_images, models))),
             suggestions=offer.suggestions,
         )
 
@@ -92,10 +93,16 @@ class Greeter:
         if self._models.facts is None:
             await self._models.ready(LOADING_S)
         facts = model.engine.facts
-        return _limits(self._offer, UNKNOWN_WINDOW if facts is None else facts.context_tokens)
+        window = UNKNOWN_WINDOW if facts is None else facts.context_tokens
+        return _limits(self._offer, window, takes_images=takes_images(model))
 
 
-def _limits(offer: Offer, window: int) -> Limits:
+def takes_images(model: ServedModel) -> bool:
+    """Whether a model sees images, or may do so once it is loaded."""
+    return model.engine.facts is None or "images" in model.engine.facts.features
+
+
+def _limits(offer: Offer, window: int, *, takes_images: bool) -> Limits:
     return Limits(
         max_frame_bytes=MAX_FRAME_BYTES,
         max_content_chars=offer.max_content_chars,
@@ -105,6 +112,8 @@ def _limits(offer: Offer, window: int) -> Limits:
         max_queued_turns=offer.max_queued,
         messages_per_minute=offer.messages_per_minute,
         max_tool_rounds=offer.max_tool_rounds,
+        max_images=MAX_IMAGES if takes_images else 0,
+        max_image_bytes=MAX_BYTES if takes_images else 0,
     )
 
 

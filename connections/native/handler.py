@@ -100,6 +100,7 @@ class FrameHandler:
             client_msg_id=frame.client_msg_id,
             conversation_id=frame.conversation_id,
             content=content,
+            images=frame.attachments if isinstance(frame, frames.Send | frames.Edit) else (),
             place=_place(frame),
             on_busy=frame.on_busy,
             on_disconnect=frame.on_disconnect,

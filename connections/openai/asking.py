@@ -60,7 +60,7 @@ def request_in(body: bytes, decode: Callable[[bytes], T]) -> T:
 def ask_of(request: ChatRequest, limits: Limits) -> Ask:
     """The messages and how to answer them. Raises Problem."""
     return Ask(
-        messages_of(request.messages, limits.max_content_chars),
+        messages_of(request.messages, limits),
         params_of(request, limits, length=_length(request), top_logprobs=_top_logprobs(request)),
         affinity=request.prompt_cache_key or "",
         spec=_spec(request),
@@ -103,6 +103,7 @@ def fields_of(request: Asked) -> dict[str, str]:
             "template": template_field(request),
             "tool_calls": "messages",
             "role": "messages",
+            "images": "messages",
         }
     return names
 

@@ -13,8 +13,9 @@ from starlette.types import Receive, Scope, Send
 
 from connections.http.refusals import Door
 from connections.openai.reception import Reception
-from connections.openai.wire import Model, Models
+from connections.openai.wire import Architecture, Model, Models
 from connections.wire.scopes import Grant
+from engine.messages import ModelFacts
 from engine.served_models import ServedModel
 from sessions.errors import Refused
 
@@ -60,4 +61,9 @@ class ModelsDoor:
             context_length=window,
             root=UNSET if name == model.name else model.name,
             languages=UNSET if facts is None or facts.languages is None else facts.languages,
+            architecture=UNSET if facts is None else _architecture(facts),
         )
+
+
+def _architecture(facts: ModelFacts) -> Architecture:
+    return Architecture(input_modalities=("text", "image") if "images" in facts.features else ("text",))

@@ -64,11 +64,8 @@ _NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     "ebnf": (("",), _NO_GRAMMAR),
     "regex": (("",), _NO_PATTERN),
 }
-_NO_IMAGES = "This server does not take images."
 _PARTS: Mapping[str, str] = {
-    "image_url": _NO_IMAGES,
-    "image": _NO_IMAGES,
-    "input_image": _NO_IMAGES,
+    "input_image": "This door does not take images.",
     "input_audio": NO_SOUND,
     "audio_url": NO_SOUND,
     "video_url": "This server does not take videos.",

@@ -168,11 +168,19 @@ class TextCompletion(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
 
 
+class Architecture(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model reads and writes, in the words of OpenRouter."""
+
+    input_modalities: tuple[Literal["text", "image"], ...] = ("text",)
+    output_modalities: tuple[Literal["text"], ...] = ("text",)
+
+
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A model that is served, or an alias of one, whose name is its `root` then. `created`: since when, in Unix seconds.
 
     Its window in tokens has the name that vLLM gives it and the one that OpenRouter does: clients read the one or the
-    other. Neither is there before the model is loaded. `languages`: of a model that translates, and does nothing else.
+    other. Neither is there before the model is loaded, nor is its `architecture`. `languages`: of a model that translates,
+    and does nothing else.
     """
 
     id: str
@@ -183,6 +191,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     context_length: int | msgspec.UnsetType = msgspec.UNSET
     root: str | msgspec.UnsetType = msgspec.UNSET
     languages: Languages | msgspec.UnsetType = msgspec.UNSET
+    architecture: Architecture | msgspec.UnsetType = msgspec.UNSET
 
 
 class Models(msgspec.Struct, frozen=True, kw_only=True):

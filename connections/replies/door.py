@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Protocol, TypeVar
 
@@ -82,7 +82,6 @@ class OneReplyDoor(AskingDoor[R]):
             reply.cancel()
 
 
-def ignored(reply: EphemeralReply, more: Sequence[str] = ()) -> dict[str, str]:
-    """The header that names what was passed over, where anything was; `more`: by the door itself."""
-    names = (*reply.ignored, *more)
-    return {IGNORED: ", ".join(names)} if names else {}
+def ignored(reply: EphemeralReply) -> dict[str, str]:
+    """The header that names what was passed over, where anything was."""
+    return {IGNORED: ", ".join(reply.ignored)} if reply.ignored else {}

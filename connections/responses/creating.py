@@ -146,7 +146,7 @@ class Creator:
         if request.conversation is not None and behind is not None:
             why = "A response goes on from one place: send `previous_response_id` or `conversation`."
             raise invalid("conversation", why)
-        messages = messages_of(request.input, wanted.limits.max_content_chars, wanted.before)
+        messages = messages_of(request.input, wanted.limits, wanted.before)
         calls = () if behind is None else behind.open_calls
         given = fitting(request, messages, None if behind is None else behind.note, calls)
         if isinstance(given, Outputs) and behind is not None:

@@ -8,7 +8,7 @@ import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits that hold for clients; None: no limit."""
+    """The limits that hold for clients; None: no limit. `max_images`: of one request, none where no model takes any."""
 
     max_frame_bytes: int
     max_content_chars: int
@@ -18,13 +18,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_queued_turns: int
     messages_per_minute: int | None
     max_tool_rounds: int
+    max_images: int = 0
+    max_image_bytes: int = 0
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A model that may be named. `context_tokens`: its window; None until it is loaded.
 
     `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
-    `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`; `translate`: that it does, and nothing else.
+    `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`, `images`; `translate`: that it
+    does, and nothing else.
     """
 
     name: str

@@ -28,6 +28,8 @@ from sessions.store.search.search import Hit
 
 JsonObject = dict[str, Any]
 Content = Annotated[str, Meta(min_length=1)]
+AttachmentId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+Attachments = Annotated[tuple[AttachmentId, ...], Meta(max_length=8)]
 Query = Annotated[str, Meta(min_length=1, max_length=200)]
 Title = Annotated[str, Meta(min_length=1, max_length=200)]
 ModelName = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -106,17 +108,19 @@ class TurnFrame(ClientFrame, frozen=True, kw_only=True):
 
 
 class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
-    """A user's message."""
+    """A user's message. `attachments`: ids of images that were uploaded, which stand before the text."""
 
     content: Content
+    attachments: Attachments = ()
     parent_id: Id | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Edit(TurnFrame, frozen=True, kw_only=True, tag="edit"):
-    """Another version of a user's message. The old one is kept beside it."""
+    """Another version of a user's message. The old one is kept beside it. `attachments`: as of `send`."""
 
     message_id: Id
     content: Content
+    attachments: Attachments = ()
 
 
 class Regenerate(TurnFrame, frozen=True, kw_only=True, tag="regenerate"):

@@ -11,6 +11,8 @@ from functools import partial
 from itertools import count
 from typing import Self
 
+import msgspec
+
 from engine.door import Engine, EngineStatus, running
 from engine.errors import EngineError, EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
@@ -32,7 +34,7 @@ from engine.upstream.health import backoff
 from engine.upstream.open_request import OpenRequest
 from engine.upstream.options import UpstreamOptions
 from engine.upstream.watch import UpstreamWatch
-from engine.upstream.wire.request import estimated_tokens
+from engine.upstream.wire.request import estimated_tokens, seen_tokens
 
 log = logging.getLogger(__name__)
 
@@ -130,8 +132,11 @@ class UpstreamEngine:
         if path is None:
             return estimate
         await self.ready()
-        asked = partial(self._exchange.count, messages, spec, path)
-        return await counted_tokens(asked, self.options, estimate)
+        # Where a prompt is counted nobody looks at images: they would be sent for nothing.
+        unseen = [msgspec.structs.replace(message, images=()) for message in messages]
+        asked = partial(self._exchange.count, unseen, spec, path)
+        seen = seen_tokens(messages)
+        return seen + await counted_tokens(asked, self.options, estimate - seen)
 
     def generate(self, request: Request) -> TimedStream:
         """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""

@@ -59,6 +59,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `reasoning`: `reasoning_effort`, with `none`. `template`: `chat_template_kwargs`, and thoughts in the history.
     `continue_final_message`: the last message goes on. `completions`: raw prompts, by `POST /completions`.
     `penalties`: `presence_penalty` and `frequency_penalty`; these and `logit_bias` are OpenAI's own, and some have neither.
+    `images`: the model sees those that messages have, in `data:` URLs. That hangs on the model, so no kind of server has it.
     """
 
     usage: bool = True
@@ -85,15 +86,17 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_tokens: bool = False
     ignore_eos: bool = False
     special_tokens: bool = False
+    images: bool = False
 
     @property
     def of_specs(self) -> tuple[str, ...]:
-        """What of `ReplySpec` is followed, as `ModelFacts.features` has it."""
+        """What of `ReplySpec` and messages is followed, as `ModelFacts.features` has it."""
         by_field = {
             "reasoning": self.reasoning,
             "template": self.template,
             "continue": self.continue_final_message,
             "raw": self.completions,
+            "images": self.images,
         }
         return (
             *_TOOLS[self.tools],

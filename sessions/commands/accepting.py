@@ -11,22 +11,23 @@ from engine.messages import Request
 from sessions.commands.branches import Placed, placed
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to
-from sessions.conversation.requests import accepted_event, asker, request_of
+from sessions.conversation.requests import accepted_event, asker, request_of, telling
 from sessions.errors import NotFound, StoreDown
 from sessions.interpreting.interpretation import Interpretation
-from sessions.records import MessageRecord, Meta, user_message
+from sessions.records import MessageRecord, Meta, TurnRecord, user_message
 from sessions.replicas.forwarding import Elsewhere
 from sessions.running.announcing import Announcer
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Beginning, Duplicate, Moved
+from sessions.store.images import Images
 from sessions.store.redis.fair_places import FairPlaces
 from sessions.titles.titles import first_title
 from sessions.translation.asking import as_asked
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Behind
 from sessions.turn.prompt import Prompts
-from sessions.turn.sends import Generation
+from sessions.turn.sends import Generation, Send
 
 AT_ONCE = 8
 """Messages that ask the store at the same moment; the others wait for that, fair between keys and addresses. Were all to ask
@@ -37,9 +38,17 @@ class Acceptor:
     """Accepts. `unsettled` takes the turns of which nobody knows whether the store did; the reaper withdraws those."""
 
     def __init__(
-        self, *, history: History, announcer: Announcer, prompts: Prompts, replica: str, unsettled: set[str]
+        self,
+        *,
+        history: History,
+        images: Images,
+        announcer: Announcer,
+        prompts: Prompts,
+        replica: str,
+        unsettled: set[str],
     ) -> None:
         self._history = history
+        self._images = images
         self._announcer = announcer
         self._prompts = prompts
         self._replica = replica
@@ -64,7 +73,7 @@ class Acceptor:
             accepted_seq=meta.seq + 1,
             interprets=interprets,
         )
-        message = place.answered or user_message(record, live.send.content, at_ms=now_ms())
+        message = place.answered or await message_of(self._images, conversation, record, live.send)
         system = self._prompts.system(meta, generation)
         # A cancelled turn is accepted without its prompt where the engine takes too long, as while it restarts.
         client = asker(conversation.owner, live.send.group)
@@ -83,9 +92,7 @@ class Acceptor:
         beginning = Beginning(
             message=None if place.answered else message,
             turn=record,
-            event=event
-            if message.role == "assistant"
-            else msgspec.structs.replace(event, content=message.content),
+            event=event if message.role == "assistant" else telling(event, message),
             title=_title(message),
             system=system.named,
             context_from=prompt.context_from
@@ -154,6 +161,14 @@ def _title(message: MessageRecord) -> str:
     if languages is None or message.content.strip():
         return first_title(message.content)
     return f"{languages.source} → {languages.target}"
+
+
+async def message_of(
+    images: Images, conversation: Conversation, record: TurnRecord, send: Send
+) -> MessageRecord:
+    """A user's message as it is to be kept; its images are in the conversation then. Raises NotFound, StoreDown."""
+    shown = await images.show(conversation.owner, conversation.keys, send.images)
+    return user_message(record, send.content, at_ms=now_ms(), images=shown)
 
 
 async def known_meta(history: History, conversation: Conversation) -> Meta:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from engine.served_models import ServedModel
+from sessions.commands.accepting import message_of
 from sessions.commands.branches import placed
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.requests import asker
 from sessions.errors import BadParams, NotFound
 from sessions.filters.chain import Filters
-from sessions.records import Interpreting, Meta, user_message
+from sessions.records import Interpreting, Meta
 from sessions.store.history.history import History
-from sessions.store.history.keys import now_ms
+from sessions.store.images import Images
 from sessions.translation.asking import refuse_unable
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Again, Behind, Onward, Place
@@ -21,8 +22,9 @@ from sessions.turn.sends import Generation
 class Preflight:
     """Looks at messages before they take their place."""
 
-    def __init__(self, *, history: History, prompts: Prompts, filters: Filters) -> None:
+    def __init__(self, *, history: History, images: Images, prompts: Prompts, filters: Filters) -> None:
         self._history = history
+        self._images = images
         self._prompts = prompts
         self._filters = filters
 
@@ -54,7 +56,7 @@ class Preflight:
             return
         meta = await self._history.load(conversation.keys) or Meta.new("")
         place = await placed(self._history, conversation.keys, live.send.place, meta)
-        message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
+        message = place.answered or await message_of(self._images, conversation, live.record, live.send)
         requested = self._prompts.choice.asked(
             generation.model, place.model, meta.model, only=generation.only
         )

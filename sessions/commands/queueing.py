@@ -13,12 +13,13 @@ from time import monotonic
 
 import msgspec
 
+from sessions.commands.accepting import message_of
 from sessions.commands.branches import Placed, placed
 from sessions.conversation.conversation import Conversation
-from sessions.conversation.requests import accepted_event, asker
+from sessions.conversation.requests import accepted_event, asker, telling
 from sessions.errors import NotFound, OwnershipLost, QueueFull, StoreDown, StoreFault
 from sessions.events import Done, Journalled, Reason, Removed
-from sessions.records import MessageRecord, Meta, user_message
+from sessions.records import MessageRecord, Meta
 from sessions.running import runner
 from sessions.running.announcing import Announcer
 from sessions.running.ending import EndTeller, reply_of
@@ -26,6 +27,7 @@ from sessions.store.history.coding import encode_message, encode_turn
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Duplicate
+from sessions.store.images import Images
 from sessions.turn import positions as places
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.prompt import Prompts
@@ -49,6 +51,7 @@ class Queue:
         self,
         *,
         history: History,
+        images: Images,
         prompts: Prompts,
         announcer: Announcer,
         teller: EndTeller,
@@ -56,6 +59,7 @@ class Queue:
         unsettled: set[str],
     ) -> None:
         self._history = history
+        self._images = images
         self._prompts = prompts
         self._announcer = announcer
         self._teller = teller
@@ -79,7 +83,7 @@ class Queue:
         if (known := await self._history.turn_of(conversation.keys, live.send.client_msg_id)) is not None:
             raise Duplicate(known)
         place = await self._place(conversation, live)
-        message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
+        message = place.answered or await message_of(self._images, conversation, live.record, live.send)
         choice = self._prompts.choice
         kept = await self._history.load(conversation.keys) or Meta.new("")
         requested = choice.asked(generation.model, place.model, kept.model, only=generation.only)
@@ -135,11 +139,10 @@ class Queue:
             )
             message = msgspec.structs.replace(message, parent_id=live.record.parent_id)
             epoch = conversation.published.epoch
-            event = msgspec.structs.replace(
-                accepted_event(conversation, live.record, live.send, epoch),
-                content=message.content if message.role == "user" else None,
-                queue_position=position,
-            )
+            event = accepted_event(conversation, live.record, live.send, epoch)
+            if message.role == "user":
+                event = telling(event, message)
+            event = msgspec.structs.replace(event, queue_position=position)
             patch = _entry(conversation, live, None if place.answered else message, named)
             try:
                 await self._keep(conversation, journal, event, patch)

@@ -22,6 +22,7 @@ from sessions.store.history.history import History
 from sessions.store.history.index import Index
 from sessions.store.history.notes import Notes
 from sessions.store.history.transactions import Moved
+from sessions.store.images import Images
 from sessions.store.sharing import Sharing
 from sessions.turn.live_turn import LiveTurn
 
@@ -172,7 +173,9 @@ class Eraser:
         sharing: Sharing,
         index: Index,
         notes: Notes,
+        images: Images,
     ) -> None:
+        self._images = images
         self._directory = directory
         self._belongings = belongings
         self._deleter = deleter
@@ -186,6 +189,7 @@ class Eraser:
         All names of the store are looked through once, and again only behind what version 0.1.0 kept for a client: a
         replica may have been about to bring that to its person.
         """
+        await self._images.forget(owner)
         is_thorough = True
         for _ in range(ROUNDS):
             found = is_former = False

@@ -191,10 +191,11 @@ def sender_of(
     forwarder: Forwarder,
 ) -> Sender:
     """The sender of one replica."""
-    history, unsettled = storage.history, storage.unsettled
+    history, images, unsettled = storage.history, storage.images, storage.unsettled
     announcer = Announcer(ownership=storage.ownership, index=storage.index)
     queue = Queue(
         history=history,
+        images=images,
         prompts=prompts,
         announcer=announcer,
         teller=EndTeller(observer),
@@ -202,10 +203,11 @@ def sender_of(
         unsettled=unsettled,
     )
     return Sender(
-        preflight=Preflight(history=history, prompts=prompts, filters=policy.filters),
+        preflight=Preflight(history=history, images=images, prompts=prompts, filters=policy.filters),
         repeater=Repeater(history=history, watching=watching, unsettled=unsettled),
         acceptor=Acceptor(
             history=history,
+            images=images,
             announcer=announcer,
             prompts=prompts,
             replica=storage.ownership.replica,

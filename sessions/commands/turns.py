@@ -93,7 +93,11 @@ class Turns:
         waits = send.on_busy == "enqueue" and known is not None and bool(known.turns)
         subject = Subject(str(owner), send.group)
         admitted = self._admission.enter(
-            subject, waits=waits, may_call=bool(generation.tools), chars=len(send.content)
+            subject,
+            waits=waits,
+            may_call=bool(generation.tools),
+            chars=len(send.content),
+            image_bytes=len(send.images),  # how much it shows is known with its prompt
         )
         conversation = self._directory.open(owner, send.conversation_id)
         arrival = arrive(conversation, subscriber, send, names or Names.new(), generation, playback=playback)
@@ -136,7 +140,7 @@ class Turns:
                 self._forget(arrival)
             self._directory.tidy(conversation)
         if request is not None:
-            self._by_turn[arrival.turn.ids.turn_id][1].begin()
+            self._begin_place(arrival, request)
             self._runner.ready(conversation, arrival)
             self._attendance.look(conversation)
             self._begin(self._run(conversation, arrival, request))
@@ -191,7 +195,7 @@ class Turns:
             if request is None:
                 self._leave(conversation, live)
         if request is not None:
-            self._by_turn[live.turn.ids.turn_id][1].begin()
+            self._begin_place(live, request)
             self._attendance.look(conversation)
             self._begin(self._run(conversation, live, request))
 
@@ -217,6 +221,11 @@ class Turns:
         conversation.release(live)
         self._forget(live)
         self._directory.tidy(conversation)
+
+    def _begin_place(self, live: LiveTurn, request: Request) -> None:
+        _, admitted = self._by_turn[live.turn.ids.turn_id]
+        admitted.begin()
+        admitted.show(sum(len(image.data) for message in request.messages for image in message.images))
 
     def _forget(self, live: LiveTurn) -> None:
         _, admitted = self._by_turn.pop(live.turn.ids.turn_id)

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from sessions.attachment import Attachment, attachments_of
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import ReplySoFar, follow_up_to, reply_so_far
 from sessions.errors import NotFound
@@ -26,8 +27,8 @@ class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     `siblings`: those that share its parent, in the order in which they came, itself too; of many the nearest.
     `sibling_count`: how many there are; `sibling_index`: how many of them came before this one. `model`: which one wrote it,
-    of a reply. `reasoning`, `calls`: what a reply has beside its text, where it has such. `interprets`: the message is a
-    source, and its replies are translations.
+    of a reply. `reasoning`, `calls`: what a reply has beside its text, where it has such; `attachments`: what a user's has.
+    `interprets`: the message is a source, and its replies are translations.
     """
 
     message_id: str
@@ -45,6 +46,7 @@ class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str | msgspec.UnsetType = msgspec.UNSET
     calls: tuple[ShownCall, ...] | msgspec.UnsetType = msgspec.UNSET
     interprets: Languages | msgspec.UnsetType = msgspec.UNSET
+    attachments: tuple[Attachment, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class HistoryPage(Event, frozen=True, kw_only=True, tag="history"):
@@ -183,6 +185,7 @@ def _message(message: MessageRecord, siblings: Siblings) -> ShownMessage:
         reasoning=message.reasoning or msgspec.UNSET,
         calls=tuple(call.shown() for call in message.calls) or msgspec.UNSET,
         interprets=message.interprets or msgspec.UNSET,
+        attachments=attachments_of(message.images) or msgspec.UNSET,
     )
 
 

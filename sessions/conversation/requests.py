@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from engine.messages import IN_GROUP, Message, Params, Request
 from engine.reply_spec import PLAIN, ReplySpec
+from sessions.attachment import attachments_of
 from sessions.conversation.conversation import Conversation
 from sessions.events import Accepted
-from sessions.records import Owner, TurnRecord
+from sessions.records import MessageRecord, Owner, TurnRecord
 from sessions.turn.choosing import Answering
 from sessions.turn.policy import SystemPrompt
 from sessions.turn.prompt import Prompt
@@ -35,6 +38,11 @@ def accepted_event(
         continues=None if record.continues is None else record.reply_id,
         interprets=None if record.interprets is None else record.interprets.languages,
     )
+
+
+def telling(event: Accepted, message: MessageRecord) -> Accepted:
+    """The event with what the message says and shows, which is new to readers."""
+    return msgspec.structs.replace(event, content=message.content, attachments=attachments_of(message.images))
 
 
 def request_of(

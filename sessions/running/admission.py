@@ -12,17 +12,31 @@ COMING = 256
 """Messages that are on their way in at once: each asks the store some times, and the store's connections are few."""
 PLACE_CHARS = 4096
 """A longer message takes more places of these: each is there some times until it is accepted, and its tokens are counted."""
+IMAGE_BYTES = 256 * 1024 * 1024
+"""Of images that turns have in memory at once, from their request to their end."""
+IMAGE_PLACE_BYTES = 1024 * 1024
+"""So many of a turn take a place of those."""
 AGAIN_MS = 1000
 
 _BUSY = "The server is busy; try again in a moment."
 _CALLS = "You have as many calls of tools open as the server can keep; settle some, or try again in a moment."
+_IMAGES = "The server holds as many images for you as it can; try again in a moment."
 _SHARE = "You have as many replies under way as the server can give you now; try again in a moment."
 
 
 class Admitted:
     """One turn that was let in: on its way, then waiting behind another or running; and waiting for its calls between."""
 
-    __slots__ = ("_calling", "_coming", "_held", "_running", "_subject", "_weight")
+    __slots__ = (
+        "_calling",
+        "_coming",
+        "_held",
+        "_image_places",
+        "_images",
+        "_running",
+        "_subject",
+        "_weight",
+    )
 
     def __init__(
         self,
@@ -32,9 +46,13 @@ class Admitted:
         held: Shares,
         running: Shares,
         calling: Shares,
+        images: Shares,
         weight: int = 1,
+        image_places: int = 0,
     ) -> None:
         self._subject = subject
+        self._images = images
+        self._image_places = image_places
         self._coming = coming
         self._held: Shares | None = held
         self._running = running
@@ -43,6 +61,7 @@ class Admitted:
         if coming is not None:
             coming.take(subject, weight)
         held.take(subject)
+        images.take(subject, image_places)
 
     def arrived(self) -> None:
         """It was accepted or refused: it asks the store no more."""
@@ -58,6 +77,13 @@ class Admitted:
         """It has ended, and its calls are open: it takes no place of those that run."""
         self._move(self._calling)
 
+    def show(self, image_bytes: int) -> None:
+        """It holds so much of images now, and did of others before: what was accepted is run."""
+        if self._held is not None:
+            self._images.give_back(self._subject, self._image_places)
+            self._image_places = _places(image_bytes)
+            self._images.take(self._subject, self._image_places)
+
     def _move(self, to: Shares) -> None:
         if self._held is not None and self._held is not to:
             self._held.give_back(self._subject)
@@ -69,6 +95,7 @@ class Admitted:
         self.arrived()
         if self._held is not None:
             self._held.give_back(self._subject)
+            self._images.give_back(self._subject, self._image_places)
             self._held = None
 
 
@@ -83,6 +110,7 @@ class Admission:
         self._running = Shares(at_most)
         self._waiting = Shares(at_most)
         self._calling = Shares(at_most)
+        self._images = Shares(IMAGE_BYTES // IMAGE_PLACE_BYTES)
         self.draining = False
 
     def __len__(self) -> int:
@@ -94,9 +122,18 @@ class Admission:
         return len(self._waiting)
 
     def enter(
-        self, subject: Subject, *, waits: bool = False, may_call: bool = False, chars: int = 0
+        self,
+        subject: Subject,
+        *,
+        waits: bool = False,
+        may_call: bool = False,
+        chars: int = 0,
+        image_bytes: int = 0,
     ) -> Admitted:
-        """Counts a turn. `may_call`: its calls may be open for long; `chars`: of its message. Raises Draining, Overloaded."""
+        """Counts a turn. `may_call`: its calls may be open for long; `chars`: of its message; `image_bytes`: of all that it shows.
+
+        Raises Draining, Overloaded.
+        """
         if self.draining:
             raise Draining("The server is about to stop; send again after reconnecting.")
         held = self._waiting if waits else self._running
@@ -106,15 +143,35 @@ class Admission:
             raise Overloaded(_SHARE, retry_after_ms=AGAIN_MS)
         if may_call and not self._calling.has_room_for(subject):
             raise Overloaded(_CALLS, retry_after_ms=AGAIN_MS)
-        return self._admitted(subject, held, coming=self._coming, weight=1 + chars // PLACE_CHARS)
+        if image_bytes and not self._images.has_room_for(subject):
+            raise Overloaded(_IMAGES, retry_after_ms=AGAIN_MS)
+        weight, image_places = 1 + chars // PLACE_CHARS, _places(image_bytes)
+        return self._admitted(subject, held, coming=self._coming, weight=weight, image_places=image_places)
 
     def take_over(self, subject: Subject) -> Admitted:
         """Counts a turn that waits for calls, and was let in elsewhere: it goes on, whether there is room for it or not."""
         return self._admitted(subject, self._calling, coming=None)
 
     def _admitted(
-        self, subject: Subject, held: Shares, *, coming: Shares | None, weight: int = 1
+        self,
+        subject: Subject,
+        held: Shares,
+        *,
+        coming: Shares | None,
+        weight: int = 1,
+        image_places: int = 0,
     ) -> Admitted:
         return Admitted(
-            subject, coming=coming, held=held, running=self._running, calling=self._calling, weight=weight
+            subject,
+            coming=coming,
+            held=held,
+            running=self._running,
+            calling=self._calling,
+            images=self._images,
+            weight=weight,
+            image_places=image_places,
         )
+
+
+def _places(image_bytes: int) -> int:
+    return -(-image_bytes // IMAGE_PLACE_BYTES)

@@ -51,6 +51,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     `group`: the key or the address that its sender came by, for which it is counted beside its owner; `client_id`: of the
     client that asks, whom its tokens count for. `replies`: how many are written; where a seed is given, each has the next one.
+    `ignored`: fields that its door passed over.
     """
 
     messages: tuple[Message, ...]
@@ -61,6 +62,12 @@ class Ask(msgspec.Struct, frozen=True):
     affinity: str = ""
     spec: ReplySpec = PLAIN
     replies: int = 1
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def image_bytes(self) -> int:
+        """Of the images that the model is to look at, which are in memory until the turn's end."""
+        return sum(len(image.data) for message in self.messages for image in message.images)
 
 
 class _Prepared(msgspec.Struct, frozen=True):
@@ -105,7 +112,7 @@ class EphemeralTurns:
         try:
             for ask in asks:
                 for _ in range(ask.replies):
-                    replies.add(self._open(owner, Subject(str(owner), ask.group), replies.news))
+                    replies.add(self._open(owner, ask, replies.news))
             prepared = [await self._prepared(owner, ask) for ask in asks]
         except BaseException:
             for reply in replies.all:
@@ -119,7 +126,7 @@ class EphemeralTurns:
 
     async def count(self, owner: Owner, ask: Ask) -> int:
         """How many tokens the prompt has that a turn would be asked with; it is counted as a turn meanwhile. Raises Refused."""
-        admitted = self._admission.enter(Subject(str(owner), ask.group))
+        admitted = self._enter(owner, ask)
         try:
             return (await self._prepared(owner, ask)).prompt_tokens
         finally:
@@ -162,14 +169,17 @@ class EphemeralTurns:
             self._emptied.clear()
             await self._emptied.wait()
 
-    def _open(self, owner: Owner, subject: Subject, news: asyncio.Event) -> EphemeralReply:
+    def _open(self, owner: Owner, ask: Ask, news: asyncio.Event) -> EphemeralReply:
         """A turn that is counted, and has a place. Raises Draining, Overloaded."""
-        admitted = self._admission.enter(subject)
+        admitted = self._enter(owner, ask)
         names = Names.new()
         turn = Turn(TurnIds(conversation_id="", turn_id=names.turn_id, reply_id=names.reply_id))
         reply = EphemeralReply(turn, Pace(self._observer, turn), news)
         self._live[reply] = _Live(owner, admitted)
         return reply
+
+    def _enter(self, owner: Owner, ask: Ask) -> Admitted:
+        return self._admission.enter(Subject(str(owner), ask.group), image_bytes=ask.image_bytes)
 
     def _begin(self, reply: EphemeralReply, prepared: _Prepared, number: int, client: Client) -> None:
         """`number`: among the replies to one prompt."""
@@ -207,7 +217,7 @@ class EphemeralTurns:
             answering=self._choice.answering(requested, model),
         )
         ignored = ("tools",) if spec.shown_tools != ask.spec.shown_tools else ()
-        return _Prepared(request, requested, ignored, tokens)
+        return _Prepared(request, requested, (*ignored, *ask.ignored), tokens)
 
     async def _model_for(
         self, messages: Sequence[Message], ask: Ask, requested: str, client: str
@@ -259,5 +269,5 @@ def _resemblance(affinity: str, messages: Sequence[Message]) -> str:
     if affinity:
         return f"\x00{hashlib.sha256(affinity.encode(errors='surrogatepass')).hexdigest()}"
     first_user = next((place for place, one in enumerate(messages) if one.role == "user"), len(messages))
-    beginning = msgspec.json.encode(messages[: first_user + 1])
+    beginning = msgspec.json.encode([message.without_data() for message in messages[: first_user + 1]])
     return f"\x00{hashlib.sha256(beginning).hexdigest()}"

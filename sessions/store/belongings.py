@@ -14,12 +14,14 @@ from typing import Any, cast
 import msgspec
 from redis.asyncio import Redis
 
+from engine.images.image import Image
 from sessions.events import ShownCall
 from sessions.records import MessageRecord, Owner
 from sessions.store.history.history import History
 from sessions.store.history.index import list_name
 from sessions.store.history.keys import Keys
 from sessions.store.history.rows import message_at
+from sessions.store.images import Images
 from sessions.store.redis.client import store_errors
 from sessions.store.redis.scanning import names_like
 
@@ -45,10 +47,11 @@ class ExportedMessage(
     model: str | None = None
     reasoning: str = ""
     calls: tuple[ShownCall, ...] = ()
+    images: tuple[Image, ...] = ()
 
     @classmethod
-    def of(cls, conversation_id: str, message: MessageRecord) -> ExportedMessage:
-        """As a record has it."""
+    def of(cls, conversation_id: str, message: MessageRecord, images: Mapping[str, Image]) -> ExportedMessage:
+        """As a record has it. `images`: those that are there, by their digests."""
         return cls(
             conversation_id=conversation_id,
             message_id=message.message_id,
@@ -60,6 +63,7 @@ class ExportedMessage(
             model=message.model,
             reasoning=message.reasoning,
             calls=tuple(call.shown() for call in message.calls),
+            images=tuple(images.get(image.digest, image) for image in message.images),
         )
 
 
@@ -89,8 +93,9 @@ class Belonging(msgspec.Struct, frozen=True):
 class Belongings:
     """Looks through what an owner has. Every method raises StoreDown."""
 
-    def __init__(self, client: Redis, *, history: History) -> None:
+    def __init__(self, client: Redis, *, history: History, images: Images) -> None:
         self._client = client
+        self._images = images
         self._history = history
         self._looking = asyncio.Lock()
 
@@ -155,7 +160,8 @@ class Belongings:
             came += [(message.created_at, message.message_id) for message in await self._read(keys, some)]
         for some in _parts([message_id for _, message_id in sorted(came)]):
             for message in await self._read(keys, some):
-                yield ExportedMessage.of(conversation_id, message)
+                shown = await self._images.read(keys, [image.digest for image in message.images])
+                yield ExportedMessage.of(conversation_id, message, shown)
 
     async def _read(self, keys: Keys, ids: Sequence[str]) -> list[MessageRecord]:
         fields = [f"{part}:{message_id}" for message_id in ids for part in ("message", "parent", "calls")]

@@ -14,6 +14,7 @@ from sessions.store.history.history import History
 from sessions.store.history.index import Index
 from sessions.store.history.journal import Journal
 from sessions.store.history.notes import Notes
+from sessions.store.images import Images
 from sessions.store.ownership import Ownership
 from sessions.store.redis.durability import Durability
 from sessions.store.search.search import Search
@@ -26,6 +27,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     history: History
     notes: Notes
     index: Index
+    images: Images
     search: Search
     sharing: Sharing
     belongings: Belongings
@@ -52,13 +54,15 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
         index = Index(client, ttl_s=ttl_s)
         ownership = Ownership(client, replica=replica, lane=lane)
         history = History(client, ttl_s=ttl_s, replica=replica, durability=durability)
+        images = Images(client, ttl_s=ttl_s)
         return cls(
             history=history,
             notes=Notes(client, ttl_s=ttl_s),
             index=index,
+            images=images,
             search=Search(client),
             sharing=Sharing(client, history=history, ttl_s=ttl_s),
-            belongings=Belongings(client, history=history),
+            belongings=Belongings(client, history=history, images=images),
             journal=Journal(client, replica=replica),
             ownership=ownership,
             adoption=Adoption(client, index=index, ownership=ownership, ttl_s=ttl_s),

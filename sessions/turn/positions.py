@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -35,8 +37,9 @@ class Onward(msgspec.Struct, frozen=True, tag="onward"):
 Place = Behind | Beside | Again | Onward
 
 
-def digest_of(content: str, place: Place) -> str:
+def digest_of(content: str, place: Place, images: Sequence[str] = ()) -> str:
     """Tells requests apart that came under one `client_msg_id`. No content has a NUL."""
+    content = "\0".join((content, *images))
     match place:
         case Behind():
             return digest(content)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import ceil
@@ -11,6 +11,7 @@ import msgspec
 
 from engine.door import Engine, has_feature, messages_not_served, not_served, spec_not_served
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
+from engine.images.image import Image, Seen, in_order, joined
 from engine.messages import Message, ModelFacts, Params, Request
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.served_models import ServedModel
@@ -18,6 +19,7 @@ from sessions.errors import BadParams, ContextOverflow, EngineDown, Overloaded
 from sessions.records import MessageRecord, Meta
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
+from sessions.store.images import Images
 from sessions.turn.calls import as_written, read_as
 from sessions.turn.choosing import ModelChoice
 from sessions.turn.policy import SystemPrompt
@@ -56,24 +58,48 @@ def exchanges(records: Sequence[MessageRecord]) -> list[list[MessageRecord]]:
     return groups
 
 
+class Knows(msgspec.Struct, frozen=True):
+    """What a model can read beside words. What it can't is left out, but for a word where an image stood."""
+
+    tools: bool = True
+    images: bool = True
+
+    @classmethod
+    def of(cls, facts: ModelFacts) -> Knows:
+        """What this one can."""
+        return cls(has_feature(facts, "tools", "auto"), "images" in facts.features)
+
+
+ALL = Knows()
+
+
 def prompt_messages(
-    system: str, records: Sequence[MessageRecord], *, knows_tools: bool = True
+    system: str, records: Sequence[MessageRecord], *, knows: Knows = ALL
 ) -> tuple[Message, ...]:
     """A branch as the model reads it: empty replies are left out, and the user messages around one are joined.
 
     A reply at its end goes on, and may have no more than reasoning so far.
 
-    Each call is followed by its result, whatever became of it. A model that knows no tools reads the words alone.
+    Each call is followed by its result, whatever became of it.
     """
     messages = [Message("system", system)] if system else []
     for record in records:
-        if record.role == "user" and messages and messages[-1].role == "user":
-            messages[-1] = Message("user", f"{messages[-1].content}\n{record.content}")
-        elif record.calls and knows_tools:
+        if record.role == "user":
+            is_next = bool(messages) and messages[-1].role == "user"
+            before = [(one.content, one.images) for one in messages[-1:] if is_next]
+            content, images = joined([*before, _seen(record, knows)])
+            messages[len(messages) - is_next :] = [Message("user", content, images=images)]
+        elif record.calls and knows.tools:
             messages += _with_results(record)
         elif record.content or (record is records[-1] and record.reasoning and not record.calls):
             messages.append(Message(record.role, record.content) if record.calls else _said(record))
     return tuple(messages)
+
+
+def _seen(record: MessageRecord, knows: Knows) -> Seen:
+    if knows.images or not record.images:
+        return record.content, record.images
+    return joined([*((NOT_SEEN, ()) for _ in record.images), (record.content, ())])
 
 
 def _said(record: MessageRecord) -> Message:
@@ -87,7 +113,7 @@ def _with_results(record: MessageRecord) -> list[Message]:
 
 
 async def fit(
-    system: str, records: Sequence[MessageRecord], *, room: Room, count: Count, knows_tools: bool = True
+    system: str, records: Sequence[MessageRecord], *, room: Room, count: Count, knows: Knows = ALL
 ) -> Prompt:
     """The newest exchanges of a branch, its new user message or the results of its calls last, that fit the room.
 
@@ -96,7 +122,7 @@ async def fit(
     groups = exchanges(records)
 
     def without(dropped: int) -> tuple[Message, ...]:
-        return prompt_messages(system, _flat(groups[dropped:]), knows_tools=knows_tools)
+        return prompt_messages(system, _flat(groups[dropped:]), knows=knows)
 
     async def tokens_without(dropped: int) -> int:
         return await count(without(dropped))
@@ -106,10 +132,10 @@ async def fit(
 
 
 async def whole(
-    system: str, records: Sequence[MessageRecord], *, room: Room, count: Count, knows_tools: bool = True
+    system: str, records: Sequence[MessageRecord], *, room: Room, count: Count, knows: Knows = ALL
 ) -> Prompt:
     """All of a branch. Raises ContextOverflow where it does not fit the window."""
-    messages = prompt_messages(system, records, knows_tools=knows_tools)
+    messages = prompt_messages(system, records, knows=knows)
     if (tokens := await count(messages)) >= room.window:
         raise ContextOverflow(tokens=tokens, limit=room.window - 1)
     return Prompt(messages, records[0].message_id)
@@ -157,6 +183,12 @@ def _flat(groups: Sequence[Sequence[MessageRecord]]) -> list[MessageRecord]:
 
 
 DEFAULT_NEW_TOKENS = 512
+NOT_SEEN = "[An image that can't be seen here.]"
+"""Stands in a prompt where a model sees no images, and for what is too old to be shown again."""
+SHOWN_IMAGES = 32
+SHOWN_BYTES = 16 * 1024 * 1024
+"""Of a conversation's images the newest are shown again with each prompt: so many, and until so much is reached."""
+NO_IMAGES = "This model does not take images."
 UNKNOWN_TOKEN_BYTES = 256
 """Of the longest token, where the engine does not know it: twice what the vocabularies of large models have."""
 
@@ -167,9 +199,10 @@ class Prompts:
     `requested`: the model that is asked; the prompt is for that one, or for one that stands in for it.
     """
 
-    def __init__(self, *, engine: Engine, history: History, operators: str) -> None:
+    def __init__(self, *, engine: Engine, history: History, images: Images, operators: str) -> None:
         self.choice = ModelChoice(engine)
         self._history = history
+        self._images = images
         self._operators = operators
 
     def system(self, meta: Meta, generation: Generation) -> SystemPrompt:
@@ -198,7 +231,22 @@ class Prompts:
             last = None if generation.keeps_all else meta.context_from
             branch = await self._history.branch(keys, leaf=message.parent_id, last=last)
             records = [*branch.messages, message]
-        return await self._fit(records, generation, meta, requested=requested, client=client)
+        prompt = await self._fit(records, generation, meta, requested=requested, client=client)
+        if not any(one.images for one in prompt.messages):
+            return prompt
+        return msgspec.structs.replace(prompt, messages=await self._shown(keys, prompt.messages))
+
+    async def _shown(self, keys: Keys, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """The messages with the bytes of their newest images; a word stands for each of the others. Raises StoreDown."""
+        shown: dict[str, Image] = {}
+        size = 0
+        for image in [image for message in messages for image in message.images][: -SHOWN_IMAGES - 1 : -1]:
+            if image.digest not in shown:
+                shown |= await self._images.read(keys, [image.digest])
+                size += len(shown[image.digest].data) if image.digest in shown else 0
+            if size >= SHOWN_BYTES:
+                break
+        return tuple(_with_data(message, shown) for message in messages)
 
     async def check(
         self, asked: list[MessageRecord], generation: Generation, meta: Meta, *, requested: str, client: str
@@ -215,12 +263,13 @@ class Prompts:
             with as_refusals():
                 facts = await model.engine.ready()
                 refuse_unserved(params, facts, spec)
+                if records[-1].images and "images" not in facts.features:
+                    raise BadParams(NO_IMAGES, field="attachments")
                 refuse_endless(prompt_messages("", records[-1:]), facts, spec)
                 room = Room.of(facts.context_tokens, new_tokens(params, facts))
                 count = partial(model.engine.count_tokens, client=client, spec=spec)
-                knows_tools = has_feature(facts, "tools", "auto")
                 fitting = whole if generation.keeps_all else fit
-                prompt = await fitting(system, records, room=room, count=count, knows_tools=knows_tools)
+                prompt = await fitting(system, records, room=room, count=count, knows=Knows.of(facts))
             return msgspec.structs.replace(prompt, model=model.name)
 
         try:
@@ -229,6 +278,21 @@ class Prompts:
             if refused.field != "continues":
                 raise
             raise BadParams(str(refused).replace("`continues`", "`continue`"), field="continue") from None
+
+
+def _with_data(message: Message, shown: Mapping[str, Image]) -> Message:
+    if not message.images:
+        return message
+    parts: list[Seen] = []
+    for part in in_order(message.content, message.images):
+        if isinstance(part, str):
+            parts.append((part, ()))
+        elif (found := shown.get(part.digest)) is not None:
+            parts.append(("", (msgspec.structs.replace(part, data=found.data),)))
+        else:
+            parts.append((NOT_SEEN, ()))
+    content, images = joined(parts)
+    return msgspec.structs.replace(message, content=content, images=images)
 
 
 def new_tokens(params: Params, facts: ModelFacts) -> int:
@@ -306,6 +370,8 @@ def refuse_unserved(
             "This model does not translate: leave `target` and `source` out, or name one that does.",
             field=field,
         )
+    if field == "images":
+        raise BadParams(NO_IMAGES, field=field)
     if field is not None:
         raise BadParams(f"`{field}` can't be followed by the engine behind this server.", field=field)
     if (params.max_new_tokens or 0) > facts.context_tokens:

@@ -21,13 +21,15 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
 
     `grace_s`: seconds that its turn goes on while nobody is attached to its conversation; `client_id`: of the client that
     sends it, whom its tokens count for; `group`: the key or the address that it came by, for which it is counted besides.
-    `untitled`: a conversation that it begins keeps its first words as a title. `interprets`: the message is empty so far; it
-    grows, and its reply is a translation.
+    `images`: those that it shows, by their digests: kept for the owner, or in the conversation. `untitled`: a conversation
+    that it begins keeps its first words as a title. `interprets`: the message is empty so far; it grows, and its reply is a
+    translation.
     """
 
     client_msg_id: str
     conversation_id: str
     content: str
+    images: tuple[str, ...] = ()
     place: Place = Behind()
     on_busy: OnBusy = "reject"
     on_disconnect: OnDisconnect = "cancel"
@@ -42,7 +44,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     def digest(self) -> str:
         """Tells requests apart that came under one `client_msg_id`."""
         if (asked := self.interprets) is None:
-            return digest_of(self.content, self.place)
+            return digest_of(self.content, self.place, self.images)
         return digest(f"interpret\0{asked.source}\0{asked.target}\0{asked.told}\0{asked.wait}")
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import httpx
 from redis.asyncio import Redis
 
 from app.operations import key_file
@@ -13,14 +14,18 @@ from connections.authentication.terms import terms_of
 from connections.authentication.tickets import TTL_S
 from tests.app.in_process import serving
 from tests.app.test_account import asked
+from tests.app.test_attachments import seeing
 from tests.app.test_authentication import ticket
 from tests.app.test_frames import say
+from tests.pictures import PNG
 
 ME = b"key:ann"
 SAID = (b"What grows?", b"And in winter?", b"A secret.", b"My own", b"first_system_words")
 HELD = {
     "ms:{CONVERSATION}": "a conversation",
     "ms:{CONVERSATION}:journal": "its newest events",
+    "ms:{CONVERSATION}:images": "what its messages show",
+    "ms:uploads:{OWNER}": "what was uploaded in the last hour",
     "ms:conversations:{OWNER}": "the list",
     "ms:share:{ID}": "a link's half of a share",
     "ms:compaction:{ID}": "conversations whose texts are to be put together",
@@ -38,6 +43,8 @@ PASSING = {
     "ms:seats:client:{CLIENT}:ID": 3600,
     "ms:seats:key:{KEY}:ID": 3600,
     "ms:ticket:ID": TTL_S,
+    "ms:image-bytes:{OWNER}": 30 * 86_400,
+    "ms:image-bytes:{KEY}": 30 * 86_400,
 }
 """Numbers of limits and unused tickets, which hold nothing that was said: for how many seconds at most they stay."""
 
@@ -88,11 +95,15 @@ async def test_nothing_is_left_that_holds_what_a_person_said(
     key = key_file.add(keys, "ann", terms=terms)
     limits: dict[str, Any] = {"messages_per_minute": 500, "tokens_per_day": 10**6, "max_key_connections": 9}
     async with (
-        serving(tmp_path, api_keys=str(keys), redis_url=store_url, **limits) as running,
+        serving(tmp_path, seeing(), api_keys=str(keys), redis_url=store_url, **limits) as running,
         running.socket({"token": key, "client_id": "laptop"}) as socket,
+        httpx.AsyncClient(base_url=running.url, headers={"Authorization": f"Bearer {key}"}) as client,
     ):
+        image = (await client.post("/v1/attachments", content=PNG.data)).json()["id"]
         params = {"system": "first_system_words"}
-        first = (await say(socket, "What grows?", conversation_id="garden", params=params))[0]
+        first = (
+            await say(socket, "What grows?", conversation_id="garden", params=params, attachments=[image])
+        )[0]
         await say(socket, "And in winter?", conversation_id="garden")
         await say(socket, "What swims?", conversation_id="garden", parent_id=first.get("parent_id"))
         await say(socket, "A secret.", conversation_id="diary")

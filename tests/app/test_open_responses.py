@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from engine.messages import Message
+from engine.scripted.engine import FEATURES, ScriptedEngine
 from engine.scripted.steps import Call
-from tests.app.in_process import Running
+from tests.app.in_process import Running, serving
 from tests.app.responses import MODEL, checked, talking, text_of
 from tests.app.test_responses_http import asked
+from tests.pictures import PNG
 
 TOOL = {
     "type": "function",
@@ -21,7 +25,7 @@ TOOL = {
 }
 
 
-def said(role: str, text: str, **more: Any) -> dict[str, Any]:
+def said(role: str, text: Any, **more: Any) -> dict[str, Any]:
     return {"type": "message", "role": role, "content": text} | more
 
 
@@ -68,14 +72,21 @@ async def test_multi_turn(running: Running) -> None:
     )
 
 
-async def test_image_input_is_refused_in_a_sentence(running: Running) -> None:
-    """The one that is not answered: no model here sees."""
-    parts = [
-        {"type": "input_text", "text": "What is this?"},
-        {"type": "input_image", "image_url": "data:image/png;base64,AA=="},
-    ]
-    status, told = await asked(running, {"model": MODEL, "input": [{"role": "user", "content": parts}]})
-    assert (status, told["error"]["message"]) == (400, "This server does not take images.")
+LOOK = said(
+    "user", [{"type": "input_text", "text": "What is this?"}, {"type": "input_image", "image_url": PNG.url}]
+)
+
+
+async def test_image_input(tmp_path: Path) -> None:
+    engine = ScriptedEngine(features=(*FEATURES, "images"))
+    async with serving(tmp_path, engine) as running:
+        await response(running, LOOK)
+    assert engine.requests[0].messages == (Message("user", "What is this?", images=(PNG.image.moved(13),)),)
+
+
+async def test_image_input_is_refused_in_a_sentence_where_the_model_takes_none(running: Running) -> None:
+    status, told = await asked(running, {"model": MODEL, "input": [LOOK]})
+    assert (status, told["error"]["message"]) == (400, "This model does not take images.")
 
 
 async def test_websocket_response(running: Running) -> None:

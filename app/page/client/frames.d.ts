@@ -15,7 +15,7 @@ export interface HelloRequest {
   features?: string[];
 }
 
-/** A user's message. */
+/** A user's message. `attachments`: ids of images that were uploaded, which stand before the text. */
 export interface SendRequest {
   type: "send";
   ref?: string | null;
@@ -28,6 +28,7 @@ export interface SendRequest {
   tools?: OfferedTool[];
   tool_choice?: string;
   content: string;
+  attachments?: string[];
   parent_id?: string | null;
 }
 
@@ -94,7 +95,7 @@ export interface OfferedTool {
   approval?: "always" | "never";
 }
 
-/** Another version of a user's message. The old one is kept beside it. */
+/** Another version of a user's message. The old one is kept beside it. `attachments`: as of `send`. */
 export interface EditRequest {
   type: "edit";
   ref?: string | null;
@@ -108,6 +109,7 @@ export interface EditRequest {
   tool_choice?: string;
   message_id: string;
   content: string;
+  attachments?: string[];
 }
 
 /** Asks for another reply to the same message. The old one is kept beside it. */
@@ -391,7 +393,8 @@ export interface Ready {
  * A model that may be named. `context_tokens`: its window; null until it is loaded.
  *
  * `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
- * `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`; `translate`: that it does, and nothing else.
+ * `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`, `images`; `translate`: that it
+ * does, and nothing else.
  */
 export interface Model {
   name: string;
@@ -402,7 +405,7 @@ export interface Model {
   features?: string[];
 }
 
-/** The limits that hold for clients; null: no limit. */
+/** The limits that hold for clients; null: no limit. `max_images`: of one request, none where no model takes any. */
 export interface Limits {
   max_frame_bytes: number;
   max_content_chars: number;
@@ -412,6 +415,8 @@ export interface Limits {
   max_queued_turns: number;
   messages_per_minute: number | null;
   max_tool_rounds: number;
+  max_images: number;
+  max_image_bytes: number;
 }
 
 /** The name and the version of the server. */
@@ -433,7 +438,7 @@ export interface ServerTool {
  * `queue_position`: its place behind the running turn, 1 being the next. `model`: which one is asked for the reply.
  * `follows`: the turn whose calls are settled now; `message_id` is the reply that made them, and no message is new.
  * `continues`: the reply that goes on, behind the text that it has. `interprets`: its reply is the live translation of its
- * message, which grows by `source` events.
+ * message, which grows by `source` events. `attachments`: the images that the message shows.
  */
 export interface Accepted {
   type: "accepted";
@@ -453,12 +458,21 @@ export interface Accepted {
   follows?: string;
   continues?: string;
   interprets?: Languages;
+  attachments?: Attachment[];
 }
 
 /** What an interpretation translates from and to: tags of languages (BCP 47); `auto`: whichever the source is. */
 export interface Languages {
   source: string;
   target: string;
+}
+
+/** An image that a message shows, by what its sender named it with. `width`, `height`: in points. */
+export interface Attachment {
+  id: string;
+  media_type: string;
+  width: number;
+  height: number;
 }
 
 /**
@@ -751,8 +765,8 @@ export interface History {
  *
  * `siblings`: those that share its parent, in the order in which they came, itself too; of many the nearest.
  * `sibling_count`: how many there are; `sibling_index`: how many of them came before this one. `model`: which one wrote it,
- * of a reply. `reasoning`, `calls`: what a reply has beside its text, where it has such. `interprets`: the message is a
- * source, and its replies are translations.
+ * of a reply. `reasoning`, `calls`: what a reply has beside its text, where it has such; `attachments`: what a user's has.
+ * `interprets`: the message is a source, and its replies are translations.
  */
 export interface Message {
   message_id: string;
@@ -770,6 +784,7 @@ export interface Message {
   reasoning?: string;
   calls?: ShownCall[];
   interprets?: Languages;
+  attachments?: Attachment[];
 }
 
 /** Answers `conversations`. */

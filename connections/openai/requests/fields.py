@@ -13,12 +13,20 @@ def null() -> msgspec.Raw:
     return msgspec.Raw(b"null")
 
 
+class ImageUrl(msgspec.Struct, frozen=True):
+    """An image in a `data:` URL. `detail`: how closely the model shall look."""
+
+    url: str
+    detail: str | None = None
+
+
 class Part(msgspec.Struct, frozen=True):
-    """A part of a message's content: text, or what an assistant thought."""
+    """A part of a message's content: text, an image, or what an assistant thought."""
 
     type: str
     text: str | None = None
     thinking: str | None = None
+    image_url: ImageUrl | str | None = None
 
 
 class MessageFunction(msgspec.Struct, frozen=True):

@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from connections.openai.problems import Problem, invalid
-from connections.openai.requests.fields import ChatMessage, MessageCall, Part
+from connections.openai.requests.fields import ChatMessage, ImageUrl, MessageCall, Part
+from connections.openai.requests.images import IMAGES, check_images, image_at, not_here
 from connections.openai.requests.schemas import json_object
 from connections.openai.unserved import no_part, says
+from connections.wire.facts import Limits
 from connections.wire.sentences import worded
+from engine.images.image import Image, Seen, joined
 from engine.messages import Message, ToolCall
 
 MAX_MESSAGES = 2048
@@ -33,20 +36,23 @@ _REFUSED = {
 _THOUGHTS = ("reasoning", "thinking")
 
 
-def messages_of(given: Sequence[ChatMessage], max_chars: int) -> tuple[Message, ...]:
+def messages_of(given: Sequence[ChatMessage], limits: Limits) -> tuple[Message, ...]:
     """The messages. Raises Problem."""
     if not given:
         raise invalid("messages", "`messages` must have at least one message.")
     if len(given) > MAX_MESSAGES:
         raise invalid("messages", f"`messages` may have at most {MAX_MESSAGES} messages.")
-    return tuple(_messages(given, max_chars))
+    messages = tuple(_messages(given, limits))
+    check_images(messages, "messages", limits)
+    return messages
 
 
-def _messages(given: Sequence[ChatMessage], max_chars: int) -> Iterator[Message]:
+def _messages(given: Sequence[ChatMessage], limits: Limits) -> Iterator[Message]:
+    max_chars = limits.max_content_chars
     called: set[str] = set()
     for number, message in enumerate(given):
         where = f"messages[{number}]"
-        made = _message(message, where)
+        made = _message(message, where, limits)
         if made.role in _BOUNDED and len(made.content) > max_chars:
             length = len(made.content)
             why = f"The message is too long: it has {length} characters, and {max_chars} are allowed."
@@ -58,16 +64,17 @@ def _messages(given: Sequence[ChatMessage], max_chars: int) -> Iterator[Message]
         yield made
 
 
-def _message(message: ChatMessage, where: str) -> Message:
+def _message(message: ChatMessage, where: str, limits: Limits) -> Message:
     for field, refused in _REFUSED.items():
         if not says(getattr(message, field), ([],)):
             raise invalid(f"{where}.{field}", refused, code="unsupported_parameter")
     if (role := _ROLES.get(message.role)) is None:
         raise _no_role(message.role, f"{where}.role")
-    content, thought = _content(message, where)
+    (content, images), thought = _content(message, where, limits)
     if role != "assistant":
         _refuse_others(message, where)
-        return Message(role, content, call_id=_result_of(message, where) if role == "tool" else "")
+        call_id = _result_of(message, where) if role == "tool" else ""
+        return Message(role, content, call_id=call_id, images=images)
     thought = message.reasoning_content or message.reasoning or thought
     return Message(role, content, reasoning=thought, calls=tuple(_calls(message.tool_calls or [], where)))
 
@@ -102,32 +109,46 @@ def _calls(given: Sequence[MessageCall], where: str) -> Iterator[ToolCall]:
         yield ToolCall(call.id, call.function.name, arguments)
 
 
-def _content(message: ChatMessage, where: str) -> tuple[str, str]:
-    """What the message says, and what was thought in it."""
+def _content(message: ChatMessage, where: str, limits: Limits) -> tuple[Seen, str]:
+    """What the message says and shows, and what was thought in it."""
     match message.content:
         case str() as text:
-            return text, ""
+            return (text, ()), ""
         case list() as parts:
-            return _joined(parts, message.role, where)
+            return _joined(parts, message.role, where, limits)
         case None if message.role == "assistant":
-            return "", ""
+            return ("", ()), ""
         case None:
             raise invalid(f"{where}.content", worded(f"{where}.content", "is missing."))
 
 
-def _joined(parts: Sequence[Part], role: str, where: str) -> tuple[str, str]:
-    said: list[str] = []
+def _joined(parts: Sequence[Part], role: str, where: str, limits: Limits) -> tuple[Seen, str]:
+    said: list[Seen] = []
     thought: list[str] = []
     for number, part in enumerate(parts):
         place = f"{where}.content[{number}]"
+        if part.type in IMAGES:
+            said.append(("", (_image(part, role, place, limits),)))
+            continue
         thinks = role == "assistant" and part.type in _THOUGHTS
         if part.type != "text" and not thinks:
             raise invalid(f"{place}.type", no_part(part.type))
         text = part.text if part.text is not None or not thinks else part.thinking
         if text is None:
             raise invalid(f"{place}.text", worded(f"{place}.text", "is missing."))
-        (thought if thinks else said).append(text)
-    return "\n".join(said), "\n".join(thought)
+        if thinks:
+            thought.append(text)
+        else:
+            said.append((text, ()))
+    return joined(said), "\n".join(thought)
+
+
+def _image(part: Part, role: str, where: str, limits: Limits) -> Image:
+    if role != "user":
+        raise not_here(f"{where}.type", limits)
+    shown = ImageUrl(part.image_url) if isinstance(part.image_url, str) else part.image_url
+    url, detail = (None, None) if shown is None else (shown.url, shown.detail)
+    return image_at(url, f"{where}.image_url", limits, detail=detail)
 
 
 def _no_role(role: str, field: str) -> Problem:

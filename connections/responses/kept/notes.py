@@ -75,7 +75,8 @@ def fitting(
     if open_calls:
         outputs = {message.call_id: message.content for message in given}
         return Outputs(outputs) if roles == {"tool"} and set(outputs) == set(open_calls) else None
-    if not roles <= {"user", "system"} or "user" not in roles:
+    has_images = any(message.images for message in given)
+    if has_images or not roles <= {"user", "system"} or "user" not in roles:
         return None
     content = BETWEEN.join(message.content for message in given if message.role == "user")
     named = [before.system if before is not None else ""]

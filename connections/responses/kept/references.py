@@ -40,7 +40,7 @@ async def resolved(keeper: Keeper, owner: Owner, request: Creation, limits: Limi
     last, place = places[-1]
     end = _behind_calls(items, last)
     kept = await keeper.find(owner, place.response_id, with_path=True)
-    beginning = messages_of(items[:end], limits.max_content_chars)
+    beginning = messages_of(items[:end], limits)
     if kept is None or kept.turn.record.done is None or not _same(beginning, kept.said):
         return whole
     return msgspec.structs.replace(request, input=items[end:], previous_response_id=place.response_id)

@@ -53,7 +53,7 @@ def creation(body: bytes) -> Creation:
 
 def ask_of(request: Creation, limits: Limits, before: Sequence[Message] = ()) -> Ask:
     """What a turn without a conversation is asked. `before`: the messages that the input follows. Raises Problem."""
-    given = messages_of(request.input, limits.max_content_chars, before)
+    given = messages_of(request.input, limits, before)
     system = [Message("system", request.instructions)] if request.instructions else []
     return Ask(
         (*system, *before, *given),
@@ -100,6 +100,7 @@ def fields_of() -> dict[str, str]:
         "reasoning": "reasoning.effort",
         "tool_calls": "input",
         "role": "input",
+        "images": "input",
     }
 
 

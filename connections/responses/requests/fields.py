@@ -10,11 +10,14 @@ Metadata = dict[str, str]
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of an item's content: a text, or what an assistant refused to say."""
+    """A part of an item's content: a text, an image in a `data:` URL, or what an assistant refused to say."""
 
     type: str
     text: str | None = None
     refusal: str | None = None
+    image_url: str | None = None
+    file_id: str | None = None
+    detail: str | None = None
 
 
 class Item(msgspec.Struct, frozen=True):

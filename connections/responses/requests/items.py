@@ -10,11 +10,14 @@ from typing import Literal
 import msgspec
 
 from connections.openai.problems import Problem, invalid
+from connections.openai.requests.images import IMAGES, OF_USERS, check_images, image_at, not_here
 from connections.openai.requests.messages import MAX_MESSAGES, MAX_NAME_CHARS
 from connections.openai.requests.schemas import json_object
 from connections.openai.unserved import no_part
 from connections.responses.requests.fields import Item, Part
+from connections.wire.facts import Limits
 from connections.wire.sentences import worded
+from engine.images.image import Image, Seen, joined
 from engine.messages import Message, ToolCall
 
 _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
@@ -48,7 +51,7 @@ class _Reply:
 
 
 def messages_of(
-    given: str | Sequence[Item], max_chars: int, before: Sequence[Message] = ()
+    given: str | Sequence[Item], limits: Limits, before: Sequence[Message] = ()
 ) -> tuple[Message, ...]:
     """The messages of an input. `before`: those that it follows. Raises Problem."""
     if isinstance(given, str):
@@ -58,10 +61,12 @@ def messages_of(
     if len(given) + len(before) > MAX_MESSAGES:
         raise invalid("input", f"`input` and what it follows may have at most {MAX_MESSAGES} items.")
     called = {call.call_id for message in before for call in message.calls}
-    return tuple(_messages(given, max_chars, called))
+    messages = tuple(_messages(given, limits, called))
+    check_images((*before, *messages), "input", limits)
+    return messages
 
 
-def _messages(given: Sequence[Item], max_chars: int, called: set[str]) -> Iterator[Message]:
+def _messages(given: Sequence[Item], limits: Limits, called: set[str]) -> Iterator[Message]:
     reply = _Reply()
     for number, item in enumerate(given):
         where = f"input[{number}]"
@@ -79,18 +84,14 @@ def _messages(given: Sequence[Item], max_chars: int, called: set[str]) -> Iterat
             called.add(call.call_id)
         else:
             yield from reply.take()
-            yield _other(item, kind, where, max_chars, called)
+            yield _other(item, kind, where, limits, called)
     yield from reply.take()
 
 
-def _other(item: Item, kind: str, where: str, max_chars: int, called: set[str]) -> Message:
+def _other(item: Item, kind: str, where: str, limits: Limits, called: set[str]) -> Message:
     match kind:
         case "message":
-            text = _text(item.content, f"{where}.content")
-            if len(text) > max_chars:
-                why = f"The message is too long: it has {len(text)} characters, and {max_chars} are allowed."
-                raise invalid(f"{where}.content", why, code="content_too_long")
-            return Message(_role(item, where), text)
+            return _said(item, where, limits)
         case "function_call_output":
             if item.call_id not in called:
                 field = f"{where}.call_id"
@@ -103,6 +104,34 @@ def _other(item: Item, kind: str, where: str, max_chars: int, called: set[str]) 
             return Message("user", f"{SUMMARY}\n{summary}")
         case _:
             raise invalid(f"{where}.type", f"This server takes no items of the type {kind[:64]}.")
+
+
+def _said(item: Item, where: str, limits: Limits) -> Message:
+    """A message that is not the assistant's: only a user's may show images."""
+    role, field = _role(item, where), f"{where}.content"
+    if isinstance(item.content, list):
+        if role != "user" and any(part.type in IMAGES for part in item.content):
+            raise not_here(field, limits)
+        text, images = joined(
+            _seen(part, f"{field}[{number}]", limits) for number, part in enumerate(item.content)
+        )
+    else:
+        text, images = _text(item.content, field), ()
+    if len(text) > limits.max_content_chars:
+        most = limits.max_content_chars
+        why = f"The message is too long: it has {len(text)} characters, and {most} are allowed."
+        raise invalid(field, why, code="content_too_long")
+    return Message(role, text, images=images)
+
+
+def _seen(part: Part, where: str, limits: Limits) -> Seen:
+    return ("", (_image(part, where, limits),)) if part.type in IMAGES else (_part(part, where), ())
+
+
+def _image(part: Part, where: str, limits: Limits) -> Image:
+    if part.file_id is not None and part.image_url is None and limits.max_images:
+        raise invalid(f"{where}.file_id", "This server keeps no files: send the image in a `data:` URL.")
+    return image_at(part.image_url, f"{where}.image_url", limits, detail=part.detail)
 
 
 def _role(item: Item, where: str) -> Literal["system", "user", "assistant"]:
@@ -148,6 +177,8 @@ def _text(content: str | Sequence[Part] | None, where: str) -> str:
 
 def _part(part: Part, where: str) -> str:
     text = part.refusal if part.type == "refusal" else part.text
+    if part.type in IMAGES:
+        raise invalid(f"{where}.type", OF_USERS)
     if part.type not in (*_TEXTS, "refusal"):
         raise _no_such(part.type, where)
     if text is None:
@@ -175,5 +206,5 @@ def unsealed(text: str) -> str | None:
 
 
 def encoded(messages: Sequence[Message]) -> bytes:
-    """What a bound on messages counts."""
+    """What a bound on messages counts, the bytes of images among them."""
     return msgspec.json.encode(messages)

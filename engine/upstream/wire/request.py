@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import PromptRejected
+from engine.images.image import Image, in_order
 from engine.messages import Message, Params, Request, ToolCall
 from engine.reply_spec import PLAIN, Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from engine.upstream.options import Features, UpstreamOptions
@@ -31,7 +32,12 @@ def estimated_tokens(messages: Sequence[Message], bytes_per_token: float, spec: 
     except UnicodeEncodeError as error:
         raise PromptRejected(f"The messages are no text: {error}") from error
     framed = 0 if spec.raw else len(messages) + len(spec.shown_tools)
-    return ceil(size / bytes_per_token) + TOKENS_A_MESSAGE * framed
+    return ceil(size / bytes_per_token) + TOKENS_A_MESSAGE * framed + seen_tokens(messages)
+
+
+def seen_tokens(messages: Sequence[Message]) -> int:
+    """Return how many tokens the images of a prompt take, about."""
+    return sum(image.tokens for message in messages for image in message.images)
 
 
 def _size(message: Message) -> int:
@@ -94,7 +100,7 @@ def prompt_of(messages: Sequence[Message], spec: ReplySpec, features: Features) 
 
 def _message(message: Message, *, thinks: bool) -> dict[str, Any]:
     """Return a message as OpenAI writes it. What was thought goes to who hands it to a template, by both of its names."""
-    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    told: dict[str, Any] = {"role": message.role, "content": _content(message)}
     if message.role == "tool":
         told["tool_call_id"] = message.call_id
     if message.reasoning and thinks:
@@ -103,6 +109,19 @@ def _message(message: Message, *, thinks: bool) -> dict[str, Any]:
         told["content"] = message.content or None
         told["tool_calls"] = [_call(call) for call in message.calls]
     return told
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    if not message.images:
+        return message.content
+    return [_part(part) for part in in_order(message.content, message.images)]
+
+
+def _part(part: str | Image) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    detail = {"detail": part.detail} if part.detail else {}
+    return {"type": "image_url", "image_url": {"url": part.url, **detail}}
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.images.image import Image
 from sessions.events import (
     CallState,
     CancelFacts,
@@ -61,6 +62,7 @@ class _Message(msgspec.Struct, array_like=True, frozen=True):
     reasoning: str = ""
     written: str = ""
     interprets: tuple[str, str] | None = None
+    images: tuple[Image, ...] = ()
 
 
 class _Call(msgspec.Struct, array_like=True, frozen=True):
@@ -145,6 +147,7 @@ def encode_message(message: MessageRecord) -> bytes:
             message.reasoning,
             message.written,
             None if message.interprets is None else msgspec.structs.astuple(message.interprets),
+            message.images,
         )
     )
 
@@ -180,6 +183,7 @@ def decode_message(
         written=short.written,
         calls=calls,
         interprets=None if short.interprets is None else Languages(*short.interprets),
+        images=short.images,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
+from sessions.attachment import attachments_of
 from sessions.events import Accepted, Delta, Done, Journalled, Reasoning, Removed, Text
 from sessions.records import Base, CallRecord, MessageRecord, TurnRecord, digest
 from sessions.store.history.replay import covered
@@ -210,6 +211,7 @@ def _accepted(turn: OlderTurn, journal: Journal) -> Accepted:
         epoch=journal.epoch,
         seq=record.accepted_seq,
         content=_content(turn.message),
+        attachments=attachments_of(turn.message.images if turn.message is not None else ()),
         parent_id=record.parent_id,
         model=record.model or None,
         follows=record.follows or None,

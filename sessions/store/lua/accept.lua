@@ -36,5 +36,6 @@ end
 if not asked.goes_on then ADD_CHILD(conversation, asked.message_id, asked.reply_id) end
 redis.call('PEXPIRE', conversation, asked.ttl)
 redis.call('PEXPIRE', journal, asked.ttl)
+redis.call('PEXPIRE', conversation .. ':images', asked.ttl)
 if asked.attached then WATCH(conversation, asked.replica) end
 return {'accepted', TELL(conversation, asked.replica, 'event', event)}

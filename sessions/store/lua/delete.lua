@@ -10,5 +10,5 @@ if ARGV[2] ~= '1' then
   end
 end
 TELL(conversation, ARGV[1], 'deleted', epoch)
-redis.call('UNLINK', conversation, journal)
+redis.call('UNLINK', conversation, journal, conversation .. ':images')
 return epoch

@@ -44,5 +44,6 @@ LINK_END(conversation, asked.turn_id, asked.seq, turn)
 NOTE_DUE(conversation, asked.seq)
 redis.call('PEXPIRE', conversation, asked.ttl)
 redis.call('PEXPIRE', journal, asked.ttl)
+redis.call('PEXPIRE', conversation .. ':images', asked.ttl)
 TELL(conversation, asked.replica, 'event', event)
 return 'ok'

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
-from connections.agui.asking import ask_of, passed_over, run_input
+from connections.agui.asking import ask_of, run_input
 from connections.openai.problems import Problem
 from connections.wire.facts import Limits
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import Tool
 from sessions.running.ephemeral import Ask
+from tests.pictures import PNG
 
 LIMITS = Limits(
     max_frame_bytes=65_536,
@@ -24,6 +26,7 @@ LIMITS = Limits(
     messages_per_minute=None,
     max_tool_rounds=64,
 )
+SEEING = msgspec.structs.replace(LIMITS, max_images=2)
 HELLO = {"id": "1", "role": "user", "content": "Hello!"}
 HOLLOW = b'{"threadId":"t","runId":"r","messages":[{"role":"user","content":"Hello"}]}'
 CALL = {"id": "c_1", "type": "function", "function": {"name": "look", "arguments": '{"at":1}'}}
@@ -84,9 +87,26 @@ def test_no_run_fails_for_what_its_model_can_not_read() -> None:
     seen = {"role": "user", "content": [{"type": "image", "source": {}}, {"type": "text", "text": "Look!"}]}
     body = {"threadId": "t", "runId": "r", "messages": [seen], "resume": [{"interruptId": "i"}]}
     request = run_input(json.dumps(body | {"forwardedProps": "theirs"}).encode())
-    assert ask_of(request, LIMITS).messages == (Message("user", "Look!"),)
-    assert passed_over(request) == ("messages", "resume")
-    assert passed_over(run_input(json.dumps(body | {"messages": [HELLO], "resume": []}).encode())) == ()
+    ask = ask_of(request, LIMITS)
+    assert (ask.messages, ask.ignored) == ((Message("user", "Look!"),), ("messages", "resume"))
+    assert asked(HELLO, resume=[]).ignored == ()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image", "source": {"type": "data", "value": PNG.base64, "mimeType": "image/png"}},
+        {"type": "image", "source": {"type": "url", "value": PNG.url}},
+        {"type": "binary", "mimeType": "image/png", "data": PNG.base64},
+        {"type": "binary", "mimeType": "image/png", "url": PNG.url},
+    ],
+)
+def test_a_model_that_takes_images_sees_them_in_each_of_the_protocols_shapes(part: dict[str, Any]) -> None:
+    seen = {"role": "user", "content": [{"type": "text", "text": "Look:"}, part, {"type": "audio"}]}
+    body = {"threadId": "t", "runId": "r", "messages": [seen]}
+    ask = ask_of(run_input(json.dumps(body).encode()), SEEING)
+    assert ask.messages == (Message("user", "Look:", images=(PNG.image.moved(5),)),)
+    assert ask.ignored == ("messages",)
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def test_what_can_not_be_had_is_refused_in_a_sentence(fields: dict[str, Any], wh
 @pytest.mark.parametrize(
     ("block", "why"),
     [
-        ({"type": "image", "source": {"type": "base64"}}, "This server does not take images."),
+        ({"type": "image", "source": {"type": "base64"}}, "This model does not take images."),
         (
             {"type": "document", "source": {"type": "text"}},
             "This server does not take documents: send their text.",

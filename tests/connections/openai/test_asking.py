@@ -79,8 +79,8 @@ def test_an_assistants_message_may_be_empty_and_long() -> None:
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-            "messages[0].content[0].type",
-            "invalid_value",
+            "messages[0].content[0].image_url",
+            "unsupported_parameter",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
@@ -257,7 +257,7 @@ def part(kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        (part("image_url"), "This server does not take images."),
+        (part("image_url"), "This model does not take images."),
         (part("input_audio"), "This server does not take sound."),
         (part("file"), "This server does not take files."),
         (part("something"), "This server takes text only."),

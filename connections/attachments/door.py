@@ -1,0 +1,147 @@
+"""`POST /v1/attachments` and `GET /v1/attachments/{conversation_id}/{id}`: an image is uploaded as it is, and read by its owner alone.
+
+Who asks is known as on a WebSocket; an application's key, or one who needs none, names its user by `client_id`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from functools import partial
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from connections.authentication.access import AccessControl
+from connections.gate.cross_origin import CrossOrigin
+from connections.gate.origin import Origins
+from connections.http.exchange import Exchange
+from connections.http.json_answers import answer, foreign_page, refused
+from connections.http.queries import client_named, name_of
+from connections.http.refusals import Door, Refusal, Refusals
+from connections.images.headers import NotAnImage
+from connections.images.reading import MAX_BYTES, from_bytes
+from connections.limits.caller import Caller, caller_of
+from connections.limits.limiters import Limiters
+from connections.limits.quotas import RateLimited
+from connections.wire.errors import BadParams, Unauthenticated
+from connections.wire.scopes import KeyScope
+from connections.wire.table import Counts
+from sessions.attachment import Attachment
+from sessions.conversation.guarding import guarded
+from sessions.errors import NotFound, Overloaded, Refused
+from sessions.running.admission import AGAIN_MS
+from sessions.service import Sessions
+from sessions.store.redis.asker import asking_for
+
+Act = Callable[[Exchange, Caller], Awaitable[Response]]
+_FOR_A_YEAR = "private, max-age=31536000, immutable"
+"""What is named by its digest never changes."""
+
+
+class BadImage(Refused):
+    """What was uploaded is no image that is taken."""
+
+    code = "invalid_image"
+
+
+class AttachmentsDoor:
+    """Answers requests."""
+
+    def __init__(self, *, sessions: Sessions, access: AccessControl, limiters: Limiters) -> None:
+        self._sessions = sessions
+        self._access = access
+        self._limiters = limiters
+
+    async def upload(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Keeps an image, and answers what names it."""
+        await self._serve(Exchange(scope, receive, send), self._upload, KeyScope.CHAT, Counts.MESSAGE)
+
+    async def read(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers with an image that a conversation of the caller's shows."""
+        await self._serve(Exchange(scope, receive, send), self._read, KeyScope.READ, Counts.READ)
+
+    async def _serve(self, exchange: Exchange, act: Act, scope: KeyScope, counts: Counts) -> None:
+        failed = await guarded(self._answer(exchange, act, scope, counts))
+        if failed is not None:
+            await self._refuse(exchange, failed)
+
+    async def _answer(self, exchange: Exchange, act: Act, scope: KeyScope, counts: Counts) -> None:
+        """Raises Refused."""
+        try:
+            caller = await self._caller(exchange)
+            caller.grant.check(scope)
+            self._count(caller, counts)
+            with asking_for(caller.group or caller.client.client_id):
+                await exchange.answer(await act(exchange, caller))
+        except (BadParams, Unauthenticated) as why:
+            await self._refuse(exchange, why)
+        except ClientDisconnect:
+            return
+
+    async def _refuse(self, exchange: Exchange, why: BadParams | Unauthenticated | Refused) -> None:
+        self._limiters.refusals.tell(Door.ATTACHMENTS, why.code)
+        await exchange.answer(refused(why))
+
+    async def _caller(self, exchange: Exchange) -> Caller:
+        """Whose images are meant. Raises BadParams, Unauthenticated, Refused."""
+        request = exchange.request
+        identity = await self._access.identify(authorization=request.headers.get("authorization"), token=None)
+        named = request.query_params.get("client_id")
+        if named is None and not identity.is_person:
+            raise BadParams("client_id: is missing.")
+        return caller_of(identity, "" if named is None else client_named(named), request.scope)
+
+    def _count(self, caller: Caller, counts: Counts) -> None:
+        """Raises RateLimited."""
+        try:
+            self._limiters.rates.take(counts, caller.subject)
+        except RateLimited:
+            self._limiters.refusals.count(Refusal.RATE)
+            raise
+
+    async def _upload(self, exchange: Exchange, caller: Caller) -> Response:
+        """Raises Refused."""
+        with ExitStack() as place:
+            body = await exchange.body(partial(self._admit_large, caller, place), most=MAX_BYTES)
+            try:
+                image = from_bytes(body)
+            except NotAnImage as why:
+                raise BadImage(str(why)) from None
+            await self._sessions.images.keep(caller.owner, image, group=caller.group)
+        return answer(Attachment.of(image))
+
+    def _admit_large(self, caller: Caller, place: ExitStack) -> None:
+        """Raises Overloaded."""
+        bodies = self._limiters.bodies
+        if not bodies.has_room_for(caller.subject):
+            raise Overloaded("The server reads as many uploads as it can.", retry_after_ms=AGAIN_MS)
+        bodies.take(caller.subject)
+        place.callback(bodies.give_back, caller.subject)
+
+    async def _read(self, exchange: Exchange, caller: Caller) -> Response:
+        """Raises Refused."""
+        named = exchange.request.path_params
+        conversation_id = name_of("conversation_id", named["conversation_id"])
+        image = await self._sessions.images.find(caller.owner, conversation_id, named["attachment_id"])
+        if image is None:
+            raise NotFound("There is no such attachment.")
+        headers = {
+            "Cache-Control": _FOR_A_YEAR,
+            "Content-Disposition": "inline",
+            "X-Content-Type-Options": "nosniff",
+            "Content-Security-Policy": "default-src 'none'; sandbox",
+        }
+        return Response(image.data, headers=headers, media_type=image.media_type)
+
+
+def attachments_routes(door: AttachmentsDoor, origins: Origins, refusals: Refusals) -> list[BaseRoute]:
+    """The routes below `/v1/attachments`."""
+    upload = CrossOrigin(door.upload, origins, refusals, method="POST", refusal=foreign_page)
+    read = CrossOrigin(door.read, origins, refusals, method="GET", refusal=foreign_page)
+    return [
+        Route("/v1/attachments", upload, methods=["POST", "OPTIONS"]),
+        Route("/v1/attachments/{conversation_id}/{attachment_id}", read, methods=["GET", "OPTIONS"]),
+    ]

@@ -1,0 +1,152 @@
+"""What an image is and how large, by its header: PNG, JPEG, WebP and GIF. Pure.
+
+Nothing is decoded or inflated: a few kilobytes can become gigabytes of points. Whoever decodes an image later relies on
+the sizes that are found here, so each is read where a decoder reads it, and there may be one alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import msgspec
+
+MAX_CHUNKS = 10_000
+"""Of a PNG, and segments before a JPEG's sizes: each is looked at."""
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_HEADER = 13
+_PNG_BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+"""By the kind of colour."""
+_JPEG = b"\xff\xd8"
+_JPEG_MARK = 0xFF
+_JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
+_JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
+_GIF = (b"GIF87a", b"GIF89a")
+_GIF_HEADER = 13
+_GIF_FRAME = 0x2C
+
+
+class NotAnImage(ValueError):
+    """The bytes are no image that is taken. The message is a sentence for whoever sent them."""
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What an image says of itself. `width`, `height`: in points."""
+
+    media_type: str
+    width: int
+    height: int
+
+
+def header_of(data: bytes) -> Header:
+    """Return what an image is. Raises NotAnImage."""
+    for media_type, begins, sizes in _KINDS:
+        if begins(data):
+            try:
+                width, height = sizes(data)
+            except (struct.error, IndexError):
+                raise NotAnImage("The image is cut off or damaged.") from None
+            if not (width and height):
+                raise NotAnImage("The image has no points.")
+            return Header(media_type, width, height)
+    raise NotAnImage("The image is no PNG, JPEG, WebP or GIF.")
+
+
+def _png(data: bytes) -> tuple[int, int]:
+    length, kind = struct.unpack_from(">I4s", data, len(_PNG))
+    if (length, kind) != (_PNG_HEADER, b"IHDR"):
+        raise NotAnImage("The image is damaged: a PNG begins with its sizes.")
+    width, height, bits, colour, *methods, interlaced = struct.unpack_from(">IIBBBBB", data, len(_PNG) + 8)
+    if bits not in _PNG_BITS.get(colour, ()) or any(methods) or interlaced > 1:
+        raise NotAnImage("The image is damaged: its header makes no sense.")
+    _check_chunks(data)
+    return width, height
+
+
+def _check_chunks(data: bytes) -> None:
+    """Raises NotAnImage where chunks go beyond the bytes, there are too many, a second header, no points or no end."""
+    place, kinds, has_points = len(_PNG), 0, False
+    while place < len(data):
+        length, kind = struct.unpack_from(">I4s", data, place)
+        place += 12 + length
+        kinds += 1
+        if place > len(data) or kinds > MAX_CHUNKS or (kind == b"IHDR" and kinds > 1):
+            raise NotAnImage("The image is damaged: its parts make no sense.")
+        has_points |= kind == b"IDAT"
+        if kind == b"IEND":
+            break
+    else:
+        raise NotAnImage("The image is cut off or damaged.")
+    if not has_points:
+        raise NotAnImage("The image has no points.")
+
+
+def _jpeg(data: bytes) -> tuple[int, int]:
+    place, sizes = len(_JPEG), []
+    for _ in range(MAX_CHUNKS):
+        if data[place] != _JPEG_MARK:
+            break
+        marker = data[place + 1]
+        if marker == _JPEG_MARK:  # fills
+            place += 1
+            continue
+        if marker in _JPEG_ALONE:
+            place += 2
+            continue
+        if marker in (_JPEG_SCAN, _JPEG_END):
+            break
+        if marker in _JPEG_SIZES:
+            height, width = struct.unpack_from(">HH", data, place + 5)
+            sizes.append((width, height))
+        (length,) = struct.unpack_from(">H", data, place + 2)
+        place += 2 + length
+    if len(sizes) != 1:
+        raise NotAnImage("The image is damaged: it does not say how large it is.")
+    return sizes[0]
+
+
+def _webp(data: bytes) -> tuple[int, int]:
+    (length,) = struct.unpack_from("<I", data, 4)
+    if length + 8 > len(data):
+        raise NotAnImage("The image is cut off or damaged.")
+    match data[12:16]:
+        case b"VP8 " if data[23:26] == b"\x9d\x01\x2a":
+            width, height = struct.unpack_from("<HH", data, 26)
+            return width & 0x3FFF, height & 0x3FFF
+        case b"VP8L" if data[20] == 0x2F:  # noqa: PLR2004 - its mark
+            (packed,) = struct.unpack_from("<I", data, 21)
+            return (packed & 0x3FFF) + 1, (packed >> 14 & 0x3FFF) + 1
+        case b"VP8X":
+            return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
+    raise NotAnImage("The image is damaged: its header makes no sense.")
+
+
+def _gif(data: bytes) -> tuple[int, int]:
+    """Of the whole, or of its first frame where that is larger."""
+    width, height, packed = struct.unpack_from("<HHB", data, 6)
+    place = _GIF_HEADER + (3 << (packed & 7) + 1 if packed & 0x80 else 0)
+    for _ in range(MAX_CHUNKS):
+        if data[place] != 0x21:  # noqa: PLR2004 - an extension
+            break
+        place += 2
+        while size := data[place]:
+            place += 1 + size
+        place += 1
+    if data[place] != _GIF_FRAME:
+        raise NotAnImage("The image has no points.")
+    left, top, wide, high = struct.unpack_from("<HHHH", data, place + 1)
+    return max(width, left + wide), max(height, top + high)
+
+
+def _is_webp(data: bytes) -> bool:
+    return data[:4] == b"RIFF" and data[8:12] == b"WEBP"
+
+
+_Kind = tuple[str, Callable[[bytes], bool], Callable[[bytes], tuple[int, int]]]
+_KINDS: tuple[_Kind, ...] = (
+    ("image/png", lambda data: data.startswith(_PNG), _png),
+    ("image/jpeg", lambda data: data.startswith(_JPEG), _jpeg),
+    ("image/webp", _is_webp, _webp),
+    ("image/gif", lambda data: data.startswith(_GIF), _gif),
+)

@@ -1,0 +1,73 @@
+"""From what a client sends to an image: the bounds that it has to keep, and what it is by its bytes. Pure. No URL is fetched."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import b64decode
+from binascii import Error
+
+from connections.images.headers import NotAnImage, header_of
+from engine.images.image import Detail, Image
+
+MAX_IMAGES = 32
+"""Of one request."""
+MAX_BYTES = 3 * 1024 * 1024
+"""Of one image: in base64 it fits the body of a request."""
+MAX_SIDE = 8192
+MAX_POINTS = 32_000_000
+"""What whoever decodes it makes of an image takes some bytes for each point, however few it is sent in."""
+TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
+_DATA_URL = re.compile(
+    r"data:(?P<type>[a-z0-9.+/-]{0,64})(?:;[a-z0-9-]+=[^;,]{0,64}){0,4};base64,", re.IGNORECASE
+)
+_DETAILS: tuple[Detail, ...] = ("", "auto", "low", "high")
+
+
+def from_url(url: str, detail: str = "") -> Image:
+    """Return the image in a `data:` URL. Raises NotAnImage."""
+    head = _DATA_URL.match(url)
+    if head is None:
+        if url[:5].lower() == "data:":
+            raise NotAnImage("The image's `data:` URL must be in base64.")
+        raise NotAnImage("This server fetches no images: send the image itself, in a `data:` URL.")
+    return from_base64(url[head.end() :], head["type"], detail)
+
+
+def from_base64(text: str, media_type: str = "", detail: str = "") -> Image:
+    """Return the image in a text. `media_type`: as its sender calls it; what counts is what it is. Raises NotAnImage."""
+    if media_type and media_type.lower() not in (*TYPES, "image/jpg", "application/octet-stream"):
+        raise NotAnImage("This server takes images as PNG, JPEG, WebP or GIF.")
+    if len(text) > MAX_BYTES * 4 // 3 + 4:
+        raise _too_large()
+    try:
+        data = b64decode(text, validate=True)
+    except (Error, ValueError):
+        raise NotAnImage("The image is not in base64.") from None
+    return from_bytes(data, detail)
+
+
+def from_bytes(data: bytes, detail: str = "") -> Image:
+    """Return an image. Raises NotAnImage."""
+    if len(data) > MAX_BYTES:
+        raise _too_large()
+    if (known := next((one for one in _DETAILS if one == detail), None)) is None:
+        raise NotAnImage("The image's `detail` must be auto, low or high.")
+    header = header_of(data)
+    if max(header.width, header.height) > MAX_SIDE or header.width * header.height > MAX_POINTS:
+        raise NotAnImage(
+            f"The image is too large: it has {header.width} by {header.height} points, and a side may have "
+            f"{MAX_SIDE}, the whole {MAX_POINTS // 1_000_000} million."
+        )
+    return Image(
+        hashlib.sha256(data).hexdigest(),
+        header.media_type,
+        header.width,
+        header.height,
+        detail=known,
+        data=data,
+    )
+
+
+def _too_large() -> NotAnImage:
+    return NotAnImage(f"The image is too large: it may have {MAX_BYTES // 1024} KiB.")

@@ -1,0 +1,55 @@
+"""Images in requests, for doors that say no in OpenAI's words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from connections.images.headers import NotAnImage
+from connections.images.reading import from_base64, from_url
+from connections.openai.problems import Problem, invalid
+from connections.wire.facts import Limits
+from connections.wire.sentences import worded
+from engine.images.image import Image
+from engine.messages import Message
+from sessions.turn.prompt import NO_IMAGES
+
+OF_USERS = "Images belong to messages of the role user alone."
+IMAGES = ("image_url", "input_image", "image")
+"""What the parts of messages are called that are images."""
+
+
+def image_at(url: str | None, where: str, limits: Limits, *, detail: str | None = None) -> Image:
+    """The image in a `data:` URL. `where`: its part of the request. Raises Problem."""
+    return _read(lambda: from_url(_given(url, where), detail or ""), where, limits)
+
+
+def image_of(data: str | None, media_type: str, where: str, limits: Limits) -> Image:
+    """The image in base64. Raises Problem."""
+    return _read(lambda: from_base64(_given(data, where), media_type), where, limits)
+
+
+def check_images(messages: Sequence[Message], field: str, limits: Limits) -> None:
+    """Raises Problem where a request has more images than one may."""
+    if sum(len(message.images) for message in messages) > limits.max_images:
+        raise invalid(field, f"A request may have at most {limits.max_images} images.")
+
+
+def _read(read: Callable[[], Image], where: str, limits: Limits) -> Image:
+    """What a model does not take is not looked at."""
+    if not limits.max_images:
+        raise invalid(where, NO_IMAGES, code="unsupported_parameter")
+    try:
+        return read()
+    except NotAnImage as why:
+        raise invalid(where, str(why), code="invalid_image") from None
+
+
+def _given(text: str | None, where: str) -> str:
+    if text is None:
+        raise invalid(where, worded(where, "is missing."))
+    return text
+
+
+def not_here(where: str, limits: Limits) -> Problem:
+    """An image in a message that may have none."""
+    return invalid(where, OF_USERS if limits.max_images else NO_IMAGES)

@@ -1,0 +1,82 @@
+"""An image in a message: which one it is, where it stands, and its bytes, where they are at hand. Nothing here decodes any."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+Detail = Literal["", "auto", "low", "high"]
+_SIDE = 28
+"""A token for each square of so many points: what today's models make of an image, about."""
+_FEWEST, _MOST = 64, 4096
+_BETWEEN = "\n"
+
+
+class Image(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One image. `digest`: the SHA-256 of its bytes in hex; `width` and `height`: in points, as its header says.
+
+    `at`: it stands behind so many code points of the message's content; text behind it begins with a line end, unless it
+    comes first. `detail`: how closely a model shall look, where it can choose. `data`: empty where nobody needs the bytes.
+    """
+
+    digest: str
+    media_type: str
+    width: int
+    height: int
+    at: int = 0
+    detail: Detail = ""
+    data: bytes = b""
+
+    @property
+    def url(self) -> str:
+        """The image in a `data:` URL."""
+        return f"data:{self.media_type};base64,{b64encode(self.data).decode()}"
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens of a prompt it takes, about."""
+        squares = -(-self.width // _SIDE) * -(-self.height // _SIDE)
+        return min(max(squares, _FEWEST), _MOST)
+
+    def moved(self, at: int) -> Image:
+        """The same at another place."""
+        return msgspec.structs.replace(self, at=at)
+
+    def named(self) -> Image:
+        """The same without its bytes."""
+        return msgspec.structs.replace(self, data=b"") if self.data else self
+
+
+Seen = tuple[str, tuple[Image, ...]]
+"""A text and the images in it."""
+
+
+def joined(parts: Iterable[Seen]) -> Seen:
+    """Return texts as one, each on a line of its own, with their images where they stood. Empty texts are left out."""
+    texts: list[str] = []
+    images: list[Image] = []
+    length = 0
+    for text, seen in parts:
+        if text:
+            start = length + len(_BETWEEN) if texts else 0
+            texts.append(text)
+            images += [image.moved(start + image.at if image.at else length) for image in seen]
+            length = start + len(text)
+        else:
+            images += [image.moved(length) for image in seen]
+    return _BETWEEN.join(texts), tuple(images)
+
+
+def in_order(content: str, images: Iterable[Image]) -> Iterator[str | Image]:
+    """Give the texts and images of a message in turn."""
+    begin = 0
+    for image in images:
+        if image.at > begin:
+            yield content[begin : image.at].removeprefix(_BETWEEN if begin else "")
+            begin = image.at
+        yield image
+    if rest := content[begin:].removeprefix(_BETWEEN if begin else ""):
+        yield rest

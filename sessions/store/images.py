@@ -1,0 +1,116 @@
+"""Images that people sent: first for their owner, for a while, then in the conversation that shows them, as long as that is kept.
+
+An image is known by the digest of its bytes, so sending it again keeps nothing new. A hash of an owner's,
+`ms:uploads:{owner}`, has what no message shows yet. In that of a conversation, `ms:{owner/conversation}:images`, each
+stands once; it expires and is deleted with the conversation (`accept.lua`, `finish.lua`, `delete.lua`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Any, cast
+
+import msgspec
+from redis.asyncio import Redis
+
+from engine.images.image import Image
+from sessions.errors import NotFound, Refused
+from sessions.records import Owner
+from sessions.store.history.keys import Keys
+from sessions.store.redis.client import store_errors
+
+UNSENT_S = 3600
+"""How long an image is kept that no message shows, at least: from the last one of its owner's on."""
+OWNER_BYTES = 256 * 1024 * 1024
+"""That an owner may send within the time for which conversations are kept; beyond it images are refused."""
+GROUP_BYTES = 4 * OWNER_BYTES
+"""The same of all owners that come by one key or address: names of owners cost nothing where nobody asks who they are."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Image).decode
+
+
+class TooManyImages(Refused):
+    """As many images were sent as may be."""
+
+    code = "too_many_images"
+
+
+class Images:
+    """Keeps images. Every method raises StoreDown."""
+
+    def __init__(self, client: Redis, *, ttl_s: float) -> None:
+        self._client = client
+        self._ttl_s = int(ttl_s)
+
+    async def keep(self, owner: Owner, image: Image, *, group: str = "") -> None:
+        """Keep an image until a message shows it, or its time is over. Raises TooManyImages.
+
+        It is counted before it is kept: a write that is repeated counts twice, and nobody keeps more than he may.
+        """
+        name = _uploads(owner)
+        with store_errors():
+            if await cast("Any", self._client.hexists(name, image.digest)):
+                await self._client.expire(name, UNSENT_S)
+                return
+            await self._count(f"ms:image-bytes:{{{owner}}}", len(image.data), OWNER_BYTES)
+            if group:
+                await self._count(f"ms:image-bytes:{{{group}}}", len(image.data), GROUP_BYTES)
+            await cast("Any", self._client.hset(name, image.digest, cast("Any", _encode(image))))
+            await self._client.expire(name, UNSENT_S)
+
+    async def _count(self, name: str, size: int, most: int) -> None:
+        sent = await self._client.incrby(name, size)
+        if sent == size or await self._client.pttl(name) < 0:
+            await self._client.expire(name, self._ttl_s)
+        if sent > most:
+            await self._client.incrby(name, -size)
+            raise TooManyImages(
+                f"Too many images were sent: {most // 1024**2} MiB are kept. Send smaller ones, or come back later."
+            )
+
+    async def show(self, owner: Owner, keys: Keys, digests: Sequence[str]) -> tuple[Image, ...]:
+        """Keep images in a conversation, and return them without their bytes. Raises NotFound.
+
+        A conversation that is not accepted after all keeps them no longer than an image that nobody shows.
+        """
+        shown = [await self._show(owner, _in(keys), digest) for digest in digests]
+        return tuple(shown)
+
+    async def _show(self, owner: Owner, place: str, digest: str) -> Image:
+        with store_errors():
+            kept = await cast("Awaitable[bytes | None]", self._client.hget(_uploads(owner), digest))
+            if kept is None:
+                kept = await cast("Awaitable[bytes | None]", self._client.hget(place, digest))
+                if kept is None:
+                    raise NotFound(f'There is no attachment "{digest}": it was not sent, or an hour ago.')
+                return _decode(kept).named()
+            await cast("Any", self._client.hset(place, digest, cast("Any", kept)))
+            if await self._client.pttl(place) < 0:
+                await self._client.expire(place, UNSENT_S)
+        return _decode(kept).named()
+
+    async def read(self, keys: Keys, digests: Sequence[str]) -> dict[str, Image]:
+        """Return those of a conversation's images that are there, with their bytes."""
+        if not digests:
+            return {}
+        with store_errors():
+            kept: Any = await cast("Awaitable[list[bytes | None]]", self._client.hmget(_in(keys), [*digests]))
+        return {digest: _decode(one) for digest, one in zip(digests, kept, strict=True) if one is not None}
+
+    async def find(self, owner: Owner, conversation_id: str, digest: str) -> Image | None:
+        """Return an image that a conversation shows; None where it does not."""
+        return (await self.read(Keys.of(owner, conversation_id), [digest])).get(digest)
+
+    async def forget(self, owner: Owner) -> None:
+        """Forget what an owner sent that no message shows."""
+        with store_errors():
+            await self._client.unlink(_uploads(owner))
+
+
+def _in(keys: Keys) -> str:
+    return f"{keys.conversation}:images"
+
+
+def _uploads(owner: Owner) -> str:
+    return f"ms:uploads:{{{owner}}}"

@@ -1,0 +1,218 @@
+"""Images of conversations: uploaded, sent, shown again with later prompts, read from the history, gone with what showed them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.operations import key_file
+from connections.authentication.terms import terms_of
+from connections.images.reading import MAX_BYTES
+from engine.messages import Message
+from engine.scripted.engine import FEATURES, ScriptedEngine
+from sessions.store import images
+from sessions.turn import prompt
+from tests.app.in_process import Running, Socket, serving
+from tests.pictures import JPEG, PNG, png
+
+CLIENT = {"client_id": "ann"}
+
+
+def seeing(**more: Any) -> ScriptedEngine:
+    return ScriptedEngine(features=(*FEATURES, "images"), **more)
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Running]:
+    async with serving(tmp_path, seeing()) as running:
+        yield running
+
+
+async def upload(running: Running, data: bytes, **params: str) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=running.url) as client:
+        return await client.post("/v1/attachments", content=data, params=CLIENT | params)
+
+
+async def kept(running: Running, data: bytes) -> str:
+    answered = await upload(running, data)
+    assert answered.status_code == 200, answered.text
+    return str(answered.json()["id"])
+
+
+async def read(running: Running, attachment: str, place: str = "c", **params: str) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=running.url) as client:
+        return await client.get(f"/v1/attachments/{place}/{attachment}", params=CLIENT | params)
+
+
+async def said(socket: Socket, content: str, *attachments: str, **more: Any) -> list[dict[str, Any]]:
+    name = f"m{hashlib.sha256(f'{content}{attachments}{more}'.encode()).hexdigest()[:8]}"
+    frame = {"type": "send", "client_msg_id": name, "conversation_id": "c", "content": content}
+    await socket.send(**frame | {"attachments": attachments} | more)
+    return await socket.until("done")
+
+
+async def test_an_image_is_shown_with_its_message_and_again_with_those_behind_it(service: Running) -> None:
+    png_id, jpeg_id = await kept(service, PNG.data), await kept(service, JPEG.data)
+    async with service.socket(CLIENT) as socket, service.socket(CLIENT) as other:
+        await said(socket, "Hello!")
+        await other.ask(type="history", conversation_id="c", limit=1)
+        accepted = (await said(socket, "Look!", png_id, jpeg_id))[0]
+        await said(socket, "And now?")
+        told = await other.next("accepted")
+        page = await socket.ask(type="history", conversation_id="c", limit=10)
+    shown = [
+        {"id": png_id, "media_type": "image/png", "width": 3, "height": 2},
+        {"id": jpeg_id, "media_type": "image/jpeg", "width": 20, "height": 10},
+    ]
+    assert accepted["attachments"] == told["attachments"] == page["messages"][2]["attachments"] == shown
+    assert "attachments" not in page["messages"][0]
+    _, first, second = service.engine.requests
+    assert first.messages[-1] == Message("user", "Look!", images=(PNG.image, JPEG.image))
+    assert second.messages[: len(first.messages)] == first.messages
+    image = await read(service, png_id)
+    assert (image.content, image.headers["content-type"]) == (PNG.data, "image/png")
+    assert image.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_an_image_is_its_owners_alone(service: Running) -> None:
+    mine = await kept(service, PNG.data)
+    async with service.socket(CLIENT) as socket, service.socket({"client_id": "bob"}) as other:
+        await said(socket, "Look!", mine)
+        assert (await read(service, mine, client_id="bob")).status_code == 404
+        stolen = await other.ask(
+            type="send", client_msg_id="m", conversation_id="c", content="Mine!", attachments=[mine]
+        )
+        assert (stolen["type"], stolen["code"]) == ("error", "not_found")
+        odd = await other.ask(type="send", client_msg_id="n", content="Mine!", attachments=["../x"])
+        assert odd["code"] == "bad_frame"
+    assert len(service.engine.requests) == 1
+
+
+async def test_edits_replies_anew_and_the_queue_keep_what_is_shown(tmp_path: Path) -> None:
+    engine = seeing(by_hand=True)
+    async with serving(tmp_path, engine) as running, running.socket(CLIENT) as socket:
+        png_id, jpeg_id = await kept(running, PNG.data), await kept(running, JPEG.data)
+        await socket.send(
+            type="send", client_msg_id="1", conversation_id="c", content="One", attachments=[png_id]
+        )
+        await socket.next("accepted")
+        queued = {"type": "send", "client_msg_id": "2", "conversation_id": "c", "on_busy": "enqueue"}
+        await socket.send(**queued, content="Two", attachments=[jpeg_id])
+        waiting = await socket.next("accepted")
+        assert [one["id"] for one in waiting["attachments"]] == [jpeg_id]
+        await socket.send(type="cancel", conversation_id="c", turn_id=engine.requests[0].request_id)
+        await socket.next("done")
+        while len(engine.requests) == 1:  # noqa: ASYNC110 - the engine tells nobody
+            await asyncio.sleep(0)
+        await socket.send(type="cancel", conversation_id="c")
+        done = await socket.next("done")
+        again = {"type": "regenerate", "client_msg_id": "3", "conversation_id": "c"}
+        await socket.send(**again, message_id=done["message_id"])
+        await socket.next("accepted")
+        await socket.send(type="cancel", conversation_id="c")
+        await socket.next("done")
+        edit = {"type": "edit", "client_msg_id": "4", "conversation_id": "c", "content": "Three"}
+        await socket.send(**edit, message_id=waiting["message_id"], attachments=[png_id])
+        await socket.next("accepted")
+        await socket.send(type="cancel", conversation_id="c")
+        await socket.next("done")
+    last = [[image.digest for image in request.messages[-1].images] for request in engine.requests]
+    assert [images[-1:] for images in last] == [[png_id], [jpeg_id], [jpeg_id], [png_id]]
+
+
+async def test_another_image_under_the_same_id_is_another_message(service: Running) -> None:
+    png_id, jpeg_id = await kept(service, PNG.data), await kept(service, JPEG.data)
+    async with service.socket(CLIENT) as socket:
+        await said(socket, "Look!", png_id, client_msg_id="1")
+        send = {"type": "send", "client_msg_id": "1", "conversation_id": "c", "content": "Look!"}
+        await socket.send(**send, attachments=[png_id])
+        assert (await socket.until("done"))[0]["duplicate"] is True
+        assert (await socket.ask(**send, attachments=[jpeg_id]))["code"] == "conflict"
+
+
+async def test_a_model_that_takes_no_images_says_so_and_reads_a_word_where_others_were_shown(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, seeing()) as running, running.socket(CLIENT) as socket:
+        await said(socket, "Look!", png_id := await kept(running, PNG.data))
+    blind = ScriptedEngine()
+    async with serving(tmp_path, blind) as running, running.socket(CLIENT) as socket:
+        refused = await socket.ask(
+            type="send", client_msg_id="x", conversation_id="c", content="Look!", attachments=[png_id]
+        )
+        assert (refused["code"], refused["message"]) == ("bad_params", "This model does not take images.")
+        await said(socket, "And now?")
+    assert blind.requests[0].messages[0].content == f"{prompt.NOT_SEEN}\nLook!"
+
+
+async def test_what_is_too_much_to_be_shown_again_leaves_a_word(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt, "SHOWN_BYTES", 1)
+    png_id, jpeg_id = await kept(service, PNG.data), await kept(service, JPEG.data)
+    async with service.socket(CLIENT) as socket:
+        await said(socket, "One", png_id)
+        await said(socket, "Two", jpeg_id)
+    first, _, last = service.engine.requests[-1].messages
+    assert (first.content, first.images) == (f"{prompt.NOT_SEEN}\nOne", ())
+    assert last.images == (JPEG.image,)
+
+
+async def test_what_is_no_image_is_not_kept(service: Running) -> None:
+    for data, status, why in (
+        (b"<svg/>", 400, "PNG, JPEG, WebP or GIF"),
+        (png(9000, 1, points=b""), 400, "9000 by 1 points"),
+        (bytes(MAX_BYTES + 1), 413, "too large"),
+    ):
+        answered = await upload(service, data)
+        assert (answered.status_code, why in answered.text) == (status, True), answered.text
+
+
+async def test_an_owner_keeps_so_much_at_most_and_the_same_image_costs_nothing(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "OWNER_BYTES", len(PNG.data))
+    await kept(service, PNG.data)
+    await kept(service, PNG.data)
+    refused = await upload(service, JPEG.data)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_images")
+    assert (await upload(service, JPEG.data, client_id="bob")).status_code == 429, "too large by itself"
+    assert (await upload(service, PNG.data, client_id="bob")).status_code == 200
+
+
+async def test_a_key_without_the_scope_uploads_nothing(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    token = key_file.add(keys, "reader", terms=terms_of(["scopes=read"]))
+    shown = {"Authorization": f"Bearer {token}"}
+    async with (
+        serving(tmp_path, seeing(), api_keys=str(keys)) as running,
+        httpx.AsyncClient(base_url=running.url) as client,
+    ):
+        assert (await client.post("/v1/attachments", content=PNG.data)).status_code == 401
+        refused = await client.post("/v1/attachments", content=PNG.data, headers=shown)
+        assert (refused.status_code, "`chat`" in refused.text) == (403, True)
+
+
+async def test_images_leave_with_their_conversation_and_with_their_owner(service: Running) -> None:
+    png_id = await kept(service, PNG.data)
+    store = service.service._sessions.images._client
+    async with service.socket(CLIENT) as socket, httpx.AsyncClient(base_url=service.url) as client:
+        await said(socket, "Look!", png_id)
+        lines = (await client.get("/v1/export", params=CLIENT)).text.splitlines()
+        exported = [json.loads(line) for line in lines]
+        [message] = [one for one in exported if one.get("images")]
+        assert message["images"][0]["data"] == PNG.base64
+        assert await store.pttl("ms:{anonymous/ann/c}:images") > 3600_000
+        await socket.ask(type="delete", conversation_id="c")
+        assert (await read(service, png_id)).status_code == 404
+        await kept(service, JPEG.data)
+        await client.delete("/v1/me", params=CLIENT)
+    assert [name async for name in store.scan_iter("*uploads*")] == []
+    assert [name async for name in store.scan_iter("*:images")] == []

@@ -1,0 +1,219 @@
+"""Images through the doors whose clients bring their own history: to a model that takes them, and on to an upstream's."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from app.composition import engines_of
+from app.settings import Settings
+from connections.images.reading import MAX_IMAGES
+from engine.messages import Message
+from engine.scripted.engine import FEATURES, ScriptedEngine
+from engine.upstream.engine import UpstreamEngine
+from sessions.running import admission
+from tests.app.in_process import Running, serving
+from tests.pictures import JPEG, PNG, chunk, png
+
+MODEL = "midstream-demo"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """How a door's client shows an image. `parts`: of one message; `body`: around its messages."""
+
+    path: str
+    messages: str
+    body: dict[str, Any]
+    text: str
+    image: Any
+
+    def asks(self, *parts: Any, model: str = MODEL) -> dict[str, Any]:
+        """A request whose one message has these parts: a text, or the URL of an image."""
+        told = [self.image(part) if ":" in part else {"type": self.text, "text": part} for part in parts]
+        message = {"id": "1", "role": "user", "content": told}
+        return {"model": model, self.messages: [message], "forwardedProps": {"model": model}} | self.body
+
+
+def _source(url: str) -> dict[str, Any]:
+    if not url.startswith("data:"):
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    head, _, data = url.partition(",")
+    source = {"type": "base64", "media_type": head[5:].partition(";")[0], "data": data}
+    return {"type": "image", "source": source}
+
+
+DOORS = {
+    "chat": Shown(
+        path="/v1/chat/completions",
+        messages="messages",
+        body={},
+        text="text",
+        image=lambda url: {"type": "image_url", "image_url": {"url": url}},
+    ),
+    "messages": Shown(
+        path="/v1/messages", messages="messages", body={"max_tokens": 9}, text="text", image=_source
+    ),
+    "responses": Shown(
+        path="/v1/responses",
+        messages="input",
+        body={},
+        text="input_text",
+        image=lambda url: {"type": "input_image", "image_url": url},
+    ),
+    "ag-ui": Shown(
+        path="/v1/ag-ui",
+        messages="messages",
+        body={"threadId": "t", "runId": "r"},
+        text="text",
+        image=lambda url: {"type": "image", "source": {"type": "url", "value": url}},
+    ),
+}
+each_door = pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+
+
+def seeing() -> ScriptedEngine:
+    return ScriptedEngine(features=(*FEATURES, "images"), reply="A square.")
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Running]:
+    async with serving(tmp_path, seeing()) as running:
+        yield running
+
+
+async def asked(running: Running, door: Shown, body: dict[str, Any]) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=running.url) as client:
+        return await client.post(door.path, json=body)
+
+
+@each_door
+async def test_a_model_that_takes_images_is_shown_them_where_they_stand(
+    door: Shown, service: Running
+) -> None:
+    answered = await asked(service, door, door.asks("This", PNG.url, "or that", JPEG.url))
+    assert answered.status_code == 200, answered.text
+    assert "square" in answered.text
+    images = (PNG.image.moved(4), JPEG.image.moved(12))
+    assert service.engine.requests[0].messages == (Message("user", "This\nor that", images=images),)
+
+
+ODD = {
+    "https://127.0.0.1:1/a.png": "fetches no images",
+    "data:image/svg+xml;base64,PHN2Zz4=": "PNG, JPEG, WebP or GIF",
+    "data:image/png;base64,iVBORw0KGgo=": "cut off or damaged",
+}
+
+
+@each_door
+async def test_what_is_no_image_is_refused_by_a_sentence(door: Shown, service: Running) -> None:
+    for url, why in ODD.items():
+        answered = await asked(service, door, door.asks("Look!", url))
+        assert (answered.status_code, why in answered.text) == (400, True), answered.text
+    many = await asked(service, door, door.asks(*[PNG.url] * (MAX_IMAGES + 1)))
+    assert (many.status_code, f"at most {MAX_IMAGES} images" in many.text) == (400, True)
+    assert service.engine.requests == []
+
+
+async def test_images_of_other_roles_are_refused(service: Running) -> None:
+    for name, role in (("chat", "assistant"), ("responses", "system")):
+        door = DOORS[name]
+        body = door.asks("Look!", PNG.url)
+        body[door.messages][0]["role"] = role
+        assert "role user alone" in (await asked(service, door, body)).text
+    call = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": [_source(PNG.url)]}
+    body = DOORS["messages"].asks() | {
+        "messages": [
+            {"role": "user", "content": "Look!"},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+        ]
+    }
+    assert "role user alone" in (await asked(service, DOORS["messages"], body)).text
+
+
+async def test_models_say_whether_they_take_images(service: Running, tmp_path: Path) -> None:
+    async with service.socket() as socket, httpx.AsyncClient(base_url=service.url) as client:
+        assert "images" in socket.ready["models"][0]["features"]
+        assert socket.ready["limits"]["max_images"] == MAX_IMAGES
+        model = (await client.get("/v1/models")).json()["data"][0]
+        assert model["architecture"] == {"input_modalities": ["text", "image"], "output_modalities": ["text"]}
+    async with serving(tmp_path / "blind") as blind, blind.socket() as socket:
+        assert "images" not in socket.ready["models"][0]["features"]
+        assert socket.ready["limits"]["max_images"] == 0
+
+
+async def test_who_shows_too_much_at_once_is_refused_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "IMAGE_BYTES", 4 * admission.IMAGE_PLACE_BYTES)
+    engine = ScriptedEngine(features=(*FEATURES, "images"), by_hand=True)
+    chat = DOORS["chat"]
+    large = PNG.url.partition(",")[0] + "," + _large()
+    async with serving(tmp_path, engine) as running, httpx.AsyncClient(base_url=running.url) as client:
+        mine = {"Authorization": "Bearer mine"}
+        body = chat.asks(large) | {"stream": True}
+        async with client.stream("POST", chat.path, json=body, headers=mine) as held:
+            assert held.status_code == 200
+            refused = await client.post(chat.path, json=chat.asks(PNG.url), headers=mine)
+            assert (refused.status_code, "as many images" in refused.text) == (503, True)
+            async with client.stream(
+                "POST", chat.path, json=chat.asks("Hello!") | {"stream": True}, headers=mine
+            ) as plain:
+                assert plain.status_code == 200
+    assert engine.requests[0].messages[0].images[0].data
+
+
+def _large() -> str:
+    return b64encode(png(more=chunk(b"pRIv", bytes(1_500_000)))).decode()
+
+
+@asynccontextmanager
+async def in_front(folder: Path, behind: Running, *features: str) -> AsyncIterator[Running]:
+    """A Midstream whose upstream is another one."""
+    file = folder / "upstreams.toml"
+    served = f'[[upstream]]\nname = "one"\nurl = "{behind.url}/v1"\nmodel = "{MODEL}"\nserver = "midstream"\n'
+    file.write_text("\n".join([f"{served}context_tokens = 4096", "[upstream.features]", *features]))
+    settings = Settings(upstreams=str(file))
+    engine = engines_of(settings)
+    assert isinstance(engine, UpstreamEngine)
+    async with (
+        engine.running(),
+        serving(folder / "front", cast("ScriptedEngine", engine), upstreams=str(file)) as running,
+    ):
+        yield running
+
+
+@each_door
+async def test_an_upstream_that_takes_images_is_sent_what_came(
+    door: Shown, service: Running, tmp_path: Path
+) -> None:
+    async with in_front(tmp_path, service, "images = true") as front:
+        body = door.asks("This", PNG.url, "or that", JPEG.url)
+        answered = await asked(front, door, body)
+    assert answered.status_code == 200, answered.text
+    assert "square" in answered.text
+    images = (PNG.image.moved(4), JPEG.image.moved(12))
+    assert service.engine.requests[0].messages == (Message("user", "This\nor that", images=images),)
+
+
+async def test_an_upstream_that_is_not_said_to_take_images_is_sent_none(
+    service: Running, tmp_path: Path
+) -> None:
+    async with in_front(tmp_path, service) as front:
+        for door in DOORS.values():
+            answered = await asked(front, door, door.asks("Look!", PNG.url))
+            if door.path == "/v1/ag-ui":  # its protocol has it passed over, and named
+                assert answered.headers["X-Midstream-Ignored"] == "messages"
+                continue
+            assert answered.status_code == 400
+            assert "This model does not take images." in answered.text
+    assert [message.images for request in service.engine.requests for message in request.messages] == [()]
