@@ -189,6 +189,8 @@ SHOWN_IMAGES = 32
 SHOWN_BYTES = 16 * 1024 * 1024
 """Of a conversation's images the newest are shown again with each prompt: so many, and until so much is reached."""
 NO_IMAGES = "This model does not take images."
+NO_TARGET = "This model does not translate: leave `target` and `source` out, or name one that does."
+_UNSERVED = {"images": NO_IMAGES, "target": NO_TARGET}
 UNKNOWN_TOKEN_BYTES = 256
 """Of the longest token, where the engine does not know it: twice what the vocabularies of large models have."""
 
@@ -365,15 +367,9 @@ def refuse_unserved(
 ) -> None:
     """What would be dropped in silence, or can't be had, is refused with its name. Raises BadParams."""
     field = not_served(params, facts) or spec_not_served(spec, facts) or messages_not_served(messages, facts)
-    if field == "target":
-        raise BadParams(
-            "This model does not translate: leave `target` and `source` out, or name one that does.",
-            field=field,
-        )
-    if field == "images":
-        raise BadParams(NO_IMAGES, field=field)
     if field is not None:
-        raise BadParams(f"`{field}` can't be followed by the engine behind this server.", field=field)
+        other = f"`{field}` can't be followed by the engine behind this server."
+        raise BadParams(_UNSERVED.get(field, other), field=field)
     if (params.max_new_tokens or 0) > facts.context_tokens:
         why = f"`max_new_tokens` must be from 1 to {facts.context_tokens} for this model."
         raise BadParams(why, field="max_new_tokens")
