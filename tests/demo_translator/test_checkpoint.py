@@ -1,0 +1,33 @@
+"""The checkpoint that comes with the repository: its size, and what it translates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from demo_translator.evaluate import ENOUGH, evaluate, probes
+from demo_translator.model import CHECKPOINT
+from demo_translator.sentences import SKILLS
+from demo_translator.tokenizer import CHINESE, ENGLISH
+
+LARGEST_BYTES = 8 * 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def loaded() -> tuple[Any, Any]:
+    return AutoModelForSeq2SeqLM.from_pretrained(CHECKPOINT, dtype="auto"), AutoTokenizer.from_pretrained(
+        CHECKPOINT
+    )
+
+
+def test_it_is_small() -> None:
+    assert sum(file.stat().st_size for file in CHECKPOINT.iterdir()) <= LARGEST_BYTES
+
+
+@pytest.mark.parametrize("target", [CHINESE, ENGLISH])
+def test_most_of_what_it_never_saw_is_right(loaded: tuple[Any, Any], target: str) -> None:
+    asked = [pair for skill in SKILLS for pair in probes(skill, 10, seed=1)]
+    score = evaluate(*loaded, asked, "all", target)
+    assert score.rate >= ENOUGH, score.wrong
