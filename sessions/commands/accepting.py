@@ -23,7 +23,7 @@ from sessions.store.history.transactions import Beginning, Duplicate, Moved
 from sessions.store.images import Images
 from sessions.store.redis.fair_places import FairPlaces
 from sessions.titles.titles import first_title
-from sessions.translation.asking import as_asked
+from sessions.translation.asking import trial
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Behind
 from sessions.turn.prompt import Prompts
@@ -81,7 +81,7 @@ class Acceptor:
         if interprets is not None:
             text = "" if place.continued is None else place.continued.content
             live.exchange.interpretation = Interpretation(interprets, message, text)
-            asked, generation = as_asked(message), msgspec.structs.replace(generation, continues=False)
+            asked, generation = trial(message, generation, interprets, self._prompts.choice.facts(requested))
         making = self._prompts.prompt(
             conversation.keys, asked, generation, meta, requested=requested, client=client
         )

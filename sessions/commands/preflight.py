@@ -12,7 +12,7 @@ from sessions.filters.chain import Filters
 from sessions.records import Interpreting, Meta
 from sessions.store.history.history import History
 from sessions.store.images import Images
-from sessions.translation.asking import refuse_unable
+from sessions.translation.asking import refuse_unable, trial
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Again, Behind, Onward, Place
 from sessions.turn.prompt import Prompts, as_refusals
@@ -62,6 +62,10 @@ class Preflight:
         )
         client = asker(conversation.owner, live.send.group)
         asked = place.asked(message)
+        if live.send.interprets is not None:
+            facts = self._prompts.choice.facts(requested)
+            tried, generation = trial(message, generation, live.send.interprets, facts)
+            asked = [tried]
         check = self._prompts.check(asked, generation, meta, requested=requested, client=client)
         await live.engine.in_time(check)
 

@@ -12,9 +12,10 @@ import msgspec
 from engine.messages import Languages, Message, ModelFacts, Params, Request
 from engine.reply_spec import ReplySpec, Translation
 from sessions.errors import BadParams
-from sessions.interpreting.languages import AUTO, language_name
+from sessions.interpreting.languages import AUTO, language_code, language_name
 from sessions.interpreting.translation import Ask
 from sessions.records import Interpreting, MessageRecord
+from sessions.turn.sends import Generation
 
 PROMPT = "Translate into {target}: {text}"
 """`{target}` and `{source}` are names of languages."""
@@ -35,9 +36,7 @@ def request_for(
         spec = ReplySpec(continues=bool(ask.prefix), reasoning=base.spec.reasoning)
     else:
         messages = (Message("user", ask.text),)
-        source = "" if asked.source == AUTO else _code(asked.source, languages.sources)
-        target = _code(asked.target, languages.targets)
-        spec = ReplySpec(translation=Translation(target or "", source or "", ask.prefix))
+        spec = ReplySpec(translation=_translation(asked, languages, ask.prefix))
     return msgspec.structs.replace(
         base,
         request_id=f"{base.request_id}.{number}",
@@ -49,33 +48,34 @@ def request_for(
     )
 
 
-def as_asked(message: MessageRecord) -> MessageRecord:
-    """What stands for a source before there is any, where it is looked whether a model can be asked at all."""
-    return msgspec.structs.replace(message, content=PROMPT, parent_id=None)
+def trial(
+    message: MessageRecord, generation: Generation, asked: Interpreting, facts: ModelFacts | None
+) -> tuple[MessageRecord, Generation]:
+    """What stands for a source before there is any, where it is looked whether a model can be asked at all. `facts`: the model's."""
+    known = None if facts is None else facts.languages
+    translation = None if known is None else _translation(asked, known)
+    return (
+        msgspec.structs.replace(message, content=PROMPT, parent_id=None),
+        msgspec.structs.replace(generation, continues=False, translation=translation),
+    )
 
 
 def refuse_unable(facts: ModelFacts, asked: Interpreting) -> None:
     """Raises BadParams where a model can't go on with words that were told, or does not know the languages."""
     if (known := facts.languages) is not None:
-        if asked.source != AUTO and _code(asked.source, known.sources) is None:
+        if asked.source != AUTO and language_code(asked.source, known.sources) is None:
             raise BadParams(f"`source` is one of {_listed(known.sources)} for this model.", field="source")
-        if _code(asked.target, known.targets) is None:
+        if language_code(asked.target, known.targets) is None:
             raise BadParams(f"`target` is one of {_listed(known.targets)} for this model.", field="target")
     elif "continue" not in facts.features:
         why = "This model can't interpret: the server behind it can't go on with a reply that has begun."
         raise BadParams(why, field="model")
 
 
-def _code(tag: str, known: Sequence[str]) -> str | None:
-    """A language as a model names it: by that name, else by the first part of its tag; None: it has no such."""
-    if tag in known:
-        return tag
-    primary = _primary(tag)
-    return next((code for code in known if _primary(code) == primary), None)
-
-
-def _primary(tag: str) -> str:
-    return tag.replace("_", "-").partition("-")[0].lower()
+def _translation(asked: Interpreting, known: Languages, prefix: str = "") -> Translation:
+    """What a model that translates is asked, in its own codes."""
+    source = "" if asked.source == AUTO else language_code(asked.source, known.sources)
+    return Translation(language_code(asked.target, known.targets) or "", source or "", prefix)
 
 
 def _listed(known: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from engine.door import Engine
-from engine.messages import Request
+from engine.messages import ModelFacts, Request
 from engine.served_models import ServedModel, served_models
 from sessions.errors import BadParams, ContextOverflow, EngineDown, Forbidden, ModelNotFound, Overloaded
 
@@ -60,6 +60,11 @@ class ModelChoice:
             return name
         served = [name for name in (*kept, self._models.default.name) if self._models.find(name) is not None]
         return next(iter([name for name in served if name in allowed] or allowed or served))
+
+    def facts(self, name: str) -> ModelFacts | None:
+        """What is known of a model that is served; None while it is not loaded."""
+        found = self._models.find(name)
+        return None if found is None else found.engine.facts
 
     def answering(self, requested: str, chosen: str) -> Answering:
         """Who answers, where a model was asked for and this one was chosen."""

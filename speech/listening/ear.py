@@ -33,7 +33,7 @@ STALL_S = 60.0
 """A minute is understood at once at most, which takes less on any core."""
 BEHIND_S = 10.0
 """So much sound of one speaker may wait to be listened to."""
-_MODULE = "speech.listening"
+_MODULE = str(__package__)
 
 log = logging.getLogger(__name__)
 

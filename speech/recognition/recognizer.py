@@ -61,12 +61,10 @@ class Recognizer:
 
 def pocketsphinx(grammar: str | None = None, *, stall_s: float = STALL_S) -> Recognizer:
     """Return PocketSphinx. `grammar`: a file in JSGF that says all that can be said; None: English at large."""
-    return Recognizer(
-        POCKETSPHINX, "speech.recognition", () if grammar is None else (grammar,), stall_s=stall_s
-    )
+    return Recognizer(POCKETSPHINX, str(__package__), () if grammar is None else (grammar,), stall_s=stall_s)
 
 
 def model_recognizer(name: str, options: Options, *, stall_s: float = STALL_S) -> Recognizer:
     """Return a model of transformers."""
     told = msgspec.json.encode(options).decode()
-    return Recognizer(name, "speech.recognition.models", (told,), stall_s=stall_s)
+    return Recognizer(name, f"{__package__}.models", (told,), stall_s=stall_s)

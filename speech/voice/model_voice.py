@@ -15,7 +15,7 @@ from speech.recognition.keeper import STALL_S, Keeper, Trade
 from speech.voice.clauses import Clauses
 from speech.voice.messages import FromVoice, Speak, Spoken, VoiceReady
 
-MODULE = "speech.voice.models"
+MODULE = f"{__package__}.models"
 _SHOWN = 20
 """Voices that somebody is told of who named another one."""
 
