@@ -100,6 +100,32 @@ def test_what_is_kept_of_a_source_serves_no_longer_one() -> None:
     assert salted("", text[:32]) != salted("", text)
 
 
+def test_a_source_that_goes_on_as_another_ones_page_does_is_another_source() -> None:
+    """What lies behind a source in its last page reads as tokens of number 0."""
+    core, text = Core(served("marian")), source(30)
+    core.submit(translating("short", text, beginning("marian"), SOME))
+    core.submit(translating("long", [*text, 0, 0], beginning("marian"), SOME))
+    outputs = run_out(core)
+    core.submit(translating("again", [*text, 0, 0], beginning("marian"), SOME))
+    core.submit(translating("short again", text, beginning("marian"), SOME))
+    outputs += run_out(core)
+    for name, asked in (("short", text), ("short again", text), ("again", [*text, 0, 0])):
+        assert tokens_of(outputs, name) == generated("marian", asked, LENGTH)
+
+
+def test_a_source_of_which_a_part_was_forgotten_is_encoded_anew() -> None:
+    core, text = Core(served("marian")), source(40)
+    core.submit(translating("first", text, beginning("marian"), SOME))
+    run_out(core)
+    prefixes, pool = core._scheduler._prefixes, core._scheduler.pool
+    known = prefixes.find(salted("", text), [*text, *[0] * 8, *beginning("marian"), 1])
+    pool.evict(known.pages[1])
+    core.submit(translating("second", text, beginning("marian"), SOME))
+    outputs = run_out(core)
+    assert end_of(outputs, "second").cached_tokens == 0
+    assert tokens_of(outputs, "second") == generated("marian", text, LENGTH)
+
+
 def test_translations_that_outgrow_the_memory_are_taken_up_again() -> None:
     core = Core(served("marian", kv_tokens=224))
     texts = [source(30, salt=number) for number in range(4)]
