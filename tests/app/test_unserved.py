@@ -25,7 +25,7 @@ def error_in(body: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "PUT", "OPTIONS"])
 @pytest.mark.parametrize(
-    "path", ["/v1", "/v1/", "/v1/moderations", "/v1/embeddings", "/v1/v1/models", "/v1/models/a%0Ab"]
+    "path", ["/v1", "/v1/", "/v1/moderations", "/v1/batches", "/v1/v1/models", "/v1/models/a%0Ab"]
 )
 async def test_below_v1_whatever_is_not_served_says_what_is(method: str, path: str, running: Running) -> None:
     status, headers, body = await running.get(path, method=method)

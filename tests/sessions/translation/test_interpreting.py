@@ -338,7 +338,7 @@ async def test_a_translator_is_asked_by_its_languages_and_a_forced_prefix(
     facts = chat.engine.facts
     assert facts is not None
     known = Languages(sources=("eng_Latn", "en"), targets=("de_DE", "fr"), source_tokens=100)
-    chat.engine._facts = msgspec.structs.replace(facts, languages=known)
+    chat.engine._facts = msgspec.structs.replace(facts, languages=known, features=("translate",))
     chat.engine._life.loaded(chat.engine._facts)
     refusal = await begin(chat, target="zh", name="other")
     assert "`target` is one of de_DE, fr" in str(refusal)
