@@ -144,7 +144,10 @@ class Endpoint(SocketDoor[WebSocket]):
                 limited = RateLimiter(handler, self.limiters)
                 spoken.say_as_frame = limited.handle
                 decode = codec.decode_with_sound if AUDIO in connection.features else codec.decode
-                await connection.serve(limited, decode)
+                try:
+                    await connection.serve(limited, decode)
+                finally:
+                    spoken.say_as_frame = None  # a cycle, which the collector would find in its time
 
     def _features(self) -> tuple[str, ...]:
         """What this server has beyond the base."""

@@ -45,6 +45,7 @@ class Tongues:
         self._start: int = getattr(config, "decoder_start_token_id", 0) if start is None else start
         self._forced: int | None = generation.forced_bos_token_id
         self._codes = _codes(tokenizer)
+        self._spoken = self._tokenizer_says("src_lang")  # before any request sets another one
         self.source_tokens: int = config.max_position_embeddings
         self.sources, self.targets = self._languages()
 
@@ -56,7 +57,7 @@ class Tongues:
 
     def source(self, text: str, source: str, target: str) -> list[int]:
         """Return the token ids of a text that is to be translated. Raises PromptRejected."""
-        source = _one_of(source, self.sources, "source", self._tokenizer_says("src_lang"))
+        source = _one_of(source, self.sources, "source", self._spoken)
         target = self._target(target)
         if self._codes:
             self._tokenizer.src_lang = source

@@ -53,9 +53,14 @@ class Images:
             if await cast("Any", self._client.hexists(name, image.digest)):
                 await self._client.expire(name, UNSENT_S)
                 return
-            await self._count(f"ms:image-bytes:{{{owner}}}", len(image.data), OWNER_BYTES)
+            size, counted = len(image.data), f"ms:image-bytes:{{{owner}}}"
+            await self._count(counted, size, OWNER_BYTES)
             if group:
-                await self._count(f"ms:image-bytes:{{{group}}}", len(image.data), GROUP_BYTES)
+                try:
+                    await self._count(f"ms:image-bytes:{{{group}}}", size, GROUP_BYTES)
+                except TooManyImages:
+                    await self._client.incrby(counted, -size)
+                    raise
             await cast("Any", self._client.hset(name, image.digest, cast("Any", _encode(image))))
             await self._client.expire(name, UNSENT_S)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -224,9 +225,7 @@ class Prompts:
     ) -> Prompt:
         """The prompt that ends with a user's message, a reply and what came of its calls, or a reply that goes on.
 
-        `client`: among whom the engine counts fairly.
-
-        Raises ContextOverflow, BadParams, EngineDown, StoreDown.
+        `client`: among whom the engine counts fairly. Raises ContextOverflow, BadParams, EngineDown, StoreDown.
         """
         records = [message]
         if message.parent_id is not None:
@@ -240,15 +239,17 @@ class Prompts:
 
     async def _shown(self, keys: Keys, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """The messages with the bytes of their newest images; a word stands for each of the others. Raises StoreDown."""
-        shown: dict[str, Image] = {}
-        size = 0
-        for image in [image for message in messages for image in message.images][: -SHOWN_IMAGES - 1 : -1]:
-            if image.digest not in shown:
-                shown |= await self._images.read(keys, [image.digest])
-                size += len(shown[image.digest].data) if image.digest in shown else 0
+        known, size = dict[str, Image](), 0
+        given = [Counter[str]() for _ in messages]
+        at = [(number, image.digest) for number, one in enumerate(messages) for image in one.images]
+        for number, digest in at[: -SHOWN_IMAGES - 1 : -1]:  # each place counts: the same bytes go out again
+            if digest not in known:
+                known |= await self._images.read(keys, [digest])
+            given[number][digest] += 1
+            size += len(known[digest].data) if digest in known else 0
             if size >= SHOWN_BYTES:
                 break
-        return tuple(_with_data(message, shown) for message in messages)
+        return tuple(_with_data(*one, known) for one in zip(messages, given, strict=True))
 
     async def check(
         self, asked: list[MessageRecord], generation: Generation, meta: Meta, *, requested: str, client: str
@@ -282,14 +283,14 @@ class Prompts:
             raise BadParams(str(refused).replace("`continues`", "`continue`"), field="continue") from None
 
 
-def _with_data(message: Message, shown: Mapping[str, Image]) -> Message:
-    if not message.images:
-        return message
+def _with_data(message: Message, given: Counter[str], known: Mapping[str, Image]) -> Message:
+    """A message with the bytes of so many of its images, by digest."""
     parts: list[Seen] = []
     for part in in_order(message.content, message.images):
         if isinstance(part, str):
             parts.append((part, ()))
-        elif (found := shown.get(part.digest)) is not None:
+        elif given[part.digest] and (found := known.get(part.digest)) is not None:
+            given[part.digest] -= 1
             parts.append(("", (msgspec.structs.replace(part, data=found.data),)))
         else:
             parts.append((NOT_SEEN, ()))

@@ -72,6 +72,7 @@ PATHS = {
     Door.CHAT: ("POST", "/v1/chat/completions"),
     Door.COMPLETIONS: ("POST", "/v1/completions"),
     Door.EMBEDDINGS: ("POST", "/v1/embeddings"),
+    Door.ATTACHMENTS: ("POST", "/v1/attachments"),
     Door.RESPONSES: ("POST", "/v1/responses"),
     Door.MESSAGES: ("POST", "/v1/messages"),
     Door.AG_UI: ("POST", "/v1/ag-ui"),

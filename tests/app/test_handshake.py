@@ -49,6 +49,8 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
             "max_queued_turns": 16,
             "max_tool_rounds": 64,
             "messages_per_minute": None,
+            "max_images": 0,
+            "max_image_bytes": 0,
         },
         "server": {"name": "midstream", "version": version("midstream-server")},
     }

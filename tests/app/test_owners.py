@@ -279,5 +279,5 @@ async def test_features_without_measure_are_no_hello(named: Any, running: Runnin
 
 def test_only_what_both_have_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "SERVED", ("reasoning", "tools"))
-    assert features.understood(["tools", "audio"]) == {"tools"}
+    assert features.understood(["tools", "video"]) == {"tools"}
     assert features.understood([]) == frozenset()

@@ -174,7 +174,7 @@ async def test_a_refusal_names_the_field(sdk: AsyncOpenAI) -> None:
             {"tools": [{"type": "mcp", "server_label": "x", "server_url": "http://h/mcp"}]},
             "tools[0].type",
         ),
-        ({"input": [{"role": "user", "content": [picture]}]}, "input[0].content[0].type"),
+        ({"input": [{"role": "user", "content": [picture]}]}, "input[0].content[0].image_url"),
         ({"input": [{"type": "computer_call_output", "call_id": "c"}]}, "input[0].type"),
         ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input[0].call_id"),
         ({"text": {"format": {"type": "yaml"}}}, "text.format.type"),

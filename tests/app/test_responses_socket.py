@@ -141,7 +141,7 @@ async def test_what_is_said_in_a_wrong_way_is_an_event(running: Running) -> None
         assert await talk.refused(type="response.cancel") == "response_not_found"
         assert (
             await talk.refused(input=[{"role": "user", "content": [{"type": "input_image"}]}])
-            == "invalid_value"
+            == "unsupported_parameter"
         )
         assert await talk.refused(model="gpt-9", input="Hello!") == "model_not_found"
         await talk.opened.send("{")
