@@ -273,9 +273,9 @@ async def test_the_model_is_listed_and_no_other_answers(sdk: AsyncOpenAI) -> Non
 
 
 async def test_what_is_not_served_is_named_by_the_sdks_exceptions(sdk: AsyncOpenAI) -> None:
-    why = "This server makes no embeddings: its operator has named no model for them"
+    why = "does not serve /v1/moderations. It serves POST /v1/chat/completions"
     with pytest.raises(openai.NotFoundError, match=why) as refused:
-        await sdk.embeddings.create(model=MODEL, input="Hello!")
+        await sdk.moderations.create(input="Hello!")
     assert (refused.value.code, refused.value.type) == ("unknown_url", "invalid_request_error")
 
 
