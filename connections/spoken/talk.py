@@ -112,6 +112,7 @@ class Talk:
         """What is being said comes to nothing."""
         for act in self._conduct.lost():
             self._do(act)
+        self._item = ""
 
     def cut(self) -> None:
         """End what is played, at what was heard of it."""
