@@ -88,7 +88,8 @@ class Talk:
         return self.speaker is None and not self._replies
 
     def begin(self, speaker: Speaker) -> None:
-        """Somebody begins to speak: replies that wait for a listener go on for him."""
+        """Somebody begins to speak: replies that wait for a listener go on for him. What another one was saying comes to nothing."""
+        self.forget()
         self.speaker = speaker
         self._conduct = _conduct(speaker.start)
         for reply in self._replies:

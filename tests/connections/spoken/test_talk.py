@@ -8,12 +8,13 @@ from typing import cast
 import pytest
 
 from connections.line.connection import Connection
+from connections.spoken.reply import SpokenReply
 from connections.spoken.talk import Said, Talk
 from connections.wire.audio import AudioOutput, AudioStart, AudioStopped, Heard
 from connections.wire.frames import Frame
 from sessions.records import Owner
 from sessions.service import Sessions
-from speech.contract import Partly, SpokenClause, Started, Stopped
+from speech.contract import Partly, Paused, SpokenClause, Started, Stopped
 
 pytestmark = pytest.mark.asyncio
 
@@ -78,3 +79,17 @@ async def test_words_after_those_that_were_forgotten_are_another_item() -> None:
     first, second = [frame for frame in anna.told.frames if isinstance(frame, Heard)]
     assert (first.text, second.text) == ("count", "what now")
     assert first.item != second.item
+
+
+async def test_a_guess_is_taken_back_when_another_one_begins_to_speak() -> None:
+    async with asyncio.TaskGroup() as tasks:
+        talk, anna = a_talk(tasks), Speaker()
+        talk.begin(anna)
+        talk.hear(Started(0))
+        talk.hear(Paused(900, "count to ten"))
+        await asyncio.sleep(0)  # the message is sent
+        talk.begin(Speaker())
+        (said,) = anna.said
+        is_over = said.playback is not None and cast("SpokenReply", said.playback).is_over
+        talk.cut()  # whatever is left would be waited for
+    assert is_over
