@@ -171,9 +171,8 @@ async def test_speech_over_a_reply_ends_it_at_what_was_heard_and_is_answered(run
         await phone.say(await spoken("What did you say last?") + SILENCE)
         done = await phone.until("done", turn_id=first)
         assert (done["reason"], done["chars"]) == ("cancelled", len("One, two, three,"))
-        await phone.until("heard", final=True)
-        await phone.until("audio.reply")
-        assert phone.turn != first
+        while phone.turn == first:
+            await phone.take()
         assert (await phone.kept())[:3] == [
             "count from one to ten",
             "One, two, three,",
