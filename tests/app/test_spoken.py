@@ -190,9 +190,7 @@ async def test_who_comes_back_hears_on_from_what_was_played(running: Running) ->
         await phone.until("pong")
         turn = phone.turn
     async with running.socket({"client_id": "dora", "features": ["audio"]}) as socket:
-        again = Phone(socket, "back")
-        await again.kept()
-        await again.start()
+        again = await Phone(socket, "back").start()
         reply = await again.until("audio.reply")
         assert (reply["turn_id"], reply["from_ms"]) == (turn, 700)
         await again.play(1e9)
