@@ -110,8 +110,9 @@ class Conduct:
             yield Do.CUT
 
     def _wants_the_word(self, at_ms: int, text: str) -> bool:
+        """A cough has no words, and is none."""
         lasted_ms = at_ms - self._started_ms
-        return lasted_ms >= (NOD_MS if text.lower() in NODS else self._interrupt_ms)
+        return bool(text) and lasted_ms >= (NOD_MS if text.lower() in NODS else self._interrupt_ms)
 
     def _try(self, text: str, *, talking: bool) -> Iterator[Act]:
         if self._guesses and text and not talking and self._guess is None:
@@ -130,7 +131,7 @@ class Conduct:
 
     def _stop(self, at_ms: int, text: str) -> Iterator[Act]:
         yield Understood(text, final=True)
-        if self._holds and not (text and self._wants_the_word(at_ms, text)):
+        if self._holds and not self._wants_the_word(at_ms, text):
             yield from self._resume()
         elif self._guess is not None and self._guess == text:
             self._guess = None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from connections.line.connection import Connection
 from connections.spoken.talk import Talk
 from connections.wire.audio import AudioStart
 from connections.wire.errors import BadParams
-from sessions.errors import Overloaded
+from sessions.errors import NotFound, Overloaded
 from sessions.records import Owner
 from sessions.running.admission import AGAIN_MS
 from sessions.running.shares import Shares
@@ -61,6 +61,11 @@ class SpokenDesk:
         if start.output is None or self._voice is None:
             return None
         return start.output.voice or self._voice.names[0]
+
+    async def attach(self, connection: Connection, conversation_id: str) -> None:
+        """A connection is told what happens in the conversation, and keeps its replies, as one that asks for the history. Raises Refused."""
+        with suppress(NotFound):  # it begins with what is said, which attaches
+            await self._sessions.history(connection.owner, connection, conversation_id, limit=1)
 
     @contextmanager
     def talking(self, connection: Connection, conversation_id: str) -> Iterator[Talk]:

@@ -90,13 +90,19 @@ class SpokenLine:
             raise BadParams("is for clients that name the feature `audio` in `hello`.", field="audio.start")
         if self._desk is None:
             raise BadParams("can't be had: this server listens to nobody.", field="audio.start")
-        if self._talk is not None:
-            raise Conflict("This connection listens already: end that with audio.stop first.")
+        self._check_free()
         self._desk.check(start)
         return self._listen(self._desk, start)
 
+    def _check_free(self) -> None:
+        """Raises Conflict."""
+        if self._talk is not None:
+            raise Conflict("This connection listens already: end that with audio.stop first.")
+
     async def _listen(self, desk: SpokenDesk, start: AudioStart) -> None:
         """Raises Refused."""
+        await desk.attach(self.connection, start.conversation_id)
+        self._check_free()
         with desk.talking(self.connection, start.conversation_id) as talk:
             self._talk, self.start, self._reason = talk, start, None
             self._stopping.clear()

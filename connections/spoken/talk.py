@@ -88,7 +88,8 @@ class Talk:
         return self.speaker is None and not self._replies
 
     def begin(self, speaker: Speaker) -> None:
-        """Somebody begins to speak: replies that wait for a listener go on for him."""
+        """Somebody begins to speak: replies that wait for a listener go on for him. What another one was saying comes to nothing."""
+        self.forget()
         self.speaker = speaker
         self._conduct = _conduct(speaker.start)
         for reply in self._replies:
@@ -112,6 +113,7 @@ class Talk:
         """What is being said comes to nothing."""
         for act in self._conduct.lost():
             self._do(act)
+        self._item = ""
 
     def cut(self) -> None:
         """End what is played, at what was heard of it."""

@@ -171,9 +171,8 @@ async def test_speech_over_a_reply_ends_it_at_what_was_heard_and_is_answered(run
         await phone.say(await spoken("What did you say last?") + SILENCE)
         done = await phone.until("done", turn_id=first)
         assert (done["reason"], done["chars"]) == ("cancelled", len("One, two, three,"))
-        await phone.until("heard", final=True)
-        await phone.until("audio.reply")
-        assert phone.turn != first
+        while phone.turn == first:
+            await phone.take()
         assert (await phone.kept())[:3] == [
             "count from one to ten",
             "One, two, three,",
@@ -191,9 +190,7 @@ async def test_who_comes_back_hears_on_from_what_was_played(running: Running) ->
         await phone.until("pong")
         turn = phone.turn
     async with running.socket({"client_id": "dora", "features": ["audio"]}) as socket:
-        again = Phone(socket, "back")
-        await again.kept()
-        await again.start()
+        again = await Phone(socket, "back").start()
         reply = await again.until("audio.reply")
         assert (reply["turn_id"], reply["from_ms"]) == (turn, 700)
         await again.play(1e9)

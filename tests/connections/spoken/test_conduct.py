@@ -49,6 +49,14 @@ def test_a_cough_and_a_nod_let_the_reply_go_on() -> None:
         assert acts(one.heard(event, talking=True)) == [Do.LET_GO]
 
 
+def test_sound_without_words_lets_the_reply_go_on_however_long_it_lasts() -> None:
+    one = conduct()
+    one.heard(Started(0), talking=True)
+    assert acts(one.heard(Partly(2000, ""), talking=True)) == []
+    assert acts(one.heard(Paused(2400, ""), talking=True)) == []
+    assert acts(one.heard(Stopped(0, 2400, ""), talking=True)) == [Do.LET_GO]
+
+
 def test_a_long_nod_wants_the_word_and_a_nod_into_silence_is_an_answer() -> None:
     one = conduct()
     one.heard(Started(0), talking=True)
