@@ -124,7 +124,7 @@ def serve(**options: Any) -> None:
 
     with _complaints():
         given = {name: None if value == () else value for name, value in options.items()}
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # it would end what does not serve yet, or does no more
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # its default action would end the process
         settings = Settings.read(os.environ, given)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         collect_seldom()
@@ -133,11 +133,11 @@ def serve(**options: Any) -> None:
 
 @contextmanager
 def _complaints() -> Iterator[None]:
-    """Tell what an operator can mend in a line each, and end with 1."""
+    """Print what an operator can mend, one line each, and exit with 1."""
     failures: list[Exception] = []
     try:
         yield
-    except* _OPERATOR_ERRORS as group:  # they pass through task groups, each of which wraps them once more
+    except* _OPERATOR_ERRORS as group:  # each task group that they pass through wraps them once more
         failures = leaves(group)
     for failure in failures:
         click.echo(f"midstream: {failure}", err=True)
@@ -149,7 +149,7 @@ def _complaints() -> Iterator[None]:
 @_setting_options
 @click.option("--json", "as_json", is_flag=True, help="Write the findings as JSON.")
 def doctor(*, as_json: bool, **options: Any) -> None:
-    """Look at all that `serve` with the same options needs, and say what to mend. Ends with 1 where it could not serve."""
+    """Check what `serve` needs with the same options, and say what to mend. Exits with 1 if it could not serve."""
     from app.doctor.examination import tell  # noqa: PLC0415 - the other commands need none of it
 
     try:
@@ -165,15 +165,15 @@ def doctor(*, as_json: bool, **options: Any) -> None:
 @click.option("--redis-url", help="The store. Default: MIDSTREAM_REDIS_URL, or the embedded one.")
 @click.option("--data-dir", help="Folder of the embedded store. Default: MIDSTREAM_DATA_DIR.")
 def restored(**options: str | None) -> None:
-    """Make a store that was put back from a backup ready, before anything serves from it.
+    """Prepare a store that was restored from a backup, before any service uses it.
 
-    Each conversation begins another epoch: clients that saw more than the backup has are told so, and show its history.
+    Each conversation gets a new epoch. A client that saw more than the backup has is told so, and loads the history.
     """
     with _complaints():
         settings = Settings.read(os.environ, options)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         total = uvloop.run(make_ready(settings))
-        click.echo(f"{total} conversations are ready to be served from.")
+        click.echo(f"{total} conversations are ready.")
 
 
 main.add_command(chat)

@@ -1,4 +1,4 @@
-"""Puts the service together from its floors, and takes it apart in the right order."""
+"""Builds the service from its floors, and stops it in the right order."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from sessions.turn.policy import Policy, ToolLimits
 
 
 async def serve(settings: Settings) -> None:
-    """Runs the service until a signal ends it.
+    """Run the service until a signal ends it.
 
     Raises SettingsError, EmbeddedStoreFailed, StoreDown, and EngineError where the model can't be served.
     """
@@ -67,7 +67,7 @@ async def serve(settings: Settings) -> None:
 
 
 def engines_of(settings: Settings) -> Engine:
-    """The engine that the settings ask for, here or upstream, or all of them behind one door. Raises SettingsError."""
+    """Return the engine that the settings name, local or upstream; several share one door. Raises SettingsError."""
     if (launched := launched_engine(settings)) is not None:
         return launched
     if settings.upstreams is not None:
@@ -79,9 +79,9 @@ def engines_of(settings: Settings) -> Engine:
 async def composed(
     settings: Settings, engine: Engine, *, hello_s: float = HELLO_S, refresh_s: float = REFRESH_S
 ) -> AsyncIterator[Service]:
-    """The service over any engine, or the models of several, with its store.
+    """Return the service over one engine, or over several models, with its store.
 
-    `hello_s`: how long a connection has for its `hello`; `refresh_s`: for `auth.refresh` once its token has expired.
+    `hello_s`: seconds that a connection has to send `hello`; `refresh_s`: seconds for `auth.refresh` after its token expired.
     """
     models = with_names(settings, engine)
     refusals, bounds = Refusals(), Bounds()
@@ -176,12 +176,12 @@ def _profiler(settings: Settings, engines: Engine) -> Profiler:
 
 
 def _observer(metrics: Metrics, meter: Meter | None) -> Observer:
-    """Who is told of turns."""
+    """Return the observer of turns."""
     return metrics if meter is None else Several(metrics, TurnTokens(meter))
 
 
 def _policy(settings: Settings) -> Policy:
-    """How conversations are held. Raises SettingsError."""
+    """Return the options of conversations. Raises SettingsError."""
     return Policy(
         ttl_s=settings.conversation_ttl_s,
         max_turns=settings.max_turns,
@@ -201,12 +201,12 @@ def _policy(settings: Settings) -> Policy:
 
 
 def _model_writes_titles(settings: Settings) -> bool:
-    """The bundled model has learned no titles."""
+    """Whether the model writes titles: the bundled one has not learned to."""
     return settings.titles == "model" or (settings.titles == "auto" and not settings.is_bundled)
 
 
 def _filters(settings: Settings) -> Filters:
-    """What the file of the filters says. Raises SettingsError."""
+    """Read the filter file. Raises SettingsError."""
     if settings.filters is None:
         return NO_FILTERS
     try:

@@ -1,4 +1,4 @@
-"""The documentation at `/docs`, as `make docs` built it: a site of files, from nowhere else."""
+"""The documentation at `/docs`: the site that `make docs` built, from local files alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_BUILT = (
 
 
 def documentation(folder: Path, nothing: Callable[[str], Response]) -> list[BaseRoute]:
-    """Return the routes of a site that lies in a folder. `nothing` says so where none was built, at the time of the start."""
+    """Return the routes of the site in a folder. `nothing` answers if none was built before the start."""
 
     async def beside(_: Request) -> Response:
         return RedirectResponse(f"{PATH}/", headers={"Cache-Control": "no-cache"})

@@ -1,4 +1,4 @@
-"""The doors by which clients come in. They share the sessions, keys, limits and places."""
+"""The doors of the API. They share sessions, keys, limits and concurrency limits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def doors(
     spoken: SpokenDesk | None,
     hello_s: float,
 ) -> list[BaseRoute]:
-    """The routes of the API. `hello_s`: how long a connection has for its `hello`."""
+    """Return the routes of the API. `hello_s`: seconds that a connection has to send `hello`."""
     endpoint = Endpoint(
         sessions=sessions,
         greeter=greeter,

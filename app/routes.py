@@ -1,4 +1,4 @@
-"""The HTTP routes, and the headers that every answer carries."""
+"""The HTTP routes, and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def application(
     refusals: Refusals,
     missed: Miss,
 ) -> ASGIApp:
-    """The ASGI application.
+    """Return the ASGI application.
 
-    `doors`: the routes of the API; `gate` is put before all routes; `shown` lets pages of other origins read an answer.
-    `missed` is told of requests below the operators' path that nothing takes.
+    `doors`: the routes of the API; `gate` stands before all routes; `shown` lets pages of other origins read an answer.
+    `missed` is called for requests below the operators' path that no route takes.
     """
     api = list(doors)
     known = Doors.of(api)
@@ -116,20 +116,20 @@ def _specification(path: str, name: str, media_type: str) -> Route:
 
 
 class Named:
-    """Notes what a request is called, for all tasks that work for it: by `X-Request-Id` and `traceparent`."""
+    """Notes a request's id and trace (`X-Request-Id`, `traceparent`) for all tasks that work for it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on. Each has a task, and so a context, of its own."""
+        """Pass a request on. Each has a task, and so a context, of its own."""
         if scope["type"] in ("http", "websocket"):
             trace.current.set(trace.of_headers(scope["headers"]))
         await self._app(scope, receive, send)
 
 
 class SecurityHeaders:
-    """Puts the security headers on every HTTP answer."""
+    """Sets the security headers of every HTTP answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""The running service: from the listening socket to the last goodbye."""
+"""The running service, from the listening socket to the last closed connection."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Service:
         lag: Durations,
         profiler: Profiler,
     ) -> None:
-        """`lag` takes how late the event loop is."""
+        """`lag`: is given the lag of the event loop."""
         self._engine = engine
         self._sessions = sessions
         self._rereading = rereading
@@ -57,7 +57,7 @@ class Service:
         self._failure: EngineError | None = None
 
     async def run(self, listener: socket.socket) -> None:
-        """Serves until a signal. Raises EngineError where the engine fails before it ever served."""
+        """Serve until a signal. Raises EngineError if the engine fails before it first served."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -82,13 +82,13 @@ class Service:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
                 loop.remove_signal_handler(number)
-            signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a late wish ends nothing
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a signal after the end changes nothing
         if self._failure is not None:
             raise self._failure
         _log.info("stopped")
 
     def stop(self) -> None:
-        """What a signal does: the first call drains, the second ends running replies at once."""
+        """Handle a signal: the first call drains, the second ends running replies at once."""
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
@@ -98,7 +98,7 @@ class Service:
         self._server.reread()
 
     async def _start(self, url: str) -> None:
-        """Shows the loading, then the address; an engine that never comes up stops the service."""
+        """Show the loading, then the address. An engine that fails to start stops the service."""
         display = StartDisplay()
         try:
             await display.follow(self._engine)

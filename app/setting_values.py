@@ -1,4 +1,4 @@
-"""What an operator writes for settings, in the environment or as options, read as values: names, lists, words, files."""
+"""Reads the texts of settings, from the environment or from options, as values: names, lists, words, files."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ DEMO_SUGGESTIONS = (
     "What is 7 plus 8?",
     "What is Midstream?",
 )
-"""What the bundled model can show on a first visit."""
+"""Suggestions that the bundled model can answer."""
 _TEXTS = {"system_prompt", "suggestions", "engine_arg"}
-"""What may begin and end with a quotation mark."""
+"""Settings whose values may begin and end with a quotation mark."""
 
 
 def default_data_dir() -> str:
-    """Return the folder of the embedded store where none is named."""
+    """Return the default folder of the embedded store."""
     base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return str(Path(base).expanduser() / "midstream")
 
 
 class SettingsError(Exception):
-    """A setting can't be used. The message is for the operator and names the setting."""
+    """A setting is not usable. The message is for the operator and names the setting."""
 
 
 def variable(name: str) -> str | None:
-    """What a variable of the environment holds that a file of the operator's names; None where it is unset."""
+    """Return the environment variable that an operator's file names; None if it is unset."""
     return os.environ.get(name)
 
 
 def from_environment(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the variables of an environment say, as it is written. Raises SettingsError for one that is none of `names`."""
+    """Return the settings in an environment, as text. Raises SettingsError for a name that is not among `names`."""
     known = {f"{PREFIX}{name.upper()}": name for name in names}
     given = {variable: value for variable, value in environ.items() if variable.upper().startswith(PREFIX)}
     for variable, value in given.items():
@@ -53,7 +53,7 @@ def from_environment(names: Iterable[str], environ: Mapping[str, str]) -> dict[s
 
 
 def _check_written(variable: str, value: str, *, is_text: bool) -> None:
-    """Raise SettingsError where a file of variables was read with more in a value than its writer meant."""
+    """Raise SettingsError for values that kept quotation marks or line ends of their file."""
     if value.endswith("\r"):
         raise SettingsError(f"{variable} ends with a carriage return: its file has the line ends of Windows.")
     if not is_text and len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
@@ -61,7 +61,7 @@ def _check_written(variable: str, value: str, *, is_text: bool) -> None:
 
 
 def parsed(name: str, value: Any) -> Any:
-    """Return the value of a setting that was written as text: a list, words, or what a file says. Raises SettingsError."""
+    """Return the value of a setting that is written as text: a list, words, or a file's content. Raises SettingsError."""
     match name, value:
         case (
             "allowed_origins"
@@ -82,7 +82,7 @@ def parsed(name: str, value: Any) -> Any:
 
 
 def _words(name: str, value: str) -> tuple[str, ...]:
-    """The words of a variable, as a shell splits them. Raises SettingsError."""
+    """Split a variable into words as a shell does. Raises SettingsError."""
     try:
         return tuple(shlex.split(value))
     except ValueError as error:
@@ -90,7 +90,7 @@ def _words(name: str, value: str) -> tuple[str, ...]:
 
 
 def _file_text(name: str, path: Path) -> str:
-    """What a file says, without the white space around it. Raises SettingsError."""
+    """Return a file's content without surrounding white space. Raises SettingsError."""
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -101,9 +101,9 @@ def _file_text(name: str, path: Path) -> str:
 
 
 def complaint(message: str, values: Mapping[str, Any], kinds: Mapping[str, Any]) -> str:
-    """Return why a value can't be taken, with the name of its setting. A text may be a secret, and is not repeated.
+    """Return why a value is refused, with its setting's name. A text may be a secret, so it is not repeated.
 
-    `message`: msgspec's; `kinds`: the types of the settings, as `msgspec.inspect` has them.
+    `message`: the one from msgspec; `kinds`: the settings' types from `msgspec.inspect`.
     """
     text, _, place = message.partition(" - at `$.")
     name = place.rstrip("`").partition("[")[0]
@@ -118,7 +118,7 @@ def complaint(message: str, values: Mapping[str, Any], kinds: Mapping[str, Any])
 
 
 def plain(kind: Any) -> Any:
-    """Return the type of a setting without what is said about it, and without the None of an unset one. Pure."""
+    """Return a setting's type without its metadata and without None. Pure."""
     match kind:
         case inspect.Metadata():
             return plain(kind.type)
@@ -129,7 +129,7 @@ def plain(kind: Any) -> Any:
 
 
 def wanted(kind: Any) -> str:  # noqa: PLR0911 - one line for each type
-    """Return what a setting of a type takes, in words: "a whole number from 0 to 65535". Pure."""
+    """Describe the values of a type: "a whole number from 0 to 65535". Pure."""
     match kind:
         case inspect.LiteralType():
             return f"one of {', '.join(wanted_words(kind))}"
@@ -148,7 +148,7 @@ def wanted(kind: Any) -> str:  # noqa: PLR0911 - one line for each type
 
 
 def wanted_words(kind: Any) -> tuple[str, ...]:
-    """Return the words that a setting takes; none where it takes others, too. Pure."""
+    """Return the allowed words of a setting; none if it takes others, too. Pure."""
     return tuple(map(str, kind.values)) if isinstance(kind, inspect.LiteralType) else ()
 
 
@@ -167,7 +167,7 @@ def _range(kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    """A guess at what a word was to be; where there is none, where all are listed."""
+    """Suggest the word that was meant; if none is close, say where all are listed."""
     names = {one.removeprefix(PREFIX): one for one in known}
     close = get_close_matches(word.removeprefix(PREFIX), names, n=1)
     if close:
@@ -176,12 +176,12 @@ def _meant(word: str, known: Iterable[str]) -> str:
 
 
 def called(name: str) -> str:
-    """Return the names of a setting, as a variable and as an option."""
+    """Return a setting's two names: variable and option."""
     return f"{PREFIX}{name.upper()} (--{name.replace('_', '-')})"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine can reach an address or a name."""
+    """Whether only this machine can reach an address or a name."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

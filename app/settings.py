@@ -1,6 +1,6 @@
 """All settings: one frozen object, from `MIDSTREAM_…` variables and command-line options of the same names.
 
-A variable that is not known stops the start: a typo must not change nothing in silence.
+An unknown variable stops the start, so that no typo is ignored in silence.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allowed_hosts: Annotated[
         tuple[str, ...],
         Meta(
-            description="Names that the server answers to beside loopback's, separated by commas; *.example.org and * stand for several. Unset: loopback's alone where it listens on loopback, else any."
+            description="Host names that the server answers to, beside those of loopback, separated by commas; *.example.org and * match several. Unset: only loopback's if it listens on loopback, else any."
         ),
     ] = ()
     allowed_ips: Annotated[
         tuple[str, ...],
-        Meta(description="Addresses and CIDR ranges that may come in, separated by commas; unset: any."),
+        Meta(description="Addresses and CIDR ranges that may connect, separated by commas; unset: any."),
     ] = ()
     trusted_proxies: Annotated[
         tuple[str, ...],
-        Meta(description="Addresses and CIDR ranges of proxies whose X-Forwarded-For is believed."),
+        Meta(description="Addresses and CIDR ranges of proxies whose X-Forwarded-For is trusted."),
     ] = ()
     tls_cert: Annotated[
         str | None, Meta(description="PEM file of a certificate and its chain: the server then speaks TLS.")
@@ -55,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str | None, Meta(description="PEM file of the certificate's key; unset: it is in the same file.")
     ] = None
     request_s: Annotated[
-        float, Meta(gt=0, description="Seconds that a peer has to shake hands, or to send an HTTP request.")
+        float, Meta(gt=0, description="Seconds for a peer's handshake, or for its HTTP request.")
     ] = 10.0
     model: Annotated[
         str | None,
@@ -64,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     upstreams: Annotated[
         str | None,
         Meta(
-            description="TOML file of OpenAI-compatible servers, and of engines here, that make the replies of one model or several."
+            description="TOML file of the OpenAI-compatible servers and local engines that serve the models."
         ),
     ] = None
     served_names: Annotated[
@@ -76,23 +76,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     engine: Annotated[
         Literal["midstream", "vllm"],
         Meta(
-            description="midstream: the engine here; vllm: one that is started and watched here, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses."
+            description="midstream: the built-in engine; vllm: a vLLM that this service starts and supervises, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses."
         ),
     ] = "midstream"
     engine_arg: Annotated[
         tuple[str, ...],
         Meta(
-            description="Argument for vLLM, as tensor-parallel-size=4 or enable-lora; may be given again and again, in the variable with spaces between."
+            description="Argument for vLLM, such as tensor-parallel-size=4 or enable-lora; may be repeated; in the variable, separated by spaces."
         ),
     ] = ()
     engine_python: Annotated[
         str | None,
-        Meta(description="Python of the environment that has vLLM; unset: the one that `make vllm` makes."),
+        Meta(description="Python of the environment with vLLM; unset: the one made by `make vllm`."),
     ] = None
     system_prompt: Annotated[
         str | None,
         Meta(
-            description="For conversations whose client names none; @PATH reads it from a file. Computed once for all."
+            description="System prompt of conversations whose client sets none; @PATH reads it from a file. Its keys and values are computed once."
         ),
     ] = None
     redis_url: Annotated[
@@ -106,7 +106,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["everysec", "always", "replicated"],
         Meta(
             description="How safe a message or a reply's end is when it is told: everysec: in the store's memory, "
-            "the embedded one writes to disk each second; always: on its disk; replicated: on one of its replicas too."
+            "the embedded one writes to disk each second; always: on the store's disk; replicated: also on one of its replicas."
         ),
     ] = "everysec"
     data_dir: Annotated[str, Meta(description="Folder of the embedded store.")] = msgspec.field(
@@ -115,7 +115,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allowed_origins: Annotated[
         tuple[str, ...],
         Meta(
-            description="Origins beside the server's own whose pages may connect, separated by commas; @PATH names a file, * stands for every origin."
+            description="Origins whose pages may connect, beside the server's own, separated by commas; @PATH names a file, * means every origin."
         ),
     ] = ()
     api_keys: Annotated[
@@ -125,21 +125,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     jwt_secret: Annotated[
         Annotated[str, Meta(min_length=32)] | None,
         Meta(
-            description="Of whoever signs JWTs by HS256, 32 characters or more; @PATH reads it from a file."
+            description="Secret for JWTs signed by HS256, 32 characters or more; @PATH reads it from a file."
         ),
     ] = None
     jwks_url: Annotated[
         Annotated[str, Meta(pattern=r"^https?://[^/]")] | None,
-        Meta(description="Public keys of whoever signs JWTs by RS256 or ES256 (a JWK Set)."),
+        Meta(description="URL of the public keys for JWTs signed by RS256 or ES256 (a JWK Set)."),
     ] = None
     oidc_issuer: Annotated[
         Annotated[str, Meta(pattern=r"^https?://[^/]")] | None,
         Meta(
-            description="URL of an OpenID Connect issuer that signs JWTs: its keys are found by discovery; needs an audience."
+            description="URL of an OpenID Connect issuer that signs JWTs; its keys are found by discovery. Needs an audience."
         ),
     ] = None
-    jwt_audience: Annotated[str | None, Meta(description="The `aud` that JWTs must have; unset: any.")] = None
-    jwt_issuer: Annotated[str | None, Meta(description="The `iss` that JWTs must have; unset: any.")] = None
+    jwt_audience: Annotated[str | None, Meta(description="Required `aud` of JWTs; unset: any.")] = None
+    jwt_issuer: Annotated[str | None, Meta(description="Required `iss` of JWTs; unset: any.")] = None
     insecure: Annotated[bool, Meta(description="Serve beyond loopback without any authentication.")] = False
     device: Annotated[
         str,
@@ -165,7 +165,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = False
     quantize: Annotated[
-        str, Meta(description="none, or int8: weights of linear layers, on a CPU; for few replies at once.")
+        str, Meta(description="none; or int8: the weights of linear layers, on a CPU, for few replies at once.")
     ] = "none"
     tensor_parallel: Annotated[
         int, Meta(ge=1, description="Devices that share one model; more than one with --engine vllm alone.")
@@ -184,25 +184,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=10,
             le=86_400,
-            description="Seconds that one step of an engine may take; one whose step hangs is started again.",
+            description="Seconds that a step of an engine may take; an engine whose step takes longer is restarted.",
         ),
     ] = 300
     max_turns: Annotated[
         int,
         Meta(
-            ge=1, description="Turns running at once, and as many that wait behind those; more are refused."
+            ge=1, description="Turns that run at once; as many again may wait, and more are refused."
         ),
     ] = 1024
     max_queued: Annotated[
-        int, Meta(ge=0, le=1000, description="Messages that wait behind a running reply in one conversation.")
+        int, Meta(ge=0, le=1000, description="Messages of one conversation that may wait behind a running reply.")
     ] = 16
     max_tool_rounds: Annotated[
         int,
-        Meta(ge=1, le=1000, description="Replies to one message that may call tools; the next has words."),
+        Meta(ge=1, le=1000, description="Replies to one message that may call tools; the next one must be text."),
     ] = 64
     tool_wait_s: Annotated[
         float,
-        Meta(gt=0, le=30 * 86_400, description="Seconds a call waits for a client's result or approval."),
+        Meta(gt=0, le=30 * 86_400, description="Seconds that a call waits for a client's result or approval."),
     ] = 3600.0
     max_connections: Annotated[
         int, Meta(ge=1, description="WebSocket connections and event streams at once.")
@@ -212,18 +212,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1)] | None, Meta(description="Of one API key or JWT subject; unset: no limit.")
     ] = None
     max_pending_connections: Annotated[
-        int, Meta(ge=1, description="Of those that are not let in yet; more are refused with 503.")
+        int, Meta(ge=1, description="Of those that are not admitted yet; more are refused with 503.")
     ] = 2000
     message_rate: Annotated[
         float,
         Meta(
             gt=0,
-            description="Messages a second of one owner, five seconds' worth at once; ten times that of one key or address. Counted by each replica.",
+            description="Messages a second of one owner; a burst may hold five seconds' worth. A key or address may send ten times that. Each replica counts alone.",
         ),
     ] = MESSAGES_PER_S
     read_rate: Annotated[
         float,
-        Meta(gt=0, description="The same of what asks the store: history, resume, lists, renames, deletes."),
+        Meta(gt=0, description="The same for requests to the store: history, resume, lists, renames, deletes."),
     ] = READS_PER_S
     messages_per_minute: Annotated[
         Annotated[int, Meta(ge=1)] | None, Meta(description="Of one client id; unset: no limit.")
@@ -233,53 +233,53 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     tokens_per_day: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Of prompts and replies, of one client id, until midnight UTC; unset: no limit."),
+        Meta(description="Tokens of prompts and replies of one client id, until midnight UTC; unset: no limit."),
     ] = None
     key_tokens_per_day: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="The same of one API key or JWT subject; unset: no limit."),
     ] = None
     limits_file: Annotated[
-        str | None, Meta(description="TOML file of those four and both rates; read again when changed.")
+        str | None, Meta(description="TOML file with those four limits and both rates; reread when it changes.")
     ] = None
     max_content_chars: Annotated[int, Meta(ge=1, description="Characters of one message.")] = 32_000
     unsupported_tools: Annotated[
         Literal["refuse", "ignore"],
         Meta(
-            description="What becomes of tools that a model can't be shown: ignore: it answers without them, unless it must call one; refuse: the request is refused."
+            description="What happens to tools if the model can't call any: ignore: it answers without them, unless it must call one; refuse: the request is refused."
         ),
     ] = "ignore"
     titles: Annotated[
         Literal["auto", "model", "words"],
         Meta(
-            description="Who writes the titles of new conversations: model: the model, in a spare moment; words: nobody, they are the first words; auto: the model, but for the bundled one."
+            description="Titles of new conversations: model: the model writes them when it is idle; words: the first words of the message; auto: model, except for the bundled model."
         ),
     ] = "auto"
     suggestions: Annotated[
         str | None,
         Meta(
-            description="Messages that the page suggests in an empty conversation, with | between them; unset: those that the bundled model has learned to answer, and none with another one."
+            description="Messages that the page suggests in an empty conversation, separated by |; unset: some that the bundled model can answer, and none for another model."
         ),
     ] = None
     sharing: Annotated[
         bool,
-        Meta(description="People may share a conversation by a link, which anybody who has it can read."),
+        Meta(description="People may share a conversation by a link; anybody with the link can read it."),
     ] = True
     filters: Annotated[
         str | None,
-        Meta(description="TOML file of words, patterns and hooks that refuse messages and end replies."),
+        Meta(description="TOML file with words, patterns and hooks that refuse messages or end replies."),
     ] = None
     tools: Annotated[
         tuple[str, ...],
         Meta(
-            description="Python functions that models may call, as module:function, separated by commas; beside those that installed packages bring as entry points midstream.tools."
+            description="Python functions that models may call, as module:function, separated by commas; in addition to the entry points midstream.tools of installed packages."
         ),
     ] = ()
     tools_file: Annotated[
-        str | None, Meta(description="TOML file of MCP servers whose tools models may call.")
+        str | None, Meta(description="TOML file with the MCP servers whose tools models may call.")
     ] = None
     tool_timeout_s: Annotated[
-        float, Meta(gt=0, le=3600, description="Seconds that a call of such a function may take.")
+        float, Meta(gt=0, le=3600, description="Seconds that a call of such a function may run.")
     ] = 30.0
     tool_result_bytes: Annotated[
         int, Meta(ge=256, le=4 << 20, description="Bytes of a tool's result; a longer one is cut.")
@@ -296,16 +296,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     speech_chars: kinds_of_speech.Chars = 4096
     max_speech: kinds_of_speech.Places = 8
     conversation_ttl_s: Annotated[
-        float, Meta(gt=0, description="Seconds that a conversation is kept after its last turn.")
+        float, Meta(gt=0, description="Seconds for which a conversation is kept after its last turn.")
     ] = 30 * 24 * 3600.0
     drain_s: Annotated[
-        float, Meta(ge=0, description="Seconds that running replies have to end after SIGTERM.")
+        float, Meta(ge=0, description="Seconds that running replies may take to end after SIGTERM.")
     ] = 10.0
     log_format: Annotated[
         Literal["auto", "text", "json"], Meta(description="auto: text on a terminal, else JSON.")
     ] = "auto"
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="Least severe to log.")
+        Literal["debug", "info", "warning", "error"], Meta(description="Lowest level that is logged.")
     ] = "info"
 
     @property
@@ -350,7 +350,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def suggested(self) -> tuple[str, ...]:
-        """Messages that an empty conversation may begin with."""
+        """The messages that an empty conversation suggests."""
         if self.suggestions is None:
             return DEMO_SUGGESTIONS if self.is_bundled else ()
         return tuple(text for one in self.suggestions.split("|") if (text := one.strip()))
@@ -361,7 +361,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.api_keys is self.jwt_secret is self.jwks_url is self.oidc_issuer is None)
 
     def check_issuer(self) -> None:
-        """Raises SettingsError where an issuer's tokens could be taken that are not for this service."""
+        """Raise SettingsError if tokens that an issuer made for other services would be accepted."""
         if self.oidc_issuer is None:
             return
         if self.jwt_audience is None:
@@ -371,23 +371,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("jwks_url", "jwt_issuer"):
             if getattr(self, name) is not None:
                 raise SettingsError(
-                    f"{called(name)} is what {called('oidc_issuer')} finds out; give one of them."
+                    f"{called(name)} is found through {called('oidc_issuer')}; give one of them."
                 )
 
     def check_safety(self) -> None:
-        """Raises SettingsError for what only an operator who says `--insecure` may want."""
+        """Raise SettingsError for settings that are unsafe without `--insecure`."""
         if self.insecure:
             return
         if not (self.authenticates or is_loopback(self.host)):
             raise SettingsError(
-                f"--host {self.host} would serve anybody who can reach it: there is no authentication. Give "
+                f"--host {self.host} would serve anybody who can reach it, without authentication. Give "
                 "--api-keys (see `midstream keys add --help`), --jwt-secret, --jwks-url or --oidc-issuer, or say --insecure."
             )
         for name in ("jwks_url", "oidc_issuer"):
             url = urlsplit(getattr(self, name) or "")
             if url.scheme == "http" and not is_loopback(url.hostname or ""):
                 raise SettingsError(
-                    f"{called(name)}: whoever is on the way of plain http may put in keys. Use https, or say --insecure."
+                    f"{called(name)}: over plain http, others on the network can replace the keys. Use https, or say --insecure."
                 )
 
 

@@ -1,4 +1,4 @@
-"""What is answered where nothing is served: words that say what is, over HTTP and in place of a WebSocket's handshake."""
+"""Answers requests that no route serves, over HTTP and in place of a WebSocket's handshake: the sentence says what is served."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _UNTOLD = {"HEAD", "OPTIONS"}
 _LOOKING = {"GET", "HEAD"}
 
 Miss = Callable[[Scope, str, str], None]
-"""Is told of a request that nothing takes: what it was, the answer's code, and the path, as far as it may be told."""
+"""Called for a request that no route takes: its kind, the answer's code, and the path as far as it may be logged."""
 
 
 class Doors(NamedTuple):
-    """What is served below `/v1`. `requests`: methods and paths, in words; not what is below another path, or an operator's."""
+    """What is served below `/v1`. `requests`: methods and paths in words, without subpaths and operators' paths."""
 
     requests: tuple[str, ...]
     paths: frozenset[str]
@@ -35,7 +35,7 @@ class Doors(NamedTuple):
 
     @classmethod
     def of(cls, routes: Iterable[BaseRoute]) -> Doors:
-        """The doors of these routes."""
+        """Return the doors of these routes."""
         every = list(routes)
         http = [route for route in every if isinstance(route, Route)]
         paths = frozenset(route.path for route in http)
@@ -51,27 +51,27 @@ class Doors(NamedTuple):
         )
 
     def told(self) -> str:
-        """A sentence."""
+        """Return a sentence."""
         return f"It serves {', '.join(self.requests)}, and the WebSockets {listed(self.sockets)}."
 
 
 class Answers:
-    """What is said where nothing is served. Each is counted, by its code."""
+    """The sentences for paths without a route. Each answer is counted by its code."""
 
     def __init__(self, refusals: Refusals) -> None:
         self._refusals = refusals
 
     def nothing(self, why: str) -> Response:
-        """There is nothing at a path."""
+        """Say that a path has no route."""
         return self._refusal(404, "unknown_url", why)
 
     def no_page(self) -> Response:
-        """There is nothing at a path that a person looks at."""
+        """Say to a person that a path has no page."""
         self._refusals.tell(Door.NONE, "unknown_url")
         return PlainTextResponse("There is no page here. The chat is at / of this server.", 404)
 
     def socket(self, scope: Scope) -> Response:
-        """An ordinary request came to the path of a WebSocket."""
+        """Say that an HTTP request came to the path of a WebSocket."""
         if scope["method"] not in _LOOKING:
             return self.wrong_method(scope, "GET")
         why = f"{scope['path']} is a WebSocket: connect to it by ws:// or wss://."
@@ -79,7 +79,7 @@ class Answers:
         return self._refusal(426, "upgrade_required", why, headers)
 
     def wrong_method(self, scope: Scope, allowed: str) -> Response:
-        """A path does not take this method."""
+        """Say that a path does not take this method."""
         shown = _path(scope)
         methods = ", ".join(sorted({method.strip() for method in allowed.split(",")}))
         why = f"{shown[:1].upper()}{shown[1:]} does not take {scope['method']}. It takes {methods}."
@@ -93,11 +93,11 @@ class Answers:
 
 
 _SLASHED = ("/v1/", "/health/", "/healthz/", "/readyz/", "/version/")
-"""Below these a slash at the end changes nothing. `/metrics/` stays what it is: proxies keep `/metrics` inside."""
+"""Below these paths a final slash is ignored. `/metrics/` is not served: proxies block only `/metrics`."""
 
 
 class Paths:
-    """Stands before the routes: takes a slash off the end of a path, and keeps WebSockets to the paths of sockets."""
+    """Stands before the routes: removes a path's final slash, and refuses WebSockets on other paths."""
 
     def __init__(self, app: ASGIApp, doors: Doors, answers: Answers) -> None:
         self._app = app
@@ -105,7 +105,7 @@ class Paths:
         self._answers = answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on. A redirect would lose the body of a POST, and few WebSocket clients follow one."""
+        """Pass a request on. A redirect would lose the body of a POST, and few WebSocket clients follow one."""
         if scope["path"].endswith("/") and scope["path"].startswith(_SLASHED):
             scope = dict(scope) | {"path": scope["path"].rstrip("/")}
         if scope["type"] == "websocket" and scope["path"] not in self._doors.sockets:
@@ -119,9 +119,9 @@ class Paths:
 
 
 class Unserved:
-    """Answers HTTP requests that no route takes.
+    """Answers the HTTP requests that no route takes.
 
-    `shown`: lets pages of other origins read what is said below `/v1`; `missed` is told of what is below the operators' path.
+    `shown`: lets pages of other origins read answers below `/v1`; `missed` is called for requests below the operators' path.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Unserved:
         self._below = shown(self._answer_below)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         path = scope["path"]
         if path in self._doors.sockets:
             response = self._answers.socket(scope)
@@ -150,13 +150,13 @@ class Unserved:
         await response(scope, receive, send)
 
     def wrong_method(self, request: Request, error: Exception) -> Response:
-        """The answer to a method that a path does not take."""
+        """Answer a method that the path does not take."""
         allowed = (isinstance(error, HTTPException) and error.headers and error.headers.get("Allow")) or "GET"
         self._note(request.scope, "method_not_allowed")
         return self._answers.wrong_method(request.scope, allowed)
 
     def no_file(self, *_: object) -> Response:
-        """The answer where a file of the page is not there."""
+        """Answer a request for a missing file of the page."""
         return self._answers.nothing("There is no such file.")
 
     async def _answer_below(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -176,7 +176,7 @@ class Unserved:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Words as a sentence lists them."""
+    """Join words with commas and "and"."""
     return f"{', '.join(words[:-1])} and {words[-1]}" if words[1:] else "".join(words)
 
 
@@ -185,6 +185,6 @@ def _is_below(path: str, paths: Collection[str]) -> bool:
 
 
 def _path(scope: Scope) -> str:
-    """The path, where it is of plain words: any other may hold what is secret, or be without end."""
+    """Return the path if it has only plain words: another one may hold secrets or be very long."""
     path: str = scope["path"]
     return path if _PLAIN.fullmatch(path) else "this path"

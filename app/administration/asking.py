@@ -1,4 +1,4 @@
-"""Asks a service's admin API. What goes wrong is a sentence."""
+"""A client of a service's admin API. Its errors are sentences for the operator."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ PAGE = 200
 
 
 class AdminFailed(Exception):
-    """Why nothing came of it. The message is for the operator."""
+    """A request to the admin API failed. The message is for the operator."""
 
 
 class Service:
-    """A service with an admin API. Every method raises AdminFailed."""
+    """A service's admin API. Every method raises AdminFailed."""
 
     def __init__(self, url: str, key: str) -> None:
-        """`url`: of its page, or HOST:PORT."""
+        """`url`: the page's address, or HOST:PORT."""
         self._url = (url if "://" in url else f"http://{url}").rstrip("/")
         self._headers = {"Authorization": f"Bearer {key}"}
         self.silent: set[str] = set()
         """The replicas that did not answer so far."""
 
     def ask(self, method: str, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
-        """One answer."""
+        """Return one answer."""
         with self._asked(method, path, query or {}) as response:
             response.read()
             try:
@@ -42,7 +42,7 @@ class Service:
             return answer
 
     def rows(self, name: str, query: dict[str, str]) -> Iterator[dict[str, Any]]:
-        """All rows of a list, page by page."""
+        """Yield all rows of a list, page by page."""
         after: dict[str, str] = {}
         while True:
             page = self.ask("GET", f"/{name}", query | {"limit": str(PAGE)} | after)
@@ -55,7 +55,7 @@ class Service:
             after = {"after": page["next"]}
 
     def export(self, query: dict[str, str], to: Path) -> int:
-        """Writes an owner's export into a file, which is there whole or not at all; gives how many conversations it has."""
+        """Write an owner's export into a file, whole or not at all; return how many conversations it has."""
         part = to.with_name(f".{to.name}.part")
         try:
             with self._asked("GET", "/export", query) as response, _own(part) as file:
@@ -74,7 +74,7 @@ class Service:
         return int(end["conversations"])
 
     def _no_midstream(self) -> AdminFailed:
-        return AdminFailed(f"{self._url} is no Midstream: it answers in other words.")
+        return AdminFailed(f"{self._url} is not a Midstream service: its answer has another form.")
 
     @contextmanager
     def _asked(self, method: str, path: str, query: dict[str, str]) -> Iterator[httpx.Response]:
@@ -91,12 +91,12 @@ class Service:
 
 
 def _patience(path: str) -> httpx.Timeout:
-    """How long an answer is waited for: to be erased takes as long as there is something."""
+    """How long to wait for an answer. Erasing takes longer, the more there is."""
     return httpx.Timeout(ANSWER_S, read=None if path == "/owner" else ANSWER_S)
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """What a line says; nothing where it is no object of JSON."""
+    """Return the JSON object of a line; an empty one if the line holds none."""
     try:
         said: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.DecodeError:
@@ -105,12 +105,12 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _own(path: Path) -> BinaryIO:
-    """A new file that its maker alone may read."""
+    """Open a new file that only its owner may read."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
 
 
 def _lines(response: httpx.Response) -> Iterator[bytes]:
-    """Lines with their ends, of which the last may have none."""
+    """Yield lines with their line ends; the last may have none."""
     rest = b""
     for part in response.iter_bytes():
         *whole, rest = (rest + part).split(b"\n")
@@ -121,9 +121,9 @@ def _lines(response: httpx.Response) -> Iterator[bytes]:
 
 
 def _why(response: httpx.Response) -> str:
-    """What a refusal says."""
+    """Return the text of a refusal."""
     response.read()
     try:
         return str(msgspec.json.decode(response.content)["error"]["message"])
     except (msgspec.DecodeError, KeyError, TypeError):
-        return f"{response.url} answers {response.status_code}, in words that are no Midstream's."
+        return f"{response.url} answers {response.status_code}, but not as a Midstream service does."

@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from app.administration.asking import Service
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-_principal = click.option("--principal", help="Whose, as lists show it: key:NAME, jwt:SUBJECT or anonymous.")
-_client = click.option("--client-id", help="One of its clients alone.")
+_principal = click.option("--principal", help="The owner, as lists show it: key:NAME, jwt:SUBJECT or anonymous.")
+_client = click.option("--client-id", help="Only this client of the owner.")
 
 
 @click.group()
-@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="Of the service's page.")
+@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="Address of the service's page.")
 @click.option(
     "--key",
-    envvar="CHAT_ADMIN_KEY",  # MIDSTREAM_… is for settings of the service, which knows no other
+    envvar="CHAT_ADMIN_KEY",  # MIDSTREAM_… names settings of the service alone: it refuses unknown ones
     show_envvar=True,
-    help="An admin key (`midstream keys add NAME --admin`); @PATH reads it from a file. Asked for without it.",
+    help="An admin key (`midstream keys add NAME --admin`); @PATH reads it from a file. Without it, the command asks.",
 )
 @click.pass_context
 def admin(context: click.Context, url: str, key: str | None) -> None:
-    """Look after a running service: who is connected, what runs, whose data there is. Each act is logged there."""
+    """Look after a running service: connections, running replies, keys, people's data. The service logs each act."""
     context.obj = (url, key)
 
 
@@ -57,7 +57,7 @@ def connections(
 def turns(
     asked: tuple[str, str | None], principal: str | None, client_id: str | None, *, as_json: bool
 ) -> None:
-    """List the replies that are being made, or wait for it, on all replicas."""
+    """List the replies that run or wait, on all replicas."""
     columns = ("turn_id", "state", "chars", "principal", "client_id", "conversation_id", "model", "replica")
     with _service(asked) as service:
         _show(service.rows("turns", _query(principal, client_id)), columns, as_json=as_json)
@@ -67,7 +67,7 @@ def turns(
 @_json
 @click.pass_obj
 def list_keys(asked: tuple[str, str | None], *, as_json: bool) -> None:
-    """List API keys: their terms, and what they used since midnight UTC."""
+    """List API keys: their terms, and their use since midnight UTC."""
     columns = (
         *("name", "kind", "expires_at", "expired", "scopes", "models", "messages_today"),
         *("messages_per_day", "replies_today", "tokens_today", "tokens_per_day"),

@@ -1,1 +1,1 @@
-"""How the page reaches a browser: in few files, compressed, and kept as long as they are true."""
+"""Delivers the page to browsers: in few files, compressed, cached until they change."""

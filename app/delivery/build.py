@@ -1,7 +1,7 @@
-"""Makes few files of many: a page's modules as one script, its style sheets as one, and the page that names them.
+"""Joins a page's modules into one script and its style sheets into one, and writes the page that names them.
 
-The names hold a sum of what is in them, so that a browser may keep them for good. Nothing of it is written anywhere: a build
-is made of the sources in a fraction of a second, when somebody first asks for the page, and is never older than they are.
+File names hold a hash of the content, so browsers may cache them for ever. No build is written to disk: it is made from the
+sources in a fraction of a second, at the first request for the page, and is never older than they are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCRIPT = "start.js"
 STYLE = "style.css"
 STATIC = "/static/"
 BESIDE = "vendor/"
-"""Where bundles lie that stay files of their own: they change seldom, and some are loaded when they are needed."""
+"""Folders of bundles that stay separate files: they change seldom, and some are loaded on demand."""
 _SHEET = re.compile(r'\n *<link rel="stylesheet" href="/static/([^"]+)">')
 _MODULE = re.compile(r'<script type="module" src="/static/([^"]+)"></script>')
 _NAMED = re.compile(r'\b(href|src)="/static/([^"]+)"')
@@ -31,28 +31,28 @@ _SUMMED = re.compile(r"(.+)\.([0-9a-f]{16})(\.[a-z0-9]+)")
 _CSS_GAP = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|/\*.*?\*/""", re.DOTALL)
 _CSS_ADDRESS = re.compile(r"""url\((["']?)(?!data:|/|#)([^)"']+)\1\)""")
 _KEPT_ADDRESSES = (".webmanifest", ".html")
-"""What is known by its address for long: an installed page asks for its manifest there."""
+"""Files that keep their addresses: an installed page asks for its manifest there."""
 
 
 class Build(msgspec.Struct, frozen=True):
-    """The pages, and what was made for them, by their plain names."""
+    """The pages and their built files, by their plain names."""
 
     pages: dict[str, Asset]
     made: dict[str, Asset]
 
 
 def built(folder: Path) -> Build:
-    """Build the pages whose sources are in a folder: each HTML file there is one. Raises NotJoined."""
+    """Build the pages of a folder; each HTML file in it is one. Raises NotJoined."""
     return _Builder(folder).build()
 
 
 def plain(folder: Path) -> Build:
-    """The pages as their sources are, file by file."""
+    """Return the pages unjoined, file by file."""
     return Build({path.name: Asset(path.name, path.read_bytes()) for path in folder.glob("*.html")}, {})
 
 
 def files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file below a folder, by its path there. Editors' own files, which come and go, are left out."""
+    """Return every file below a folder, by its path there, without editors' temporary files."""
     for place, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
@@ -63,26 +63,26 @@ def files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def summed(path: str, asset: Asset) -> str:
-    """The path of a file with its sum in it: `css/theme.0123456789abcdef.css`."""
+    """Return a file's path with its hash: `css/theme.0123456789abcdef.css`."""
     stem, suffix = posixpath.splitext(path)
     return f"{stem}.{asset.digest}{suffix}"
 
 
 def unsummed(path: str) -> tuple[str, str] | None:
-    """A path without the sum in it, and the sum; None where there is none."""
+    """Return a path without its hash, and the hash; None if it has none."""
     found = _SUMMED.fullmatch(path)
     return (found[1] + found[3], found[2]) if found else None
 
 
 class _Builder:
-    """Knows the sources while one build is made."""
+    """Holds the sources during one build."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._made: dict[str, Asset] = {}
 
     def build(self) -> Build:
-        """The pages and what was made for them."""
+        """Return the pages and their built files."""
         pages = sorted(path.name for path in self._folder.glob("*.html"))
         return Build({name: Asset(name, self._page(name).encode()) for name in pages}, self._made)
 
@@ -99,7 +99,7 @@ class _Builder:
         return _NAMED.sub(lambda found: f'{found[1]}="{self._address(found[2], name)}"', text)
 
     def _script(self, name: str, entry: str) -> str:
-        """The elements that load the script, and at the same time what it needs."""
+        """Return the elements that load the script and, in parallel, its imports."""
         addresses = {path: self._address(path, path) for path, _ in files(self._folder)}
         modules = [path for path in addresses if path.endswith(".js") and not path.startswith(BESIDE)]
         joined = join(entry, {path: self._text(path) for path in modules}, addresses)
@@ -108,7 +108,7 @@ class _Builder:
         return "\n    ".join([*preloads, script])
 
     def _sheet(self, path: str) -> str:
-        """A style sheet without its comments. What it names is named by its sum."""
+        """Return a style sheet without comments; its URLs get hashes."""
         text = _CSS_GAP.sub(lambda found: found[1] or "", self._text(path))
         if "@import" in text:
             raise NotJoined(path, 1, "`@import` can't be joined: link the sheet in index.html")
@@ -125,7 +125,7 @@ class _Builder:
         return STATIC + summed(name, self._made[name])
 
     def _address(self, path: str, named_in: str) -> str:
-        """Where a file is that may be kept for good."""
+        """Return the address of a file, under which it may be cached for ever."""
         if unsummed(path) is not None or path.endswith(_KEPT_ADDRESSES):
             return STATIC + path
         file = self._folder / path

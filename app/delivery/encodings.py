@@ -1,4 +1,4 @@
-"""What is sent of a file: its bytes in the coding that a browser takes, with the tag that they are known by."""
+"""Encodes files for browsers: the bytes in an accepted content coding, with their entity tag."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import brotli
 
 
 class Coding(StrEnum):
-    """How the bytes of an answer are coded, the smallest first."""
+    """Content codings, the smallest result first."""
 
     BROTLI = "br"
     GZIP = "gzip"
@@ -33,17 +33,17 @@ TYPES = {
     ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }
-"""What the page's files are, whatever the machine's own list of types says."""
+"""Media types of the page's files, independent of the machine's own list."""
 _WEIGHT = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 _COMPRESSED = {".png", ".woff2"}
 _SMALL = 256
-"""Bytes below which a file is sent as it is: it fits one packet with its headers."""
+"""Files of fewer bytes are not compressed: they fit one packet with their headers."""
 _DIGITS = 16
-"""Of the SHA-256 sum, hexadecimal: in a tag, and in a name."""
+"""Hexadecimal digits of the SHA-256 sum, in tags and in names."""
 
 
 class Asset:
-    """The bytes of a file. Each coding is made once, when it is first asked for: brotli takes a tenth of a second for 100 KB."""
+    """The bytes of a file. Each coding is made once, on first use: brotli takes a tenth of a second for 100 KB."""
 
     def __init__(self, name: str, content: bytes) -> None:
         suffix = PurePath(name).suffix
@@ -57,11 +57,11 @@ class Asset:
         self._lock = Lock()
 
     def tag(self, coding: Coding) -> str:
-        """The entity tag of the bytes in this coding."""
+        """Return the entity tag of the bytes in this coding."""
         return f'"{self.digest}"' if coding is Coding.IDENTITY else f'"{self.digest}-{coding}"'
 
     def ready(self, coding: Coding) -> bool:
-        """Whether the bytes in this coding need not be made any more."""
+        """Whether the bytes in this coding are there already."""
         return coding in self._coded
 
     def coded(self, coding: Coding) -> bytes:
@@ -73,7 +73,7 @@ class Asset:
 
 
 def chosen(accepted: str) -> Coding:
-    """Return the coding that a header `Accept-Encoding` likes best; among equals the smallest (RFC 9110, 12.5.3)."""
+    """Return the coding that an `Accept-Encoding` header prefers; among equals the smallest (RFC 9110, 12.5.3)."""
     weights = dict(_weights(accepted))
     rest = weights.get("*", 0.0)
     liked = {coding: weights.get(coding, rest) for coding in (Coding.BROTLI, Coding.GZIP)}

@@ -1,7 +1,7 @@
 """Joins the page's modules into one script. Each keeps a scope of its own: nothing is renamed, so errors read as in the sources.
 
-What is imported when it is needed (`import("./a.js")`) is begun then, and so is what it alone needs. Modules in `vendor/` are
-bundles of their own and stay files of their own.
+A module that is imported on demand (`import("./a.js")`) runs then, and so do the modules that it alone needs. Modules in
+`vendor/` are bundles already and stay separate files.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from app.delivery.modules import Address, Later, Module, Names, NotJoined, Piece
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """A script, and the addresses of those files beside it that it needs before it begins."""
+    """A script, and the addresses of the files that it needs before it runs."""
 
     script: str
     needs: tuple[str, ...]
 
 
 def join(entry: str, sources: Mapping[str, str], addresses: Mapping[str, str]) -> Joined:
-    """Join a module with all that it needs.
+    """Join a module with all its imports.
 
-    `sources`: the text of each module that can be joined, by its path; `addresses`: of all files, where they are alone.
-    Raises NotJoined.
+    `sources`: the texts of the modules, by path; `addresses`: those of all files when they are not joined. Raises NotJoined.
     """
     return _Join(sources, addresses).of(entry)
 
 
 class _Join:
-    """Knows all modules that were read, and which of them are evaluated at once."""
+    """Holds all modules that were read, and which of them run at once."""
 
     def __init__(self, sources: Mapping[str, str], addresses: Mapping[str, str]) -> None:
         self._sources = sources
@@ -41,7 +40,7 @@ class _Join:
         self._numbers: dict[str, int] = {}
 
     def of(self, entry: str) -> Joined:
-        """The script that begins with this module."""
+        """Return the script of this module."""
         self._read(entry)
         self._order(entry, self._now, ())
         later = [path for path in self._modules if path not in self._now]
@@ -59,7 +58,7 @@ class _Join:
         return Joined("".join(parts), tuple(self._beside[path] for path in needs))
 
     def _read(self, path: str) -> None:
-        """Read a module and all that it names, whenever that is needed."""
+        """Read a module and all that it imports, now or on demand."""
         if path in self._modules or path in self._beside:
             return
         self._modules[path] = module = read(path, self._sources[path])
@@ -69,7 +68,7 @@ class _Join:
             self._read(other)
 
     def _order(self, path: str, done: dict[str, None], above: tuple[str, ...]) -> None:
-        """Put a module behind those that it needs."""
+        """Order a module after those that it needs."""
         if path in self._beside or path in done or path in self._now:
             return
         if path in above:
@@ -81,14 +80,14 @@ class _Join:
     def _written(self, module: Module) -> str:
         if module.waits is not None:
             why = (
-                "others can't wait for a module that waits while it loads: `await` in a function with braces"
+                "a module that others import can't `await` while it loads: `await` in a function with braces"
             )
             raise NotJoined(module.path, module.waits, why)
         script = f"{self._body(module)}\nreturn {braced(module.exports.items())};\n"
         return f"// {module.path}\nconst {self._name(module.path)} = (() => {{{script}}})();\n"
 
     def _written_later(self, module: Module) -> str:
-        """A module that begins when it is asked for: behind all that is evaluated at once, and once."""
+        """Return a module that runs on demand: once, and after all that run at once."""
         name = self._name(module.path)
         script = f"{self._body(module)}\nreturn {braced(module.exports.items())};\n"
         begin = f"{name} ??= Promise.resolve().then(async () => {{{script}}})"
@@ -110,14 +109,14 @@ class _Join:
                 return self._address(path, module)
 
     def _address(self, path: str | None, module: Module) -> str:
-        """An address as `import.meta` gives it: a whole one."""
+        """Return an absolute address, as `import.meta` has it."""
         if path is not None and path not in self._addresses:
             raise NotJoined(module.path, 1, f"it names {path}, which is not there")
         address = f"/static/{module.path}" if path is None else self._addresses[path]
         return f"new URL({_quoted(address)}, location.href).href"
 
     def _taken(self, path: str, *, at_once: bool) -> str:
-        """What a module exports, where another one imports it at its head."""
+        """Return a module's exports for a static import."""
         if path in self._beside and not at_once:
             return f"await import({_quoted(self._beside[path])})"
         if path in self._now or path in self._beside:
@@ -125,7 +124,7 @@ class _Join:
         return f"await load${self._name(path)}()"
 
     def _asked_for(self, path: str) -> str:
-        """A promise of what a module exports."""
+        """Return a promise of a module's exports."""
         if path in self._beside:
             return f"import({_quoted(self._beside[path])})"
         if path in self._now:

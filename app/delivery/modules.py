@@ -1,7 +1,7 @@
-"""Reads one ES module of the page: what it imports and exports, and the script between.
+"""Reads one ES module of the page: its imports, its exports, and the script between.
 
-The page's modules keep to a part of the language that is joined without a compiler: names are imported and exported one by
-one, and an exported one keeps its value. Whatever else would need more is refused with its place.
+The page's modules use a subset of the language that can be joined without a compiler: names are imported and exported one by
+one, and exported values are constant. Anything else is refused with its place.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ class NotJoined(Exception):
 
 
 class Names(NamedTuple):
-    """Where names of another module are taken. `pattern`: what they are bound to, None where none is."""
+    """An import of names from another module. `pattern`: their binding, or None."""
 
     path: str
     pattern: str | None
 
 
 class Later(NamedTuple):
-    """Where a module is imported when it is needed."""
+    """A dynamic import of a module."""
 
     path: str
 
 
 class Address(NamedTuple):
-    """Where a module asks for an address: of another file, or None for its own."""
+    """A use of an address: of another file, or None for the module's own."""
 
     path: str | None
 
@@ -45,7 +45,7 @@ Piece = str | Names | Later | Address
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """A module of the page. Paths are those below `app/page`.
+    """A module of the page. Paths are relative to `app/page`.
 
     `exports`: expressions by the names that others import; `waits`: the line where it waits while it loads.
     """
@@ -57,17 +57,17 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def now(self) -> tuple[str, ...]:
-        """What has to be evaluated before it, in the order of its imports."""
+        """Return the modules that run before it, in the order of its imports."""
         return tuple(dict.fromkeys(piece.path for piece in self.pieces if isinstance(piece, Names)))
 
     @property
     def later(self) -> tuple[str, ...]:
-        """What it imports when it is needed."""
+        """Return the modules that it imports on demand."""
         return tuple(dict.fromkeys(piece.path for piece in self.pieces if isinstance(piece, Later)))
 
 
 def braced(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return pairs of names as they stand between braces in JavaScript."""
+    """Write pairs of names between braces, as in JavaScript."""
     return f"{{ {', '.join(name if name == own else f'{name}: {own}' for name, own in pairs)} }}"
 
 
@@ -83,7 +83,7 @@ def read(path: str, script: str) -> Module:
 
 
 class _Reader:
-    """Goes through a module's tokens, statement by statement where they import or export, else token by token."""
+    """Walks through a module's tokens: imports and exports by statement, all else by token."""
 
     def __init__(self, path: str, listed: list[Token]) -> None:
         self.exports: dict[str, str] = {}
@@ -93,7 +93,7 @@ class _Reader:
         self._place = 0
 
     def pieces(self) -> Iterable[Piece]:
-        """The module's script, with what it needs of others apart."""
+        """Return the module's script, and separately its imports."""
         while self._place < len(self._tokens):
             token = self._tokens[self._place]
             if token.text == "import" and self._behind(".") is False:
@@ -173,14 +173,14 @@ class _Reader:
         self._tokens[self._place] = first._replace(before=token.before)
 
     def _handed_on(self, listed: list[tuple[str, str]]) -> Names:
-        """`export { a } from "./b.js"`: taken under a name that no module has, and given on."""
+        """`export { a } from "./b.js"`: imported under a private name, and exported again."""
         path = self._other(self._take())
         own = {name: f"{name}$handed" for name, _ in listed}
         self.exports |= {shown: own[name] for name, shown in listed}
         return Names(path, braced(own.items()))
 
     def _listed(self) -> list[tuple[str, str]]:
-        """What stands between braces: `a as b` is (a, b), and `a` is (a, a)."""
+        """Return the names between braces: `a as b` is (a, b), and `a` is (a, a)."""
         found: list[tuple[str, str]] = []
         while not self._comes("}"):
             name = self._take().text
@@ -191,10 +191,10 @@ class _Reader:
         return found
 
     def _other(self, token: Token) -> str:
-        """The path of another module, as a text in this one names it."""
+        """Return the path of the module that a string in this one names."""
         named = token.text[1:-1]
         if token.kind is not Kind.TEXT or not named.startswith(("./", "../")):
-            raise self._refusal(token, "a file is named by a text that begins with `./` or `../`")
+            raise self._refusal(token, "name the file by a string that begins with `./` or `../`")
         return posixpath.normpath(posixpath.join(posixpath.dirname(self._path), named))
 
     def _take(self) -> Token:

@@ -1,4 +1,4 @@
-"""Serves the page: as few files that a browser keeps for good, and every source under its own name, asked about each time."""
+"""Serves the page: a few joined files that browsers cache for ever, and each source under its own name, revalidated on each use."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from app.delivery.encodings import Asset, Coding, chosen
 from app.delivery.modules import NotJoined
 
 ASKED_ABOUT = "no-cache"
-"""Kept, and asked about at each use: a new version shows at the next load."""
+"""Cached, but revalidated on each use: a new version shows at the next load."""
 KEPT = "public, max-age=31536000, immutable"
-"""Kept for good: another content has another name."""
+"""Cached for ever: other content has another name."""
 NOT_KEPT = "no-store"
-"""Of another version than the name says."""
+"""For content of another version than the name says."""
 
 LOOK_S = 0.25
-"""Between two looks at the sources: a look takes two milliseconds, and nobody edits and loads faster than that."""
+"""Seconds between two checks of the sources. A check takes two milliseconds."""
 Moment = tuple[int, int]
-"""When a file was written, and its length: another one where it was written again."""
+"""A file's modification time and length; they differ once it was written again."""
 
 _log = structlog.get_logger("midstream.page")
 
 
 class PageFiles(StaticFiles):
-    """The page of a folder. Where its modules can't be joined it is served as its sources are, and the log says why.
+    """The page of a folder. If its modules can't be joined, they are served one by one, and the log says why.
 
-    It looks at its sources when the page is asked for: who edits them sees the change at the next load.
+    It checks the sources on each request for the page, so an edit shows at the next load.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -51,12 +51,12 @@ class PageFiles(StaticFiles):
         self._lock = Lock()
 
     async def page(self, scope: Scope, name: str = "index.html") -> Response:
-        """The answer to a request for a page itself."""
+        """Answer a request for a page itself."""
         build = await self._seen_lately(LOOK_S)
         return await _answer(build.pages[name], ASKED_ABOUT, scope)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """The answer to a request for a file. Raises HTTPException."""
+        """Answer a request for a file. Raises HTTPException."""
         named = unsummed(path)
         if named is not None and scope["method"] in {"GET", "HEAD"}:
             build = await self._seen_lately(inf)
@@ -65,7 +65,7 @@ class PageFiles(StaticFiles):
         return await super().get_response(path, scope)
 
     def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
-        """Find a file, with or without a sum in its name. Runs in a thread, and reads the file where it is a new one."""
+        """Find a file, with or without a hash in its name. Runs in a thread, since it may read the file."""
         found, facts = super().lookup_path(path)
         if facts is None and (named := unsummed(path)) is not None:
             found, facts = super().lookup_path(named[0])
@@ -80,7 +80,7 @@ class PageFiles(StaticFiles):
         scope: Scope,
         status_code: int = 200,
     ) -> Response:
-        """The answer with a file. Parts of one are those of its plain bytes."""
+        """Answer with a file. Ranges count its uncompressed bytes."""
         asset = self._assets[str(full_path)][1]
         named = unsummed(scope["path"])
         keeping = _keeping(asset, named[1]) if named is not None else ASKED_ABOUT
@@ -96,13 +96,13 @@ class PageFiles(StaticFiles):
             self._assets[path] = (_moment(facts), Asset(path, Path(path).read_bytes()))
 
     async def _seen_lately(self, seconds: float) -> Build:
-        """A build of the sources as they were at most so long ago."""
+        """Return a build of the sources, checked at most so many seconds ago."""
         if self._build is not None and monotonic() - self._looked < seconds:
             return self._build
         return await anyio.to_thread.run_sync(self._newest)
 
     def _newest(self) -> Build:
-        """The build of the sources as they are now."""
+        """Return the build of the current sources."""
         with self._lock:
             self._looked = monotonic()
             seen = {path: _moment(facts) for path, facts in files(self._folder)}
@@ -112,7 +112,7 @@ class PageFiles(StaticFiles):
 
 
 class _Coded(Response):
-    """The bytes of a file, in the coding that the request likes. What was not coded yet is coded in a thread."""
+    """Return a file's bytes in the coding that the request prefers; coding it takes a thread."""
 
     def __init__(self, asset: Asset, keeping: str) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class _Coded(Response):
         self._keeping = keeping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers."""
+        """Answer a request."""
         response = await _answer(self._asset, self._keeping, scope)
         await response(scope, receive, send)
 
@@ -148,12 +148,12 @@ def _headers(asset: Asset, coding: Coding, keeping: str) -> dict[str, str]:
 
 
 def _known(tags: str, tag: str) -> bool:
-    """Whether a browser has these bytes: proxies that code them anew write `W/` before a tag."""
+    """Whether a browser has these bytes. A proxy that recodes them writes `W/` before the tag."""
     return tags.strip() == "*" or tag in (one.strip().removeprefix("W/") for one in tags.split(","))
 
 
 def _keeping(asset: Asset, asked_for: str) -> str:
-    """While replicas of two versions serve, one may be asked for the other's file: it gives its own, for this once."""
+    """During an upgrade a replica may be asked for a file of the other version: it answers with its own, uncached."""
     return KEPT if asset.digest == asked_for else NOT_KEPT
 
 

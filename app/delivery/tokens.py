@@ -1,4 +1,4 @@
-"""Takes JavaScript apart into tokens, and drops comments. Knows what a text or a pattern is, not what a statement means."""
+"""Splits JavaScript into tokens without comments. Knows strings and regular expressions, but no statements."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     WORD = auto()
     """A name, a keyword or a number."""
     TEXT = auto()
     """A string with its quotes."""
     TEMPLATE = auto()
-    """A piece of a template literal, up to a value in it or to its end."""
+    """A piece of a template literal, up to the next value or its end."""
     PATTERN = auto()
     """A regular expression."""
     MARK = auto()
 
 
 class Token(NamedTuple):
-    """`before`: the gap to the token before, as much of it as counts; `depth`: how many brackets are open around it."""
+    """`before`: the white space before it, as far as it matters; `depth`: the number of open brackets around it."""
 
     kind: Kind
     text: str
@@ -33,7 +33,7 @@ class Token(NamedTuple):
 
 
 class Unreadable(Exception):
-    """A script can't be taken apart. `line` says where."""
+    """A script can't be split into tokens. `line` says where."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(why)
@@ -63,18 +63,18 @@ _BEFORE_VALUES = frozenset(
         "yield",
     )
 )
-"""Words behind which a slash begins a pattern; behind any other it divides."""
+"""After these words a slash begins a regular expression; after others it divides."""
 
 
 def tokens(script: str) -> Iterator[Token]:
-    """Take a script apart. Raises Unreadable where a bracket, a text or a template does not end."""
+    """Split a script into tokens. Raises Unreadable if a bracket, a string or a template does not end."""
     reader = _Reader(script)
     while (token := reader.next()) is not None:
         yield token
 
 
 class _Reader:
-    """Goes through a script from its beginning."""
+    """Walks through a script from its beginning."""
 
     def __init__(self, script: str) -> None:
         self._script = script
@@ -84,7 +84,7 @@ class _Reader:
         self._last: Token | None = None
 
     def next(self) -> Token | None:
-        """The next token; None at the end."""
+        """Return the next token; None at the end."""
         gap = self._take(_GAP) or ""
         before = "\n" if "\n" in gap else " " if gap else ""
         line = self._line
@@ -102,9 +102,9 @@ class _Reader:
         if first == "`" or (first == "}" and self._open and self._open[-1] == "${"):
             return Kind.TEMPLATE, self._demand(_PIECE, "a template is never closed")
         if first == "/" and self._value_may_follow():
-            return Kind.PATTERN, self._demand(_PATTERN, "a pattern is never closed")
+            return Kind.PATTERN, self._demand(_PATTERN, "a regular expression is never closed")
         if first in "\"'":
-            return Kind.TEXT, self._demand(_TOKEN, "a text is never closed")
+            return Kind.TEXT, self._demand(_TOKEN, "a string is never closed")
         if (word := self._take(_TOKEN)) is not None:
             return Kind.WORD, word
         self._place += 1
@@ -123,7 +123,7 @@ class _Reader:
         return False
 
     def _depth(self, kind: Kind, text: str) -> int:
-        """How deep a token stands; what it opens or closes stands outside with it."""
+        """Return a token's depth; a bracket has the depth outside it."""
         if kind is Kind.MARK and text in ")]}":
             self._close(text)
         if kind is Kind.TEMPLATE and text.startswith("}"):

@@ -1,1 +1,1 @@
-"""`midstream doctor`: looks at all that the service needs, before it is started or beside it, and says what to mend."""
+"""`midstream doctor`: checks all that the service needs, before the start or while it runs, and says what to mend."""

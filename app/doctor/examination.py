@@ -1,4 +1,4 @@
-"""The whole examination, and how it is told: a line for each thing, or JSON."""
+"""Runs all checks, and prints the findings: a line for each, or JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WIDTH = max(len(verdict.value) for verdict in Verdict)
 
 
 async def examine(settings: Settings) -> AsyncIterator[Finding]:
-    """All findings, as they are made."""
+    """Yield all findings as they are made."""
     for finding in machine(settings):
         yield finding
     async for finding in network(settings):
@@ -26,7 +26,7 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def tell(settings: Settings, *, as_json: bool) -> bool:
-    """Writes what is found on standard output; gives whether the service could serve."""
+    """Print the findings; return whether the service could serve."""
     found = []
     async for finding in examine(settings):
         found.append(finding)
@@ -51,4 +51,4 @@ def _summary(found: list[Finding]) -> str:
     poor = sum(finding.verdict is Verdict.POOR for finding in found)
     if not bad and not poor:
         return "All is well: midstream serve."
-    return f"{bad} to be mended, {poor} to be known."
+    return f"{bad} to mend, {poor} to know."

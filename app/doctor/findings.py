@@ -1,4 +1,4 @@
-"""What was found: of one thing, whether it will do, and what mends it."""
+"""What the checks find: whether a thing will do, and what mends it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GIGA, MEGA = 10**9, 10**6
 
 
 class Verdict(Enum):
-    """`POOR` serves, and something should be known; with `BAD` the service does not start, or can't answer."""
+    """With `POOR` the service works, with a warning. With `BAD` it does not start, or can't answer."""
 
     GOOD = "ok"
     POOR = "warning"
@@ -18,7 +18,7 @@ class Verdict(Enum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`subject`: a word or two; `words`: a sentence; `mend`: what to do, where something is to be done."""
+    """`subject`: a word or two; `words`: a sentence; `mend`: what to do, if anything."""
 
     subject: str
     verdict: Verdict
@@ -32,7 +32,7 @@ def good(subject: str, words: str) -> Finding:
 
 
 def poor(subject: str, words: str, mend: str = "") -> Finding:
-    """Return that a thing serves, and what should be known of it."""
+    """Return that a thing works, with a warning."""
     return Finding(subject, Verdict.POOR, words, mend)
 
 
@@ -42,5 +42,5 @@ def bad(subject: str, words: str, mend: str = "") -> Finding:
 
 
 def size(count: int) -> str:
-    """Return bytes for people. Pure."""
+    """Write a number of bytes for people. Pure."""
     return f"{count / GIGA:.1f} GB" if count >= GIGA else f"{count / MEGA:.0f} MB"

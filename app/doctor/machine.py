@@ -1,4 +1,4 @@
-"""The machine: Python, torch and its device, memory, the model, open files, the port, certificates, keys."""
+"""Checks the machine: Python, torch and its device, memory, the model, open files, the port, certificates, keys."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ print(json.dumps({
 
 
 class Torch(msgspec.Struct, frozen=True):
-    """What torch says of itself. `device`: the best one; `free`: bytes of a CUDA device's memory."""
+    """What torch reports. `device`: the best one; `free`: free bytes of a CUDA device."""
 
     version: str
     device: str
@@ -57,7 +57,7 @@ class Torch(msgspec.Struct, frozen=True):
 
 
 def machine(settings: Settings) -> Iterator[Finding]:
-    """All findings, one after the other; torch's takes some seconds, in a process of its own."""
+    """Yield all findings. The one about torch takes some seconds, in a separate process."""
     yield _python()
     computes_here = settings.upstreams is None and settings.engine == "midstream"
     torch = None
@@ -92,7 +92,7 @@ def _torch(settings: Settings) -> tuple[Torch | None, Finding]:
         )
     except subprocess.TimeoutExpired:
         return None, bad(
-            "torch", f"It was not loaded within {TORCH_S:g} s.", "Look at the disk, or the driver."
+            "torch", f"It was not loaded within {TORCH_S:g} s.", "Check the disk and the driver."
         )
     if told.returncode != 0:
         last = told.stderr.strip().rpartition("\n")[2]
@@ -113,7 +113,7 @@ def _model(settings: Settings) -> Finding:
     try:
         check_models(settings)
     except (EngineError, SettingsError) as error:
-        return bad("model", str(error), "Name a folder with a model, or one of the hub's, by --model.")
+        return bad("model", str(error), "Name a folder with a model, or a model of the hub, by --model.")
     if settings.upstreams is not None:
         return good("model", f"Replies are made by what {settings.upstreams} names.")
     path = Path(settings.model_path)
@@ -124,14 +124,14 @@ def _model(settings: Settings) -> Finding:
             if kept
             else f"{settings.model_path} is fetched at the start."
         )
-        return good("model", words) if kept else poor("model", words, "The hub must be reached then.")
+        return good("model", words) if kept else poor("model", words, "The hub must be reachable then.")
     if not weights_of(path):
         return bad("model", f"{path} has no weights (*.safetensors).", "Copy the whole folder of the model.")
     return good("model", f"{settings.model_name}, {size(weights_of(path))} of weights.")
 
 
 def _kinds(settings: Settings, torch: Torch | None) -> set[str]:
-    """What kinds of devices would compute."""
+    """Return the kinds of devices that would compute."""
     best = "cpu" if torch is None else torch.device
     named = {device.partition(":")[0] for device in settings.devices}
     return {best if kind == "auto" else kind for kind in named}
@@ -143,21 +143,21 @@ def _kernels(kinds: set[str]) -> Finding:
     if find_spec("._cpu_kernels", errors.__package__) is None:
         return poor(
             "kernels",
-            "Those for CPUs were not compiled: replies take several times as long.",
+            "The kernels for CPUs were not compiled: replies take several times as long.",
             "Install gcc and libc6-dev, then install Midstream anew.",
         )
-    return good("kernels", "Those for CPUs are compiled.")
+    return good("kernels", "The kernels for CPUs are compiled.")
 
 
 def _memory(settings: Settings, torch: Torch | None, kinds: set[str]) -> Finding:
-    """Never more than a warning: a service that runs already has taken its part, and weights may be made smaller."""
+    """Check the memory. It is at most a warning: a running service has taken its part already, and weights may be quantized."""
     on_card = torch is not None and kinds == {"cuda"}
     free = torch.free if torch is not None and on_card else free_memory()
     path = Path(settings.model_path)
     folder = path if path.is_dir() else in_cache(settings.model_path)
     weights = weights_of(folder) if folder is not None else 0
     if free is None:
-        return poor("memory", "Nothing tells how much is free.")
+        return poor("memory", "The system does not say how much is free.")
     wanted = weights * settings.engines + (settings.kv_bytes or 0)
     where = " on the device" if on_card else ""
     words = f"{size(free)} are free{where}, the weights take {size(weights)}"
@@ -178,7 +178,7 @@ def _open_files(settings: Settings) -> Finding:
     if hard != resource.RLIM_INFINITY and hard < wanted:
         return poor(
             "open files",
-            f"{hard} may be open, {wanted} would be for --max-connections {settings.max_connections}.",
+            f"{hard} may be open, but {wanted} are needed for --max-connections {settings.max_connections}.",
             "Raise the limit (LimitNOFILE, ulimit -n), or lower --max-connections.",
         )
     return good("open files", f"Enough for {settings.max_connections} connections.")
@@ -194,27 +194,27 @@ def _port(settings: Settings) -> Finding:
             return poor(
                 "port",
                 f"{settings.host}:{settings.port} can't be taken: {(error.strerror or str(error)).lower()}.",
-                "That is as it should be where the service runs; else choose another --port.",
+                "That is right if the service runs already; otherwise choose another --port.",
             )
     return good("port", f"{settings.host}:{settings.port} is free.")
 
 
 def _entrance(settings: Settings) -> Finding:
     if settings.authenticates:
-        return good("entrance", "People are asked who they are.")
+        return good("entrance", "Clients must authenticate.")
     if settings.insecure:
-        return poor("entrance", "Whoever reaches the port may chat.", "Make keys: midstream keys add --help.")
-    return good("entrance", "Nobody is asked who they are; it listens on this machine alone.")
+        return poor("entrance", "Anybody who can reach the port may chat.", "Make keys: midstream keys add --help.")
+    return good("entrance", "There is no authentication, but it listens on this machine alone.")
 
 
 def _hooks(settings: Settings) -> Finding:
-    """What of the operator's own is loaded at the start."""
+    """Check the operator's own files and modules that the start loads."""
     try:
         tools = tool_box_of(settings)
         if settings.filters is not None:
             filters_from(Path(settings.filters).expanduser())
     except (SettingsError, FiltersUnusable) as error:
-        return bad("filters and tools", str(error), "Mend the file, or the module, that is named.")
+        return bad("filters and tools", str(error), "Mend the file or module that is named.")
     return good("filters and tools", f"They can be loaded; {len(tools.offered())} tools are functions here.")
 
 
@@ -234,7 +234,7 @@ def _certificate(settings: Settings) -> Finding:
 
 
 def _last_second(certificate: str) -> float:
-    """When the first certificate of a chain expires, in seconds since the epoch. TLS has read it before."""
+    """Return when a chain's first certificate expires, in seconds since the epoch. TLS has read it before."""
     chain = x509.load_pem_x509_certificates(Path(certificate).read_bytes())
     return min(one.not_valid_after_utc.timestamp() for one in chain)
 
@@ -251,7 +251,7 @@ def _keys(source: str) -> Finding:
             "keys", f"{path} can't be used: {error}.", "midstream keys add NAME --file makes such a file."
         )
     if not found:
-        return poor("keys", f"{path} has none: nobody comes in.", f"midstream keys add NAME --file {path}")
+        return poor("keys", f"{path} has none: nobody can connect.", f"midstream keys add NAME --file {path}")
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         return poor("keys", f"Others may write {path}.", f"chmod go-w {path}")
     return good("keys", f"{len(found)} in {path}.")

@@ -1,4 +1,4 @@
-"""What the service has to reach: its store, and the servers that make its replies."""
+"""Checks what the service has to reach: its store, and its upstreams."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ PINGS = 20
 SLOW_S = 0.02
 SKEW_S = 5.0
 ROOM = 5 * 10**9
-"""Bytes of disk below which the embedded store may run out of it."""
+"""Bytes of free disk; with fewer the embedded store may run out."""
 
 
 async def network(settings: Settings) -> AsyncIterator[Finding]:
-    """All findings, one after the other."""
+    """Yield all findings."""
     if settings.redis_url is None:
         yield _embedded(settings.data_dir)
     else:
@@ -77,19 +77,19 @@ async def _store(settings: Settings, url: str) -> AsyncIterator[Finding]:
                 await _ping(client)
         except (TimeoutError, RedisError, OSError, StoreDown) as error:
             why = "It does not answer" if isinstance(error, TimeoutError) else f"It can't be reached: {error}"
-            yield bad("store", f"{why.rstrip('.')}.", "Look at its address, its password, and at firewalls.")
+            yield bad("store", f"{why.rstrip('.')}.", "Check its address, its password, and firewalls.")
             return
         try:
             async for finding in _asked(settings, client):
                 yield finding
         except (RedisError, OSError, StoreDown) as error:
             yield bad(
-                "store", f"It does not answer what is asked: {error}.", "Look at its ACL, and at its log."
+                "store", f"It refuses what is asked: {error}.", "Check its ACL and its log."
             )
 
 
 async def _asked(settings: Settings, client: Redis) -> AsyncIterator[Finding]:
-    """What a store tells that answers. Raises RedisError, StoreDown."""
+    """Yield what a store that answers reports. Raises RedisError, StoreDown."""
     yield await _speed(client)
     yield await _clock(client)
     found = await setups(client)
@@ -103,7 +103,7 @@ async def _asked(settings: Settings, client: Redis) -> AsyncIterator[Finding]:
     for sentence in sentences:
         yield poor("durability", sentence)
     if not sentences:
-        yield good("durability", f"As {durability.value} asks for.")
+        yield good("durability", f"As {durability.value} requires.")
 
 
 async def _ping(client: Redis) -> None:
@@ -119,7 +119,7 @@ async def _speed(client: Redis) -> Finding:
         took.append(time.perf_counter() - begun)
     words = f"It answers in {1000 * median(took):.1f} ms, {1000 * max(took):.1f} ms at most."
     if median(took) > SLOW_S:
-        return poor("store", words, "A message waits for it several times: put it nearer.")
+        return poor("store", words, "Each message waits for it several times: put it nearer.")
     return good("store", words)
 
 
@@ -132,7 +132,7 @@ async def _clock(client: Redis) -> Finding:
         return poor(
             "clock",
             f"This machine's is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the store's.",
-            "Replicas go by the store's, but times in logs and of keys that expire will look wrong: set up NTP.",
+            "Replicas use the store's clock. But times in logs, and the expiry of keys, will be wrong: set up NTP.",
         )
     return good("clock", f"{abs(skew):.1f} s from the store's.")
 
@@ -142,7 +142,7 @@ async def _upstream(asked: UpstreamOptions) -> Finding:
     key = variable(asked.key_variable) if asked.key_variable is not None else None
     if asked.key_variable is not None and key is None:
         return bad(
-            subject, f"There is no key: {asked.key_variable} is not set.", f"Set {asked.key_variable}."
+            subject, f"There is no API key: {asked.key_variable} is not set.", f"Set {asked.key_variable}."
         )
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
@@ -155,7 +155,7 @@ async def _upstream(asked: UpstreamOptions) -> Finding:
         )
     if not answer.is_success:
         return bad(
-            subject, f"{asked.url} answers {answer.status_code}.", "Look at its key and its base path."
+            subject, f"{asked.url} answers {answer.status_code}.", "Check its API key and its base path."
         )
     if asked.model not in names:
         return poor(

@@ -1,6 +1,6 @@
-"""What `/metrics` pulls from the floors when it is asked: their statistics, in Prometheus' names and units.
+"""Collects the floors' statistics for each request of `/metrics`, in Prometheus' names and units.
 
-No label grows with the number of people: codes, reasons, causes, doors, engines and models are few.
+No label grows with the number of people: there are few codes, reasons, causes, doors, engines and models.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from sessions.store.redis.watched import StoreTally
 from sessions.tools.tally import ToolStatistics
 
 _FROM_THE_START = {"overloaded": 0, "store_unavailable": 0, "engine_unavailable": 0, "internal": 0}
-"""Codes that begin with zero: a series that begins with its first count shows no increase to an alert."""
+"""Codes whose counts begin at zero: an alert sees no increase in a series that begins with its first count."""
 
 _Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
 
-# Name, text, and the field of `EngineStatistics`. What the process counts begins again with the next process.
+# Name, text, and the field of `EngineStatistics`. A process's own counts begin again with the next process.
 _ENGINE_GAUGES = (
     ("engine_batch", "Requests in the engine's batch.", "running"),
     ("engine_queue", "Requests that wait for a place in the batch.", "queued"),
     ("engine_kv_used_bytes", "Keys and values of running replies.", "kv_used_bytes"),
     ("engine_kv_parked_bytes", "Keys and values kept for later turns.", "kv_parked_bytes"),
-    ("engine_kv_total_bytes", "Keys and values that there is room for.", "kv_total_bytes"),
+    ("engine_kv_total_bytes", "Capacity for keys and values.", "kv_total_bytes"),
     ("engine_resident_memory_bytes", "Memory of the engine's process.", "resident_bytes"),
     (
         "engine_device_used_bytes",
-        "Memory of its CUDA device that is taken, by whomever.",
+        "Memory of its CUDA device in use, by any process.",
         "device_used_bytes",
     ),
-    ("engine_device_total_bytes", "Memory that its CUDA device has.", "device_total_bytes"),
-    ("engine_circuit_open", "Whether an upstream failed so often that it is left alone.", "circuit_open"),
+    ("engine_device_total_bytes", "Memory of its CUDA device.", "device_total_bytes"),
+    ("engine_circuit_open", "Whether an upstream is skipped because it failed too often.", "circuit_open"),
 )
 _ENGINE_COUNTERS = (
     ("engine_steps", "Engine steps of the running process.", "steps"),
@@ -56,23 +56,23 @@ _ENGINE_COUNTERS = (
     ("engine_prefill_steps", "Engine steps that computed prompt tokens.", "prefill_steps"),
     ("engine_generated_tokens", "Tokens sampled by the running process.", "generated_tokens"),
     ("engine_prompt_tokens", "Prompt tokens computed by the running process.", "prompt_tokens"),
-    ("engine_cached_tokens", "Prompt tokens whose keys and values were kept.", "cached_tokens"),
-    ("engine_preemptions", "Replies put back into the queue for want of room.", "preemptions"),
-    ("engine_cancels", "Requests whose cancel the running process read.", "cancels"),
-    ("engine_steps_after_cancel", "Steps started for requests after that.", "steps_after_cancel"),
+    ("engine_cached_tokens", "Prompt tokens whose keys and values were cached.", "cached_tokens"),
+    ("engine_preemptions", "Replies put back into the queue for lack of memory.", "preemptions"),
+    ("engine_cancels", "Cancels that the running process has read.", "cancels"),
+    ("engine_steps_after_cancel", "Steps started for requests after their cancel was read.", "steps_after_cancel"),
     ("engine_cpu_seconds", "Processor time of the running process.", "cpu_seconds"),
     ("engine_failures", "Requests that an upstream failed.", "failures"),
     ("engine_shed", "Requests that an upstream had no room for.", "shed"),
-    ("engine_retries", "Requests asked of an upstream once more.", "retries"),
+    ("engine_retries", "Requests sent to an upstream again.", "retries"),
     ("engine_fallbacks", "Requests that came to an upstream from another one.", "fallbacks"),
     ("engine_deliveries", "Pieces of an upstream's text that readers took.", "deliveries"),
-    ("engine_delivery_seconds", "Time that those lay between arrival and reader.", "delivery_seconds"),
+    ("engine_delivery_seconds", "Time that those waited for their reader.", "delivery_seconds"),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Who is asked at every scrape. `stores`: by what each client of the store is for; `lag`: of the event loop."""
+    """What is asked at every scrape. `stores`: the store's clients by their use; `lag`: that of the event loop."""
 
     models: ServedModels
     connections: Callable[[], RegistryStatistics]
@@ -86,23 +86,23 @@ class Sources:
 
 
 def collectors_of(sources: Sources) -> Iterable[Collector]:
-    """Make all of them."""
+    """Make all collectors."""
     yield _Pulled(sources)
     yield _TurnedAway(sources.refusals)
     yield _Bounded(sources.bounds)
     yield _Stores(sources.stores)
     yield Histogram(
-        "midstream_event_loop_lag_seconds", "How late the event loop is for what is due.", sources.lag
+        "midstream_event_loop_lag_seconds", "How late the event loop runs what is due.", sources.lag
     )
     yield Histogram(
         "midstream_delta_delay_seconds",
-        "From the engine's step that made a delta's first token to its frame's way into the socket.",
+        "From the engine's step that made a delta's first token until its frame is written to the socket.",
         sources.bounds.delays,
     )
 
 
 class Histogram(Collector):
-    """Durations that others count: the library's own histogram takes a lock for each of its numbers."""
+    """Histograms that are counted elsewhere: the library's own takes a lock for each observation."""
 
     def __init__(self, name: str, text: str, durations: Durations) -> None:
         self._name = name
@@ -144,15 +144,15 @@ class _Pulled(Collector):
         return {
             "connections": ("Open connections: WebSockets and event streams.", connections.connections),
             "clients": ("Client ids with an open connection.", connections.clients),
-            "conversations": ("Conversations somebody is attached to.", sessions.conversations),
+            "conversations": ("Conversations that somebody is attached to.", sessions.conversations),
             "turns_live": ("Turns running or waiting.", sessions.turns),
             "turns_unsaved": (
-                "Turns with text, or an end, that was told and that the store does not have.",
+                "Turns with text or an end that clients were told and the store does not have.",
                 sessions.unsaved,
             ),
-            "late_readers": ("Connections for whose readers something waits.", connections.late),
-            "outbox_bytes": ("What waits for late readers, in all outboxes.", connections.waiting_bytes),
-            "outbox_largest_bytes": ("What waits in the fullest outbox.", connections.most_waiting_bytes),
+            "late_readers": ("Connections with frames waiting for their reader.", connections.late),
+            "outbox_bytes": ("Bytes that wait for late readers, in all outboxes.", connections.waiting_bytes),
+            "outbox_largest_bytes": ("Bytes that wait in the fullest outbox.", connections.most_waiting_bytes),
             "draining": (
                 "Whether the service takes no new turns because it is about to stop.",
                 self._is_draining(),
@@ -162,16 +162,16 @@ class _Pulled(Collector):
     def _counters(self) -> dict[str, tuple[str, float]]:
         return {
             "connections_opened": (
-                "Connections that came in, event streams too.",
+                "Connections opened, event streams included.",
                 self._connections().opened,
             ),
             "journal_pipelines": ("Writes of the journal.", self._sessions().journal_pipelines),
             "journal_bytes": (
-                "Events given to the journal, once more where a write is repeated.",
+                "Events given to the journal; a repeated write counts again.",
                 self._sessions().journal_bytes,
             ),
-            "reaped_turns": ("Turns that nobody ran any more, closed here.", self._sessions().reaped),
-            "reader_gaps": ("How often a reader was told that it missed something.", self._bounds.gaps),
+            "reaped_turns": ("Turns without a running replica, closed here.", self._sessions().reaped),
+            "reader_gaps": ("How often a reader was told of a gap.", self._bounds.gaps),
         }
 
 
@@ -187,7 +187,7 @@ class _TurnedAway(Collector):
             family.add_metric([refusal.value], count)
         yield family
         errors = CounterMetricFamily(
-            "midstream_errors", "Errors that clients were told, by door and code.", labels=["door", "code"]
+            "midstream_errors", "Errors sent to clients, by door and code.", labels=["door", "code"]
         )
         for door, told in self._refusals.told().items():
             for code, count in {**_FROM_THE_START, **told}.items():
@@ -201,12 +201,12 @@ class _Bounded(Collector):
 
     def collect(self) -> Iterable[Metric]:
         met = CounterMetricFamily(
-            "midstream_bounds", "Bounds of a connection that were met.", labels=["bound"]
+            "midstream_bounds", "How often a connection reached one of its bounds.", labels=["bound"]
         )
         for bound, count in self._bounds.met().items():
             met.add_metric([bound.value], count)
         yield met
-        closes = CounterMetricFamily("midstream_closes", "WebSockets that the server ended.", labels=["code"])
+        closes = CounterMetricFamily("midstream_closes", "WebSockets that the server closed.", labels=["code"])
         for code, count in self._bounds.closes().items():
             closes.add_metric([code], count)
         yield closes
@@ -218,7 +218,7 @@ class _Stores(Collector):
 
     def collect(self) -> Iterable[Metric]:
         calls = HistogramMetricFamily(
-            "midstream_store_call_seconds", "Calls of the store, repetitions included.", labels=["client"]
+            "midstream_store_call_seconds", "Calls of the store, retries included.", labels=["client"]
         )
         waits = HistogramMetricFamily(
             "midstream_store_wait_seconds", "Waits for a connection to the store.", labels=["client"]
@@ -246,7 +246,7 @@ def _of_tools(told: ToolStatistics) -> Iterable[Metric]:
     ended = CounterMetricFamily(
         "midstream_tool_calls", "Calls of server tools that ended.", labels=["outcome"]
     )
-    seconds = CounterMetricFamily("midstream_tool_seconds", "Time that those took.", labels=["outcome"])
+    seconds = CounterMetricFamily("midstream_tool_seconds", "Time that ended calls took.", labels=["outcome"])
     for outcome, count in told.ended.items():
         ended.add_metric([outcome.value], count)
         seconds.add_metric([outcome.value], told.seconds[outcome])
@@ -254,7 +254,7 @@ def _of_tools(told: ToolStatistics) -> Iterable[Metric]:
 
 
 def _of_engines(models: ServedModels) -> Iterable[Metric]:
-    """Tell of each by its number where there are several: a sum would fall when one of them starts anew."""
+    """Yield each engine's statistics under its number: a sum would fall when one engine restarts."""
     engines = list(models.parts_by_model)
     labels = (["engine"] if len(engines) > 1 else []) + (["model"] if len(models.models) > 1 else [])
     families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}

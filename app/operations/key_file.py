@@ -1,4 +1,4 @@
-"""The file of API keys, as its commands change it: one at a time, each change whole or not at all."""
+"""Changes the file of API keys: one change at a time, each atomic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from connections.authentication.terms import NO_TERMS, Terms
 
 
 def add(path: Path, name: str, *, kind: Kind = Kind.PERSONAL, terms: Terms = NO_TERMS) -> str:
-    """Makes a key and writes its hash; gives the key, which is nowhere else. Raises BadList, OSError."""
+    """Make a key and write its hash. Return the key, which is stored nowhere. Raises BadList, OSError."""
     key = new_key()
     note = f"added {datetime.now(UTC):%Y-%m-%d}"
     _change(path, lambda text: with_key(text, ApiKey(name, digest_of(key), note, kind, terms)))
@@ -31,17 +31,17 @@ def add(path: Path, name: str, *, kind: Kind = Kind.PERSONAL, terms: Terms = NO_
 
 
 def revoke(path: Path, name: str) -> None:
-    """Takes a key out. Raises BadList, OSError."""
+    """Remove a key. Raises BadList, OSError."""
     _change(path, lambda text: without_key(text, name))
 
 
 def listed(path: Path) -> tuple[ApiKey, ...]:
-    """The keys in the file. Raises BadList, OSError."""
+    """Return the keys in the file. Raises BadList, OSError."""
     return parsed(path.read_text(encoding="utf-8").splitlines())
 
 
 def _change(path: Path, change: Callable[[str], str]) -> None:
-    """Replaces the file: a service that reads it meanwhile finds the old one or the new one."""
+    """Replace the file: a service that reads it meanwhile finds the old one or the new one."""
     path = path.resolve()
     with _alone(path.parent):
         is_new = not path.exists()
@@ -61,16 +61,16 @@ def _change(path: Path, change: Callable[[str], str]) -> None:
 
 
 def _keep_access(descriptor: int, path: Path) -> None:
-    """The new file is for whom the old one was; a new file, for its maker alone."""
+    """Give the new file the old one's owner and mode; if there was none, only its maker may read it."""
     facts = path.stat()
-    with suppress(PermissionError):  # only root gives files away
+    with suppress(PermissionError):  # only root may change a file's owner
         os.fchown(descriptor, facts.st_uid, facts.st_gid)
     os.fchmod(descriptor, facts.st_mode & 0o777)
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Waits for another change in this folder to end."""
+    """Wait until another change in this folder has ended."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -36,7 +36,7 @@ _file = click.option(
     envvar="MIDSTREAM_API_KEYS",
     callback=_path,
     show_envvar=True,
-    help="The file of keys, one NAME:HASH:KIND a line, with its terms behind.",
+    help="The file of keys: one NAME:HASH:KIND a line, followed by its terms.",
 )
 
 
@@ -51,13 +51,13 @@ def keys() -> None:
     "--app",
     "kind",
     flag_value=Kind.APPLICATION.value,
-    help="An application's key: each client_id is a user.",
+    help="An application's key: each client_id is one user.",
 )
 @click.option(
     "--admin",
     "kind",
     flag_value=Kind.ADMIN.value,
-    help="An operator's key: it opens the admin API and nothing else.",
+    help="An operator's key, for the admin API and nothing else.",
 )
 @click.option("--expires", metavar="WHEN", help="30d, 12h, 90m, a date (2027-01-31) or an ISO 8601 time.")
 @click.option(
@@ -65,24 +65,23 @@ def keys() -> None:
     "scopes",
     multiple=True,
     type=click.Choice([scope.value for scope in KeyScope]),
-    help="What it may do; may be given again. Without: everything.",
+    help="A scope of the key; may be repeated. Without any, the key may do everything.",
 )
 @click.option(
-    "--model", "models", multiple=True, metavar="NAME", help="A model it may ask; may be given again."
+    "--model", "models", multiple=True, metavar="NAME", help="A model that the key may use; may be repeated."
 )
-@click.option("--messages-per-minute", type=click.IntRange(1), help="In place of the settings' limit.")
+@click.option("--messages-per-minute", type=click.IntRange(1), help="Replaces the limit of the settings.")
 @click.option("--messages-per-day", type=click.IntRange(1), help="Until midnight UTC.")
-@click.option("--tokens-per-day", type=click.IntRange(1), help="In place of the settings' limit.")
+@click.option("--tokens-per-day", type=click.IntRange(1), help="Replaces the limit of the settings.")
 @_file
 def add(name: str, path: Path, *, kind: str | None, **terms: Any) -> None:
     """Make a key for NAME, show it once, and store its hash.
 
-    The key is one person's, whose devices share one history. With --app it is an application's, which has users of
-    its own: each of its client ids sees its own conversations only. With --admin it is an operator's, for
-    `midstream admin`.
+    The key belongs to one person, whose devices share one history. With --app it belongs to an application: each of its client
+    ids is a user with conversations of its own. With --admin it is an operator's key, for `midstream admin`.
 
-    A key may expire, be held to scopes and models, and have limits of its own. These stand in its line of the
-    file, where they may be changed; a running service notices.
+    A key may expire, be restricted to scopes and models, and have limits of its own. These are in its line of the file and may
+    be changed there; a running service notices.
     """
     made = Kind(kind or Kind.PERSONAL)
     with _complaints():
@@ -92,10 +91,10 @@ def add(name: str, path: Path, *, kind: str | None, **terms: Any) -> None:
 
 
 def _terms(kind: Kind, given: Mapping[str, Any]) -> Terms:
-    """The terms that options name. Raises BadList, click.UsageError."""
+    """Return the terms that the options name. Raises BadList, click.UsageError."""
     named = {name: value for name, value in given.items() if value}
     if kind is Kind.ADMIN and named.keys() - {"expires"}:
-        raise click.UsageError("An admin key has no scopes, models and limits; it may expire.")
+        raise click.UsageError("An admin key takes no scopes, models or limits. It may expire.")
     words: list[str] = []
     if "expires" in named:
         expires_at = moment(named.pop("expires"), now=datetime.now(UTC))
@@ -108,7 +107,7 @@ def _terms(kind: Kind, given: Mapping[str, Any]) -> Terms:
 @keys.command("list")
 @_file
 def list_keys(path: Path) -> None:
-    """Show whose keys there are, of which kind, and on which terms. `midstream admin keys` shows what they use."""
+    """List the keys with their kinds and terms. `midstream admin keys` shows their use."""
     with _complaints():
         for key in key_file.listed(path):
             words = [key.name, key.kind, *words_of(key.terms)]
@@ -121,7 +120,7 @@ def list_keys(path: Path) -> None:
 @click.argument("name")
 @_file
 def revoke(name: str, path: Path) -> None:
-    """Take the key of NAME away; its open connections end."""
+    """Revoke the key of NAME; its open connections are closed."""
     with _complaints():
         key_file.revoke(path, name)
     click.echo(f"The key of {name} is revoked.", err=True)
@@ -129,7 +128,7 @@ def revoke(name: str, path: Path) -> None:
 
 @contextmanager
 def _complaints() -> Iterator[None]:
-    """Tells what went wrong in one line."""
+    """Print a failure in one line."""
     try:
         yield
     except (BadList, OSError, UnicodeDecodeError) as error:

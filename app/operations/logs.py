@@ -1,6 +1,6 @@
 """Logs: one line an event, as text for a terminal or JSON for a collector. Never content, keys or tokens of clients.
 
-So tracebacks hold neither local variables nor messages (but the system's own), and libraries say nothing at `debug`.
+So tracebacks hold no local variables, and no messages but those of the system. Libraries log nothing at `debug`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from connections.admin import audit
 from engine import trace, tracebacks
 
 OURS = ("midstream", tracebacks.__package__)
-"""What our own loggers are called."""
+"""Names of our own loggers."""
 QUOTING = ("mcp", "client")
-"""Those of the library for MCP. They quote what tools are asked and say; what matters of it is in lines of our own."""
+"""Loggers of the MCP library. They quote tools' arguments and results; our own lines have what matters."""
 
 
 def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
@@ -55,7 +55,7 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
     for ours in OURS:
         logging.getLogger(ours).setLevel(level.upper())
     logging.getLogger(audit.NAME).setLevel(logging.INFO)
-    # Their lines hold query strings and frames; httpx writes one for each look at an upstream.
+    # their lines hold query strings and frames; httpx logs each request to an upstream
     for talkative in ("uvicorn", "websockets", "asyncio", "httpx", "httpx2"):
         logging.getLogger(talkative).setLevel("WARNING")
     for quoting in QUOTING:
@@ -64,14 +64,14 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
 
 
 def _whose(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Says whose request a line is about, where its sender gave it a name."""
+    """Adds the request's id to a line, if its sender gave one."""
     for name, value in trace.current.get().facts.items():
         event.setdefault(name, value)
     return event
 
 
 def _what_happened(record: logging.LogRecord) -> bool:
-    """Leaves of asyncio's reports what happened: the rest shows arguments of callbacks, and objects that hold errors."""
+    """Keeps only what happened of asyncio's reports: the rest shows callbacks' arguments, and objects that hold errors."""
     record.msg, record.args = record.getMessage().partition("\n")[0].partition("(")[0], ()
     return True
 
@@ -81,7 +81,7 @@ def _traceback(exc_info: tuple[type[BaseException], BaseException, TracebackType
 
 
 def _for_people() -> structlog.dev.ConsoleRenderer:
-    """Lines for a terminal."""
+    """Writes lines for a terminal."""
     return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
 
 

@@ -1,4 +1,4 @@
-"""How late the event loop is: for as long, nobody gets any text."""
+"""Measures the event loop's lag: during it, nobody gets any text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOOK_S = 0.25
 
 
 async def keep_measuring(lag: Durations) -> None:
-    """Counts by how much a sleep was too long, until cancelled."""
+    """Record how much longer sleeps took than asked for, until cancelled."""
     loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + LOOK_S

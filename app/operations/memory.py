@@ -1,7 +1,7 @@
-"""Gives free memory back to the system, and looks for garbage when there may be much.
+"""Returns free memory to the system, and runs the garbage collector when there may be much to collect.
 
-glibc returns only what is free at the end of its heap: one small string there keeps all the megabytes below it, which a
-burst of long answers of the store took for a moment. Where the C library can't (musl, macOS), nothing is given back.
+glibc returns only free memory at the end of its heap. One small string there keeps all the megabytes below it, after a burst of
+long answers from the store. Where the C library can't do it (musl, macOS), nothing is returned.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from collections.abc import Callable
 
 GIVE_BACK_S = 20.0
 YOUNG = 1_000
-"""Objects: so many more than before, and the collector looks through those that are new."""
+"""After so many new objects, the young generation is collected."""
 MIDDLE = 10
-"""So often, and it looks through ten times as many: some milliseconds."""
+"""After so many of those, the next generation is collected: some milliseconds."""
 NEVER = 1_000_000
 
 _trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""malloc_trim(3): it takes some milliseconds for each 100 MB, and lets other threads run meanwhile."""
+"""malloc_trim(3): some milliseconds for each 100 MB, during which other threads run."""
 
 
 def collect_seldom() -> None:
-    """Leave what lives for long to `keep_giving_back`. Python looks through all of it whenever a quarter is new.
+    """Leave the oldest generation to `keep_giving_back`. Python collects it whenever a quarter of it is new.
 
-    When thousands connect at once that is again and again, for a tenth of a second in which nobody gets any text.
+    When thousands connect at once that is again and again, and each takes a tenth of a second in which nobody gets any text.
     """
-    gc.freeze()  # what was imported
+    gc.freeze()  # imported modules stay for good
     gc.set_threshold(YOUNG, MIDDLE, NEVER)
 
 
 def collect() -> None:
-    """Look through all, if so much came that lives for long that some of it may be garbage by now."""
+    """Collect the oldest generation if it has grown so much that some of it may be garbage."""
     if gc.get_count()[2]:
         gc.collect()
 
 
 def give_back() -> None:
-    """Return whole pages that are free."""
+    """Return free pages to the system."""
     if _trim is not None:
         _trim(0)
 
 
 async def keep_giving_back() -> None:
-    """Do so now and then, until cancelled."""
+    """Do both from time to time, until cancelled."""
     while True:
         await asyncio.sleep(GIVE_BACK_S)
         collect()

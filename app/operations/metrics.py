@@ -50,7 +50,7 @@ class Metrics(Silent):
             "midstream_tokens", "Tokens of ended turns.", ["kind"], registry=self._registry
         )
         self._cancels = Counter("midstream_cancels", "Cancelled turns.", ["cause"], registry=self._registry)
-        # A series that begins with its first count shows no increase: what alerts ask for begins with zero.
+        # An alert sees no increase in a series that begins with its first count, so these begin at zero.
         for reason in Reason:
             self._turns.labels(reason.value)
         for cause in Cause:
@@ -62,15 +62,15 @@ class Metrics(Silent):
         )
 
     def first_token(self, seconds: float) -> None:
-        """Counts a time to first token."""
+        """Count a time to first token."""
         self._first_token.observe(seconds)
 
     def gap(self, seconds: float) -> None:
-        """Counts a gap between deltas."""
+        """Count a gap between deltas."""
         self._gaps.observe(seconds)
 
     def ended(self, done: Done, client: Client) -> None:  # noqa: ARG002 - it counts for all
-        """Counts an ended turn, whoever began it."""
+        """Count an ended turn, whoever began it."""
         self._turns.labels(done.reason.value).inc()
         self._models.labels(done.model or "", done.requested_model or done.model or "").inc()
         for kind in ("prompt", "cached", "generated", "sent", "wasted"):
@@ -80,10 +80,10 @@ class Metrics(Silent):
             self._steps_after.inc(done.cancel.steps_after or 0)
 
     def watch(self, sources: Sources) -> None:
-        """Pulls from these at every scrape."""
+        """Pull from these collectors at every scrape."""
         for collector in collectors_of(sources):
             self._registry.register(collector)
 
     def render(self) -> bytes:
-        """The text exposition."""
+        """Return the text exposition."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""Profiles of the gateway and of the engines here, as files in the data folder. Nothing runs until somebody asks.
+"""Profiles of the gateway and the local engines, as files in the data folder. Nothing runs until somebody asks.
 
 The files are speedscope's JSON: https://www.speedscope.app opens them, as many tools do. They hold names of functions.
 """
@@ -21,23 +21,23 @@ from engine.profiler import Frame, Profile, profile
 
 SECONDS = 10.0
 MOST_FILES = 10
-"""The oldest is removed for the next one. None has more than some megabytes: stacks are bounded in number and depth."""
+"""Profiles that are kept; the oldest is removed for a new one. Each has a few megabytes at most: the number and depth of stacks are bounded."""
 
 _log = structlog.get_logger("midstream.profiling")
 
 
 class Profiler:
-    """Takes a profile whenever it is asked, one after the other; `run` has to run for that."""
+    """Takes profiles on request, one at a time, while `run` runs."""
 
     def __init__(self, folder: Path, engines: Engine, *, seconds: float = SECONDS) -> None:
-        """Write into `folder`, which is made when it is needed."""
+        """Write into `folder`, which is made on demand."""
         self._folder = folder
         self._engines = engines
         self._seconds = seconds
         self._asked = asyncio.Event()
 
     def ask(self) -> bool:
-        """Have a profile taken, which the log names when it is there; return False where one is being taken already."""
+        """Request a profile, whose file the log will name; return False if one is being taken already."""
         if self._asked.is_set():
             _log.warning("a profile is being taken already")
             return False
@@ -45,7 +45,7 @@ class Profiler:
         return True
 
     async def run(self) -> None:
-        """Take what is asked for, until cancelled."""
+        """Take the requested profiles, until cancelled."""
         while True:
             await self._asked.wait()
             _log.info("a profile is being taken", seconds=self._seconds)
@@ -76,7 +76,7 @@ class Profiler:
 
 
 def write(folder: Path, told: Sequence[tuple[str, Profile]]) -> Path:
-    """Write a profile of several processes; return its file. Of older ones some are removed. Raises OSError."""
+    """Write a profile of several processes and remove the oldest; return the file. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for old in sorted(folder.glob("*.speedscope.json"))[: -MOST_FILES + 1 or None]:
         old.unlink(missing_ok=True)
@@ -87,7 +87,7 @@ def write(folder: Path, told: Sequence[tuple[str, Profile]]) -> Path:
 
 
 def speedscope(name: str, told: Sequence[tuple[str, Profile]]) -> dict[str, Any]:
-    """Return profiles as speedscope has them: one for each thread, stacks that were seen often first. Pure."""
+    """Return the profiles in speedscope's form: one a thread, the most frequent stacks first. Pure."""
     places: dict[Frame, int] = {}
     profiles = [one for process, seen in told for one in _threads(process, seen, places)]
     frames = [{"name": frame.name, "file": frame.file, "line": frame.line} for frame in places]

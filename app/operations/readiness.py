@@ -1,4 +1,4 @@
-"""Whether this replica can take turns, and if not, why: the content of `/readyz`."""
+"""Whether this replica can take turns, and if not, why: the body of `/readyz`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sessions.errors import StoreDown
 from sessions.store.redis.writable import RefusesWrites, Writable
 
 PROBED_S = 1.0
-"""How long an answer of the store counts: whoever asks more often costs it nothing."""
+"""How long an answer of the store counts, so that frequent probes cost it nothing."""
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine's state; `progress` is the share of the loading that is done."""
+    """One engine's state; `progress` is the loaded share, from 0 to 1."""
 
     state: EngineState
     stage: str
@@ -28,10 +28,10 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`ready`, and the state of each part. `store_message`: why the store takes no message, in words.
+    """Whether the replica is ready, and the state of each part. `store_message`: why the store refuses writes, in words.
 
-    Where several engines serve, `engines` has the state of each, and `engines_ready` says how many of them serve; where there
-    are several models, `models` has the state of each by its name. One of them that serves is enough to be ready.
+    With several engines, `engines` has each one's state and `engines_ready` how many serve. With several models, `models` has
+    each one's state by name. One that serves is enough to be ready.
     """
 
     ready: bool
@@ -45,7 +45,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Store(msgspec.Struct, frozen=True):
-    """What the store answered to a probe, and until when that counts."""
+    """The store's answer to a probe, and until when it counts."""
 
     state: Literal["ok", "refuses_writes", "unavailable"]
     message: str | None = None
@@ -53,7 +53,7 @@ class _Store(msgspec.Struct, frozen=True):
 
 
 class Readiness:
-    """Looks at the parts."""
+    """Checks the parts."""
 
     def __init__(self, *, models: ServedModels, store: Writable) -> None:
         self._models = models
@@ -63,7 +63,7 @@ class Readiness:
         self.draining = False
 
     async def report(self) -> Report:
-        """What is so at this moment."""
+        """Return the current state."""
         status, parts, models = self._models.status, self._models.parts, self._models.models
         store = await self._store_takes_writes()
         several = [part.status for part in parts] if len(parts) > 1 else None
@@ -79,8 +79,8 @@ class Readiness:
         )
 
     async def _store_takes_writes(self) -> _Store:
-        """What the store says to a small write, as of a moment ago: a message that it can't take is refused."""
-        async with self._probing:  # whoever asks meanwhile waits for the same answer
+        """Return the store's answer to a small write of the last moments: a store that refuses it can't take messages either."""
+        async with self._probing:  # concurrent probes wait for the same answer
             if monotonic() >= self._probed.until:
                 self._probed = msgspec.structs.replace(await self._probe(), until=monotonic() + PROBED_S)
         return self._probed

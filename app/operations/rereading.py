@@ -1,4 +1,4 @@
-"""What an operator changes while the service runs, and is read again: keys, origins and limits."""
+"""Rereads what operators change while the service runs: keys, origins and limits."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from connections.authentication.access import AccessControl
 _log = structlog.get_logger("midstream.rereading")
 
 LOOK_S = 2.0
-"""How often files are looked at; keys are besides whenever somebody comes."""
+"""How often files are checked; the key file is also checked at each connection."""
 
 
 class Rereading:
-    """Looks at the files from time to time, and at once where it is told to."""
+    """Checks the files from time to time, and at once on request."""
 
     def __init__(self, access: AccessControl, limits: LimitsFile) -> None:
         self.access = access
         self._limits = limits
 
     def reread(self) -> None:
-        """Reads everything again, whether or not it changed."""
+        """Reread everything, whether or not it changed."""
         self.access.reread()
         self._limits.reread()
 
     async def watch(self) -> None:
-        """Looks from time to time, until cancelled."""
+        """Check from time to time, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             for look in (self.access.look, self._limits.look):
                 try:
                     look()
                 except Exception:  # noqa: BLE001 - a boundary: the service goes on with what it read before
-                    _log.exception("files not looked at: what was read before stays in force")
+                    _log.exception("files not checked: what was read before stays in force")

@@ -1,4 +1,4 @@
-"""`midstream restored`: makes a store that was put back from a backup ready to be served from."""
+"""`midstream restored`: prepares a store that was restored from a backup."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sessions.store.restoring import begin_epochs
 
 
 async def restored(settings: Settings) -> int:
-    """Begin another epoch in every conversation of the store; return how many there are.
+    """Begin a new epoch in every conversation of the store; return their number.
 
     Raises SettingsError, EmbeddedStoreFailed, StoreDown.
     """

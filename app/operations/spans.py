@@ -1,7 +1,7 @@
 """A span for each turn, and for each call of a server's tool. The one place that knows OpenTelemetry.
 
-Nothing happens for a delta: a turn's span begins before the engine is asked, and all that is in it is told of its end.
-Names are those of the semantic conventions for GenAI, and `midstream.…` where these have none. There is no content in them.
+Deltas cost nothing: a turn's span begins before the engine is asked, and all else is recorded at its end. Names follow the
+semantic conventions for GenAI, or begin with `midstream.`. Spans hold no content.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from sessions.observer import Observer
 from sessions.records import Client
 
 CLOSE_S = 3.0
-"""How long the last spans have at the end. A collector that does not answer holds nothing up for longer."""
+"""Seconds to send the last spans at the end. A collector that does not answer delays the stop no longer."""
 LONGEST_VALUE = 256
-"""Characters of an attribute; a longer one is cut."""
+"""Most characters of an attribute; a longer one is cut."""
 _NS = 1_000_000_000
 
 
@@ -61,7 +61,7 @@ class Spans:
     """
 
     def __init__(self, observer: Observer, *, version: str) -> None:
-        """Tell `observer` all, too; what comes with every delta goes to it straight."""
+        """Pass everything on to `observer`, too; events of deltas go to it directly."""
         self._observer = observer
         self.first_token = observer.first_token
         self.gap = observer.gap
@@ -74,7 +74,7 @@ class Spans:
         self._tracer = self._provider.get_tracer("midstream", version)
 
     def began(self, turn_id: str, model: str, accepted_at: float) -> None:
-        """Begins a span below the one that the request names. All that this task asks of others is below it."""
+        """Begin a span below the one that the request names. Requests of this task to others are below it."""
         self._observer.began(turn_id, model, accepted_at)
         start_ns = _wall(accepted_at)
         span = self._begin(turn_id, model, start_ns)
@@ -82,7 +82,7 @@ class Spans:
         _begun.set(_Begun(turn_id, span, start_ns))
 
     def ended(self, done: Done, client: Client) -> None:
-        """Ends the turn's span. One that never ran has a span all the same."""
+        """End the turn's span. A turn that never ran gets one, too."""
         self._observer.ended(done, client)
         begun = _begun.get()
         if begun is None or begun.turn_id != done.turn_id:
@@ -92,7 +92,7 @@ class Spans:
             self._tell(begun, done)
 
     def tool_ended(self, name: str, call_id: str, seconds: float, failure: str | None) -> None:
-        """Makes a span of a call, below the turn that called."""
+        """Record a span of a call, below its turn."""
         self._observer.tool_ended(name, call_id, seconds, failure)
         now = time_ns()
         span = self._tracer.start_span(
@@ -111,7 +111,7 @@ class Spans:
         span.end(now)
 
     async def close(self) -> bool:
-        """Send what waits, for `CLOSE_S` at most; return whether all of it was taken care of."""
+        """Send what waits, for `CLOSE_S` at most; return whether all was sent."""
         closed, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def close() -> None:
@@ -153,7 +153,7 @@ class Spans:
         span.end(max(decided, now))
 
     def _parts(self, begun: _Begun, done: Done, decided: int) -> None:
-        """What a turn waited for: its place, its prompt, its text."""
+        """Yield what a turn waited for: its place in the batch, its prompt, its text."""
 
         def at(after_ms: float | None) -> int:
             return decided if after_ms is None else begun.start_ns + int(after_ms * 1e6)
@@ -172,7 +172,7 @@ class Spans:
 
 
 def _facts(done: Done) -> dict[str, AttributeValue]:
-    """What is told of a turn's end."""
+    """Return the attributes of a turn's end."""
     usage, timing, cancel = done.usage, done.timing, done.cancel
     told: dict[str, AttributeValue | None] = {
         "gen_ai.request.model": done.requested_model or done.model,
@@ -201,18 +201,18 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 
 def _fail(span: Span, code: str) -> None:
-    """A message may quote what somebody wrote: the code alone is told."""
+    """Return the code alone: an error's message may quote what somebody wrote."""
     span.set_attribute("error.type", code)
     span.set_status(Status(StatusCode.ERROR))
 
 
 def _wall(at: float) -> int:
-    """When a time of the monotonic clock was, in nanoseconds since 1970."""
+    """Convert a time of the monotonic clock to nanoseconds since 1970."""
     return time_ns() - int((monotonic() - at) * _NS)
 
 
 def _context(named: Trace) -> Context:
-    """The span that a request names as its parent; a new trace begins where it names none. Never this task's own."""
+    """Return the parent span that a request names; without one a new trace begins. Never this task's own."""
     if not named.traceparent:
         return Context()
     _, trace_id, span_id, flags = named.traceparent[:55].split("-")
@@ -223,7 +223,7 @@ def _context(named: Trace) -> Context:
 
 
 def _named(before: Trace, span: SpanContext) -> Trace:
-    """What others are told of a request whose work is done in a span. One that is none, all zeros, is not told."""
+    """Return the trace context for requests to others within a span; None for the invalid one of zeros."""
     if not span.is_valid:
         return before
     parent = f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"
@@ -231,7 +231,7 @@ def _named(before: Trace, span: SpanContext) -> Trace:
 
 
 def _resource(version: str) -> Resource:
-    """Which service this is; `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` say so otherwise."""
+    """Describe this service, unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` do."""
     named = variable("OTEL_SERVICE_NAME") or "service.name=" in (variable("OTEL_RESOURCE_ATTRIBUTES") or "")
     own: dict[str, AttributeValue] = {} if named else {"service.name": "midstream"}
     return Resource.create({"service.version": version} | own)

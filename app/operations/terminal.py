@@ -1,4 +1,4 @@
-"""What the terminal shows while the service starts: the loading's progress, then the address."""
+"""Shows on the terminal how the service starts: the loading's progress, then the address."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LOOK_S = 0.1
 
 
 class StartDisplay:
-    """One line that grows on a terminal; one line a stage elsewhere."""
+    """Shows one growing line on a terminal, else one line a stage."""
 
     def __init__(self, stream: TextIO = sys.stderr) -> None:
         self._stream = stream
         self._shown = ""
 
     async def follow(self, engine: Engine) -> None:
-        """Shows the progress until the engine is ready or has failed."""
+        """Show the progress until the engine is ready or has failed."""
         while (status := engine.status).state in (EngineState.LOADING, EngineState.RESTARTING):
             self._show(status)
             await asyncio.sleep(_LOOK_S)
@@ -29,9 +29,9 @@ class StartDisplay:
             self._stream.write("\r\033[K")
 
     def address(self, url: str, facts: ModelFacts) -> None:
-        """Says where the page is, and on what the model runs."""
+        """Print the page's address, and where the model runs."""
         model = f"{facts.parameters / 1e6:,.1f}M parameters, {facts.dtype} on {facts.device}"
-        if not facts.parameters:  # an upstream does not tell them
+        if not facts.parameters:  # an upstream does not report them
             model = f"{facts.model} of {facts.device}"
         print(f"Midstream is ready: {url}   ({model}; Ctrl-C stops)", flush=True)  # noqa: T201 - the command's output
 

@@ -1,4 +1,4 @@
-"""Whether turns are traced, by the variables that OpenTelemetry itself names. Off, nothing of that is imported."""
+"""Whether turns are traced, by OpenTelemetry's own variables. Without them none of its libraries is imported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = structlog.get_logger("midstream.tracing")
 
 @asynccontextmanager
 async def traced(observer: Observer, *, version: str) -> AsyncIterator[Observer]:
-    """An observer that tells the given one all, and makes spans of turns where an endpoint for them is set; else the given one.
+    """Return an observer that also makes spans of turns, if an endpoint for them is set; else the given one.
 
     Raises SettingsError.
     """
@@ -39,11 +39,11 @@ async def traced(observer: Observer, *, version: str) -> AsyncIterator[Observer]
         yield spans
     finally:
         if not await spans.close():
-            _log.warning("the last spans were given up: the collector does not take them")
+            _log.warning("the last spans were dropped: the collector does not accept them")
 
 
 def _endpoint() -> str | None:
-    """Where spans go; None where nobody wants them. Raises SettingsError."""
+    """Return the endpoint of spans; None if none is set. Raises SettingsError."""
     name = next((name for name in ENDPOINTS if variable(name)), None)
     is_disabled = (variable("OTEL_SDK_DISABLED") or "").strip().lower() == "true"
     is_off = is_disabled or variable("OTEL_TRACES_EXPORTER") == "none"
@@ -54,7 +54,7 @@ def _endpoint() -> str | None:
         raise SettingsError(f"{name} takes a URL, such as http://127.0.0.1:4318.")
     spoken = next(
         (name for name in PROTOCOLS if variable(name)), None
-    )  # the one of traces goes before the general one
+    )  # the endpoint of traces has precedence over the general one
     if spoken is not None and variable(spoken) != PROTOCOL:
         raise SettingsError(
             f"{spoken}: only {PROTOCOL} is spoken here; that is port 4318 of most collectors."

@@ -1,1 +1,1 @@
-"""Sockets: the server, its protocols, and what a peer may cost."""
+"""Sockets: the server, its protocols, and the bounds of a peer."""

@@ -1,4 +1,4 @@
-"""How many sockets this process may have open: systems give far fewer than a server needs unless they are asked."""
+"""Raises the limit of open sockets: by default systems allow far fewer than a server needs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import resource
 import structlog
 
 SPARE = 256
-"""Descriptors for everything but clients: the store's connections, the engine's, the page's files, the logs."""
+"""Descriptors that are not clients: the store's connections, the engine's, the page's files, the logs."""
 
 _log = structlog.get_logger("midstream.service")
 
 
 def room_for(sockets: int) -> int:
-    """Raises the limit of open files as far as it goes; gives how many of so many sockets there is room for."""
+    """Raise the limit of open files as far as allowed; return how many of the wanted sockets fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = sockets + SPARE
     if hard != resource.RLIM_INFINITY:

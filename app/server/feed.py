@@ -1,8 +1,8 @@
-"""Hands what a peer sends to its parser in small parts, so that one peer's megabytes delay nobody else's ping.
+"""Feeds a peer's bytes to its parser in small parts, so that one peer's megabytes delay nobody else's ping.
 
-uvloop reads up to 256 KB at once and several times before it looks at another socket; parsers take all that they get.
-Here a part is parsed, then others have their turn, and few parts in each turn of the event loop, however many peers have
-some. Meanwhile the transport is not read: what waits, waits in the kernel.
+uvloop reads up to 256 KB at once, several times, before it looks at another socket, and parsers take all that they get. Here a
+part is parsed, then others have their turn. A turn of the event loop parses few parts, however many peers wait. Meanwhile the
+transport is not read: the rest waits in the kernel.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from connections.limits.groups import site_of
 from connections.limits.loop_turns import LoopTurns
 
 SIP_BYTES = 512
-"""What is parsed at a time: at most 85 WebSocket frames, or 28 requests."""
+"""Bytes that are parsed at a time: at most 85 WebSocket frames, or 28 requests."""
 MAX_SIP_BYTES = 16 * 1024
-"""Likewise of what is only copied: the rest of a long frame, or of a body."""
+"""Bytes at a time that are only copied: the rest of a long frame, or of a body."""
 
 
 class Hold(Enum):
-    """Why a peer's bytes are not parsed at the moment."""
+    """Why a peer's bytes are not parsed now."""
 
     HANDSHAKE = auto()
     MESSAGE = auto()
-    """The application has not taken the last one."""
+    """The application has not taken the last message."""
     UNREAD = auto()
-    """The peer does not take its answers."""
+    """The peer does not read its answers."""
     BUDGET = auto()
     BODY = auto()
     ANSWER = auto()
-    """The last request is not answered yet. Reading goes on: that is how a peer's leaving is noticed."""
+    """The last request is not answered yet. Reading goes on, to notice when the peer leaves."""
 
 
 _READS_ON = {Hold.ANSWER}
@@ -42,9 +42,9 @@ def _nothing() -> int:
 
 
 class Feed:
-    """The bytes of one peer that wait for its parser.
+    """The bytes of one peer that wait for the parser.
 
-    `copied` tells how many of the next the parser will only copy; `slack`: how many may wait while the transport is read.
+    `copied`: how many of the next bytes the parser will only copy; `slack`: how many may wait while the transport is read.
     """
 
     __slots__ = (
@@ -79,13 +79,13 @@ class Feed:
         self._slack = slack
         self._unfed = b""
         self._at = 0
-        """How many of these were parsed."""
+        """The number of parsed bytes."""
         self._holds: set[Hold] = set()
         self._is_paused = self._is_woken = self._is_over = False
 
     @property
     def is_clear(self) -> bool:
-        """Whether nothing waits, and nothing that comes would."""
+        """Whether nothing waits, and new bytes would be parsed at once."""
         return not (self._holds or self.waits)
 
     @property
@@ -94,11 +94,11 @@ class Feed:
         return self._at < len(self._unfed)
 
     def holds(self, hold: Hold) -> bool:
-        """Return whether this is a reason to wait."""
+        """Return whether parsing waits for this reason."""
         return hold in self._holds
 
     def take(self, data: bytes) -> None:
-        """Parse what is little at once, if it is anybody's turn, and what is much in parts."""
+        """Parse a few bytes at once if the turn has room, and many in parts."""
         if len(data) <= SIP_BYTES and self.is_clear and self._turns.take_nowait(self._address):
             self._parse(data)
             return
@@ -106,27 +106,27 @@ class Feed:
         self._settle()
 
     def hold(self, hold: Hold) -> None:
-        """Parse nothing from now on; `release` ends it."""
+        """Parse nothing until `release`."""
         self._holds.add(hold)
         self._settle()
 
     def release(self, *holds: Hold) -> None:
-        """Parse what waits, from the loop's next turn on, unless there is another reason to wait."""
+        """Parse on from the loop's next turn, unless there is another reason to wait."""
         self._holds.difference_update(holds)
         self._settle()
 
     def enforce(self) -> None:
-        """Pause reading again where somebody else resumed it."""
+        """Pause reading again if somebody else resumed it."""
         self._is_paused = False
         self._settle()
 
     def end(self) -> None:
-        """Forget what waits, and the parser. Reading goes on for whoever has the transport then."""
+        """Drop the waiting bytes and the parser. Reading goes on for the transport's next owner."""
         self._unfed, self._at = b"", 0
         self._holds.clear()
         self._settle()
         self._is_over = True
-        # A parser has its feed: neither would be freed without the collector.
+        # parser and feed hold each other: only the collector would free them
         self._parse, self._copied = _nobody, _nothing
 
     def _settle(self) -> None:
@@ -154,10 +154,10 @@ class Feed:
 
 
 def _nobody(sip: bytes) -> None:
-    """What the parser of a connection that is over does."""
+    """The parser of a closed connection."""
 
 
 def _address_of(transport: Transport) -> str:
-    """By what a peer's parts have their turn: its address, or its network where that is one subscriber's."""
+    """Return the key by which peers take turns: the address, or the network that one subscriber has."""
     peer = transport.get_extra_info("peername")
     return site_of(str(peer[0])) if isinstance(peer, tuple) else ""

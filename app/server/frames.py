@@ -1,4 +1,4 @@
-"""The frames of a WebSocket, bounded: what a message may be made of, how much may come, and which pings are answered."""
+"""Bounds a WebSocket's frames: the fragments of a message, the budgets, and which pings are answered."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from connections.limits.bounds import Bound
 from connections.line.budget import Budget, Kind
 
 MAX_FRAGMENTS = 64
-"""Of a message, empty ones too: a longer one closes the connection with 1008."""
+"""Fragments of a message, empty ones included; more close the connection with 1008."""
 MAX_HELLO_FRAMES = 16
-"""Pings, pongs and fragments before the first message is whole: one more closes the connection with 1008."""
+"""Pings, pongs and fragments before the first whole message; one more closes the connection with 1008."""
 
 _PONG = b"\x8a"
 
 
 class Frames(ServerProtocol):
-    """The protocol of one socket, as uvicorn made it `bare`. `in_debt`: the budget that was exceeded last, `broken`: the bound that ended it."""
+    """The protocol of one socket, around uvicorn's `bare`. `in_debt`: the budget exceeded last; `broken`: the bound that closed it."""
 
     def __init__(self, bare: ServerProtocol, *, max_size: int, clock: Callable[[], float]) -> None:
         super().__init__(extensions=bare.available_extensions, max_size=max_size, logger=bare.logger)
@@ -29,7 +29,7 @@ class Frames(ServerProtocol):
         self.broken: Bound | None = None
         self.peer_reads = True
         self.late_pong = b""
-        """To the newest ping of a peer that did not read; RFC 6455, section 5.5.3, asks for no more."""
+        """The pong for the newest ping of a peer that did not read; RFC 6455, section 5.5.3, asks for no more."""
         self._clock = clock
         self._kind = Kind.TEXT
         self._fragments = 0
@@ -40,11 +40,11 @@ class Frames(ServerProtocol):
         self.reader.read_exact = self._note  # type: ignore[method-assign, assignment]
 
     def missing_bytes(self) -> int:
-        """How many bytes the frame that is being read lacks, or its head."""
+        """Return how many bytes the current frame still lacks, or its head."""
         return self._wanted - len(self.reader.buffer)
 
     def end(self) -> None:
-        """Parse nothing more. What waits for a frame has this object: neither would be freed without the collector."""
+        """Stop parsing, and break the reference cycle with the parser: only the collector would free it."""
         self.parser.close()
         del self.reader.read_exact, self._read_exact
 
@@ -53,10 +53,10 @@ class Frames(ServerProtocol):
         return self._read_exact(length)
 
     def recv_frame(self, frame: Frame) -> None:
-        """Take a frame, within the bounds. Raises ProtocolError."""
+        """Accept a frame within the bounds. Raises ProtocolError."""
         self._count(frame)
         if frame.opcode is Opcode.PING:
-            self.late_pong = b""  # this one is newer
+            self.late_pong = b""  # only the newest counts
             if not self.peer_reads:
                 self.late_pong = _PONG + len(frame.data).to_bytes() + bytes(frame.data)
                 return

@@ -1,4 +1,4 @@
-"""What the settings say about the network: who passes the gate, how long peers are waited for, and TLS."""
+"""The network's settings put to use: the gate, the bounds of peers, and TLS."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGES = 256
 
 
 def gate_of(settings: Settings, refusals: Refusals) -> Callable[[ASGIApp], ASGIApp]:
-    """What is put before the application. Raises SettingsError where addresses can't be read."""
+    """Return the gate before the application. Raises SettingsError for addresses that can't be read."""
     addresses = AddressRule(
         allowed=_networks("allowed_ips", settings.allowed_ips),
         trusted=_networks("trusted_proxies", settings.trusted_proxies),
@@ -32,13 +32,13 @@ def gate_of(settings: Settings, refusals: Refusals) -> Callable[[ASGIApp], ASGIA
 
 
 def patience_of(settings: Settings) -> Patience:
-    """How long peers are waited for, and how many of them are served."""
+    """Return how long the server waits for peers, and how many it serves."""
     sockets = settings.max_connections + settings.max_pending_connections + PAGES
     return Patience(request_s=settings.request_s, max_sockets=room_for(sockets))
 
 
 def tls_of(settings: Settings) -> ssl.SSLContext | None:
-    """TLS where it is asked for. Raises SettingsError."""
+    """Return TLS if the settings ask for it. Raises SettingsError."""
     if settings.tls_cert is not None:
         return tls_context(certificate=settings.tls_cert, key=settings.tls_key)
     if settings.tls_key is not None:

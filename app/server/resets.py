@@ -1,4 +1,4 @@
-"""An end that a peer can't put off."""
+"""Ends a connection in a way that the peer can't delay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 def reset(transport: Transport) -> None:
-    """Ends a connection by a reset: without it the kernel would keep what the peer does not read for minutes."""
+    """End a connection by a reset. Without it the kernel would keep unread bytes for minutes."""
     opened: socket.socket | None = transport.get_extra_info("socket")
     if opened is not None:
         with suppress(OSError):  # it is closed already

@@ -1,4 +1,4 @@
-"""uvicorn as this service runs it: signals drain first, and no setting of its own is left to chance."""
+"""uvicorn as this service runs it: signals drain first, and every setting of uvicorn is explicit."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from connections.limits.loop_turns import LoopTurns
 
 HEARTBEAT_S = 20.0
 SIPS = 2
-"""What is parsed in one turn of the event loop: of many small frames, or of handshakes, a millisecond's work."""
+"""Parts parsed in one turn of the event loop: with many small frames, or handshakes, a millisecond's work."""
 TICK_S = 1.0
-"""How old the `date` header of an answer may be."""
+"""Seconds by which an answer's `date` header may be old."""
 SEND_BUFFER_BYTES = 64 * 1024
-"""The kernel's, of each connection: text there counts as handed to its reader, so it is not to be megabytes."""
+"""The kernel's send buffer of a connection. Text in it counts as handed to its reader, so it is not megabytes."""
 RECEIVE_BUFFER_BYTES = 64 * 1024
-"""Likewise: what is sent ahead waits there, and is read at once."""
+"""The kernel's receive buffer: bytes sent ahead wait there, and are read at once."""
 UNACKNOWLEDGED_MS = int(2 * HEARTBEAT_S * 1000)
-"""How long the kernel keeps what a peer takes nothing of (RFC 5482): the last resort for answers without a heartbeat."""
+"""How long the kernel keeps unacknowledged bytes (RFC 5482): the last resort for answers without a heartbeat."""
 
 
 class Server(uvicorn.Server):
-    """A server whose signals belong to the service: uvicorn would cut every socket at once."""
+    """A server that leaves signals to the service: uvicorn would cut every socket at once."""
 
     def __init__(self, config: uvicorn.Config, *, patience: Patience, bounds: Bounds) -> None:
         super().__init__(config)
@@ -44,27 +44,27 @@ class Server(uvicorn.Server):
         self._ending = asyncio.Event()
 
     def end(self) -> None:
-        """Lets `serve` come to its end."""
+        """Let `serve` end."""
         self.should_exit = True
         self._ending.set()
 
     def reread(self) -> None:
-        """Reads the certificate again, where there is one."""
+        """Reread the certificate, if there is one."""
         if isinstance(self.config.ssl, RenewableContext):
             self.config.ssl.reread()
 
     @property
     def scheme(self) -> str:
-        """Of its pages' URLs."""
+        """The scheme of the page's URL."""
         return "https" if self.config.is_ssl else "http"
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leaves signals alone."""
+        """Leave signals alone."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves on the sockets; uvicorn's own would give a TLS handshake a minute, and a request for ever."""
+        """Serve on the sockets. uvicorn's own method would give a TLS handshake a minute, and a request unlimited time."""
         loop, tls = asyncio.get_running_loop(), self.config.ssl
         self.servers = [
             await loop.create_server(
@@ -79,7 +79,7 @@ class Server(uvicorn.Server):
         self.started = True
 
     async def main_loop(self) -> None:
-        """Makes the `date` header anew now and then, and wakes for the end; uvicorn's own looks for it ten times a second."""
+        """Renew the `date` header from time to time, and wait for the end. uvicorn's own loop wakes ten times a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
@@ -99,7 +99,7 @@ class Server(uvicorn.Server):
 def server(
     app: ASGIApp, *, patience: Patience, bounds: Bounds | None = None, tls: ssl.SSLContext | None = None
 ) -> Server:
-    """A server for the application; it serves on sockets given to `serve`. `bounds` counts what they did."""
+    """Return a server for the application; `serve` is given the sockets. `bounds` counts the bounds that were reached."""
     config = uvicorn.Config(
         app,
         ws=Protocol,
@@ -108,7 +108,7 @@ def server(
         ws_ping_timeout=HEARTBEAT_S,
         ws_per_message_deflate=False,  # 34 KB a connection, and a door for zip bombs
         ssl_context_factory=None if tls is None else lambda *_: tls,
-        proxy_headers=False,  # whose word counts is the gate's business
+        proxy_headers=False,  # the gate decides which proxies are trusted
         lifespan="off",
         access_log=False,
         log_config=None,
@@ -119,7 +119,7 @@ def server(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises SettingsError where the address can't be had."""
+    """Return a listening socket. Raises SettingsError if the address can't be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=2048)
@@ -137,7 +137,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address(listener: socket.socket, *, scheme: str = "http") -> str:
-    """The URL of the page, as this machine reaches it."""
+    """Return the page's URL for this machine."""
     host, port = listener.getsockname()[:2]
     shown = (
         "127.0.0.1"

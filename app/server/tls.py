@@ -1,4 +1,4 @@
-"""TLS of the server's own, for those who put no proxy in front."""
+"""The server's own TLS, for services without a proxy in front."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _log = structlog.get_logger("midstream.service")
 
 
 class RenewableContext(ssl.SSLContext):
-    """TLS 1.2 and newer, HTTP/1.1, with a certificate that may be renewed; connections that are there keep theirs.
+    """TLS 1.2 and newer, HTTP/1.1, with a certificate that may be renewed; open connections keep theirs.
 
-    Each handshake is handed over to a context that was made of the newest files which could be used. None is changed once it
-    is in use: the files are read once for each, so half a pair spoils nothing.
+    Each handshake uses a context made from the newest usable files. A context is never changed: its files are read once, so a
+    half-written pair does no harm.
     """
 
     def read(self, certificate: str, key: str | None) -> None:
-        """Take the certificate of the files. Raises SettingsError where they can't be used."""
+        """Load the certificate. Raises SettingsError if the files can't be used."""
         self._files = (certificate, key)
         self._newest = _context(certificate, key)
         self.sni_callback = self._hand_over
 
     def reread(self) -> None:
-        """Take what the files hold now, for new connections; where that can't be used, what was read before stays."""
+        """Load the files again, for new connections. If they can't be used, the last certificate stays."""
         try:
             self._newest = _context(*self._files)
         except SettingsError as error:
@@ -38,10 +38,10 @@ class RenewableContext(ssl.SSLContext):
 
 
 def tls_context(*, certificate: str, key: str | None) -> RenewableContext:
-    """A server's context. Raises SettingsError where the files can't be used.
+    """Return a server's context. Raises SettingsError if the files can't be used.
 
-    `certificate`: PEM file of the chain, its own first; `key`: PEM file, None where it is in the same one; it must not
-    need a password.
+    `certificate`: PEM file of the chain, the server's own first; `key`: PEM file, None if it is in the same one. The key must
+    not need a password.
     """
     context = RenewableContext(ssl.PROTOCOL_TLS_SERVER)
     _speak(context)
@@ -50,7 +50,7 @@ def tls_context(*, certificate: str, key: str | None) -> RenewableContext:
 
 
 def _context(certificate: str, key: str | None) -> ssl.SSLContext:
-    """What has the certificate of the files as they are now. Raises SettingsError where they can't be used."""
+    """Return a context with the files' current certificate. Raises SettingsError if they can't be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _speak(context)
     try:
@@ -69,5 +69,5 @@ def _speak(context: ssl.SSLContext) -> None:
 
 
 def _refuse_to_ask() -> str:
-    """What OpenSSL gets in the place of a password that it would ask a terminal for."""
+    """Refuse OpenSSL a password, which it would otherwise ask for on a terminal."""
     raise ValueError("the key needs a password")

@@ -1,9 +1,9 @@
-"""uvicorn's WebSocket protocol, bounded both ways: what a peer sends, and what it does not read.
+"""uvicorn's WebSocket protocol with bounds both ways: on what a peer sends, and on what it does not read.
 
-uvicorn parses all that comes, answers pings that nobody reads, and waits without a limit for a peer that stopped reading:
-neither its ping timeout nor a close gets past what is still unsent. Here bytes are parsed in parts (`app/server/feed.py`) within
-a budget (`app/server/frames.py`), and nothing is read from a peer that does not take its answers.
-Text is written without a detour through ASGI's queues, where the peer reads: it is sent sooner, for half the work.
+uvicorn parses all that comes, answers pings that nobody reads, and waits without limit for a peer that stopped reading: neither
+its ping timeout nor a close gets past unsent bytes. Here bytes are parsed in parts (`app/server/feed.py`) within a budget
+(`app/server/frames.py`), and a peer that does not read its answers is not read. If the peer reads, text is written past ASGI's
+queues: sooner, and for half the work.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from connections.limits.loop_turns import LoopTurns
 from connections.line.socket import PEER
 
 PIECE_BYTES = 16 * 1024
-"""A large message goes to the transport in pieces: each is forgotten once the kernel has it."""
+"""Bytes of a large message that go to the transport at once: each piece is freed once the kernel has it."""
 _OVERSIZED = (TooManyHeaders, HeaderLineTooLong, RequestLineTooLong)
 _TOO_LARGE = b"A handshake has at most %d headers, and a line of it at most %d bytes." % (
     MAX_NUM_HEADERS,
@@ -44,7 +44,7 @@ _TOO_LARGE = b"A handshake has at most %d headers, and a line of it at most %d b
 
 
 def text_message(text: bytes, *, head: int = 0x81) -> bytes:
-    """A text message of a server, or with another `head` a binary one, as one frame: RFC 6455, section 5.2, with no extension and no mask.
+    """Write a server's message as one frame, text or with another `head` binary: RFC 6455, section 5.2, without extension or mask.
 
     `websockets` makes the same bytes at ten times the cost; there is one of these for every delta and reader.
     """
@@ -57,7 +57,7 @@ def text_message(text: bytes, *, head: int = 0x81) -> bytes:
 
 
 class BoundedState(ServerState):
-    """What all connections of a server share, their bounds' counters and their turns too."""
+    """What all connections of a server share, among it the counters of bounds and the turns."""
 
     def __init__(self, bounds: Bounds, turns: LoopTurns) -> None:
         super().__init__()
@@ -74,19 +74,19 @@ class Protocol(WebSocketsSansIOProtocol):
     def __init__(self, config: Config, server_state: BoundedState, app_state: dict[str, Any]) -> None:
         super().__init__(config, server_state, app_state)
         self.conn = Frames(self.conn, max_size=config.ws_max_size, clock=self.loop.time)
-        self.read_paused = True  # as far as uvicorn knows: reading is paused and resumed by `feed` alone
+        self.read_paused = True  # as far as uvicorn knows: `feed` alone pauses and resumes reading
         self._bounds = server_state.bounds
         self._turns = server_state.turns
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Bounds what waits here for the kernel; nothing is parsed before the handshake is done."""
+        """Bound what waits for the kernel. Nothing is parsed before the handshake is done."""
         super().connection_made(transport)
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.feed = Feed(self.transport, self._turns, self._parse, copied=self.conn.missing_bytes)
         self.feed.hold(Hold.HANDSHAKE)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Counts how it ended, where the server ended it."""
+        """Count how the connection ended, if the server ended it."""
         self.feed.end()
         if self.conn.close_sent is not None and not self.conn.close_rcvd_then_sent:
             self._bounds.closed(self.conn.close_sent.code)
@@ -97,13 +97,13 @@ class Protocol(WebSocketsSansIOProtocol):
         """Parses it in its turn."""
         if self.handshake_initiated:
             self.feed.take(data)
-        else:  # the handshake's head, which has come whole
+        else:  # the whole head of the handshake
             super().data_received(data)
             if not self.handshake_initiated:
                 self._refuse_head()
 
     def _refuse_head(self) -> None:
-        """Answers a handshake that `websockets` can't read: uvicorn would leave it open, and fail when the server ends."""
+        """Answer a handshake that `websockets` can't read: uvicorn would leave it open, and fail when the server ends."""
         self.handshake_initiated = self.handshake_complete = self.close_sent = True
         status, why = b"400 Bad Request", b"This is no WebSocket handshake."
         if isinstance(self.conn.handshake_exc, _OVERSIZED):
@@ -121,12 +121,12 @@ class Protocol(WebSocketsSansIOProtocol):
             self.conn.broken = None
 
     def charge(self) -> None:
-        """Reads a peer more slowly that asked too often: each refused request costs a second's frames."""
+        """Slow down a peer that asks too often: each refused request costs a second's frames."""
         if (exceeded := self.conn.budget.charge(self.loop.time())) is not None:
             self._rest(exceeded)
 
     def _rest(self, exceeded: Bound) -> None:
-        """Reads on when the debt is repaid."""
+        """Read on once the debt is repaid."""
         self.conn.in_debt = None
         self._bounds.count(exceeded)
         if not self.feed.holds(Hold.BUDGET):
@@ -140,10 +140,10 @@ class Protocol(WebSocketsSansIOProtocol):
             self.feed.release(Hold.BUDGET)
 
     def pause_writing(self) -> None:
-        """The peer does not take what it is sent: soon nothing is read from it either.
+        """Pause: the peer does not read. Soon nothing is read from it either.
 
-        A peer that reads slowly, and is sent more at once whenever it has read, is read between two loads: its pong
-        shows that it is there. That is why reading is paused two turns later: sockets are looked at between them.
+        Reading is paused two turns later, so that sockets are polled in between. A slow reader, which gets more as soon as it
+        has read, is then still heard: its pong shows that it is alive.
         """
         super().pause_writing()
         self.conn.peer_reads = False
@@ -155,12 +155,12 @@ class Protocol(WebSocketsSansIOProtocol):
             self.feed.hold(Hold.UNREAD)
 
     def resume_writing(self) -> None:
-        """The peer reads again, and the newest of its pings is answered."""
+        """Resume: the peer reads again. The newest of its pings is answered."""
         super().resume_writing()
         self.conn.peer_reads = True
         self.feed.release(Hold.UNREAD)
         if self.conn.late_pong:
-            self.loop.call_soon(self._answer_late)  # not into the pieces of a message
+            self.loop.call_soon(self._answer_late)  # not between the pieces of a message
 
     def _answer_late(self) -> None:
         if self.is_writable and self.conn.late_pong:
@@ -168,35 +168,35 @@ class Protocol(WebSocketsSansIOProtocol):
             self.conn.late_pong = b""
 
     def handle_connect(self, event: Request) -> None:
-        """Gives the application the extension that ends the connection at once."""
+        """Give the application the extension that ends the connection at once."""
         super().handle_connect(event)
         if self.response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
             self.scope["extensions"][PEER] = {"peer": self}
 
     async def run_asgi(self) -> None:
-        """Runs the application. Then its scope has this object no more: neither would be freed without the collector."""
+        """Run the application, then break the cycle with its scope: only the collector would free it."""
         await super().run_asgi()
         self.scope["extensions"].pop(PEER, None)
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Takes the application's word; an answer in place of the handshake ends it, which uvicorn would log as an error."""
+        """Send what the application says. An answer in place of the handshake ends it; uvicorn would log that as an error."""
         await super().send(message)
         self.handshake_complete = self.handshake_complete or self.close_sent
-        if self.close_sent:  # only the peer's close is waited for
+        if self.close_sent:  # only the peer's close is missing
             self.feed.release(Hold.HANDSHAKE, Hold.MESSAGE)
             self.feed.enforce()  # uvicorn has resumed reading
         elif self.handshake_complete:
             self.feed.release(Hold.HANDSHAKE)
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Gives the next message; the next one is parsed when all were taken."""
+        """Return the next message; parsing goes on when all were taken."""
         message = await self.queue.get()
         if self.queue.empty():
             self.feed.release(Hold.MESSAGE)
         return message
 
     def send_receive_event_to_app(self) -> None:
-        """Passes on a whole message. Text that is no UTF-8 is the client's fault: uvicorn would log it as an error."""
+        """Pass on a whole message. Text that is not UTF-8 is the client's fault: uvicorn would log it as an error."""
         if self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
             self.frames = []
             if self._is_open:
@@ -208,11 +208,11 @@ class Protocol(WebSocketsSansIOProtocol):
             self.feed.hold(Hold.MESSAGE)
 
     def keepalive_timeout(self) -> None:
-        """Ends a connection whose peer is gone; what it did not read is dropped."""
+        """End a connection whose peer is gone; unread bytes are dropped."""
         takes_all = not self.transport.get_write_buffer_size() and not _unread_bytes(self._socket)
         if self._is_open:
             self._bounds.count(Bound.HEARTBEAT)
-        if self._is_open and self.feed.holds(Hold.BUDGET):  # its pong stands behind more than it may send
+        if self._is_open and self.feed.holds(Hold.BUDGET):  # its pong is behind more bytes than it may send
             self.conn.fail(CloseCode.POLICY_VIOLATION, "More frames than a connection may send.")
         super().keepalive_timeout()
         if not takes_all:
@@ -220,24 +220,24 @@ class Protocol(WebSocketsSansIOProtocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether text may be written: the connection is open, and its peer reads."""
+        """Whether text may be written: the connection is open and the peer reads."""
         return self.writable.is_set() and self._is_open
 
     async def until_writable(self) -> bool:
-        """Waits for a peer that reads again; False where the connection is over."""
+        """Wait until the peer reads again; False if the connection has ended."""
         await self.writable.wait()
         return self._is_open
 
     def write(self, text: bytes) -> None:
-        """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
+        """Send a text message, in UTF-8. Call it only if `is_writable` in this turn of the event loop."""
         self._write(text_message(text))
 
     def write_all(self, texts: Iterable[bytes]) -> None:
-        """Sends text messages as `write` does, in one go: a system call for all of them, where they are short."""
+        """Send several text messages as `write` does; short ones take one system call."""
         self._write(b"".join(map(text_message, texts)))
 
     def write_binary(self, message: bytes) -> None:
-        """Sends a binary message; only where it `is_writable` in this turn of the event loop."""
+        """Send a binary message. Call it only if `is_writable` in this turn of the event loop."""
         self._write(text_message(message, head=0x82))
 
     def _write(self, messages: bytes) -> None:
@@ -264,7 +264,7 @@ class Protocol(WebSocketsSansIOProtocol):
 
 
 def _unread_bytes(opened: socket.socket | None) -> int:
-    """What the kernel still holds for a peer (tcp(7), SIOCOUTQ); 0 where it does not say."""
+    """Return the bytes that the kernel still holds for a peer (tcp(7), SIOCOUTQ); 0 if it does not say."""
     if opened is None:
         return 0
     try:

@@ -1,1 +1,1 @@
-"""What the settings ask for, put together: who may come in, limits, the store, engines elsewhere."""
+"""Builds the parts that the settings name: authentication, limits, the store, engines, tools."""

@@ -1,4 +1,4 @@
-"""Who may come in, as the settings say."""
+"""Authentication, as the settings define it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from connections.wire.errors import BadList
 
 
 def access_of(settings: Settings, store: Redis, *, refresh_s: float) -> AccessControl:
-    """Raises SettingsError where keys or origins can't be read."""
+    """Raise SettingsError if keys or origins can't be read."""
     with _setting("api_keys"):
         keys = None if settings.api_keys is None else KeyRing(settings.api_keys)
     with _setting("allowed_origins"):
@@ -51,7 +51,7 @@ def _key_set(settings: Settings) -> KeySet | None:
 
 @contextmanager
 def _setting(name: str) -> Iterator[None]:
-    """Names the setting that can't be used."""
+    """Return an error that names the unusable setting."""
     try:
         yield
     except BadList as error:

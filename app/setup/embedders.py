@@ -1,4 +1,4 @@
-"""Models that make embeddings, with the keys that their tables name."""
+"""Embedding models, with the keys that their tables name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.upstream.embedder import EmbedderOptions, UpstreamEmbedder
 
 @asynccontextmanager
 async def embedders_of(settings: Settings) -> AsyncIterator[Sequence[Embedder]]:
-    """Those of the file, in its order, while they serve. Raises SettingsError."""
+    """Yield the file's embedding models, in its order, while they serve. Raises SettingsError."""
     embedders = [_embedder(options) for options in file_of(settings).embedder]
     async with AsyncExitStack() as stack:
         for one in embedders:

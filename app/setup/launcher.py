@@ -1,4 +1,4 @@
-"""The vLLM that the settings ask for, as an engine. Says which settings do not go with it."""
+"""The vLLM that the settings ask for, as an engine. Refuses settings that do not apply to it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from engine.launcher.launched import MAKE, LaunchedEngine
 from engine.launcher.options import LaunchOptions, checked_arguments
 
 MADE = Path(__file__).parents[2] / ".cache" / "vllm" / "bin" / "python"
-"""Where `make vllm` puts the Python of its environment."""
+"""The Python of the environment that `make vllm` makes."""
 _OTHERS = {
-    "upstreams": "a vLLM that runs elsewhere is an upstream; one that is started here is none",
+    "upstreams": "a vLLM that runs elsewhere is an upstream; --engine vllm starts one here",
     "device": "vLLM takes the GPUs of CUDA_VISIBLE_DEVICES",
     "engines": "say --engine-arg data-parallel-size=2",
     "attn": "say --engine-arg attention-backend=…",
@@ -23,11 +23,11 @@ _OTHERS = {
     "quantize": "say --engine-arg quantization=…",
     "kv_bytes": "say --engine-arg kv-cache-memory-bytes=… or gpu-memory-utilization=…",
 }
-"""Settings of Midstream's own engine, and what to say to vLLM instead."""
+"""Settings of Midstream's own engine, with vLLM's counterparts."""
 
 
 def launched_engine(settings: Settings) -> LaunchedEngine | None:
-    """A vLLM to be started; None where another engine is asked for. Raises SettingsError."""
+    """Return a vLLM to start; None if another engine is asked for. Raises SettingsError."""
     if settings.engine != "vllm":
         if settings.engine_arg:
             raise SettingsError(f"{_called('engine_arg')} is for --engine vllm.")
@@ -61,7 +61,7 @@ def _arguments(settings: Settings) -> tuple[str, ...]:
 
 
 def _python(settings: Settings) -> str:
-    """The Python of vLLM's environment. It stays a link where it is one: by its place it finds its packages."""
+    """Return the Python of vLLM's environment. A link is not resolved: Python finds its packages by the link's place."""
     chosen = MADE if settings.engine_python is None else Path(settings.engine_python).expanduser().absolute()
     if not (chosen.is_file() and os.access(chosen, os.X_OK)):
         raise SettingsError(f"--engine vllm: there is no Python at {chosen}. {MAKE}.")

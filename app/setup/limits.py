@@ -1,4 +1,4 @@
-"""The limits that the settings ask for, and what has to run for them."""
+"""The limits of the settings, and their background tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TurnTokens(Silent):
         self._meter = meter
 
     def ended(self, done: Done, client: Client) -> None:
-        """Counts what the turn took."""
+        """Count the turn's tokens."""
         self._meter.ended(done, client)
 
 
@@ -43,7 +43,7 @@ class TurnTokens(Silent):
 async def limiters_of(
     settings: Settings, store: Redis, access: AccessControl, refusals: Refusals, bounds: Bounds
 ) -> AsyncIterator[Limiters]:
-    """The limiters, kept up while the context lasts. What nobody limits costs no round trip."""
+    """The limiters, kept running while the context lasts. An unset limit costs no round trip."""
     quotas, counts = quotas_of(settings), SharedCounts(store)
     counts_any = quotas != Quotas() or settings.api_keys is not None or settings.limits_file is not None
     seats = SharedSeats(

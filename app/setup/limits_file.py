@@ -1,4 +1,4 @@
-"""A file of limits that an operator may change while the service runs. What it does not name is as the settings say."""
+"""The file of limits, which operators may change while the service runs. The settings hold for what it does not name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = structlog.get_logger("midstream.limits")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the file may name: settings, by their names."""
+    """The settings that the file may hold."""
 
     messages_per_minute: _Count | None = None
     key_messages_per_minute: _Count | None = None
@@ -35,10 +35,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class LimitsFile:
-    """Puts in force what the file says. One that becomes unusable changes nothing and is told in the log."""
+    """Applies the file. One that becomes unusable changes nothing and is logged."""
 
     def __init__(self, settings: Settings) -> None:
-        """Reads it, where there is one. Raises SettingsError."""
+        """Read the file, if there is one. Raises SettingsError."""
         self._path = None if settings.limits_file is None else Path(settings.limits_file).expanduser()
         self._settings = settings
         self._limiters: Limiters | None = None
@@ -46,17 +46,17 @@ class LimitsFile:
         self._named = Limits() if self._path is None else self._read(self._path)
 
     def govern(self, limiters: Limiters) -> None:
-        """Puts in force what it says, here from now on."""
+        """Apply the limits to these limiters from now on."""
         self._limiters = limiters
         self._apply()
 
     def look(self) -> None:
-        """Reads it again where it changed; costs a `stat` where not."""
+        """Reread the file if it changed; otherwise this costs a `stat`."""
         if self._path is not None and _state(self._path) != self._state:
             self.reread()
 
     def reread(self) -> None:
-        """Reads it again."""
+        """Reread the file."""
         if self._path is None:
             return
         try:
@@ -75,7 +75,7 @@ class LimitsFile:
             OSError,
             ValueError,
             RecursionError,
-        ) as error:  # of TOML, of UTF-8, of numbers too long, of nesting
+        ) as error:  # from TOML, UTF-8, too long numbers, nesting
             raise SettingsError(f"{called('limits_file')}: {path} can't be used: {error}.") from None
 
     def _apply(self) -> None:
@@ -91,7 +91,7 @@ class LimitsFile:
 
 
 def quotas_of(settings: Settings) -> Quotas:
-    """The limits of messages and tokens."""
+    """Return the limits of messages and tokens."""
     return Quotas(
         messages_per_minute=settings.messages_per_minute,
         key_messages_per_minute=settings.key_messages_per_minute,

@@ -1,4 +1,4 @@
-"""Where a model's files lie, and how large they are. Nothing is loaded or fetched."""
+"""Finds a model's files and their size. Loads and fetches nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def weights_of(folder: Path) -> int:
 
 
 def in_cache(name: str) -> Path | None:
-    """Where the hub's library keeps a model, if it does."""
+    """Return the folder of a model in the hub's cache, if it is there."""
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - it takes a third of a second
 
     found = try_to_load_from_cache(name, "config.json")

@@ -1,4 +1,4 @@
-"""The models that are served, with their names: those of a file, or the one that the settings name."""
+"""The served models and their names: those of a file, or the one of the settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = "MIDSTREAM_SERVED_NAMES (--served-names)"
 
 
 class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is said of a model beside who serves it: `aliases`, and the `fallbacks` that answer where it can't."""
+    """A model's `aliases`, and the `fallbacks` that answer if it can't."""
 
     name: Name
     aliases: tuple[Name, ...] = ()
@@ -33,9 +33,9 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file: a table `[[upstream]]` for each server, `[[engine]]` for each model that is computed here, `[[model]]`.
+    """The file: a table `[[upstream]]` for each server, `[[engine]]` for each model that runs here, `[[model]]`.
 
-    `[[embedder]]`: for each model that makes embeddings, at a server.
+    `[[embedder]]`: for each embedding model of a server.
     """
 
     upstream: tuple[UpstreamOptions, ...] = ()
@@ -45,7 +45,7 @@ class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def names(self) -> list[str]:
-        """The models that are served, the default first: as `[[model]]` names them, then as the others do."""
+        """Return the served models, the default first: those of `[[model]]`, then the others."""
         told = (table.name for table in self.model)
         upstream = (options.public_name for options in self.upstream)
         own = (table.public_name for table in self.engine)
@@ -53,7 +53,7 @@ class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def file_of(settings: Settings) -> ModelFile:
-    """What the file says; nothing where there is none. Raises SettingsError."""
+    """Read the file; an empty one if none is named. Raises SettingsError."""
     if settings.upstreams is None:
         return ModelFile()
     path = Path(settings.upstreams).expanduser()
@@ -69,7 +69,7 @@ def file_of(settings: Settings) -> ModelFile:
 
 
 def with_presets(file: dict[str, Any]) -> dict[str, Any]:
-    """The file, in which upstreams have the features of their kind of server."""
+    """Return the file; its upstreams get the features of their kind of server."""
     upstreams = file.get("upstream")
     if not isinstance(upstreams, list):
         return file
@@ -78,7 +78,7 @@ def with_presets(file: dict[str, Any]) -> dict[str, Any]:
 
 
 def engine_of_file(settings: Settings) -> Engine:
-    """All that the file names behind one door; an upstream, or a fleet of such, where it has nothing else. Raises SettingsError."""
+    """Return one door for all models of the file; an upstream or a fleet of them if it names nothing else. Raises SettingsError."""
     file = file_of(settings)
     engines = _engines(file, settings)
     if len(engines) == 1 and not file.model:
@@ -103,7 +103,7 @@ def engine_of_file(settings: Settings) -> Engine:
 
 
 def check_models(settings: Settings) -> None:
-    """Raise ModelNotUsable for a model of ours that no engine could serve, before anything is started."""
+    """Raise ModelNotUsable for a local model that no engine could serve, before anything starts."""
     if settings.upstreams is not None:
         for table in file_of(settings).engine:
             check_engines(table.over(settings))
@@ -112,7 +112,7 @@ def check_models(settings: Settings) -> None:
 
 
 def with_names(settings: Settings, engine: Engine) -> ServedModels:
-    """The models of an engine, by the names that the settings give them. Raises SettingsError."""
+    """Return an engine's models under the settings' names. Raises SettingsError."""
     if isinstance(engine, ServedModels):
         return engine
     name = shown_model(settings)
@@ -124,7 +124,7 @@ def with_names(settings: Settings, engine: Engine) -> ServedModels:
 
 
 def shown_model(settings: Settings) -> str:
-    """The default model's name for people: the first of the file, where there is one."""
+    """Return the default model's name for people: the first of the file, if there is one."""
     names = file_of(settings).names
     return names[0] if names else settings.model_name
 
@@ -140,7 +140,7 @@ def _engines(file: ModelFile, settings: Settings) -> dict[str, Engine]:
 
 
 def _wrong(file: ModelFile) -> Iterable[str]:
-    """What the tables can't mean together."""
+    """Yield why the tables contradict each other."""
     if not (file.upstream or file.engine):
         yield "it names no [[upstream]] and no [[engine]]"
     names = [options.name for options in file.upstream]
@@ -163,7 +163,7 @@ def _wrong(file: ModelFile) -> Iterable[str]:
 
 
 def _aliases(settings: Settings, names: list[str]) -> dict[str, tuple[str, ...]]:
-    """The further names of each model. Raises SettingsError."""
+    """Return the aliases of each model. Raises SettingsError."""
     aliases: dict[str, tuple[str, ...]] = {}
     for given in settings.served_names:
         alias, _, model = given.partition("=")

@@ -1,4 +1,4 @@
-"""Engines of our own, as the settings ask for them, and the tables `[[engine]]` of the file that names several models."""
+"""Our own engines, from the settings or from the tables `[[engine]]` of a file of several models."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from engine.process.supervision import HeartbeatOptions
 
 
 class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One model that is computed here. `model`: a hub name or a folder; `served_name`: what clients call it.
+    """One model that runs here. `model`: a hub name or a folder; `served_name`: its name for clients.
 
-    What it leaves out is as the settings of the same names say.
+    For what it leaves out, the settings of the same names hold.
     """
 
     model: Annotated[str, Meta(min_length=1)]
@@ -37,31 +37,31 @@ class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def public_name(self) -> str:
-        """What clients call the model."""
+        """The model's name for clients."""
         return self.served_name or (Path(self.model).name if Path(self.model).exists() else self.model)
 
     def over(self, settings: Settings) -> Settings:
-        """The settings of this model."""
+        """Return the settings of this model."""
         said = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         said.pop("served_name", None)
         return msgspec.structs.replace(settings, **said)
 
 
 def check_engines(settings: Settings) -> None:
-    """Raise ModelNotUsable for what can be told of a model and its devices before anything is started."""
+    """Raise ModelNotUsable if the model or its devices are known to be unusable before anything starts."""
     options = _options(settings)
     for device in settings.devices:
         check_options(msgspec.structs.replace(options, device=device))
 
 
 def own_engines(settings: Settings) -> EngineClient | EngineFleet:
-    """The engines of the one model that the settings name."""
+    """Return the engines of the model that the settings name."""
     placed = spread(_options(settings), devices=settings.devices, each=settings.engines, cores=_cores())
     return _together(placed, settings)
 
 
 def engines_of_tables(tables: Sequence[EngineTable], settings: Settings) -> list[EngineClient | EngineFleet]:
-    """The engines of each model, which share the machine."""
+    """Return the engines of each model; they share the machine."""
     each = [_placed(table.over(settings)) for table in tables]
     shared = iter(shared_out([engine for engines in each for engine in engines], cores=_cores()))
     return [_together([next(shared) for _ in engines], settings) for engines in each]
@@ -99,5 +99,5 @@ def _together(placed: Sequence[EngineOptions], settings: Settings) -> EngineClie
 
 
 def _cores() -> int:
-    """How many cores this process may use; where the system does not tell, how many there are."""
+    """Return how many cores this process may use; all of them if the system does not say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

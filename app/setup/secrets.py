@@ -1,4 +1,4 @@
-"""Secrets that a file of the operator's names by variables of the environment, so that the file itself holds none."""
+"""Secrets from environment variables that an operator's file names, so that the file itself holds none."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from app.setting_values import PREFIX, SettingsError, variable
 
 
 def secret_of(name: str, *, said_in: str) -> str:
-    """What a variable holds. Raises SettingsError, with the words for where it was named."""
+    """Return a variable's value. Raises SettingsError, which says where the variable was named."""
     if name.startswith(PREFIX):
-        raise SettingsError(f"{said_in}: {name} would be a setting; call the variable otherwise.")
+        raise SettingsError(f"{said_in}: {name} would be a setting; give the variable another name.")
     value = variable(name)
     if not value:
         raise SettingsError(f"{said_in}: the variable {name} is not set.")
     if not (value.isascii() and value.isprintable()):
-        raise SettingsError(f"{said_in}: the variable {name} holds what no key may hold.")
+        raise SettingsError(f"{said_in}: the variable {name} holds characters that no key may have.")
     return value

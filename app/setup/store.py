@@ -1,4 +1,4 @@
-"""The store that the settings name; whether it can do what they ask, and what its operator should know."""
+"""The store of the settings: whether it can do what they ask, and what its operator should know."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = structlog.get_logger("midstream.store")
 
 
 def asked_of(settings: Settings) -> Durability:
-    """What has to be asked of the store; the embedded one does by itself what it can. Raises SettingsError."""
+    """Return the durability to ask of the store; the embedded one is configured for it. Raises SettingsError."""
     asked = Durability(settings.store_durability)
     if settings.redis_url is not None:
         return asked
@@ -34,7 +34,7 @@ def asked_of(settings: Settings) -> Durability:
 
 
 def store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
-    """The store's URL, behind which the embedded one runs while the context lasts. It raises EmbeddedStoreFailed."""
+    """The store's URL; an embedded store runs while the context lasts. Raises EmbeddedStoreFailed."""
     if settings.redis_url is not None:
         return nullcontext(settings.redis_url)
     fsync: Literal["everysec", "always"] = "always" if settings.store_durability == "always" else "everysec"
@@ -42,7 +42,7 @@ def store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
 
 
 def store_client(url: str, tally: StoreTally | None = None) -> Redis:
-    """A client for the store. Raises SettingsError."""
+    """Return a client of the store. Raises SettingsError."""
     try:
         return connect(url, tally)
     except ValueError as error:
@@ -50,9 +50,9 @@ def store_client(url: str, tally: StoreTally | None = None) -> Redis:
 
 
 async def look_at_store(settings: Settings, store: Redis) -> None:
-    """Logs what an operator should know, once the store answers: one that was just started may read its data first.
+    """Log what an operator should know once the store answers. A store that just started may have to read its data first.
 
-    Raises SettingsError where the store can't do what is asked, StoreDown where it stays away.
+    Raises SettingsError if the store can't do what is asked, and StoreDown if it does not answer.
     """
     await patiently(partial(_look, settings, store))
 

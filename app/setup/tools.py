@@ -24,7 +24,7 @@ _log = structlog.get_logger("midstream.tools")
 
 
 def tool_box_of(settings: Settings) -> ToolBox:
-    """All tools that the settings and the installed packages name. Raises SettingsError."""
+    """Return all tools that the settings and the installed packages name. Raises SettingsError."""
     return ToolBox([_functions(settings), *_servers(settings)])
 
 
@@ -39,7 +39,7 @@ def _functions(settings: Settings) -> ToolSource:
         _log.info("tools of functions", offered=[one.tool.name for one in tools])
     if "torch" in sys.modules and not torch_was_there:
         _log.warning(
-            "a tool has imported torch into the gateway: replies will stall while its memory is looked through"
+            "a tool has imported torch into the gateway: garbage collections will stall replies"
         )
     return FunctionTools(tools, limit_s=settings.tool_timeout_s, result_bytes=settings.tool_result_bytes)
 
@@ -56,7 +56,7 @@ def _servers(settings: Settings) -> list[ToolSource]:
 
 
 def _sources(servers: Iterable[ServerOptions], result_bytes: int) -> Iterable[ToolSource]:
-    """Raises SettingsError, where the library for MCP is missing too."""
+    """Raises SettingsError, also if the library for MCP is missing."""
     try:
         from sessions.tools.mcp_servers.mcp_server import McpServer  # noqa: PLC0415 - who names no server needs none of it
     except ModuleNotFoundError as error:
@@ -71,7 +71,7 @@ def _sources(servers: Iterable[ServerOptions], result_bytes: int) -> Iterable[To
 
 
 def _headers(options: ServerOptions) -> dict[str, str]:
-    """All headers of requests to a server. Raises SettingsError."""
+    """Return all headers of requests to a server. Raises SettingsError."""
     said_in = f"{_SERVERS}: {options.name}"
     return options.headers | {
         header: secret_of(name, said_in=said_in) for header, name in options.headers_from.items()

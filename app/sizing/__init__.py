@@ -1,1 +1,1 @@
-"""What a number of people needs: `midstream size`."""
+"""What a number of users needs: `midstream size`."""

@@ -16,10 +16,10 @@ from app.sizing.telling import lines, options
 
 
 class _Finite(click.FloatRange):
-    """A number that can be reckoned with."""
+    """A finite number."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Take an option's text. Raises BadParameter."""
+        """Read an option's text. Raises BadParameter."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
@@ -48,12 +48,12 @@ def _assumptions(command: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice(sorted(WIDTHS)),
     default="bfloat16",
     show_default=True,
-    help="Of weights, keys and values.",
+    help="Number type of weights, keys and values.",
 )
 @click.option(
     "--engine-tokens-per-s",
     type=_Finite(0, min_open=True),
-    help="Tokens of replies that one engine makes in a second, all together: measure it with `midstream bench`.",
+    help="Tokens a second of one engine, over all its replies: measure it with `midstream bench`.",
 )
 @_assumptions
 @click.option("--json", "as_json", is_flag=True, help="Write the figures as JSON.")
@@ -66,9 +66,9 @@ def size(
     as_json: bool,
     **assumed: float,
 ) -> None:
-    """Say how much memory, Redis and engine a number of users needs, and what that assumes.
+    """Estimate the memory, Redis and engines that a number of users needs, with the assumptions.
 
-    It looks at the model's config.json alone, and loads nothing.
+    It reads the model's config.json alone, and loads nothing.
     """
     try:
         shape = shape_of(model or str(DEMO_MODEL))
@@ -79,7 +79,7 @@ def size(
     except msgspec.ValidationError as error:
         raise click.ClickException(_complaint(error)) from error
     except OverflowError as error:
-        raise click.ClickException("These assumptions come to more than can be reckoned with.") from error
+        raise click.ClickException("With these assumptions the figures become too large to compute.") from error
     if as_json:
         told: dict[str, Any] = {"estimate": found, "model": shape, "dtype": dtype, "assumed": given}
         click.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
@@ -88,6 +88,6 @@ def size(
 
 
 def _complaint(error: msgspec.ValidationError) -> str:
-    """Which option can't be so."""
+    """Return the error of the option that can't be used."""
     what, _, place = str(error).partition(" - at `$.")
     return f"--{place.rstrip('`').replace('_', '-')}: {what}"

@@ -1,4 +1,4 @@
-"""What people who chat need of memory and of an engine, from a few assumptions. Pure: every sum is here."""
+"""Estimates the memory and engines for a number of users, from a few assumptions. Pure: all of the arithmetic is here."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from msgspec import Meta
 from app.sizing.shapes import Shape
 
 EXCHANGE_BYTES = 1027
-"""In Redis, beside the text of an exchange: 100 of 1,196 bytes took 2,223 each (`python -m tests.bench.storage`)."""
+"""Bytes in Redis of an exchange, beside its text: 100 of 1,196 bytes took 2,223 each (`python -m tests.bench.storage`)."""
 CONVERSATION_BYTES = 750
-"""The same of a conversation, beside its exchanges (the same command, with one exchange)."""
+"""The same for a conversation, beside its exchanges (the same command, with one exchange)."""
 LISTED_BYTES = 850
-"""Of a conversation in its owner's list and in those of the replicas: 100,000 of five exchanges took 12,964 bytes each."""
+"""Bytes of a conversation in its owner's list and the replicas': 100,000 of five exchanges took 12,964 bytes each."""
 JOURNAL_BYTES = 165
-"""Of a token, while a reader may come back to the middle of its reply; less where the gateway merges tokens."""
+"""Bytes of a token in the journal, while a reader may resume its reply; fewer if the gateway merges tokens."""
 JOURNAL_S = 300.0
-"""For so long behind a reply's end, and until the journal is compacted."""
+"""Seconds that a journal is kept after its reply's end, and until it is compacted."""
 GATEWAY_BYTES = 51_000_000
-"""Of a gateway that nobody talks to (`docs/benchmarks.md`, many conversations)."""
+"""Bytes of an idle gateway (`docs/benchmarks.md`, many conversations)."""
 CONNECTION_BYTES = 51_000
-"""Of the gateway, for a connection with its live conversation (the same)."""
+"""Bytes of the gateway for a connection with its live conversation (the same)."""
 STORE_SPARE = 2.0
-"""A store's limit over what it holds: the append-only file's rewrite copies pages, and nothing may be refused."""
+"""A store's limit relative to what it holds: rewriting the append-only file copies pages, and no write may be refused."""
 DAY_S = 86_400.0
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -33,24 +33,24 @@ More = Annotated[float, Meta(gt=0)]
 
 
 class Assumptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not known of people and of an engine, with a guess each."""
+    """The assumptions about users and engines, with a default for each."""
 
     online: Annotated[
         Share, Meta(description="Share of the users who are connected at the busiest time.")
     ] = 0.1
     messages_per_hour: Annotated[
-        More, Meta(description="Messages that somebody who is connected sends in an hour.")
+        More, Meta(description="Messages an hour of a connected user.")
     ] = 12.0
-    messages_per_day: Annotated[More, Meta(description="Messages of a user in a day, all users' mean.")] = 5.0
+    messages_per_day: Annotated[More, Meta(description="Messages a day of a user, as the mean of all users.")] = 5.0
     prompt_tokens: Annotated[More, Meta(description="Tokens of a message.")] = 50.0
     reply_tokens: Annotated[More, Meta(description="Tokens of a reply.")] = 300.0
     context_tokens: Annotated[
-        More, Meta(description="Tokens of a conversation at a message: its history and the system prompt.")
+        More, Meta(description="Tokens of a message's prompt: the history and the system prompt.")
     ] = 2000.0
     reused: Annotated[
-        Share, Meta(description="Share of that whose keys and values are still there from the turn before.")
+        Share, Meta(description="Share of the prompt whose keys and values are still cached from the turn before.")
     ] = 0.8
-    tokens_per_s: Annotated[More, Meta(description="Tokens a second that each reply shall have.")] = 20.0
+    tokens_per_s: Annotated[More, Meta(description="Tokens a second for each reply.")] = 20.0
     bytes_per_token: Annotated[More, Meta(description="Bytes of text in a token.")] = 4.0
     kept_days: Annotated[
         More, Meta(description="Days that a conversation is kept (MIDSTREAM_CONVERSATION_TTL_S).")
@@ -59,7 +59,7 @@ class Assumptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """What is needed at the busiest time; bytes, unless it says otherwise."""
+    """The needs at the busiest time, in bytes unless it says otherwise."""
 
     users: int
     connected: int
@@ -70,11 +70,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     weights_bytes: int
     kv_bytes_per_token: int
     kv_running_bytes: int
-    """Of the replies that are written at once: with less, replies wait."""
+    """Keys and values of the replies that run at once: with less, replies wait."""
     kv_reused_bytes: int
-    """Of what else is to be found again: the conversations of all who are connected."""
+    """Keys and values for reuse: the conversations of all connected users."""
     engines: int | None
-    """None where nobody said how many tokens one makes."""
+    """None if the speed of an engine is not given."""
     redis_stored_bytes: int
     redis_journal_bytes: int
     redis_limit_bytes: int
@@ -84,7 +84,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 def estimate(
     users: int, shape: Shape, given: Assumptions, *, dtype: str, engine_tokens_per_s: float | None = None
 ) -> Estimate:
-    """Return what so many users need."""
+    """Return the needs of so many users."""
     connected = math.ceil(users * given.online)
     turns_per_s = connected * given.messages_per_hour / 3600
     at_once = math.ceil(turns_per_s * given.reply_tokens / given.tokens_per_s)
@@ -120,12 +120,12 @@ def _stored(users: int, given: Assumptions) -> int:
 
 
 def stored_bytes(exchanges: float, conversations: float, text_bytes: float) -> int:
-    """Return what exchanges take in Redis for good. `text_bytes`: of one, its question and its reply."""
+    """Return the bytes that exchanges keep in Redis. `text_bytes`: question and reply of one exchange."""
     return math.ceil(
         exchanges * (text_bytes + EXCHANGE_BYTES) + conversations * (CONVERSATION_BYTES + LISTED_BYTES)
     )
 
 
 def journal_bytes(replies: float, tokens: float) -> int:
-    """Return what the journals of replies take whose end is not long ago."""
+    """Return the bytes of the journals of recent replies."""
     return math.ceil(replies * tokens * JOURNAL_BYTES)

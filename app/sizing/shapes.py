@@ -1,4 +1,4 @@
-"""A model's size, as its `config.json` and its files tell. Nothing is loaded, and torch is not asked."""
+"""A model's size, from its `config.json` and its files. Loads nothing, and does not use torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class ShapeUnknown(Exception):
-    """A model's size can't be told. The message is for whoever asked."""
+    """A model's size is not known. The message is for the user of the command."""
 
 
 class _Quantized(msgspec.Struct):
@@ -26,7 +26,7 @@ class _Quantized(msgspec.Struct):
 
 
 class _Text(msgspec.Struct, kw_only=True):
-    """What a decoder's configuration says of its shape."""
+    """A decoder's shape, from its configuration."""
 
     num_hidden_layers: Count | None = None
     hidden_size: Count | None = None
@@ -47,14 +47,14 @@ class _Text(msgspec.Struct, kw_only=True):
 
 
 class _Config(_Text, kw_only=True):
-    """The whole file. Models of pictures and text have the decoder's part apart."""
+    """The whole file. Models of images and text have a separate part for the decoder."""
 
     text_config: _Text | None = None
     quantization_config: _Quantized | None = None
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model takes. `stored_bytes`: of its weights as they lie on the disk, None where there are none; `stored_dtype`: in what."""
+    """A model's size. `stored_bytes`: of its weights on disk, None if there are none; `stored_dtype`: their type."""
 
     name: str
     layers: int
@@ -66,18 +66,18 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     stored_bytes: int | None
 
     def kv_bytes_per_token(self, dtype: str) -> int:
-        """Return what keys and values of one token take in all layers."""
+        """Return the bytes of one token's keys and values in all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim * WIDTHS[dtype]
 
     def weights_bytes(self, dtype: str) -> int:
-        """Return what the weights take: the files' size, where there are files; else what the shape comes to."""
+        """Return the bytes of the weights: the files' size if there are files, else computed from the shape."""
         if self.stored_bytes is None:
             return self.parameters * WIDTHS[dtype]
         return self.stored_bytes * WIDTHS[dtype] // WIDTHS.get(self.stored_dtype, WIDTHS[dtype])
 
 
 def shape_of(model: str) -> Shape:
-    """Return the shape of a folder's model, or of one of the hub's that is in the cache. Raises ShapeUnknown."""
+    """Return the shape of a model in a folder or in the hub's cache. Raises ShapeUnknown."""
     folder = Path(model).expanduser()
     if not folder.is_dir():
         kept = _kept(model)
@@ -92,7 +92,7 @@ def shape_of(model: str) -> Shape:
 def _kept(model: str) -> Path | None:
     try:
         return in_cache(model)
-    except ValueError as error:  # a path that is not there is no name of the hub's
+    except ValueError as error:  # a missing path is not a name of the hub
         raise ShapeUnknown(f"There is no folder {model}, and it is no name of a model on the hub.") from error
 
 
@@ -126,7 +126,7 @@ def _shape(name: str, folder: Path) -> Shape:
 
 
 def _check_kind(file: Path, text: _Text) -> None:
-    """Raises ShapeUnknown for what is no Llama-like decoder: its figures would be wrong by far."""
+    """Raise ShapeUnknown unless it is a Llama-like decoder: the figures would be far off."""
     if text.kv_lora_rank:
         raise ShapeUnknown(
             f"{file} has kv_lora_rank: keys and values that are kept compressed can't be sized here."
@@ -144,7 +144,7 @@ def _told(file: Path, field: str, value: int | None) -> int:
 
 
 def _parameters(text: _Text, layers: int, hidden: int, queries: int, keys: int) -> int:
-    """Return how many numbers a Llama-like decoder of this shape has; norms and biases are left out."""
+    """Return the number of weights of a Llama-like decoder of this shape, without norms and biases."""
     attention = 2 * hidden * (queries + keys)
     experts = text.num_experts or text.num_local_experts or 1
     inner = (text.moe_intermediate_size if experts > 1 else None) or text.intermediate_size or 4 * hidden

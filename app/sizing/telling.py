@@ -1,4 +1,4 @@
-"""An estimate for people: what is needed, and each assumption with the option that changes it. Pure."""
+"""Writes an estimate for people: the needs, and each assumption with its option. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lines(found: Estimate, shape: Shape, given: Assumptions, *, dtype: str) -> I
     for name, _, description in options():
         yield _row(f"--{name.replace('_', '-')}", f"{getattr(given, name):g}", description)
     yield ""
-    yield "Measure one engine with `midstream bench`, and give what it makes by --engine-tokens-per-s."
+    yield "Measure one engine with `midstream bench`, and give its tokens a second by --engine-tokens-per-s."
 
 
 def _engines(found: Estimate) -> str:
@@ -50,6 +50,6 @@ def _row(name: str, value: str, note: str = "") -> str:
 
 
 def options() -> Iterator[tuple[str, Any, str]]:
-    """Return each assumption: its name, its guess, and what it is."""
+    """Return each assumption: name, default and meaning."""
     for field in msgspec.inspect.type_info(Assumptions).fields:  # type: ignore[attr-defined]
         yield field.name, field.default, field.type.extra_json_schema["description"]

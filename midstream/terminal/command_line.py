@@ -18,7 +18,7 @@ import click
 @click.option("--client-id", default=None, help="Who you are; default: kept in the user's config folder.")
 @click.option(
     "--key",
-    envvar="CHAT_KEY",  # MIDSTREAM_… is for settings of the service, which knows no other
+    envvar="CHAT_KEY",  # MIDSTREAM_… names settings of the service alone: it refuses unknown ones
     show_envvar=True,
     help="Your API key or JWT; without one it is asked for where the service wants it.",
 )

@@ -200,7 +200,7 @@ def test_another_server_is_told_from_this_one(tmp_path: Path) -> None:
         serving.start()
         service = Service(f"127.0.0.1:{other.server_port}", "key")
         try:
-            with pytest.raises(AdminFailed, match="is no Midstream"):
+            with pytest.raises(AdminFailed, match="is not a Midstream service"):
                 list(service.rows("turns", {}))
             with pytest.raises(AdminFailed, match="nothing was written"):
                 service.export({}, tmp_path / "export")

@@ -318,7 +318,7 @@ async def test_a_look_at_files_that_fails_ends_no_service(
             monkeypatch.setattr(running.service._rereading._limits, "look", look)
             await asyncio.wait_for(failed.wait(), timeout=10)
             assert (await running.get("/healthz"))[0] == 200
-        assert "files not looked at: what was read before stays in force" in [line["event"] for line in lines]
+        assert "files not checked: what was read before stays in force" in [line["event"] for line in lines]
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ class Machine:
     def _ready(self) -> None:
         self.store.start()
         told = restored(MIDSTREAM_REDIS_URL=self.store.url)
-        assert told == f"{TALKERS} conversations are ready to be served from.\n"
+        assert told == f"{TALKERS} conversations are ready.\n"
 
 
 def restored(*options: str, **variables: str) -> str:
@@ -216,7 +216,7 @@ async def test_the_embedded_store_is_copied_and_put_back_while_the_service_is_st
                 systemd[asked[1]]()
             elif command.startswith("systemd-run "):
                 said = restored(*command.partition(" /opt/midstream/bin/midstream restored ")[2].split())
-                assert said == f"{TALKERS} conversations are ready to be served from.\n"
+                assert said == f"{TALKERS} conversations are ready.\n"
             else:
                 subprocess.run(["bash", "-euc", command], cwd=tmp_path, check=True)
 

@@ -59,7 +59,7 @@ def test_types_in_comments_are_no_imports() -> None:
         ("export let a = 1;", ":1: export a `class`, a `function`, `const name =` or `{ names }`"),
         ('export * from "./a.js";', ":1: export a `class`"),
         ('import a from "./a.js";', ":1: there are no default exports: `import { name }` instead"),
-        ('import { a } from "a";', ":1: a file is named by a text that begins with `./` or `../`"),
+        ('import { a } from "a";', ":1: name the file by a string that begins with `./` or `../`"),
         ("import(name);", ":1: a file is named by a text"),
         ('import { a } from "./gone.js";', ":1: it imports gone.js, which is not there"),
         ('import { a } from "./a.js"', ":1: the module ends in the middle of a statement"),

@@ -43,10 +43,10 @@ def test_comments_go_and_all_else_stays(script: str, left: str) -> None:
         ("a;\nfunction f() {", 2, "`{` is never closed"),
         ("a;\n)", 2, "`)` closes nothing"),
         ("(\n]", 2, "`]` closes nothing"),
-        ("'a\n'", 1, "a text is never closed"),
+        ("'a\n'", 1, "a string is never closed"),
         ("\n`a ${b", 2, "`${` is never closed"),
         ("`a", 1, "a template is never closed"),
-        ("x = /a\n/", 1, "a pattern is never closed"),
+        ("x = /a\n/", 1, "a regular expression is never closed"),
     ],
 )
 def test_what_does_not_end_is_told_with_its_line(script: str, line: int, why: str) -> None:

@@ -56,7 +56,7 @@ def test_the_command_says_what_to_mend_and_ends_with_1(tmp_path: Path) -> None:
     assert [line.split()[1] for line in told] == ["model:", "store:"]
     assert "no config.json" in told[0]
     assert "127.0.0.1:1" in told[1]
-    assert ended.stdout.splitlines()[-1].startswith("2 to be mended")
+    assert ended.stdout.splitlines()[-1].startswith("2 to mend")
 
 
 def test_an_unknown_setting_is_told_as_serve_tells_it(tmp_path: Path) -> None:
