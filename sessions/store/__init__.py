@@ -1,1 +1,1 @@
-"""What is kept in Redis: keys, scripts, history, journal, and which replica owns what."""
+"""The store in Redis: keys, scripts, history, journal, and ownership of turns."""

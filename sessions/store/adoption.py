@@ -1,8 +1,8 @@
-"""Moves what version 0.1.0 kept for one client of a person to that person, whose devices share one history now.
+"""Moves conversations that version 0.1.0 kept for one client to the person, whose devices now share one history.
 
-Both lie in different slots of a cluster, so no script sees both. A conversation moves in steps, each of which may be
-repeated, by several replicas at once and after a crash behind any of them: it is sealed, so that it takes no more writes;
-a copy goes beside its new place; the copy takes that place, once; the list names it; the old one leaves.
+Old and new keys are in different slots of a cluster, so no script sees both. A conversation moves in steps: it is sealed
+against writes; a copy is put beside its new place; the copy takes that place, once; the list names it; the old one is removed.
+Each step may be repeated, by several replicas at once, and after a crash behind any of them.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from sessions.store.ownership import Ownership
 from sessions.store.redis.client import ADOPT, HAND_OVER, RESEAL, SEAL, run_script, store_errors
 
 BATCH = 100
-"""Conversations of one look into the old list."""
+"""Conversations that are read from the old list at once."""
 ATTEMPTS = 8
-"""How often a copy is put beside its place; the second time that has a name that nobody took."""
+"""Attempts to place a copy; the second uses a new name."""
 COPY_MS = 60_000
-"""How long a copy stays that nobody puts into its place."""
+"""How long a copy is kept that never takes its place."""
 MARK_MS = 3_600_000
-"""How long it is known that a conversation was adopted, once all steps are done: longer than any replica stands still."""
+"""How long the mark of an adoption is kept once all steps are done: longer than any replica stalls."""
 COMING_MS = 30_000
-"""A row of the list may come so long before its conversation: a message is listed first, then accepted."""
+"""How long a row of the list may precede its conversation: a message is listed first, then accepted."""
 MAX_ID = 128
 
 
 class _Sealed(msgspec.Struct, frozen=True):
-    """A conversation between its two owners. `goal`: the id that it gets; `left_ms`: how long it is kept for.
+    """A conversation that moves between its two owners. `goal`: its new id; `left_ms`: its remaining lifetime.
 
-    `epoch`: its own, since another one may come under its name.
+    `epoch`: tells it from another conversation that takes its name later.
     """
 
     goal: str
@@ -45,13 +45,13 @@ class _Sealed(msgspec.Struct, frozen=True):
     epoch: bytes
 
     def mark(self, old: Keys, new: Keys) -> str:
-        """The store's name for the fact that it was adopted."""
+        """The store's key for the mark that it was adopted."""
         origin = hashlib.sha256(old.conversation.encode() + self.epoch).hexdigest()
         return f"{new.conversation}:adopted:{origin[:16]}"
 
 
 class Adoption:
-    """Asks the store for each step. Methods raise StoreDown."""
+    """Runs the steps in the store. Methods raise StoreDown."""
 
     def __init__(self, client: Redis, *, index: Index, ownership: Ownership, ttl_s: float) -> None:
         self._client = client
@@ -60,13 +60,13 @@ class Adoption:
         self._ttl_ms = int(ttl_s * 1000)
 
     async def has_any(self, former: Owner) -> bool:
-        """Whether anything is left under the old owner."""
+        """Return whether anything is left under the old owner."""
         return bool(await self._index.newest(former, first=0, limit=1))
 
     async def adopt_all(self, former: Owner, person: Owner) -> tuple[int, int]:
-        """Moves all that can be moved, the newest first; gives how many did, and how many have to wait.
+        """Move all that can move, newest first; return how many moved and how many have to wait.
 
-        Those in which a turn runs wait, and those that connections are attached to at a replica that knows no persons.
+        A conversation waits while a turn of it runs, or while an older replica has connections attached to it.
         """
         adopted = waiting = 0
         while rows := await self._index.newest(former, first=waiting, limit=BATCH):
@@ -78,7 +78,7 @@ class Adoption:
         return adopted, waiting
 
     async def _adopt(self, former: Owner, person: Owner, conversation_id: str, at_ms: int) -> bool:
-        """Moves one conversation; False where it has to wait."""
+        """Move one conversation; False if it has to wait."""
         old = Keys.of(former, conversation_id)
         match await self._seal(old, conversation_id):
             case "waits":
@@ -121,7 +121,7 @@ class Adoption:
     async def _place(
         self, old: Keys, person: Owner, conversation_id: str, sealed: _Sealed
     ) -> tuple[str, str] | None:
-        """Puts a copy where the person finds it; gives its id there and its mark, None where all is done already."""
+        """Put a copy into its place; return its id there and its mark, or None if all is done already."""
         goal = sealed.goal
         for _ in range(ATTEMPTS):
             with store_errors():
@@ -143,10 +143,10 @@ class Adoption:
                 if agreed is None:
                     return None
                 goal = agreed.decode()
-        raise StoreDown("An adopted conversation found no place.")
+        raise StoreDown("There is no free name for an adopted conversation.")
 
 
 def _beside(conversation_id: str) -> str:
-    """Another id for a conversation whose own is taken."""
+    """Return another id for a conversation whose own is taken."""
     suffix = f"-{secrets.token_hex(4)}"
     return conversation_id[: MAX_ID - len(suffix)] + suffix

@@ -1,7 +1,7 @@
-"""All that is kept of one owner: which conversations there are, and what each of them holds.
+"""Reads all that is stored for one owner: the conversations and their contents.
 
-The list has an owner's newest conversations. Those that left it, or never came to it, are found by their names alone.
-So are those that version 0.1.0 kept for one client of a person, which that client has not brought to its person yet.
+The list has an owner's newest conversations. Those that are not in it are found by their keys. So are those of version 0.1.0
+that belong to one client and have not been adopted yet.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sessions.store.redis.client import store_errors
 from sessions.store.redis.scanning import names_like
 
 AT_ONCE = 16
-"""Messages that are read at once, of up to a window of text each."""
+"""Messages that are read at once; each may be as long as the model's window."""
 _MESSAGE = "message:"
 _NAMED = re.compile(r"ms:(conversations:)?\{(.*)\}", re.DOTALL)
 """A conversation's hash, or an owner's list."""
@@ -35,7 +35,7 @@ _NAMED = re.compile(r"ms:(conversations:)?\{(.*)\}", re.DOTALL)
 class ExportedMessage(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="message"
 ):
-    """A message as it is kept, of whichever branch. `created_at`: Unix milliseconds."""
+    """A stored message, of any branch. `created_at`: Unix milliseconds."""
 
     conversation_id: str
     message_id: str
@@ -51,7 +51,7 @@ class ExportedMessage(
 
     @classmethod
     def of(cls, conversation_id: str, message: MessageRecord, images: Mapping[str, Image]) -> ExportedMessage:
-        """As a record has it. `images`: those that are there, by their digests."""
+        """Make one from its record. `images`: those that are there, by their digests."""
         return cls(
             conversation_id=conversation_id,
             message_id=message.message_id,
@@ -70,9 +70,9 @@ class ExportedMessage(
 class ExportedConversation(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="conversation"
 ):
-    """A conversation's facts; its messages follow. `active`: the newest message of the branch that is shown.
+    """A conversation's facts. `active`: the newest message of the active branch.
 
-    `client_id`: the client that it is kept for, where it is not a person's. Two clients may have named one alike.
+    `client_id`: the client that it belongs to, if no person owns it. Two clients may use the same id.
     """
 
     conversation_id: str
@@ -84,14 +84,14 @@ class ExportedConversation(
 
 
 class Belonging(msgspec.Struct, frozen=True):
-    """A conversation. `holder`: its owner, or the client of a person under which version 0.1.0 kept it."""
+    """A conversation. `holder`: its owner, or the client that version 0.1.0 kept it for."""
 
     holder: Owner
     conversation_id: str
 
 
 class Belongings:
-    """Looks through what an owner has. Every method raises StoreDown."""
+    """Reads what an owner has. Every method raises StoreDown."""
 
     def __init__(self, client: Redis, *, history: History, images: Images) -> None:
         self._client = client
@@ -100,9 +100,9 @@ class Belongings:
         self._looking = asyncio.Lock()
 
     async def conversations(self, owner: Owner, *, unlisted: bool = True) -> AsyncIterator[Belonging]:
-        """Give each conversation once: those of the list, newest first, then those that are not in it.
+        """Yield each conversation once: those of the list, newest first, then the others.
 
-        Without `unlisted` the names of the whole store are not looked through. One look at a time, as it asks much of a store.
+        `unlisted` scans all keys of the store. Only one scan runs at a time, since it costs the store much.
         """
         seen = set()
         for conversation_id in await self._listed(owner):
@@ -120,7 +120,7 @@ class Belongings:
         return [name.decode() for name in names]
 
     async def _unlisted(self, owner: Owner) -> AsyncIterator[Belonging]:
-        """What belongs to an owner by its name; some of it more than once."""
+        """Yield an owner's keys by name; some of them more than once."""
         whose = owner.principal if owner.is_person else str(owner)
         async for name in names_like(self._client, f"ms:*{{{_literal(whose)}/*}}"):
             named = _NAMED.fullmatch(name)
@@ -129,14 +129,14 @@ class Belongings:
             is_list, tag = named.groups()
             holder, _, conversation_id = (f"{tag}/" if is_list else tag).rpartition("/")
             found = Owner(owner.principal, holder.removeprefix(f"{owner.principal}/"))
-            # An owner may have a name that another one's begins with: ids have no slash.
+            # one owner's name may be a prefix of another's; ids have no slash
             if str(found) != holder or not (found == owner or owner.is_person):
                 continue
             for one in await self._listed(found) if is_list else [conversation_id]:
                 yield Belonging(found, one)
 
     async def conversation(self, owner: Owner, conversation_id: str) -> ExportedConversation | None:
-        """Return the facts of a conversation; None where it is gone."""
+        """Return the facts of a conversation; None if it is gone."""
         meta = await self._history.load(Keys.of(owner, conversation_id))
         if meta is None:
             return None
@@ -150,7 +150,7 @@ class Belongings:
         )
 
     async def messages(self, owner: Owner, conversation_id: str) -> AsyncIterator[ExportedMessage]:
-        """Give all messages of all branches, oldest first. Some of them are held at a time."""
+        """Yield all messages of all branches, oldest first. Only some are in memory at a time."""
         keys = Keys.of(owner, conversation_id)
         with store_errors():
             fields: Any = await cast("Awaitable[list[bytes]]", self._client.hkeys(keys.conversation))
@@ -181,7 +181,7 @@ class Belongings:
 
 
 def _told(made: bytes, records: Mapping[str, bytes | None]) -> list[bytes]:
-    """The calls of a reply as scripts tell them: each one's id, then its record."""
+    """Return a reply's calls from a script's answer: each id, then its record."""
     return [part for call in made.split() for part in (call, records[call.decode()] or b"")]
 
 
@@ -190,5 +190,5 @@ def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _literal(name: str) -> str:
-    """A name in a pattern of Redis, where some characters stand for others."""
+    """Escape a name for a pattern of Redis."""
     return re.sub(r"([\\*?\[\]^-])", r"\\\1", name)

@@ -1,8 +1,8 @@
-"""Images that people sent: first for their owner, for a while, then in the conversation that shows them, as long as that is kept.
+"""Images that people send: first kept for their owner, for a while, then in the conversation that shows them.
 
-An image is known by the digest of its bytes, so sending it again keeps nothing new. A hash of an owner's,
-`ms:uploads:{owner}`, has what no message shows yet. In that of a conversation, `ms:{owner/conversation}:images`, each
-stands once; it expires and is deleted with the conversation (`accept.lua`, `finish.lua`, `delete.lua`).
+An image is named by the digest of its bytes, so sending it again stores nothing new. An owner's hash, `ms:uploads:{owner}`, has
+the images that no message shows yet. A conversation's hash, `ms:{owner/conversation}:images`, has each image once; it expires
+and is deleted with the conversation (`accept.lua`, `finish.lua`, `delete.lua`).
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from sessions.store.history.keys import Keys
 from sessions.store.redis.client import store_errors
 
 UNSENT_S = 3600
-"""How long an image is kept that no message shows, at least: from the last one of its owner's on."""
+"""How long an image is kept at least that no message shows, after its owner's last upload."""
 OWNER_BYTES = 256 * 1024 * 1024
-"""That an owner may send within the time for which conversations are kept; beyond it images are refused."""
+"""Bytes that an owner may send within the lifetime of a conversation; beyond it images are refused."""
 GROUP_BYTES = 4 * OWNER_BYTES
-"""The same of all owners that come by one key or address: names of owners cost nothing where nobody asks who they are."""
+"""The same for all owners behind one key or address: without authentication anybody can be many owners."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Image).decode
 
 
 class TooManyImages(Refused):
-    """As many images were sent as may be."""
+    """The limit of images is reached."""
 
     code = "too_many_images"
 
 
 class Images:
-    """Keeps images. Every method raises StoreDown."""
+    """Stores images. Every method raises StoreDown."""
 
     def __init__(self, client: Redis, *, ttl_s: float) -> None:
         self._client = client
         self._ttl_s = int(ttl_s)
 
     async def keep(self, owner: Owner, image: Image, *, group: str = "") -> None:
-        """Keep an image until a message shows it, or its time is over. Raises TooManyImages.
+        """Store an image until a message shows it, or it expires. Raises TooManyImages.
 
-        It is counted before it is kept: a write that is repeated counts twice, and nobody keeps more than he may.
+        It is counted before it is stored. A repeated write counts twice, so the limit always holds.
         """
         name = _uploads(owner)
         with store_errors():
@@ -75,9 +75,9 @@ class Images:
             )
 
     async def show(self, owner: Owner, keys: Keys, digests: Sequence[str]) -> tuple[Image, ...]:
-        """Keep images in a conversation, and return them without their bytes. Raises NotFound.
+        """Store images in a conversation, and return them without their bytes. Raises NotFound.
 
-        A conversation that is not accepted after all keeps them no longer than an image that nobody shows.
+        If the message is not accepted after all, they expire as images do that no message shows.
         """
         shown = [await self._show(owner, _in(keys), digest) for digest in digests]
         return tuple(shown)
@@ -88,7 +88,7 @@ class Images:
             if kept is None:
                 kept = await cast("Awaitable[bytes | None]", self._client.hget(place, digest))
                 if kept is None:
-                    raise NotFound(f'There is no attachment "{digest}": it was not sent, or an hour ago.')
+                    raise NotFound(f'There is no attachment "{digest}": it was never sent, or has expired.')
                 return _decode(kept).named()
             await cast("Any", self._client.hset(place, digest, cast("Any", kept)))
             if await self._client.pttl(place) < 0:
@@ -104,11 +104,11 @@ class Images:
         return {digest: _decode(one) for digest, one in zip(digests, kept, strict=True) if one is not None}
 
     async def find(self, owner: Owner, conversation_id: str, digest: str) -> Image | None:
-        """Return an image that a conversation shows; None where it does not."""
+        """Return an image that a conversation shows, or None."""
         return (await self.read(Keys.of(owner, conversation_id), [digest])).get(digest)
 
     async def forget(self, owner: Owner) -> None:
-        """Forget what an owner sent that no message shows."""
+        """Delete an owner's images that no message shows."""
         with store_errors():
             await self._client.unlink(_uploads(owner))
 

@@ -1,7 +1,7 @@
-"""Which replica runs which turn, so that a dead replica's turns can be closed by another.
+"""Records which replica runs which turn, so that another one can close a dead replica's turns.
 
-A replica holds a lease while it lives. It names its turns that have no end yet in a hash of its own, which others read
-only once the lease has run out, and itself in a set of all that may have turns.
+A replica holds a lease while it lives. It lists its running turns in a hash of its own, which others read only once the lease
+has expired. A set names all replicas that may have turns.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sessions.store.redis.client import store_errors
 LEASE_S = 8.0
 RENEW_S = 2.5
 FORMAT = 3
-"""Of what a replica writes; it stands in its lease. 1: without calls and reasoning; 2: without replies that go on. Who has less can't read what is written here."""
+"""Version of what a replica writes, kept in its lease. 1: without calls and reasoning; 2: without continued replies. A lower version can't read what a higher one writes."""
 OLD_LOOK_S = 30.0
-"""How often the one hash is looked at that replicas of 0.1.0 have together."""
+"""How often the shared hash of replicas of 0.1.0 is read."""
 _RUNNERS = "ms:runners"
 _OLD = "ms:running"
 
@@ -33,7 +33,7 @@ _log = structlog.get_logger("midstream.reaper")
 
 
 class RunningTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that has no end yet, and the replica that runs it."""
+    """A turn that has not ended, and the replica that runs it."""
 
     owner: Owner
     conversation_id: str
@@ -48,7 +48,7 @@ class Ownership:
     """The lease of this replica, and its turns. Methods raise StoreDown."""
 
     def __init__(self, client: Redis, *, replica: str, lane: Redis | None = None) -> None:
-        """Take the store; `lane`: a client of its own for what must not wait behind requests: the lease and ends."""
+        """`lane`: a separate client of the store for what must not wait behind requests: the lease and ends."""
         self._client = client
         self._lane = lane or client
         self.replica = replica
@@ -57,19 +57,19 @@ class Ownership:
         self._old_look_at = 0.0
         self._unread: set[bytes] = set()
         self.taken = 0
-        """How often the lease was taken: more than once where it ran out, and others may have gone on with what was here."""
+        """How often the lease was taken. More than once means that it expired, and others may have taken turns over."""
 
     async def keep(self) -> None:
-        """Renews the lease until cancelled."""
+        """Renew the lease until cancelled."""
         while True:
-            with suppress(StoreDown):  # told by whoever writes; the lease is tried again
+            with suppress(StoreDown):  # writers report it; the lease is tried again
                 await self.renew()
             await asyncio.sleep(RENEW_S)
 
     async def renew(self) -> None:
-        """Takes or prolongs the lease; a store without memory lets it be prolonged still.
+        """Take or prolong the lease. Prolonging works even if the store's memory is full.
 
-        The set is written behind it: whoever takes a dead replica out of the set looks at its lease once more.
+        The set is written after it: whoever removes a dead replica from the set checks its lease once more.
         """
         asked_at = monotonic()
         lease_ms = int(LEASE_S * 1000)
@@ -77,7 +77,7 @@ class Ownership:
             if not await self._lane.pexpire(_lease(self.replica), lease_ms):
                 await self._lane.sadd(
                     _RUNNERS, self.replica
-                )  # ahead of the lease: by that older versions are told apart
+                )  # before the lease, so that older versions can be recognized
                 await self._lane.set(_lease(self.replica), str(FORMAT), px=lease_ms)
                 self.taken += 1
             if not await self._lane.sismember(_RUNNERS, self.replica):
@@ -85,31 +85,31 @@ class Ownership:
         self._held_until = asked_at + LEASE_S
 
     async def lives(self, replica: str) -> bool:
-        """Whether a replica's lease holds."""
+        """Return whether a replica's lease holds."""
         with store_errors():
             return bool(await self._client.exists(_lease(replica)))
 
     async def others(self) -> list[str]:
-        """The other replicas that live."""
+        """Return the other living replicas."""
         with store_errors():
             names = sorted(set(await self._runners()) - {self.replica})
             dead = set(await self._dead(names))
         return [name for name in names if name not in dead]
 
     async def give_up(self) -> None:
-        """Ends the lease: what this replica ran may be closed by others at once."""
+        """End the lease: others may close this replica's turns at once."""
         with store_errors():
             await self._client.delete(_lease(self.replica))
 
     async def forget_other_leases(self) -> None:
-        """Ends every other lease: only where no other replica can be alive, as with the embedded store."""
+        """End every other lease. Only for stores with one replica, such as the embedded one."""
         with store_errors():
             async for key in self._client.scan_iter(match=_lease("*")):
                 if key.decode() != _lease(self.replica):
                     await self._client.delete(key)
 
     async def add(self, turn: RunningTurn) -> None:
-        """Names a turn of this replica before it is accepted. One whose lease ran out takes it first."""
+        """Record a turn of this replica before it is accepted. If the lease has expired it is taken first."""
         self._own[turn.turn_id] = turn
         if monotonic() >= self._held_until:
             await self.renew()
@@ -118,7 +118,7 @@ class Ownership:
             await self._client.hset(_turns(self.replica), turn.turn_id, row)
 
     async def find(self, turn_id: str) -> RunningTurn | None:
-        """A turn that has no end yet, on whichever replica."""
+        """Return a turn that has not ended, of any replica."""
         if turn_id in self._own:
             return self._own[turn_id]
         with store_errors():
@@ -129,7 +129,7 @@ class Ownership:
         return _decode(row) if row else None
 
     async def discard(self, turn_id: str, *, replica: str | None = None) -> None:
-        """Forgets a turn that has its end, or that was never accepted. `replica`: whose it is, if not this one's."""
+        """Remove a turn that has ended, or was never accepted. `replica`: its replica, if not this one."""
         whose = replica or self.replica
         with store_errors():
             await self._lane.hdel(_turns(whose), turn_id)
@@ -138,7 +138,7 @@ class Ownership:
         self._own.pop(turn_id, None)
 
     async def orphans(self, runs: Callable[[RunningTurn], bool]) -> list[RunningTurn]:
-        """The turns of replicas whose lease ran out, and those of this one that it does not run."""
+        """Return the turns of replicas with expired leases, and those of this one that do not run."""
         with store_errors():
             await self._remember()
             left = [turn for turn in self._own.values() if not runs(turn)]
@@ -149,7 +149,7 @@ class Ownership:
             return left + await self._old_orphans()
 
     async def _left_by(self, replica: str) -> list[RunningTurn]:
-        """A dead replica's turns; none where its hash is spoiled, so that those of others are closed all the same."""
+        """Return a dead replica's turns; none if its hash is unreadable, so that those of others can still be closed."""
         try:
             with store_errors():
                 turns = await self._rows(_turns(replica))
@@ -160,12 +160,12 @@ class Ownership:
         return turns
 
     async def _remember(self) -> None:
-        """Own turns are known without the store, but for those that came back with a server that was behind."""
+        """Return this replica's turns. They are known without the store, except those that returned with a failover."""
         if await self._client.hlen(_turns(self.replica)) > len(self._own):
             self._own = {turn.turn_id: turn for turn in await self._rows(_turns(self.replica))} | self._own
 
     async def _forget(self, replica: str) -> None:
-        """Takes a dead replica out of the set once it has no turns, unless it came back meanwhile."""
+        """Remove a dead replica from the set once it has no turns, unless it came back."""
         if await self._client.exists(_turns(replica)):
             return
         await self._client.srem(_RUNNERS, replica)
@@ -190,7 +190,7 @@ class Ownership:
         return [turn for turn in turns.values() if turn is not None]
 
     def _read(self, turn_id: bytes, row: bytes) -> RunningTurn | None:
-        """A row; None where another version wrote it: one of that version closes the turn."""
+        """Read a row; None if another version wrote it: a replica of that version closes the turn."""
         try:
             return _decode(row)
         except msgspec.DecodeError:
@@ -200,7 +200,7 @@ class Ownership:
             return None
 
     async def _old_orphans(self) -> list[RunningTurn]:
-        """Those in the one hash of 0.1.0: of replicas that run still while others are replaced, or that died before."""
+        """Return the turns in the shared hash of 0.1.0, whose replicas still run during an upgrade, or have died."""
         if monotonic() < self._old_look_at:
             return []
         turns = await self._rows(_OLD)
@@ -211,9 +211,9 @@ class Ownership:
 
 
 async def older_replicas(client: Redis) -> list[str]:
-    """The replicas that live and can't read what this version writes: their leases say so.
+    """Return the living replicas that can't read what this version writes, by their leases.
 
-    Those of version 0.1.0 are not in the set, which that version knows nothing of. Raises StoreDown.
+    Replicas of version 0.1.0 are not in the set. Raises StoreDown.
     """
     with store_errors():
         leases = [key async for key in client.scan_iter(match=_lease("*"))]

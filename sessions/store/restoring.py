@@ -1,6 +1,6 @@
-"""What has to be done to a store that was put back from a backup, before anybody is served from it.
+"""Prepares a store that was restored from a backup, before any service uses it.
 
-Knows conversations by the names of their hashes alone; nothing of what is in them.
+Knows conversations by the keys of their hashes alone, nothing of their contents.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sessions.store.redis.client import RENEW, run_script, store_errors
 from sessions.store.redis.scanning import names_like
 
 AT_ONCE = 32
-"""Conversations that are asked for at the same time, as many as the client has connections."""
+"""Conversations in work at the same time: as many as the client has connections."""
 
 
 async def begin_epochs(client: Redis) -> int:
-    """Begin another epoch in every conversation; return how many there are. Raises StoreDown.
+    """Begin a new epoch in every conversation; return their number. Raises StoreDown.
 
-    Seqs of a restored store are given once more, to other events. A client that saw the old ones is then told of a gap
-    with a snapshot, also where others went on before it came back. Doing this twice does no harm.
+    A restored store gives seqs again, to other events. With a new epoch, a client that saw the old ones is sent a gap with a
+    snapshot. Doing this twice does no harm.
     """
     total = 0
     async for names in _parts(client):
@@ -34,7 +34,7 @@ async def begin_epochs(client: Redis) -> int:
 async def _begin(client: Redis, name: str) -> bool:
     with store_errors():
         epoch = await cast("Awaitable[bytes | None]", client.hget(name, "epoch"))
-    if epoch is None:  # what an adopted conversation left: a mark
+    if epoch is None:  # the mark of an adopted conversation
         return False
     return await run_script(client, RENEW, [name], [epoch, secrets.token_hex(8)]) is not None
 

@@ -1,7 +1,7 @@
-"""Conversations that may be read by whoever has a link. A share names a branch as it was; its texts stand in the history alone.
+"""Shares: conversations that anybody with a link can read. A share names a branch at one moment; the history has the texts.
 
-A share is two halves that must agree, the link's and the conversation's, so that neither a lost half nor a deleted conversation is
-ever readable. It lasts for as long as its conversation, if somebody reads it meanwhile.
+A share has two records that must agree, the link's and the conversation's. So neither a lost record nor a deleted conversation
+is ever readable. It lasts as long as its conversation, if it is read meanwhile.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from sessions.store.redis.client import SHARE, run_script, store_errors
 PAGE = 100
 """Messages that are read at once."""
 PAGE_BYTES = 256 * 1024
-"""Of their texts, about; one message is told in any case."""
+"""Bytes of their texts, approximately; one message is always returned."""
 _ID = re.compile(r"[A-Za-z0-9_-]{22}")
 _GONE = "There is no such shared conversation, or it is shared no more."
 
 
 class SharedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader sees of a message: neither reasoning, nor calls, nor other branches. `created_at`: Unix milliseconds."""
+    """A message for readers of a share: without reasoning, calls and other branches. `created_at`: Unix milliseconds."""
 
     message_id: str
     role: Literal["user", "assistant"]
@@ -41,7 +41,7 @@ class SharedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Messages oldest first. `next`: what gives the older ones; None where these are all."""
+    """Messages, oldest first. `next`: the cursor of older ones; None if there are none."""
 
     title: str
     messages: list[SharedMessage]
@@ -49,7 +49,7 @@ class SharedPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Share(msgspec.Struct, array_like=True, frozen=True):
-    """`chars`: of its leaf, which may go on later. `secret`: signs cursors, so that none leads to another branch."""
+    """A share. `chars`: characters of its leaf, which may be continued later. `secret`: signs cursors, so that none leads to another branch."""
 
     conversation: str
     leaf: str
@@ -57,12 +57,12 @@ class _Share(msgspec.Struct, array_like=True, frozen=True):
     secret: str
 
     def cursor(self, message_id: str) -> str:
-        """What leads to this message and those before it."""
+        """Return the cursor of this message and those before it."""
         signed = hmac.new(self.secret.encode(), message_id.encode(), hashlib.sha256)
         return f"{message_id}.{signed.hexdigest()[:32]}"
 
     def place(self, cursor: str) -> str:
-        """The message of a cursor. Raises NotFound for one that this share did not give."""
+        """Return the message of a cursor. Raises NotFound for one that this share did not sign."""
         message_id = cursor.rpartition(".")[0]
         if not hmac.compare_digest(self.cursor(message_id).encode(), cursor.encode()):
             raise NotFound("`before` is not the `next` of a page of this conversation.")
@@ -70,16 +70,16 @@ class _Share(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Sharing:
-    """Shares of conversations. Every method raises StoreDown."""
+    """Stores shares of conversations. Every method raises StoreDown."""
 
     def __init__(self, client: Redis, *, history: History, ttl_s: float) -> None:
-        """`ttl_s`: seconds that a share is kept which nobody reads."""
+        """`ttl_s`: seconds for which a share is kept that nobody reads."""
         self._client = client
         self._history = history
         self._ttl_ms = int(ttl_s * 1000)
 
     async def share(self, owner: Owner, conversation_id: str) -> str:
-        """Share the active branch as it is now; return the id of the link, the same one each time. Raises NotFound too."""
+        """Share the current active branch; return the link's id, the same one each time. Raises NotFound too."""
         keys = Keys.of(owner, conversation_id)
         named = await run_script(self._client, SHARE, [keys.conversation], [secrets.token_urlsafe(16)])
         if named is None:
@@ -93,7 +93,7 @@ class Sharing:
         return str(share_id)
 
     async def take_back(self, owner: Owner, conversation_id: str) -> None:
-        """Make the link of a conversation lead nowhere; nothing where there is none."""
+        """Revoke the link of a conversation, if there is one."""
         keys = Keys.of(owner, conversation_id)
         with store_errors():
             share_id: Any = await self._client.hget(keys.conversation, "share")
@@ -122,7 +122,7 @@ class Sharing:
         return SharedPage(title=halves[1].decode(), messages=shown, next=cursor)
 
     async def _branch(self, keys: Keys, leaf: str) -> tuple[list[MessageRecord], str | None]:
-        """The messages of a page, and the one before them."""
+        """Return the messages of a page, and the one before them."""
         branch = await self._history.branch(keys, leaf=leaf, limit=PAGE, most_bytes=PAGE_BYTES)
         room, kept = PAGE_BYTES, 0
         for message in reversed(branch.messages):

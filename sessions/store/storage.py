@@ -1,4 +1,4 @@
-"""What a replica keeps in the store, and by which rooms: the doors to Redis of the sessions floor."""
+"""Puts together a replica's access to the store: one object for each part of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sessions.store.sharing import Sharing
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica's. `unsettled`: its turns of which nobody knows whether the store accepted them."""
+    """One replica's storage. `unsettled`: its turns of which it is not known whether the store accepted them."""
 
     history: History
     notes: Notes
@@ -47,9 +47,9 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
         durability: Durability = Durability.EVERYSEC,
         lane: Redis | None = None,
     ) -> Self:
-        """`ttl_s`: seconds that a conversation is kept after its last turn.
+        """`ttl_s`: seconds for which a conversation is kept after its last turn.
 
-        `lane`: a client of its own for the lease and for what ends turns, so that they do not wait behind requests.
+        `lane`: a separate client for the lease and for ends of turns, so that they do not wait behind requests.
         """
         index = Index(client, ttl_s=ttl_s)
         ownership = Ownership(client, replica=replica, lane=lane)
@@ -71,7 +71,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def over(self, lane: Redis, *, ttl_s: float, durability: Durability) -> Self:
-        """The same, where running turns write by a client of their own."""
+        """Return the same, with a separate client for the writes of running turns."""
         replica = self.ownership.replica
         return msgspec.structs.replace(
             self,

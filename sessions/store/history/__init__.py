@@ -1,1 +1,1 @@
-"""What is kept of conversations: messages, turns, the journal, and the list of them."""
+"""Conversations in the store: messages, turns, the journal, and the list of conversations."""

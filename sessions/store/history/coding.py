@@ -1,7 +1,7 @@
-"""How messages and turns are kept: as short arrays, or as version 0.1.0 wrote them, which is read all the same.
+"""The stored form of messages and turns: short arrays. The form of version 0.1.0 can be read, too.
 
-What a field's name says, or another record, is not kept again. A turn's record may begin with the link to the end
-before it (`lua/ends.lua`); in `lua/since.lua` the places of the ids, of the seq and of the end have a meaning.
+What a field's name or another record says is not stored again. A turn's record may begin with the link to the previous end
+(`lua/ends.lua`). `lua/since.lua` relies on the positions of the ids, the seq and the end.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Call(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Rest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What few ends have."""
+    """Optional parts of an end."""
 
     saved: bool = True
     removed: bool = False
@@ -133,7 +133,7 @@ _turn_of_0_1_0 = msgspec.json.Decoder(TurnRecord).decode
 
 
 def encode_message(message: MessageRecord) -> bytes:
-    """A message without its id and its parent, which the fields around it name."""
+    """A message without its id and parent, which the surrounding fields name."""
     usage = None if message.usage is None else _Usage.of(message.usage)
     return _encode(
         _Message(
@@ -153,19 +153,19 @@ def encode_message(message: MessageRecord) -> bytes:
 
 
 def encode_call(call: CallRecord) -> bytes:
-    """A call without its id, which the field around it names."""
+    """A call without its id, which the surrounding field names."""
     return _encode(_Call(*msgspec.structs.astuple(call)[1:]))
 
 
 def decode_call(kept: bytes, *, call_id: str) -> CallRecord:
-    """A call as it is known to the store."""
+    """Return the record of a call."""
     return CallRecord(call_id=call_id, **msgspec.structs.asdict(_call(kept)))
 
 
 def decode_message(
     kept: bytes, *, message_id: str, parent_id: str | None, calls: tuple[CallRecord, ...] = ()
 ) -> MessageRecord:
-    """A message where it stands now: what it answered may have been taken out."""
+    """Return a message with its current parent: the one that it answered may have been removed."""
     if kept.startswith(b"{"):
         return msgspec.structs.replace(_message_of_0_1_0(kept), parent_id=parent_id)
     short = _message(kept)
@@ -188,7 +188,7 @@ def decode_message(
 
 
 def encode_turn(turn: TurnRecord) -> bytes:
-    """A turn without its id and its conversation's, which the key and the field name."""
+    """A turn without its id and its conversation's, which field and key name."""
     return _encode(
         _Turn(
             turn.client_msg_id,
@@ -208,7 +208,7 @@ def encode_turn(turn: TurnRecord) -> bytes:
 
 
 def decode_turn(kept: bytes, *, conversation_id: str, turn_id: str) -> TurnRecord:
-    """A turn as it is known to the store."""
+    """Return the record of a turn."""
     if kept.startswith(b"{"):
         return _turn_of_0_1_0(kept)
     short = _turn(kept[kept.find(b"\n") + 1 :])

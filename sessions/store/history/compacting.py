@@ -1,6 +1,6 @@
-"""The journals of ended turns are emptied when their readers had time to come back: the history has their texts, once.
+"""Empties the journals of ended turns after the time that readers have to come back: the history has their texts.
 
-A conversation is listed when a turn of it ended; no replica reads more than the list of those whose time has come.
+A conversation is listed when a turn of it ends. A replica reads only the listed ones whose time has come.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from sessions.store.history.keys import Keys
 from sessions.store.redis.client import COMPACT, SCHEDULE, SETTLE_DUE, TAKE_DUE, run_script, store_errors
 
 RESUME_WINDOW_S = 300.0
-"""How long a reader who left in the midst of a reply that has ended finds the rest of it, to the character.
+"""How long a reader who left during a reply, which has ended since, can resume it to the character.
 
-A tunnel, a lift, a phone in a pocket, a restart of the service: minutes. Each delta costs as much as forty characters
-for that long. Whoever comes later still gets every whole reply, and a gap in the one that they saw a part of.
+It has to cover a tunnel, a lift, a phone in a pocket, a restart of the service: minutes. A delta costs as much as forty
+characters for that long. A later reader still gets every whole reply, and a gap in the one that was partly seen.
 """
 LOOK_S = 5.0
 LEASE_S = 60.0
 AT_ONCE = 64
 LISTS = 16
-"""A cluster's nodes share them."""
+"""Lists of conversations; a cluster's nodes share them."""
 
 _log = structlog.get_logger("midstream.compaction")
 
 
 class Compaction:
-    """Lists conversations, and compacts those whose time has come. Times are the store's."""
+    """Lists conversations, and compacts those whose time has come, by the store's clock."""
 
     def __init__(self, client: Redis, *, ttl_s: float, window_s: float = RESUME_WINDOW_S) -> None:
         self._client = client
@@ -40,28 +40,28 @@ class Compaction:
         self._ttl_ms = int(ttl_s * 1000)
 
     async def schedule(self, keys: Keys) -> None:
-        """A turn of a conversation has ended. Raises StoreDown."""
+        """List a conversation of which a turn has ended. Raises StoreDown."""
         arguments: list[str | bytes | int] = [keys.conversation, self._window_ms, self._ttl_ms]
         await run_script(self._client, SCHEDULE, [_list_of(keys.conversation)], arguments)
 
     async def forget(self, keys: Keys) -> None:
-        """A conversation was deleted. Raises StoreDown."""
+        """Remove a deleted conversation from the list. Raises StoreDown."""
         with store_errors():
             await self._client.zrem(_list_of(keys.conversation), keys.conversation)
 
     async def run(self) -> None:
-        """Compacts until cancelled."""
+        """Compact until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S * random.uniform(0.5, 1.5))
             try:
                 await self.compact()
             except StoreDown:
-                continue  # what was taken is taken again when its lease is over
+                continue  # conversations that were taken are taken again after their lease
             except Exception:  # noqa: BLE001 - a task's boundary: one odd row must not end the service
                 _log.exception("compaction failed")
 
     async def compact(self) -> int:
-        """Compacts all conversations whose time has come; gives their number. Raises StoreDown."""
+        """Compact all conversations whose time has come; return their number. Raises StoreDown."""
         done = 0
         for number in range(LISTS):
             try:

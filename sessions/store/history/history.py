@@ -58,13 +58,13 @@ from sessions.store.redis.client import (
 from sessions.store.redis.durability import Confirming, Durability
 
 JOURNAL_KEPT = 10_000
-"""Events that a conversation's journal keeps after a turn, about."""
+"""Events that a conversation's journal keeps after a turn, approximately."""
 OLDER_BYTES = READ_BYTES
-"""Of turns whose events have left the journal, at most so much is read at once: a reader who missed more gets a gap."""
+"""Bytes that are read at most of turns whose events have left the journal: a reader who missed more gets a gap."""
 
 
 class History:
-    """Reads and writes conversations. Every method raises StoreDown when the store does not answer."""
+    """Reads and writes conversations. Every method raises StoreDown if the store does not answer."""
 
     def __init__(
         self, client: Redis, *, ttl_s: float, replica: str, durability: Durability = Durability.EVERYSEC
@@ -75,13 +75,13 @@ class History:
         self._ttl_ms = int(ttl_s * 1000)
 
     async def load(self, keys: Keys) -> Meta | None:
-        """The facts of a conversation; None where it does not exist."""
+        """Return the facts of a conversation; None if it does not exist."""
         with store_errors():
             values = await cast("Awaitable[list[Any]]", self._client.hmget(keys.conversation, list(FACTS)))
         return meta_told(values)
 
     async def look(self, keys: Keys, client_msg_id: str) -> tuple[TurnRecord | None, Meta | None]:
-        """The turn that a `client_msg_id` began, if it did, and the facts: what a message has to know, in one round trip."""
+        """Return the turn that a `client_msg_id` began, if any, and the facts, in one round trip."""
         with store_errors():
             sent, *values = await cast(
                 "Awaitable[list[Any]]",
@@ -90,7 +90,7 @@ class History:
         return await self.turn(keys, sent.decode()) if sent else None, meta_told(values)
 
     async def turn_of(self, keys: Keys, client_msg_id: str) -> TurnRecord | None:
-        """The turn that a `client_msg_id` began, if it did."""
+        """Return the turn that a `client_msg_id` began, if any."""
         with store_errors():
             turn_id = await cast(
                 "Awaitable[bytes | None]", self._client.hget(keys.conversation, f"sent:{client_msg_id}")
@@ -98,7 +98,7 @@ class History:
         return await self.turn(keys, turn_id.decode()) if turn_id else None
 
     async def turn(self, keys: Keys, turn_id: str) -> TurnRecord | None:
-        """A turn by its id."""
+        """Return a turn by its id."""
         with store_errors():
             record = await cast(
                 "Awaitable[bytes | None]", self._client.hget(keys.conversation, f"turn:{turn_id}")
@@ -106,19 +106,19 @@ class History:
         return turn_told(keys, turn_id, record) if record else None
 
     async def message(self, keys: Keys, message_id: str) -> MessageRecord | None:
-        """A message by its id."""
+        """Return a message by its id."""
         branch = await self.branch(keys, leaf=message_id, limit=1)
         return next((message for message in branch.messages if message.message_id == message_id), None)
 
     async def base(self, keys: Keys, record: TurnRecord) -> MessageRecord | None:
-        """The reply that a turn goes on with, in text and reasoning as it stood before; None where it begins one."""
+        """Return the reply that a turn continues, with text and reasoning as before it; None if the turn began one."""
         if record.continues is None:
             return None
         reply = await self.message(keys, record.reply_id)
         return None if reply is None else record.continues.cut(reply)
 
     async def call(self, keys: Keys, call_id: str) -> CallRecord | None:
-        """A call by its id, where its reply has ended."""
+        """Return a call by its id, if its reply has ended."""
         with store_errors():
             kept = await cast(
                 "Awaitable[bytes | None]", self._client.hget(keys.conversation, f"call:{call_id}")
@@ -126,21 +126,21 @@ class History:
         return decode_call(kept, call_id=call_id) if kept else None
 
     async def following(self, keys: Keys) -> bytes | None:
-        """What waits for calls, as `finish` was given it; None where nothing does."""
+        """Return the turn that waits for calls, as `finish` was given it; None if there is none."""
         with store_errors():
             return await cast("Awaitable[bytes | None]", self._client.hget(keys.conversation, "follow"))
 
     async def go_on(self, keys: Keys, turn_id: str, *, next_id: str, following: bytes) -> bool | None:
-        """A turn that waits for calls has another name, and waits here; None where it does not wait under the old one.
+        """Rename a turn that waits for calls, which waits here now; None if it does not wait under the old name.
 
-        Tells whether other replicas watch the conversation.
+        Return whether other replicas watch the conversation.
         """
         named: list[str | bytes | int] = [turn_id, next_id, self._replica, following]
         watchers = await run_script(self._client, GO_ON, [keys.conversation], named)
         return None if watchers is None else self.others_in(watchers)
 
     async def parent(self, keys: Keys, message_id: str) -> str | None:
-        """What a message answers, be it a reply without an end: empty at a root; None where there is no such message."""
+        """Return the parent of a message, even of an unfinished reply: empty at a root; None if there is no such message."""
         with store_errors():
             parent = await cast(
                 "Awaitable[bytes | None]", self._client.hget(keys.conversation, f"parent:{message_id}")
@@ -148,7 +148,7 @@ class History:
         return None if parent is None else parent.decode()
 
     async def children(self, keys: Keys, message_id: str | None) -> int:
-        """How many messages stand behind one; None: at the root."""
+        """Return the number of children of a message; None: of the root."""
         with store_errors():
             names = await cast(
                 "Awaitable[bytes | None]",
@@ -165,9 +165,9 @@ class History:
         last: str | None = None,
         most_bytes: int | None = None,
     ) -> Branch:
-        """Up to `limit` messages from `leaf` (the active one by default) towards the root, or to `last` if met.
+        """Return up to `limit` messages from `leaf` (default: the active one) towards the root, or to `last` if met.
 
-        `most_bytes`: the store reads no message behind so much of them.
+        `most_bytes`: the store stops reading after so many bytes.
         """
         most = "" if most_bytes is None else most_bytes
         epoch, seq, older, running, rows = await run_script(
@@ -187,9 +187,9 @@ class History:
         return msgspec.structs.replace(branch, is_running=bool(running))
 
     async def begin(self, keys: Keys, beginning: Beginning, *, attached: bool = False) -> bool:
-        """Writes the user's message, where it is a new one, and `accepted`; tells whether other replicas watch the conversation.
+        """Write the user's message, if it is new, and `accepted`; return whether other replicas watch the conversation.
 
-        `attached`: this one does from now on. Raises Duplicate, Moved; a turn that runs elsewhere is Moved too.
+        `attached`: this one watches from now on. Raises Duplicate; Moved, also if a turn runs elsewhere.
         """
         turn, event = beginning.turn, beginning.event
         header = {
@@ -223,17 +223,17 @@ class History:
                 raise Moved(answer[0].decode())
 
     def others_in(self, watchers: bytes) -> bool:
-        """Whether replicas beside this one are among those that watch."""
+        """Return whether other replicas are among those that watch."""
         return any(name != self._replica for name in watchers.decode().split())
 
     async def confirm(self, keys: Keys) -> None:
-        """Returns once all that was written of a conversation is as safe as it has to be. Raises StoreDown."""
+        """Wait until all writes to a conversation have the configured durability. Raises StoreDown."""
         await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms)
 
     async def finish(self, keys: Keys, ending: Ending, *, mends: bool = False) -> None:
-        """Writes the reply and `done`; repeating it is harmless. Raises OwnershipLost.
+        """Write the reply and `done`; repeating it is harmless. Raises OwnershipLost.
 
-        `mends`: the journal can't be written, and begins anew with this end.
+        `mends`: the journal was unusable, and begins anew with this end.
         """
         turn, done, follow = ending.turn, ending.done, ending.follow
         header = {
@@ -262,9 +262,9 @@ class History:
     async def remove(
         self, keys: Keys, turn: TurnRecord, event: Removed, *, before: MessageRecord | None = None
     ) -> bool:
-        """Takes an ended exchange out of the history; False where it had left before. Raises Conflict, Moved.
+        """Remove an ended exchange from the history; False if it was removed before. Raises Conflict, Moved.
 
-        `before`: what its reply was before the turn went on with it, and is again.
+        `before`: the reply before the turn continued it, which is restored.
         """
         left = encode_message(before) if before else b""
         match await self._write(REMOVE, keys, self._removal(turn, event), encode(event), left):
@@ -280,7 +280,7 @@ class History:
                 raise Moved(turn.turn_id)
 
     async def withdraw(self, keys: Keys, turn: TurnRecord, event: Removed) -> None:
-        """Undoes `begin` where its sender was told that it failed; nothing where it did, or was undone before."""
+        """Undo a `begin` whose sender was told that it failed; does nothing if it did fail, or was undone before."""
         await self._write(WITHDRAW, keys, self._removal(turn, event), encode(event))
 
     def _removal(self, turn: TurnRecord, event: Removed) -> dict[str, object]:
@@ -296,7 +296,7 @@ class History:
         }
 
     async def is_removed(self, keys: Keys, turn_id: str) -> bool:
-        """Whether an ended turn was taken back."""
+        """Return whether an ended turn was rolled back."""
         with store_errors():
             return bool(
                 await cast("Awaitable[int]", self._client.hexists(keys.conversation, f"removed:{turn_id}"))
@@ -306,15 +306,15 @@ class History:
         return await run_script(self._client, script, keys.pair(), [msgspec.json.encode(header), *payloads])
 
     async def journal(self, keys: Keys, *, after_seq: int) -> list[Journalled]:
-        """The events behind `after_seq`, oldest first."""
+        """Return the events after `after_seq`, oldest first."""
         with store_errors():
             rows = cast("list[Any]", await self._client.xrange(keys.journal, min=f"({after_seq}-0"))
         return [decode_journalled(fields[b"event"]) for _, fields in rows]
 
     async def since(self, keys: Keys, after_seq: int, *, most_bytes: int | None = None) -> Since | None:
-        """The events behind `after_seq`, with the facts of that moment; None where there is no conversation.
+        """Return the events after `after_seq`, with the facts of that moment; None if there is no conversation.
 
-        `most_bytes`: the store reads about so much of the journal at most; where it has more, it gives no events.
+        `most_bytes`: the store reads at most about so much of the journal; if there is more, it returns no events.
         """
         asked: list[str | bytes | int] = [after_seq, OLDER_BYTES, "" if most_bytes is None else most_bytes]
         answer = await run_script(self._client, SINCE, keys.pair(), asked)
@@ -351,27 +351,27 @@ class History:
     async def start(
         self, keys: Keys, turn_id: str, *, system: str | None = None, context_from: str = ""
     ) -> bool:
-        """The next turn of the queue runs from here on; False where it is not the next.
+        """Start a turn of the queue; False if it is not the next.
 
-        `system`: the conversation's prompt from now on; None: it stays.
+        `system`: the conversation's new system prompt; None keeps it.
         """
         named = [] if system is None else [system, context_from]
         answer = await run_script(self._client, START, [keys.conversation], [turn_id, self._replica, *named])
         return bool(answer == b"ok")
 
     async def epoch(self, keys: Keys) -> str:
-        """The epoch of a conversation; empty where it does not exist."""
+        """Return the epoch of a conversation; empty if it does not exist."""
         meta = await self.load(keys)
         return "" if meta is None else meta.epoch
 
     async def renew(self, keys: Keys, epoch: str) -> None:
-        """The store lost events of this epoch that were told: another one begins, unless it has."""
+        """Begin a new epoch, since the store lost published events of this one; nothing if a new one has begun."""
         await run_script(self._client, RENEW, [keys.conversation], [epoch, secrets.token_hex(8)])
 
     async def delete(self, keys: Keys, *, with_turns: bool = True) -> str | None:
-        """Removes all of a conversation, of which other replicas are told; its epoch, None where there was none.
+        """Remove a whole conversation, and tell other replicas; return its epoch, None if there was none.
 
-        Without `with_turns` it raises Moved where a turn runs or waits.
+        Without `with_turns` it raises Moved if a turn runs or waits.
         """
         answer = await run_script(
             self._client, DELETE, keys.pair(), [self._replica, "1" if with_turns else "0"]

@@ -1,4 +1,4 @@
-"""Which conversations an owner has, newest first. A page's rows are read from the conversations themselves."""
+"""The list of an owner's conversations, newest first. The rows of a page are read from the conversations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sessions.store.history.keys import Keys
 from sessions.store.redis.client import FORGET, RENAME, TOUCH, run_script, store_errors
 
 MAX_LISTED = 10_000
-"""Conversations that an owner's list has; the oldest leave it, and are found by their id until they expire."""
+"""Conversations in an owner's list. Older ones leave it, and are found by their id until they expire."""
 SLACK_MS = 2 * 24 * 3600 * 1000
-"""A reply of a day, behind another one in the queue, keeps its conversation so much longer than its message alone."""
+"""A conversation lives so much longer than its last message: its reply may wait behind another and run for a day."""
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Rows newest first; `has_more` where older ones exist."""
+    """Rows, newest first; `has_more` if older ones exist."""
 
     conversations: list[Listed]
     has_more: bool
@@ -42,20 +42,20 @@ class Index:
         self._ttl_ms = int(ttl_s * 1000)
 
     async def touch(self, owner: Owner, conversation_id: str) -> None:
-        """Puts a conversation at the head of the list, by the store's clock."""
+        """Put a conversation at the head of the list, by the store's clock."""
         await self._put(owner, conversation_id, "")
 
     async def add(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
-        """Puts a conversation into its place in the list, unless it went on since."""
+        """Put a conversation into its place in the list, unless it has moved on since."""
         await self._put(owner, conversation_id, at_ms)
 
     async def _put(self, owner: Owner, conversation_id: str, place: int | str) -> None:
-        """What expired leaves with every write, as its owner may never look at the list; so does what is too much."""
+        """Each write removes expired rows, as the owner may never read the list, and rows beyond the limit."""
         args: list[str | bytes | int] = [conversation_id, self._ttl_ms, SLACK_MS, MAX_LISTED, place]
         await run_script(self._client, TOUCH, [list_name(owner)], args)
 
     async def newest(self, owner: Owner, *, first: int, limit: int) -> list[tuple[str, int]]:
-        """Ids with their times (Unix milliseconds), newest first, whether or not they are there still."""
+        """Return ids with their times (Unix milliseconds), newest first, expired ones included."""
         with store_errors():
             rows: Any = await self._client.zrevrange(
                 list_name(owner), first, first + limit - 1, withscores=True
@@ -63,16 +63,16 @@ class Index:
         return [(conversation_id.decode(), int(at_ms)) for conversation_id, at_ms in rows]
 
     async def forget(self, owner: Owner, conversation_id: str) -> None:
-        """Takes a conversation off the list."""
+        """Remove a conversation from the list."""
         with store_errors():
             await self._client.zrem(list_name(owner), conversation_id)
 
     async def forget_as_of(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
-        """Takes a conversation off the list, unless it was touched since it had this time."""
+        """Remove a conversation from the list, unless its time has changed."""
         await run_script(self._client, FORGET, [list_name(owner)], [conversation_id, at_ms])
 
     async def page(self, owner: Owner, *, limit: int, before: str | None) -> Page:
-        """Up to `limit` conversations, those behind the conversation `before` in the list. Raises NotFound too."""
+        """Return up to `limit` conversations that follow `before` in the list. Raises NotFound too."""
         with store_errors():
             first = 0
             if before is not None:
@@ -86,7 +86,7 @@ class Index:
         return Page(listed[:limit], len(ids) > limit)
 
     async def rename(self, owner: Owner, conversation_id: str, title: str) -> Listed:
-        """Gives a conversation another title; gives its row. Raises NotFound too."""
+        """Change a conversation's title; return its row. Raises NotFound too."""
         keys = Keys.of(owner, conversation_id)
         row = await run_script(self._client, RENAME, [keys.conversation], [title])
         if row is None:
@@ -94,7 +94,7 @@ class Index:
         return listed(conversation_id, row)
 
     async def entitle(self, owner: Owner, conversation_id: str, title: str, *, instead_of: str) -> bool:
-        """Give a conversation a title, if it still has another one; tell whether it has it now."""
+        """Replace a conversation's title if it is still the given one; return whether it was."""
         keys = Keys.of(owner, conversation_id)
         return await run_script(self._client, RENAME, [keys.conversation], [title, instead_of]) is not None
 
@@ -111,7 +111,7 @@ class Index:
 
 
 def listed(conversation_id: str, values: list[Any]) -> Listed:
-    """Return the row of a conversation by its title, its time and its number of messages, as the store has them."""
+    """Make a row from a title, a time and a number of messages, as the store has them."""
     title, updated_at, messages = values
     return Listed(
         conversation_id=conversation_id,

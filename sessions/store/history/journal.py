@@ -1,6 +1,6 @@
-"""Writes running turns' events to the journal: what all turns have at a moment goes out in one pipeline.
+"""Writes the events of running turns to the journal: those of all turns go out in one pipeline.
 
-At most one pipeline is under way; what comes meanwhile makes the next one, so a slow store means fewer, larger writes.
+At most one pipeline is under way. Events that come meanwhile make the next one, so a slow store gets fewer, larger writes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sessions.errors import OwnershipLost, StoreDown
 from sessions.store.redis.client import APPEND, load_scripts, queue_script, store_errors, trouble_of
 
 AT_ONCE = 32
-"""Turns that one call writes: the store serves nobody else meanwhile, for less than a millisecond."""
+"""Turns that one call writes. The store serves nobody else meanwhile: less than a millisecond."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One journalled event, coded, and what it changes in the conversation besides (`append.lua` says how)."""
+    """An encoded event, and what else it changes in the conversation (see `append.lua`)."""
 
     seq: int
     event: bytes
@@ -36,14 +36,14 @@ class _Write(msgspec.Struct):
 
 
 class Journal:
-    """Appends with one pipeline for all turns. `run` must be running for appends to be written."""
+    """Appends events of all turns in one pipeline, while `run` runs."""
 
     def __init__(self, client: Redis, *, replica: str) -> None:
         self._client = client
         self._replica = replica
         self._waiting: list[_Write] = []
         self._wake = asyncio.Event()
-        # A cluster's scripts see the keys of one conversation only; elsewhere one call costs less than many.
+        # in a cluster a script sees one conversation's keys only; elsewhere one call is cheaper than many
         self._at_once = 1 if isinstance(cast("object", client), RedisCluster) else AT_ONCE
         self.pipelines = 0
         self.bytes = 0
@@ -51,10 +51,10 @@ class Journal:
     def put_nowait(
         self, keys: tuple[str, str], turn_id: str, entries: Sequence[Entry]
     ) -> asyncio.Future[bool]:
-        """Appends with the next pipeline; the future is done when the entries are in the store.
+        """Append with the next pipeline; the future is done when the store has the entries.
 
-        It tells whether other replicas watch the conversation. It fails with StoreDown, and with OwnershipLost where
-        the turn is no longer the caller's. Repeating an append is harmless, cancelling the future is too.
+        Its result is whether other replicas watch the conversation. It fails with StoreDown, or with OwnershipLost if the
+        caller no longer owns the turn. Appending again is harmless, and so is cancelling the future.
         """
         self.bytes += sum(len(entry.event) for entry in entries)
         write = _Write(keys, turn_id, entries, asyncio.get_running_loop().create_future())
@@ -63,7 +63,7 @@ class Journal:
         return write.written
 
     async def run(self) -> None:
-        """Writes until cancelled."""
+        """Write until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()

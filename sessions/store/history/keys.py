@@ -1,4 +1,4 @@
-"""The store's names for a conversation, and the time that is written into it."""
+"""The store's keys of a conversation, and the clock of its records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sessions.records import Owner
 
 
 class Keys(msgspec.Struct, frozen=True):
-    """The store's names for one conversation."""
+    """The store's keys of one conversation."""
 
     conversation: str
     journal: str
@@ -22,16 +22,16 @@ class Keys(msgspec.Struct, frozen=True):
 
     @classmethod
     def named(cls, conversation: str) -> Keys:
-        """Those of the conversation whose hash has this name."""
+        """Return the keys of the conversation whose hash has this name."""
         return cls(conversation, f"{conversation}:journal")
 
     @property
     def conversation_id(self) -> str:
-        """The conversation's id within its owner; it has no slash."""
+        """The conversation's id within its owner, without a slash."""
         return self.conversation.rpartition("/")[2].rstrip("}")
 
     def pair(self) -> tuple[str, str]:
-        """As scripts take them."""
+        """Return the keys as scripts take them."""
         return (self.conversation, self.journal)
 
 

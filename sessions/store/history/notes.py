@@ -1,4 +1,4 @@
-"""What doors keep beside turns: how each was asked for. It goes with its conversation, or where its owner has too much of it."""
+"""Notes that doors keep beside turns: how each was asked for. A note is deleted with its conversation, or when its owner has too many bytes of them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sessions.store.history.keys import Keys
 from sessions.store.redis.client import COUNT_NOTE, NOTE, run_script, store_errors
 
 MOST_BYTES = 32 * 1024 * 1024
-"""Of an owner, in all conversations. Beyond it the oldest leave; their turns stay in the history."""
+"""Bytes of an owner's notes in all conversations. Beyond it the oldest are deleted; their turns stay."""
 ROW_BYTES = 128
-"""What each takes beside its text, about."""
+"""Bytes of a note beside its text, approximately."""
 
 
 class Notes:
@@ -25,14 +25,14 @@ class Notes:
         self._ttl_ms = int(ttl_s * 1000)
 
     async def get(self, keys: Keys, turn_id: str) -> bytes | None:
-        """What is kept beside a turn; None where there is nothing."""
+        """Return the note beside a turn; None if there is none."""
         with store_errors():
             return await cast(
                 "Awaitable[bytes | None]", self._client.hget(keys.conversation, _field(turn_id))
             )
 
     async def keep(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:
-        """Keeps it; False where there is no such turn. An owner's oldest leave where there are too many bytes of them."""
+        """Keep a note; False if there is no such turn. Deletes the owner's oldest notes beyond the limit."""
         keys = Keys.of(owner, conversation_id)
         if not await run_script(self._client, NOTE, [keys.conversation], [turn_id, note]):
             return False
@@ -45,7 +45,7 @@ class Notes:
         return True
 
     async def forget_all(self, owner: Owner) -> None:
-        """Forgets which ones an owner has: their conversations are gone."""
+        """Delete an owner's list of notes: their conversations are gone."""
         with store_errors():
             await self._client.unlink(_rows(owner))
 

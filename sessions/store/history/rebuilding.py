@@ -1,7 +1,7 @@
-"""The events of ended turns whose deltas have left the journal, made anew of what the history keeps of them. Pure.
+"""Rebuilds the events of ended turns from the history, once their deltas have left the journal. Pure.
 
-A turn's text is one delta then, right before its `done`, and its reasoning one piece before that. Calls are told as they
-were, and of their states the last. Each event covers the seqs of what is not told apart any more.
+A turn's text is then one delta, right before its `done`, and its reasoning one piece before that. Calls come as they were, with
+their last states only. Each event covers the seqs of the events that it stands for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sessions.store.history.replay import covered
 
 
 class OlderTurn(msgspec.Struct, frozen=True):
-    """A turn of which the journal lacks events. `message` and `reply`: None where they left the history."""
+    """A turn of which the journal lacks events. `message` and `reply`: None if they were removed from the history."""
 
     record: TurnRecord
     message: MessageRecord | None
@@ -26,17 +26,17 @@ class OlderTurn(msgspec.Struct, frozen=True):
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
-    """Events in order, and the seq from which on they are all: a reader that came less far missed something else."""
+    """Events in order, and the seq from which they are complete: an earlier reader missed something else."""
 
     first: int
     events: list[Journalled]
 
 
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store said at one moment of the events behind `after`.
+    """What the store has, at one moment, of the events after `after`.
 
-    `events`: of those in the journal, which begins at `first`. `ended_seq`: of the newest end that `turns` knows of;
-    `whole_from`: all ends from there on are among `turns`.
+    `events`: those in the journal, which begins at `first`. `ended_seq`: that of the newest end in `turns`; `whole_from`: all
+    ends from there on are in `turns`.
     """
 
     conversation_id: str
@@ -51,7 +51,7 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rebuilt(journal: Journal) -> Rebuilt:
-    """All events behind `after`, as far as they are kept."""
+    """Return all events after `after`, as far as they are kept."""
     if not journal.turns and not journal.removed:
         return Rebuilt(journal.whole_from, journal.events)
     turns = _as_they_ended(journal)
@@ -71,7 +71,7 @@ def rebuilt(journal: Journal) -> Rebuilt:
 
 
 def _as_they_ended(journal: Journal) -> list[OlderTurn]:
-    """The turns, each with what it wrote of its reply, as several may have. One that was taken back left what was there before."""
+    """Return the turns with their parts of the reply, which several may have written. A turn that was rolled back has none."""
     gone = {event.turn_id for event in (*journal.removed, *journal.events) if isinstance(event, Removed)}
     return [_as_it_ended(turn, is_gone=turn.record.turn_id in gone) for turn in journal.turns]
 
@@ -93,7 +93,7 @@ def _as_it_ended(turn: OlderTurn, *, is_gone: bool) -> OlderTurn:
 
 
 def told_again(record: TurnRecord, reply: MessageRecord | None) -> list[Journalled]:
-    """All events of a turn that has ended, but its `accepted`; its end alone where its reply left the history."""
+    """Return all events of an ended turn but `accepted`; only its end if its reply was removed."""
     done = record.done
     if done is None or reply is None:
         return [] if done is None else [done]
@@ -124,7 +124,7 @@ def _first(journal: Journal, texts: Sequence[Text]) -> int:
 
 
 def _merged(turn: OlderTurn, journal: Journal) -> list[Text]:
-    """The text and the reasoning of an ended turn of which the journal lacks a part; the last one first."""
+    """Return text and reasoning of an ended turn that the journal lacks a part of; the last first."""
     record, done, reply, base = turn.record, turn.record.done, turn.reply, turn.record.continues
     first_seq = min(record.text_seq or record.accepted_seq + 1, record.reasoning_seq or journal.first)
     if done is None or reply is None or first_seq >= journal.first:
@@ -162,7 +162,7 @@ def _merged(turn: OlderTurn, journal: Journal) -> list[Text]:
 
 
 def _placed(texts: Sequence[Text], taken: AbstractSet[int]) -> Iterator[Text]:
-    """Where their last parts stood, or before: a call, or a message behind the turn, may come between that and the end."""
+    """Return the seqs of their last parts, or earlier ones: a call or a queued message may come between them and the end."""
     seq = texts[0].seq
     for text in texts:
         while seq in taken:
@@ -172,7 +172,7 @@ def _placed(texts: Sequence[Text], taken: AbstractSet[int]) -> Iterator[Text]:
 
 
 def _bare(turn: OlderTurn, journal: Journal) -> list[Journalled]:
-    """Its beginning and its end, as far as the journal lacks them."""
+    """Return a turn's beginning and end, as far as the journal lacks them."""
     record, done = turn.record, turn.record.done
     events: list[Journalled] = []
     if record.accepted_seq < journal.first:
@@ -183,7 +183,7 @@ def _bare(turn: OlderTurn, journal: Journal) -> list[Journalled]:
 
 
 def _calls(turn: OlderTurn, journal: Journal) -> Iterator[Journalled]:
-    """The calls of its reply, and what became of those that it follows."""
+    """Return the calls of its reply, and the outcome of those that it answers."""
     record, place = turn.record, journal.conversation_id
     if record.done is not None:
         for call in turn.reply.calls if turn.reply is not None else ():
@@ -221,14 +221,14 @@ def _accepted(turn: OlderTurn, journal: Journal) -> Accepted:
 
 
 def _content(message: MessageRecord | None) -> str | None:
-    """Of a user's message; None: the turn goes on from a reply."""
+    """Return `accepted` of a user's message; None: the turn continues from a reply."""
     if message is None:
         return ""
     return message.content if message.role == "user" else None
 
 
 def _without_its_own(done: Done, base: Base, reply: MessageRecord) -> Done:
-    """The end of a turn that went on with a reply, and was taken back: nothing of what it added is told any more."""
+    """Return the end of a turn that continued a reply and was rolled back, without what it added."""
     text = digest(reply.content[: base.chars])
     return msgspec.structs.replace(
         done, chars=base.chars, text_sha256=text, reasoning_chars=base.reasoning, open=()
@@ -236,5 +236,5 @@ def _without_its_own(done: Done, base: Base, reply: MessageRecord) -> Done:
 
 
 def _without_text(done: Done) -> Done:
-    """The end of a turn whose reply was taken out later: nothing of it is told any more."""
+    """Return the end of a turn whose reply was removed later, without the reply."""
     return msgspec.structs.replace(done, chars=0, text_sha256=digest(""), reasoning_chars=0, open=())

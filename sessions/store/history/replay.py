@@ -1,7 +1,6 @@
-"""What a reader who was away is told again: the journal as the history knows it. Pure.
+"""Replays the journal to a reader that was away, as the history has it now. Pure.
 
-The journal keeps all that was ever written; what a cancel took back of a reply is left out here, and the next event
-covers its seqs.
+The journal keeps all that was written. What a cancel cut from a reply is left out here, and the next event covers its seqs.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from sessions.events import (
 )
 
 MAX_BYTES = 256 * 1024
-"""What a reader may be told at once: half of what may wait for a connection."""
+"""Bytes that a reader may be sent at once: half of what may wait for a connection."""
 READ_BYTES = 2 * MAX_BYTES
-"""Of the journal, as it is stored, at most about so much is read for a reader who comes back: who missed more gets a gap."""
+"""Stored bytes of the journal that are read for a returning reader, approximately: one that missed more gets a gap."""
 _FRAME_BYTES = 512
 
 
 def replayed(events: Sequence[Journalled], cuts: Mapping[str, Kept]) -> list[Journalled]:
-    """Events in order, each turn's text, reasoning and calls cut to what is kept of them.
+    """Return the events in order, with each turn's text, reasoning and calls cut to what is kept of them.
 
-    `cuts`: what is kept of turns whose end is decided, but not among the events. Whoever saw what came
-    before them sees no hole: `first_seq` of each is behind the seq of the one before.
+    `cuts`: what is kept of turns whose end is decided, but not among the events. The seqs have no gap: `first_seq` of each
+    event follows the seq of the one before.
     """
     kept = {**cuts, **{event.turn_id: kept_of(event) for event in events if isinstance(event, Done)}}
     told: list[Journalled] = []
@@ -64,14 +63,14 @@ def covered(events: Sequence[Journalled], after: int) -> list[Journalled]:
 
 
 def _following(event: Journalled, first_seq: int) -> Journalled:
-    """A part of a text stands for no more than what is left of it."""
+    """Cut a part of a text to what is kept of it."""
     if isinstance(event, Text):
         return msgspec.structs.replace(event, first_seq=first_seq)
     return covering(event, first_seq)
 
 
 def merged(events: Sequence[Journalled]) -> list[Journalled]:
-    """Events in order, neighbouring pieces of one text as one."""
+    """Return the events in order, with neighbouring pieces of a text merged."""
     told: list[Journalled] = []
     for event in events:
         last = told[-1] if told else None
@@ -88,7 +87,7 @@ def _goes_on(last: Text, event: Text) -> bool:
 
 
 def is_too_long(events: Sequence[Journalled]) -> bool:
-    """Whether a reader would be cut off as too slow before it had a chance to take all of this."""
+    """Return whether this is more than a connection's outbox would hold."""
     return sum(map(_bytes, events)) > MAX_BYTES
 
 

@@ -1,4 +1,4 @@
-"""What scripts answer, as records."""
+"""Reads the answers of scripts as records."""
 
 from __future__ import annotations
 
@@ -25,46 +25,46 @@ FACTS = (
     "messages",
     "model",
 )
-"""The fields of a conversation's hash that are its facts."""
+"""The fields of a conversation's hash that hold its facts."""
 
 
 def message_at(message_id: str, kept: bytes, parent: bytes, calls: Sequence[bytes]) -> MessageRecord:
-    """A message of a branch, with what it answers now, and its calls."""
+    """Return a message of a branch with its current parent and its calls."""
     return decode_message(
         kept, message_id=message_id, parent_id=parent.decode() or None, calls=calls_told(calls)
     )
 
 
 def calls_told(told: Sequence[bytes]) -> tuple[CallRecord, ...]:
-    """Each by its id and its record, as scripts tell them; without those whose records are gone."""
+    """Return calls by id from a script's answer, without those whose records are gone."""
     pairs = zip(*[iter(told)] * 2, strict=True)
     return tuple(decode_call(kept, call_id=call_id.decode()) for call_id, kept in pairs if kept)
 
 
 def turn_told(keys: Keys, turn_id: str, kept: bytes) -> TurnRecord:
-    """A turn by its record."""
+    """Return a turn from its record."""
     return decode_turn(kept, conversation_id=keys.conversation_id, turn_id=turn_id)
 
 
 def older_turn(keys: Keys, row: Sequence[Any]) -> OlderTurn:
-    """A turn that has left the journal, as `since` tells it."""
+    """Return a turn that has left the journal, from `since`."""
     turn_id, kept, message, reply, asked, made = row
     record = turn_told(keys, turn_id.decode(), kept)
     return OlderTurn(record, message_told(message, asked), message_told(reply, made))
 
 
 def message_told(kept: bytes, calls: Sequence[bytes]) -> MessageRecord | None:
-    """A message where it does not matter where it stands; None where there is none."""
+    """Return a message without its parent; None if there is none."""
     return decode_message(kept, message_id="", parent_id=None, calls=calls_told(calls)) if kept else None
 
 
 def removal_told(keys: Keys, row: Sequence[Any]) -> Removed:
-    """That a turn was taken back, as `since` tells it."""
+    """Return whether a turn was rolled back, from `since`."""
     return Removed(conversation_id=keys.conversation_id, turn_id=row[0].decode(), seq=int(row[2]))
 
 
 def meta_told(values: list[Any]) -> Meta | None:
-    """The facts, in the order of `FACTS`; None where there is no conversation."""
+    """Return the facts, given in the order of `FACTS`; None if there is no conversation."""
     if values[0] is None:
         return None
     epoch, seq, title, leaf, system, context_from, running, runner, queue, updated_at, messages, model = (

@@ -1,4 +1,4 @@
-"""What the store is given, and what it gives, in one piece; and why it refuses it."""
+"""The structs of atomic reads and writes, and the reasons why the store refuses one."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sessions.events import Accepted, Done, Journalled
 from sessions.records import CallRecord, MessageRecord, TurnRecord
 
 MAX_SIBLINGS = 200
-"""Of one message, that a reader is told: a page stays small, whatever its conversation has become."""
+"""Siblings of a message that a reader is told, so that a page stays small."""
 
 
 class Moved(SessionError):
-    """The store knows more (or less) of the conversation than the caller: load it again."""
+    """The conversation in the store is not as the caller knows it: load it again."""
 
 
 class Duplicate(SessionError):
-    """The `client_msg_id` has its turn already."""
+    """The `client_msg_id` has a turn already."""
 
     def __init__(self, turn: TurnRecord) -> None:
         super().__init__(turn.turn_id)
@@ -27,10 +27,10 @@ class Duplicate(SessionError):
 
 
 class Beginning(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is written when a turn is accepted. `message` None: it is in the history already, and answered once more.
+    """All that is written when a turn is accepted. `message`: None if it is in the history already, and gets another answer.
 
-    `continues`: the message's parent must still be the active leaf. `model`: which one its sender named; empty: none.
-    A turn that goes on with a reply has no message, and no new place.
+    `continues`: the message's parent must still be the active leaf. `model`: the one that the sender named, or empty. A turn
+    that continues a reply has no message and no new place.
     """
 
     message: MessageRecord | None
@@ -44,7 +44,7 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Follow(msgspec.Struct, frozen=True):
-    """The turn that follows once calls are settled: its id, its reply's, and what whoever goes on with it has to know."""
+    """The turn that follows once calls are settled: its id, its reply's id, and the data to run it."""
 
     turn_id: str
     reply_id: str
@@ -52,9 +52,9 @@ class Follow(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is written when a turn ends; `turn.done` is the event. `follow`: where its calls are open.
+    """All that is written when a turn ends; `turn.done` is the event. `follow`: set if its calls are open.
 
-    `stays`: the reply that it went on with stands as it did, since it added nothing.
+    `stays`: the reply that it continued stays as it was, since the turn added nothing.
     """
 
     reply: MessageRecord
@@ -64,15 +64,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def done(self) -> Done:
-        """The event. A turn that ends has one."""
+        """The event, which every ended turn has."""
         return cast("Done", self.turn.done)
 
 
 class Siblings(msgspec.Struct, frozen=True):
-    """The messages that share a message's parent, in the order in which they came, itself too.
+    """A message and its siblings, oldest first.
 
-    `told`: the ids of those nearest to it, `MAX_SIBLINGS` at most; `count`: how many there are; `before`: how many of
-    them came before it.
+    `told`: the ids of the nearest, at most `MAX_SIBLINGS`; `count`: their number; `before`: the number of older ones.
     """
 
     told: list[str]
@@ -81,10 +80,9 @@ class Siblings(msgspec.Struct, frozen=True):
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """Messages oldest first with their siblings, and the older message that comes before them, if any.
+    """Messages, oldest first, with their siblings, and the message before them, if any.
 
-    `pending`: replies that have their place among these messages and no end yet, each with its siblings. `is_running`: a
-    turn has no end yet.
+    `pending`: unfinished replies among these messages, each with its siblings. `is_running`: whether a turn has not ended.
     """
 
     epoch: str
@@ -97,10 +95,10 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 class Since(msgspec.Struct, frozen=True):
-    """The journal behind a seq, as the store has it at one moment. `first`: seq of the oldest event that is kept.
+    """The journal after a seq, as the store has it at one moment. `first`: the seq of the oldest kept event.
 
-    `running` is the turn that has no end yet. `is_too_long`: the events have more bytes than were asked for, and are not here.
-    `awaited`: where no turn runs, but one waits for calls, all of its reply's. `base`: the reply that `running` goes on with.
+    `running`: the turn that has not ended. `is_too_long`: the events have more bytes than asked for, and are left out.
+    `awaited`: all calls of the reply whose turn waits for them, if none runs. `base`: the reply that `running` continues.
     """
 
     epoch: str

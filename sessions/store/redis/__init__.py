@@ -1,1 +1,1 @@
-"""The way to Redis: its clients, the servers behind them, and what is known of them."""
+"""Access to Redis: clients, the servers behind them, and their setup."""

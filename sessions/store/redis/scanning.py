@@ -1,4 +1,4 @@
-"""Looks through the names of the whole store, a little at a time."""
+"""Scans the keys of the whole store, a few at a time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from redis.asyncio import Redis
 from sessions.store.redis.client import store_errors
 
 SCANNED = 500
-"""Names that the store looks through in one go."""
+"""Keys that the store scans in one call."""
 
 
 async def names_like(client: Redis, pattern: str, *, kind: str | None = None) -> AsyncIterator[str]:
-    """Give the names that fit a pattern of Redis, some of them more than once. `kind`: a type of Redis. Raises StoreDown."""
+    """Yield the keys that match a pattern of Redis, some more than once. `kind`: a type of Redis. Raises StoreDown."""
     names = client.scan_iter(match=pattern, count=SCANNED, _type=kind)
     while True:
         with store_errors():

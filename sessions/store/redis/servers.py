@@ -1,7 +1,7 @@
 """Clients for the kinds of servers that a store may be: one server, a Redis Cluster, or a master that Sentinels name.
 
-All of them serve the same commands, at most so many at once; whoever comes later waits, fair between those for whom it is
-asked (`asker.py`). After a failover a connection that reaches a replica is dropped and made anew.
+All of them serve the same commands, with a limit of concurrent ones. Later ones wait, fairly between groups (`asker.py`). After
+a failover, a connection to a replica is dropped and made anew.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PORTS = {CLUSTER: 6379, SENTINEL: 26379}
 
 
 def connect(url: str, tally: StoreTally | None = None) -> Redis:
-    """A client for a URL; it connects on first use. Raises ValueError.
+    """Return a client for a URL; it connects on first use. Raises ValueError.
 
     `redis://`, `rediss://` (TLS) and `unix://` name one server, `redis+cluster://host:port,host:port` some nodes of a
     cluster, `redis+sentinel://host:port,host:port/master` the Sentinels and the name of what they watch; with
@@ -60,9 +60,9 @@ def connect(url: str, tally: StoreTally | None = None) -> Redis:
 
 
 async def replica_name(client: Redis) -> str:
-    """A name for a replica, unlike all others; in braces where it is told things on sharded channels (`tell.lua`).
+    """Return a unique name for a replica, in braces if it uses sharded channels (`tell.lua`).
 
-    These are a cluster's whose servers know them: Redis 7, Valkey. Raises StoreDown.
+    Those need a cluster of Redis 7 or Valkey. Raises StoreDown.
     """
     name = secrets.token_hex(8)
     if not isinstance(cast("object", client), RedisCluster):
@@ -76,7 +76,7 @@ async def replica_name(client: Redis) -> str:
 
 
 class _Demotable:
-    """A connection that is given up where its server turns out to be a replica: the next one goes to the master."""
+    """A connection that is dropped if its server turns out to be a replica: the next one goes to the master."""
 
     async def read_response(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -95,7 +95,7 @@ class _DemotableTlsConnection(_Demotable, SSLConnection):
 
 
 class _FairPool(BlockingConnectionPool):
-    """Connections for many who ask: each of them has one in turn, so that who asks seldom does not wait behind who asks often."""
+    """Connections that groups take in turn, so that a group that asks seldom does not wait behind one that asks often."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -126,11 +126,11 @@ class _FairPool(BlockingConnectionPool):
 
 
 class _Pool(WatchedPool, _FairPool):
-    """The same, and it counts how long they wait."""
+    """The same, with the waiting time counted."""
 
 
 class _SentinelPool(SentinelConnectionPool, _Pool):
-    """Connections to the master of the moment; whoever finds all of them in use waits."""
+    """Connections to the current master. Callers wait while all of them are in use."""
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -138,12 +138,12 @@ class _SentinelPool(SentinelConnectionPool, _Pool):
 
 
 class _Cluster(RedisCluster):
-    """A cluster that is connected to on first use, as other servers are."""
+    """A cluster client that connects on first use, as the others do."""
 
     def __init__(self, tally: StoreTally, **options: Any) -> None:
         super().__init__(max_connections=2 * AT_ONCE, **options)
         self.tally = tally
-        self._places = FairPlaces(AT_ONCE)  # a node's pool refuses where others wait
+        self._places = FairPlaces(AT_ONCE)  # a node's pool refuses instead of waiting
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
         with self.tally.call():
@@ -201,7 +201,7 @@ def _sentinel(url: str, tally: StoreTally, *, tls: bool) -> Redis:
 
 
 def _hosts(url: str, kind: str) -> list[tuple[str, int]]:
-    """The hosts between `@` and the path; ports have their defaults."""
+    """Return the hosts between `@` and the path; ports have defaults."""
     found = []
     for place in urlsplit(url).netloc.rpartition("@")[2].split(","):
         one = urlsplit(f"//{place}")
@@ -217,7 +217,7 @@ def _login(url: str) -> dict[str, str | None]:
 
 
 def _bounded() -> dict[str, Any]:
-    """Whoever finds all connections in use waits as long as for an answer: many who ask at once are no outage."""
+    """Return options by which callers wait for a connection as long as for an answer: many calls at once are no outage."""
     return {"timeout": SOCKET_TIMEOUT_S, "max_connections": AT_ONCE}
 
 

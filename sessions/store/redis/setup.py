@@ -1,4 +1,4 @@
-"""How the store is set up, as far as it tells, and what an operator should know of that."""
+"""Reads how the store is set up, as far as it says, and what an operator should know of it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sessions.store.redis.permissions import may_adopt
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """One server's. None: it does not tell, as managed ones that forbid CONFIG.
+    """One server's setup. None: it does not say, as managed ones that forbid CONFIG.
 
-    `adopts`: its user may run what moves conversations of version 0.1.0.
+    `adopts`: its user may move conversations of version 0.1.0.
     """
 
     policy: str | None
@@ -31,12 +31,12 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def evicts(self) -> bool:
-        """Whether it takes keys away when its memory is full."""
+        """Whether it evicts keys when its memory is full."""
         return self.policy not in (None, "noeviction") and self.max_memory != 0
 
 
 async def setups(client: Redis) -> list[Setup]:
-    """The setup of the server, or of each of a cluster's masters. Raises StoreDown."""
+    """Return the setup of the server, or of each master of a cluster. Raises StoreDown."""
     cluster = cast("object", client)
     with store_errors():
         if not isinstance(cluster, RedisCluster):
@@ -49,7 +49,7 @@ async def setups(client: Redis) -> list[Setup]:
 
 
 def advice(found: Iterable[Setup], durability: Durability) -> list[str]:
-    """What is to be said of them, in sentences, each once."""
+    """Return warnings about them, as sentences, each once."""
     return list(dict.fromkeys(sentence for setup in found for sentence in _sentences(setup, durability)))
 
 

@@ -1,4 +1,4 @@
-"""A service that starts waits for its store: one that was just started, too, may read its data first, or fail once more."""
+"""Waits for the store at the service's start: a store that starts, too, may first read its data, or fail once more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 async def patiently(attempt: Callable[[], Awaitable[_T]]) -> _T:
-    """Try until the store answers. Raises StoreDown where it stays away for `PATIENCE_S`, and what else an attempt raises."""
+    """Try until the store answers. Raises StoreDown after `PATIENCE_S`, and any other error of an attempt."""
     since = monotonic()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What commands to the store take, and what fails: counted by the clients themselves, for metrics. Knows no metrics library."""
+"""Clients that count their calls' durations and errors, for metrics. Knows no metrics library."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _TROUBLES = (RedisError, RedisClusterException, TimeoutError, OSError)
 
 
 class StoreTally:
-    """Of one client: `calls`, from the call to the answer, repetitions included; `waits` for a connection; errors by type.
+    """Counts of one client: `calls`, from call to answer, retries included; `waits` for a connection; errors by type.
 
-    `running`: calls without an answer so far. A pipeline is one call. Errors are those that a caller met: what a repetition mended is none. A script that the store
-    does not know yet is none either.
+    `running`: calls without an answer so far. A pipeline is one call. Only errors that reach a caller count: neither those that
+    a retry mended, nor a script that has to be loaded first.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class StoreTally:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Times what is done inside, and counts how it failed."""
+        """Time the block, and count its error."""
         began = monotonic()
         self.running += 1
         try:
@@ -48,7 +48,7 @@ class StoreTally:
 
     @contextmanager
     def wait(self) -> Iterator[None]:
-        """Times a wait for a connection."""
+        """Time a wait for a connection."""
         began = monotonic()
         try:
             yield
@@ -56,47 +56,47 @@ class StoreTally:
             self.waits.observe(monotonic() - began)
 
     def failed(self, error: BaseException) -> None:
-        """Counts an error."""
+        """Count an error."""
         if not isinstance(error, NoScriptError):
             self.errors[type(error).__name__] += 1
 
     def look_through(self, answers: Iterable[Any]) -> None:
-        """Counts the errors among a pipeline's answers."""
+        """Count the errors among a pipeline's answers."""
         for answer in answers:
             if isinstance(answer, BaseException):
                 self.failed(answer)
 
 
 class WatchedPool(BlockingConnectionPool):
-    """Connections of which callers wait for one, which is counted."""
+    """Connections whose waiting times are counted."""
 
     tally: StoreTally
 
     async def get_connection(self, *args: Any, **kwargs: Any) -> Any:
-        """A connection that is ready."""
+        """Return a connection that is ready."""
         with self.tally.wait():
             return await super().get_connection(*args, **kwargs)  # type: ignore[no-untyped-call]
 
 
 class WatchedRedis(Redis):
-    """A client of one server that counts."""
+    """A counting client of one server."""
 
     tally: StoreTally
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Runs a command."""
+        """Run a command."""
         with self.tally.call():
             return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:  # noqa: FBT001, FBT002 - the library's
-        """Makes a pipeline that counts."""
+        """Make a counting pipeline."""
         pipeline = WatchedPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
         pipeline.tally = self.tally
         return pipeline
 
 
 class WatchedPipeline(Pipeline):
-    """Commands that go out together, and count as one."""
+    """Commands that are sent together and count as one."""
 
     tally: StoreTally
 
@@ -109,7 +109,7 @@ class WatchedPipeline(Pipeline):
 
 
 class WatchedClusterPipeline(ClusterPipeline):
-    """Commands that go out together to the nodes of a cluster, and count as one."""
+    """Commands that are sent together to the nodes of a cluster and count as one."""
 
     tally: StoreTally
 

@@ -1,4 +1,4 @@
-"""Whether the store takes what a message would write, on every server of it, and as safely as is asked for."""
+"""Probes whether every server of the store takes a message's writes, with the configured durability."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from sessions.store.redis.client import store_errors
 from sessions.store.redis.durability import WAIT_MS, Confirming, Durability
 
 PROBE_MS = 10_000
-"""How long a probe's key stays."""
+"""How long a probe's key lives."""
 READ_S = 1.0
 WRITE_S = 1.0 + WAIT_MS / 1000
 MOST_SERVERS = 64
-"""Masters of a cluster that are probed; who has more is told of these alone."""
+"""Masters of a cluster that are probed; further ones are not."""
 _NAMES = tuple(f"ms:probe:{number}" for number in range(16 * MOST_SERVERS))
-"""Keys that fall everywhere: one of them is found for each master that has its part of the slots."""
+"""Keys across the slots, so that each master with its share of slots has one."""
 
 
 class RefusesWrites(StoreDown):
-    """The store is read, but a message could not be written."""
+    """The store can be read, but a message could not be written."""
 
 
 class Writable:
-    """Probes the store: a small write on each server, each confirmed as an `accepted` is."""
+    """Probe the store with a small write on each server, confirmed as an `accepted` is."""
 
     def __init__(self, client: Redis, durability: Durability) -> None:
         self._client = client
         self._confirming = Confirming(client, durability)
 
     async def check(self) -> None:
-        """Raises RefusesWrites where some messages would be refused, StoreDown where the store does not answer."""
+        """Raises RefusesWrites if some messages would be refused, StoreDown if the store does not answer."""
         try:
             async with asyncio.timeout(READ_S):
                 keys = await self._keys()
@@ -45,13 +45,13 @@ class Writable:
             raise RefusesWrites("The store has slots that no server serves.")
         for (
             key
-        ) in keys.values():  # one by one: the client closes all of a cluster's connections where one fails
+        ) in keys.values():  # one by one: the client closes all connections of a cluster if one fails
             try:
                 await self._write(key)
             except (StoreDown, TimeoutError) as trouble:
                 whose = f" on one of its {len(keys)} masters" if len(keys) > 1 else ""
                 reason = type(trouble.__cause__ or trouble).__name__
-                raise RefusesWrites(f"The store is read, but takes no writes{whose} ({reason}).") from trouble
+                raise RefusesWrites(f"The store can be read, but takes no writes{whose} ({reason}).") from trouble
 
     async def _write(self, key: str) -> None:
         async with asyncio.timeout(WRITE_S):
@@ -60,7 +60,7 @@ class Writable:
             await self._confirming.confirm(key, ttl_ms=PROBE_MS)
 
     async def _keys(self) -> Mapping[str | None, str]:
-        """A key for each server; None stands for slots that have none."""
+        """Return a key for each server; None stands for slots without a server."""
         cluster = cast("object", self._client)
         with store_errors():
             if not isinstance(cluster, RedisCluster):

@@ -1,7 +1,7 @@
-"""Search without an index: an owner's conversations are read, newest first, for as long as one answer may take.
+"""Search without an index: reads an owner's conversations, newest first, within the time of one answer.
 
-A page that is not full may end before the last conversation: its cursor goes on where reading ended. An index would cost
-each message more of the store than most people's searches ever do.
+A page may be incomplete; its cursor continues where reading ended. An index would cost more, at each message, than most
+people's searches ever do.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from sessions.store.redis.client import store_errors
 from sessions.store.search.words import Words
 
 READ_S = 0.5
-"""How long one page is looked for, about; somebody waits."""
+"""How long the search for one page takes, approximately: somebody waits."""
 AT_ONCE = 8
-"""Conversations that are asked for in one round trip."""
+"""Conversations that one round trip reads."""
 FIELDS = 60
-"""Of a conversation that are read at once, about: some ten messages with what belongs to them."""
+"""Fields of a conversation that are read at once, approximately: some ten messages."""
 MAX_DIGITS = 20
-"""Of a number in a cursor: those of the store have 64 bits."""
+"""Largest number in a cursor: those of the store have 64 bits."""
 
 
 _log = structlog.get_logger("midstream.search")
 
 
 class Hit(Listed, frozen=True, kw_only=True, omit_defaults=True):
-    """A conversation that was found. `message_id`: where by a message, one of those, of any branch; None: by its title.
+    """A conversation that was found. `message_id`: a matching message, of any branch; None: its title matches.
 
-    `at`, `chars`: where what was found stands in `snippet`, in code points. The snippet is of the message, else the title.
+    `at`, `chars`: the place of the match in `snippet`, in code points. The snippet is of the message, else the title.
     """
 
     snippet: str
@@ -50,14 +50,14 @@ class Hit(Listed, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """Hits, newest conversation first. `next`: from where looking goes on; None where all was looked at."""
+    """Hits, newest conversation first. `next`: the cursor of the next page; None if all was searched."""
 
     hits: list[Hit]
     next: str | None
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where looking ended: behind a conversation, or amid its fields. `at_ms`: its time in the list."""
+    """Where the search ended: after a conversation, or among its fields. `at_ms`: its time in the list."""
 
     at_ms: int
     fields: int
@@ -73,20 +73,20 @@ class Cursor(msgspec.Struct, frozen=True):
         return cls(int(at_ms), int(fields), conversation_id)
 
     def __str__(self) -> str:
-        """Return it as answers have it."""
+        """Return the cursor's text."""
         return f"{self.at_ms}/{self.fields}/{self.conversation_id}"
 
 
 class Search:
-    """Looks through conversations. Every method raises StoreDown."""
+    """Searches conversations. Every method raises StoreDown."""
 
     def __init__(self, client: Redis, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the store, and a clock in seconds."""
+        """`clock` returns seconds."""
         self._client = client
         self._clock = clock
 
     async def find(self, owner: Owner, query: str, *, limit: int, before: str | None) -> Found:
-        """Look for a query in the titles and messages of an owner, from a cursor on. Raises BadParams too."""
+        """Search an owner's titles and messages from a cursor on. Raises BadParams too."""
         cursor = None if before is None else Cursor.read(before)
         words = Words(query)
         with store_errors():
@@ -119,7 +119,7 @@ class _Reading:
             place, amid = place + len(listed_now), 0
 
     async def _place(self, cursor: Cursor | None) -> int:
-        """Return how many conversations of the list were looked at; one that went on meanwhile is at its head again."""
+        """Return how many conversations of the list were searched; one with a new turn has moved to the head."""
         if cursor is None:
             return 0
         name = list_name(self._owner)
@@ -131,7 +131,7 @@ class _Reading:
         return (rank or 0) + (0 if cursor.fields else 1)
 
     async def _look_at(self, batch: list[tuple[str, int]], amid: int, limit: int) -> Cursor | None:
-        """Look at conversations in order; `amid`: where in the first one. Return where looking ended, if it did."""
+        """Search conversations in order; `amid`: from where in the first one. Return where the search ended early, if it did."""
         pipe = self._client.pipeline(transaction=False)
         for place, (name, _) in enumerate(batch):
             key = Keys.of(self._owner, name).conversation
@@ -140,8 +140,8 @@ class _Reading:
         answers = await pipe.execute()
         for place, (name, at_ms) in enumerate(batch):
             facts, (fields, kept) = answers[2 * place : 2 * place + 2]
-            await asyncio.sleep(0)  # what is read at once may be long; nobody else waits for all of it
-            if facts[1] is not None:  # else it has expired
+            await asyncio.sleep(0)  # the texts may be long; others have their turn in between
+            if facts[1] is not None:  # otherwise it has expired
                 beginning = not (place == 0 and amid)
                 left = await self._look_into(listed(name, facts), fields, kept, beginning=beginning)
                 if left is not None:
@@ -153,7 +153,7 @@ class _Reading:
     async def _look_into(
         self, row: Listed, fields: int, kept: dict[bytes, bytes], *, beginning: bool
     ) -> int | None:
-        """Look at one conversation. Return where in it looking ended before its end, if it did."""
+        """Search one conversation. Return where the search ended early, if it did."""
         while (hit := self._hit(row, kept, beginning=beginning)) is None and fields:
             if self._clock() >= self._until:
                 return fields
@@ -183,7 +183,7 @@ class _Reading:
 
 
 def _message(field: bytes, kept: bytes) -> MessageRecord | None:
-    """A message; None where its record can't be read: what is looked for may be in the others."""
+    """Return a message; None if its record can't be read: the others may match."""
     message_id = field.decode().partition(":")[2]
     try:
         return decode_message(kept, message_id=message_id, parent_id=None)

@@ -1,4 +1,4 @@
-"""What somebody looks for, and where a text has it. Pure."""
+"""The words of a query, and their places in a text. Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import re
 import msgspec
 
 MAX_WORDS = 16
-"""Of a query; the words behind them are not looked for."""
+"""Words of a query; further ones are ignored."""
 EXCERPT_CHARS = 160
-"""About as much of a message as two lines of a list show."""
+"""Characters of a snippet: about two lines of a list."""
 BEFORE_CHARS = 40
-"""Of these, so many stand before what was found."""
+"""Of these, characters before the match."""
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """A part of a text. `at`, `chars`: where in it what was found stands, in code points."""
+    """A part of a text. `at`, `chars`: the place of the match in it, in code points."""
 
     snippet: str
     at: int
@@ -23,26 +23,26 @@ class Excerpt(msgspec.Struct, frozen=True):
 
 
 class Words:
-    """The words of a query. A text has them where it has each, in any order and in any case, within longer words too."""
+    """The words of a query. A text matches if it has each of them, in any order and case, also within longer words."""
 
     def __init__(self, query: str) -> None:
         """Take a query that is not blank."""
         words = list(dict.fromkeys(query.split()))[:MAX_WORDS]
         self._folded = [word.casefold() for word in words]
-        # The longest one says most; it is what an excerpt is made around.
+        # the snippet is made around the longest word, which says most
         self._first = re.compile(re.escape(max(words, key=len)), re.IGNORECASE)
 
     def are_in(self, text: str) -> bool:
-        """Tell whether a text has them all."""
+        """Return whether a text has them all."""
         folded = text.casefold()
         return all(word in folded for word in self._folded)
 
     def excerpt(self, text: str) -> Excerpt:
-        """Return the part of a text around what was found, white space as one blank each; its beginning where that is not."""
-        found = self._first.search(text)  # where the cases of a letter differ in length there may be none
+        """Return a snippet of a text around the match, with white space collapsed; its beginning if there is no match."""
+        found = self._first.search(text)  # there may be none, since upper and lower case can differ in length
         start, end = (found.start(), found.end()) if found else (0, 0)
         before = " ".join(text[max(0, start - 2 * BEFORE_CHARS) : start].split())
-        if len(before) > BEFORE_CHARS:  # begin with a whole word, where words are short
+        if len(before) > BEFORE_CHARS:  # begin with a whole word, unless words are long
             before = before[-BEFORE_CHARS:].partition(" ")[2] or before[-BEFORE_CHARS:]
         match = " ".join(text[start:end].split())
         behind = " ".join(text[end : end + 2 * EXCERPT_CHARS].split())
