@@ -1,4 +1,4 @@
-"""Accepts a message that runs at once: one atomic write makes its turn, and tells it."""
+"""Accepts a message that runs at once: one atomic write makes its turn and publishes `accepted`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ from sessions.turn.prompt import Prompts
 from sessions.turn.sends import Generation, Send
 
 AT_ONCE = 8
-"""Messages that ask the store at the same moment; the others wait for that, fair between keys and addresses. Were all to ask
-at once, many would wait for a connection to it longer than one may, and be refused after all that work."""
+"""Messages that use the store at the same time. Others wait, fairly between keys and addresses. If all asked at once, many would time out waiting for a connection, and be refused after all that work."""
 
 
 class Acceptor:
-    """Accepts. `unsettled` takes the turns of which nobody knows whether the store did; the reaper withdraws those."""
+    """Accepts messages. `unsettled` takes turns of which it is not known whether the store accepted them; the reaper withdraws those."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class Acceptor:
         self._at_once = FairPlaces(AT_ONCE)
 
     async def accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
-        """What is to run. Raises Refused, Duplicate, Elsewhere, and Moved where the store changed meanwhile."""
+        """Return what is to run. Raises Refused, Duplicate, Elsewhere, and Moved if the store changed meanwhile."""
         async with self._at_once.place(live.send.group or live.send.client_id):
             meta, place = await self._look(conversation, live)
         if place.continued is not None:
@@ -75,7 +74,7 @@ class Acceptor:
         )
         message = place.answered or await message_of(self._images, conversation, record, live.send)
         system = self._prompts.system(meta, generation)
-        # A cancelled turn is accepted without its prompt where the engine takes too long, as while it restarts.
+        # a cancelled turn is accepted without its prompt if the engine takes too long, as during a restart
         client = asker(conversation.owner, live.send.group)
         asked = place.asked(message)[-1]
         if interprets is not None:
@@ -115,7 +114,7 @@ class Acceptor:
         )
 
     async def _look(self, conversation: Conversation, live: LiveTurn) -> tuple[Meta, Placed]:
-        """The conversation's facts, and the message's place in it. Raises Refused, Duplicate, Elsewhere."""
+        """Return the conversation's facts, and the message's place in it. Raises Refused, Duplicate, Elsewhere."""
         meta = await self._facts(conversation, live)
         if (meta.running or meta.queue) and meta.runner not in (None, self._replica):
             raise Elsewhere(meta.runner or "")
@@ -123,7 +122,7 @@ class Acceptor:
         return meta, await placed(self._history, conversation.keys, live.send.place, meta)
 
     async def _facts(self, conversation: Conversation, live: LiveTurn) -> Meta:
-        """The conversation's facts, read unless they are known. Raises Duplicate."""
+        """Return the conversation's facts, read unless they are known. Raises Duplicate."""
         read: Meta | None = None
         if (meta := conversation.known.meta) is not None:
             known = await self._history.turn_of(conversation.keys, live.send.client_msg_id)
@@ -136,7 +135,7 @@ class Acceptor:
         return meta
 
     async def _write(self, conversation: Conversation, live: LiveTurn, beginning: Beginning) -> None:
-        """The atomic write. Where nobody knows whether it was done, the turn stays named for the reaper to undo it."""
+        """Do the atomic write. If its outcome is not known, the turn stays listed for the reaper, which undoes it."""
         try:
             others = conversation.others
             async with conversation.locks.writing, others.entering:
@@ -156,7 +155,7 @@ class Acceptor:
 
 
 def _title(message: MessageRecord) -> str:
-    """Of a conversation that begins with the message: its first words, or what it will be."""
+    """Return the title of a new conversation: the message's first words, or its languages."""
     languages = message.interprets
     if languages is None or message.content.strip():
         return first_title(message.content)
@@ -166,13 +165,13 @@ def _title(message: MessageRecord) -> str:
 async def message_of(
     images: Images, conversation: Conversation, record: TurnRecord, send: Send
 ) -> MessageRecord:
-    """A user's message as it is to be kept; its images are in the conversation then. Raises NotFound, StoreDown."""
+    """Return a user's message as it will be stored, and put its images into the conversation. Raises NotFound, StoreDown."""
     shown = await images.show(conversation.owner, conversation.keys, send.images)
     return user_message(record, send.content, at_ms=now_ms(), images=shown)
 
 
 async def known_meta(history: History, conversation: Conversation) -> Meta:
-    """The store's facts of a conversation, read unless they are known. Raises StoreDown."""
+    """Return the store's facts of a conversation, read unless they are known. Raises StoreDown."""
     if (meta := conversation.known.meta) is None:
         meta = new_unless(await history.load(conversation.keys))
         conversation.know(meta)
@@ -180,10 +179,10 @@ async def known_meta(history: History, conversation: Conversation) -> Meta:
 
 
 def new_unless(read: Meta | None) -> Meta:
-    """What was read of a conversation, or the facts of a new one."""
+    """Return the facts that were read, or those of a new conversation."""
     return read or Meta.new(epoch=secrets.token_hex(8))
 
 
 def _refuse_revoked(live: LiveTurn) -> None:
     if live.intake.revoked:
-        raise NotFound("The conversation was deleted before this message was taken in.")
+        raise NotFound("The conversation was deleted before this message was accepted.")

@@ -1,4 +1,4 @@
-"""A person gets what version 0.1.0 kept under each of their clients: when that client comes, and by and by."""
+"""Moves the conversations that version 0.1.0 kept for each client to the person, when the client connects and afterwards."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sessions.records import Client, Owner
 from sessions.store.adoption import Adoption
 
 LOOK_S = 0.25
-"""How long a client that comes waits to hear whether it has any."""
+"""How long a connecting client waits to know whether it has any."""
 PATIENCE_S = 0.5
-"""How long a client that comes waits for its conversations; the newest come first."""
+"""How long a connecting client waits for its conversations; the newest come first."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
-"""Between looks at what has to wait; after the last one it waits for the client's next coming."""
+"""Pauses between retries for conversations that have to wait; after the last one, the client's next connection retries."""
 AT_ONCE = 2
-"""Clients whose conversations are moved at a time: each has one conversation in memory."""
+"""Clients whose conversations move at the same time: each has one conversation in memory."""
 
 _log = structlog.get_logger("midstream.adoption")
 
@@ -40,7 +40,7 @@ class Adopter:
         self._room = asyncio.Semaphore(AT_ONCE)
 
     async def adopt(self, person: Owner, client: Client) -> None:
-        """Begins, and waits a moment: what has no turn and no other connection is there then, unless it is much."""
+        """Begin, and wait a moment: usually all idle conversations have moved by then."""
         former = Owner(client.principal, client.client_id)
         if former == person:
             return
@@ -51,7 +51,7 @@ class Adopter:
                     await under_way.looked.wait()
 
     async def _may_have_any(self, former: Owner) -> bool:
-        """Whether anything is to be moved; where the store does not say so in time, that is found out later."""
+        """Return whether anything has to move; if the store does not answer in time, that is found out later."""
         if former in self._under_way:
             return True
         try:
@@ -61,7 +61,7 @@ class Adopter:
             return True
 
     def stop(self) -> None:
-        """Ends all moves; they go on from where they are when their clients come again."""
+        """End all moves; they continue when their clients connect again."""
         for under_way in self._under_way.values():
             under_way.task.cancel()
 
@@ -88,7 +88,7 @@ class Adopter:
             looked.set()
 
     async def _look(self, former: Owner, person: Owner) -> bool:
-        """Whether nothing is left."""
+        """Return whether nothing is left."""
         try:
             async with self._room:
                 adopted, waiting = await self._adoption.adopt_all(former, person)

@@ -1,6 +1,6 @@
-"""Takes what clients say to calls: their results, and whether they may run. It goes to the replica that has the exchange.
+"""Takes clients' results and decisions for calls, and passes them to the replica that runs the exchange.
 
-What came before is answered as it was; what comes too late, or contradicts what is kept, is refused.
+A repeated answer gets the same reply. One that is too late, or contradicts the stored one, is refused.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sessions.turn.calls import CallAnswer, Result, answered
 from sessions.turn.live_turn import LiveTurn
 
 ATTEMPTS = 3
-_AGAIN = "The call goes on at another replica at this moment; send it again in a moment."
+_AGAIN = "The call is moving to another server; send it again in a moment."
 
 
 class Answering:
-    """Answers for one replica. Methods raise Refused."""
+    """Handles answers for one replica. Methods raise Refused."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Answering:
         self._max_chars = max_chars
 
     async def answer(self, conversation: Conversation, answer: CallAnswer) -> Answered:
-        """What became of an answer, wherever its call is."""
+        """Return the outcome of an answer, wherever its call is."""
         await self._check(answer)
         for _ in range(ATTEMPTS):
             if (met := await self._here(conversation, answer)) is not None:
@@ -52,16 +52,16 @@ class Answering:
         raise StoreDown(_AGAIN)
 
     async def answer_here(self, conversation: Conversation, answer: CallAnswer) -> Answered:
-        """What became of an answer that another replica passed on."""
+        """Return the outcome of an answer that another replica passed on."""
         return await self._here(conversation, answer) or await self._known(conversation, answer)
 
     async def _here(self, conversation: Conversation, answer: CallAnswer) -> Answered | None:
-        """None where no turn here has the call, or waits for it."""
+        """Return None if no turn here has the call or waits for it."""
         while (live := conversation.calling(answer.call_id)) is not None:
             try:
                 if (met := await self._settler.answer(conversation, live, answer)) is not None:
                     return met
-            except OwnershipLost:  # another replica has it since this one stood still
+            except OwnershipLost:  # another replica took it over while this one stalled
                 live.exchange.lose()
                 await live.stages.released.wait()
             else:
@@ -69,7 +69,7 @@ class Answering:
         return None
 
     async def _known(self, conversation: Conversation, answer: CallAnswer) -> Answered:
-        """By what the store has of a call that nobody waits for."""
+        """Return the outcome from the store, for a call that no turn waits for."""
         meta = await self._history.load(conversation.keys)
         call = await self._history.call(conversation.keys, answer.call_id)
         if call is None or meta is None:
@@ -83,12 +83,12 @@ class Answering:
     async def _check(self, answer: CallAnswer) -> None:
         texts = (answer.content, answer.error) if isinstance(answer, Result) else (answer.args,)
         if any(len(text) > self._max_chars for text in texts if text):
-            raise ContentTooLong(f"What is said to a call has {self._max_chars} characters at most.")
+            raise ContentTooLong(f"An answer to a call has {self._max_chars} characters at most.")
         await self._filters.check(*texts)
 
 
 async def _changed(live: LiveTurn) -> None:
-    """Returns once a turn that could take no answer is ready to, or over."""
+    """Wait until a turn that could not take answers can, or has ended."""
     waits = [asyncio.ensure_future(live.stages.released.wait())]
     if not live.turn.is_over:
         waits.append(asyncio.ensure_future(live.stages.ready.wait()))

@@ -1,7 +1,7 @@
-"""The branches of a conversation: where a turn goes in them, and which of them is active.
+"""The branches of a conversation: the place of a turn in them, and the active branch.
 
-A conversation is a tree. An edit is another user's message beside an old one, a regenerated reply another one under the
-same message. Nothing is lost by it: all that share a parent are siblings, and one branch is active.
+A conversation is a tree. An edit is another user message beside an old one. A regenerated reply is another reply to the same
+message. Nothing is lost: messages with the same parent are siblings, and one branch is active.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ from sessions.turn.live_turn import Subscriber
 from sessions.turn.positions import Again, Behind, Beside, Onward, Place
 
 MAX_CHILDREN = 1000
-"""Messages behind one, or at the root: each write looks at all of them."""
+"""Children of a message, or of the root: each write reads all of them."""
 TOLD_MESSAGES = 50
-"""How many messages those are told who did not ask for the branch that is active now: as many as a page has by default."""
+"""Messages sent to readers that did not ask for the new active branch: one page by default."""
 
-_BUSY = "A reply is being written in this conversation; its branch is the active one until that has ended."
+_BUSY = "A reply is being written in this conversation; its branch stays active until it has ended."
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in the history. `answered`: the message that the turn answers once more; None where it brings its own.
+    """A place in the history. `answered`: the message that the turn answers again; None if it brings its own.
 
-    It may be a reply whose calls are settled: then their results are answered once more. `continued`: the reply that goes on.
+    That may be a reply whose calls are settled: then their results are answered again. `continued`: the reply that is continued.
 
-    `model`: the one that was asked for the reply that gets a sibling; empty where there is none. `interprets`: how the reply
-    that goes on translates, where it does.
+    `model`: the model of the reply that gets a sibling, or empty. `interprets`: how the continued reply translates, if it does.
     """
 
     parent_id: str | None
@@ -45,17 +44,17 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
     interprets: Interpreting | None = None
 
     def asked(self, message: MessageRecord) -> list[MessageRecord]:
-        """What the prompt ends with: a message, and what goes on behind it."""
+        """The end of the prompt: a message, and the reply that is continued."""
         return [message] if self.continued is None else [message, self.continued]
 
 
 async def placed(history: History, keys: Keys, place: Place, meta: Meta) -> Placed:
-    """Finds a place. Raises NotFound, BadParams, Conflict where it has as many versions as may be, StoreDown."""
+    """Find a place. Raises NotFound, BadParams, StoreDown, and Conflict if it has the most versions already."""
     found = await _placed(history, keys, place, meta)
     if place != Behind() and found.continued is None:
         beside = found.parent_id if found.answered is None else found.answered.message_id
         if await history.children(keys, beside) >= MAX_CHILDREN:
-            raise Conflict(f"This message has {MAX_CHILDREN} versions, and may not have more.")
+            raise Conflict(f"This message has {MAX_CHILDREN} versions already, which is the limit.")
     return found
 
 
@@ -78,7 +77,7 @@ async def _placed(history: History, keys: Keys, place: Place, meta: Meta) -> Pla
             reply = await _message(history, keys, reply_id, field="message_id", role="assistant")
             answered = await history.message(keys, reply.parent_id or "")
             if answered is None:
-                raise NotFound("What this reply answers is not in the history any more.")
+                raise NotFound("The message that this reply answers is no longer in the history.")
             model = await _asked_model(history, keys, reply.turn_id)
             found = Placed(
                 parent_id=answered.parent_id, answered=answered, model=model, interprets=_anew(answered)
@@ -90,27 +89,27 @@ async def _placed(history: History, keys: Keys, place: Place, meta: Meta) -> Pla
 
 
 def _anew(source: MessageRecord) -> Interpreting | None:
-    """How a message is translated once more, as it is now, where it is a source."""
+    """Return how a source is translated again, if the message is one."""
     if (languages := source.interprets) is None:
         return None
     return Interpreting(languages.source, languages.target, "segment", 0, is_final=True)
 
 
 _CUT = (Reason.CANCELLED, Reason.INTERRUPTED, Reason.LENGTH, Reason.TIMEOUT, Reason.ERROR)
-"""How a reply ends that could go on."""
+"""Return how a reply ended that could be continued."""
 
 
 async def _refuse_whole(history: History, keys: Keys, reply: MessageRecord) -> TurnRecord:
-    """The turn that cut a reply. Raises Conflict where that can't go on: it came to its end, is empty, or is followed."""
+    """Return the turn that cut a reply. Raises Conflict if it can't be continued: it is complete, empty, or followed."""
     if reply.calls:
-        raise Conflict("This reply calls tools; it does not go on.")
+        raise Conflict("This reply calls tools; it can't be continued.")
     record = await history.turn(keys, reply.turn_id)
     if record is None or record.done is None or record.done.reason not in _CUT:
-        raise Conflict("This reply has come to its end; only one that was stopped or cut goes on.")
+        raise Conflict("This reply is complete; only one that was stopped or cut can be continued.")
     if not (reply.content or reply.reasoning or record.interprets):
-        raise Conflict("There is nothing in this reply that could go on; ask for another one.")
+        raise Conflict("This reply is empty; ask for another one.")
     if await history.children(keys, reply.message_id):
-        raise Conflict("The conversation went on from this reply; only the last one of a branch goes on.")
+        raise Conflict("The conversation went on from this reply; only the last one of a branch can be continued.")
     return record
 
 
@@ -129,7 +128,7 @@ async def _message(history: History, keys: Keys, message_id: str, *, field: str,
 
 
 class Brancher:
-    """Changes which branch is active. Its methods raise Refused."""
+    """Changes the active branch. Its methods raise Refused."""
 
     def __init__(self, client: Redis, *, history: History, replica: str) -> None:
         self._client = client
@@ -137,9 +136,9 @@ class Brancher:
         self._history = history
 
     async def activate(self, conversation: Conversation, message_id: str, *, by: Subscriber) -> None:
-        """Makes the branch through a message the active one, from it down along the newest children; `by` asked for it.
+        """Activate the branch through a message, and from it along the newest children; `by` asked for it.
 
-        All others who are attached are told, here and on other replicas. Waits for turns whose end is decided.
+        All attached connections are told, here and on other replicas. Waits for turns whose end is decided.
         """
         while (live := next(iter(conversation.turns), None)) is not None:
             if conversation.blocking():
@@ -151,7 +150,7 @@ class Brancher:
             await self.tell(conversation, but=by)
 
     async def tell(self, conversation: Conversation, *, but: Subscriber | None = None) -> None:
-        """Gives the newest page of the active branch, which has become another one, to all who are attached here."""
+        """Send the newest page of the new active branch to all connections attached here."""
         conversation.forget()
         if not conversation.subscribers - {but}:
             return

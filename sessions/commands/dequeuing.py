@@ -1,4 +1,4 @@
-"""Begins a turn that was accepted in the queue, once it is the next one: only then is its prompt known."""
+"""Begins a queued turn once it is the next one: only then is its prompt known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sessions.turn.sends import Generation
 
 
 class Dequeuer:
-    """Takes turns out of the queue. Nothing is refused any more: what can't run says so by its end."""
+    """Takes turns out of the queue. They were accepted, so one that can't run ends with an error."""
 
     def __init__(self, *, history: History, prompts: Prompts, queue: Queue) -> None:
         self._history = history
@@ -31,13 +31,13 @@ class Dequeuer:
     async def next(
         self, conversation: Conversation, live: LiveTurn, generation: Generation
     ) -> Request | None:
-        """What is to run, once all before it has ended; None where it was cancelled before. Raises OwnershipLost."""
+        """Return what is to run once all before it has ended; None if it was cancelled. Raises OwnershipLost."""
         if not await self._queue.begin(conversation, live):
             return None
         conversation.forget()
         try:
             return await self._started(conversation, live, generation)
-        except StoreFault as fault:  # its end says so
+        except StoreFault as fault:  # its `done` says so
             live.failure = Failure(code=fault.code, message=str(fault))
         return request_of(
             conversation,
@@ -80,14 +80,14 @@ class Dequeuer:
                     conversation.keys, message, generation, meta, requested=requested, client=client
                 )
                 return await live.engine.in_time(prompt)
-        except Refused as refused:  # too late to refuse it: its end says why
+        except Refused as refused:  # too late to refuse it: its `done` says why
             live.failure = Failure(
                 code=refused.code, message=str(refused), retry_after_ms=refused.retry_after_ms
             )
         return None
 
     async def _lasting_meta(self, conversation: Conversation) -> Meta:
-        """The facts of a conversation that has an accepted turn: waits for a store that does not answer."""
+        """Return the facts of a conversation with an accepted turn; wait if the store does not answer."""
         while True:
             try:
                 return await known_meta(self._history, conversation)

@@ -1,4 +1,4 @@
-"""Does what other replicas ask of this one: it runs the conversation's turn."""
+"""Carries out the orders of other replicas, since this one runs the conversation's turn."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ GrowHere = Callable[[Owner, str, Growth], Awaitable[Grown]]
 
 
 class Orders:
-    """Carries orders out, in the order in which they came.
+    """Carries out orders in their sequence.
 
-    `delete` removes a conversation, `answer_here` takes what is said to a call, `grow_here` more of a source; all may raise Refused. `hear` answers what
-    the floor above asks.
+    `delete` removes a conversation, `answer_here` takes an answer to a call, `grow_here` takes more of a source; all may raise
+    Refused. `hear` answers requests of the floor above.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Orders:
         self._tasks = tasks
 
     def take(self, order: Order) -> None:
-        """Begins an order at once, so that the next one finds what it did; answers when it is done.
+        """Begin an order at once, so that the next one finds its effect; answer when it is done.
 
-        Whatever it begins works for the request that the other replica was asked by.
+        Its tasks carry the id of the client's request at the other replica.
         """
         before = trace.current.set(order.trace)
         try:
@@ -90,7 +90,7 @@ class Orders:
                 self._later(self._answer(order, Answer(number=order.number, body=self._hear(body))))
 
     def _send(self, order: Order, ask: AskSend) -> None:
-        if self._turns.has(order.owner, ask.send):  # whatever room there is: nothing begins
+        if self._turns.has(order.owner, ask.send):  # regardless of capacity: nothing begins
             self._later(self._answer(order, Answer(number=order.number, already=True)))
             return
         sender = _Correspondent()
@@ -106,7 +106,7 @@ class Orders:
     async def _answer_for(
         self, order: Order, turn_id: str, taking: asyncio.Task[Refused | None], sender: _Correspondent
     ) -> None:
-        """Once it is accepted: a message may wait in the queue for longer than its sender waits for an answer."""
+        """Answer once it is accepted: a message may be queued for longer than its sender waits."""
         refused = None if await self._turns.accepted(turn_id) else await asyncio.shield(taking)
         refusal = None if refused is None else Refusal.of(refused)
         await self._answer(
@@ -148,7 +148,7 @@ class Orders:
         await self._answer(order, answer)
 
     async def _answer(self, order: Order, answer: Answer) -> None:
-        with suppress(StoreDown):  # who asked is told that nobody answered
+        with suppress(StoreDown):  # the sender gets no answer, and reports that
             await self._rpc.answer(order, answer)
 
     def _later(self, work: Coroutine[None, None, None]) -> None:
@@ -156,11 +156,11 @@ class Orders:
 
 
 class _Correspondent(Nobody):
-    """The sender of a message on another replica, where its connection is attached: here nothing is delivered."""
+    """The sender of a message at another replica, which delivers to its connection: nothing is delivered here."""
 
     def __init__(self) -> None:
         self.saw_a_duplicate = False
 
     def publish(self, event: Event, made_at: float | None = None) -> None:  # noqa: ARG002 - no text is delivered
-        """Notes that the message was known."""
+        """Note that the message was known."""
         self.saw_a_duplicate = self.saw_a_duplicate or (isinstance(event, Accepted) and event.duplicate)

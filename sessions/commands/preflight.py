@@ -1,4 +1,4 @@
-"""Refuses a message before it ends the running reply, where it would be refused behind that: a refusal leaves no trace."""
+"""Checks a message before it ends the running reply: a message that will be refused must leave no trace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sessions.turn.sends import Generation
 
 
 class Preflight:
-    """Looks at messages before they take their place."""
+    """Checks messages before they take their place."""
 
     def __init__(self, *, history: History, images: Images, prompts: Prompts, filters: Filters) -> None:
         self._history = history
@@ -29,7 +29,7 @@ class Preflight:
         self._filters = filters
 
     async def check(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> None:
-        """Raises Refused where a filter does, and where it would interrupt, though its place is not there or it is too long."""
+        """Raise Refused if a filter does, or if a message would interrupt although its place is missing or it is too long."""
         self._prompts.choice.asked(generation.model, only=generation.only)
         _refuse_bound(generation)
         if (asked := live.send.interprets) is not None:
@@ -39,7 +39,7 @@ class Preflight:
             await self._check(conversation, live, generation)
 
     async def _refuse_unable(self, live: LiveTurn, generation: Generation, asked: Interpreting) -> None:
-        """Raises BadParams where the model that is named, or the default, can't interpret."""
+        """Raise BadParams if the named model, or the default, can't interpret."""
         requested = self._prompts.choice.asked(generation.model, only=generation.only)
 
         async def able(model: ServedModel) -> None:
@@ -52,7 +52,7 @@ class Preflight:
         named = [one for one in conversation.turns if one.turn.ids.reply_id == _named(live.send.place)]
         if named:
             if live.send.on_busy == "rollback" and named[0].record.continues is None:
-                raise NotFound("The message that is named leaves the history with what is rolled back.")
+                raise NotFound("The named message is part of what is rolled back.")
             return
         meta = await self._history.load(conversation.keys) or Meta.new("")
         place = await placed(self._history, conversation.keys, live.send.place, meta)
@@ -71,7 +71,7 @@ class Preflight:
 
 
 def _named(place: Place) -> object:
-    """The reply that a place names, which may be one that is being written."""
+    """Return the reply that a place names, which may still be running."""
     match place:
         case Behind(parent_id):
             return parent_id
@@ -81,12 +81,12 @@ def _named(place: Place) -> object:
 
 
 def _refuse_bound(generation: Generation) -> None:
-    """Raises BadParams where a reply that goes on would be held to what holds for whole replies."""
+    """Raise BadParams for options of whole replies on a reply that is continued."""
     if not generation.continues:
         return
     if generation.format is not None:
-        raise BadParams("`format` holds for whole replies, not for one that goes on.", field="format")
+        raise BadParams("`format` applies to whole replies, not to one that is continued.", field="format")
     if generation.tool_choice not in ("auto", "none"):
         raise BadParams(
-            "`tool_choice` holds for whole replies, not for one that goes on.", field="tool_choice"
+            "`tool_choice` applies to whole replies, not to one that is continued.", field="tool_choice"
         )

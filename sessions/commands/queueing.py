@@ -1,8 +1,8 @@
-"""Messages that wait behind a running reply (`on_busy: enqueue`): accepted at once, begun one after the other.
+"""Messages that wait behind a running reply (`on_busy: enqueue`): accepted at once, run one after the other.
 
-While a turn runs, all seqs come from this replica's memory, and that turn's journal is the one way into the store: what
-happens in the queue is written there, as events with what they change besides. A message is accepted once that write is
-known, and as safe as it has to be; meanwhile the running reply waits, since its seqs come behind.
+While a turn runs, all seqs come from this replica's memory, and only that turn's journal writes to the store. So changes of the
+queue are written there, as events with their side effects. A message is accepted once that write is confirmed and durable
+enough. The running reply waits meanwhile, since its next seqs come after it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from sessions.turn.turn_journal import TurnJournal
 
 AGAIN_S = 1.0
 CONFIRMED_WITHIN_S = 1.5
-"""How long the running reply waits at most until a message behind it is as safe as it has to be, or refused."""
+"""How long the running reply waits at most until a message behind it is durable enough, or refused."""
 _LATE = "The store does not answer in time; send again in a moment."
 
 
 class Queue:
-    """Takes messages in behind running turns, `at_most` so many in a conversation.
+    """Queues messages behind running turns, at most `at_most` in a conversation.
 
-    `unsettled` takes the turns that were refused though the store may have them.
+    `unsettled` takes turns that were refused although the store may have them.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Queue:
         self._unsettled = unsettled
 
     async def accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> bool:
-        """Accepts a message behind the running turn, or the next one where that is about to end; False where there is none.
+        """Accept a message behind the running turn, or the next one if that is about to end; False if none runs.
 
         Raises Refused, Duplicate.
         """
@@ -98,7 +98,7 @@ class Queue:
             named = choice.named(generation.model)
             if await self._write(conversation, live, place, message, named):
                 return True
-        except OwnershipLost:  # this message was not written; the running turn will notice too
+        except OwnershipLost:  # this message was not written; the running turn will notice it, too
             if head is not None:
                 head.exchange.lose()
                 await head.stages.released.wait()
@@ -106,11 +106,11 @@ class Queue:
         return False
 
     async def _place(self, conversation: Conversation, live: LiveTurn) -> Placed:
-        """Behind the message before it, whose reply is not known so far, unless the sender named another place."""
+        """Return its place: behind the message before it, whose reply is not known yet, unless the sender named another one."""
         if live.send.place == places.Behind():
             return Placed(parent_id=None)
         if live.send.place in [places.Onward(one.record.reply_id) for one in _accepted(conversation)]:
-            raise NotFound("This reply is being written; it goes on once it has ended.")
+            raise NotFound("This reply is still being written; it can be continued once it has ended.")
         return await placed(self._history, conversation.keys, live.send.place, Meta.new(""))
 
     async def _write(
@@ -125,7 +125,7 @@ class Queue:
             if _head(conversation) is not journal:
                 return False
             if live.intake.revoked:
-                raise NotFound("The conversation was deleted before this message was taken in.")
+                raise NotFound("The conversation was deleted before this message was accepted.")
             position = len(_queued(conversation)) + 1
             if place.continued is not None:
                 live.go_on_from(place.continued)
@@ -158,9 +158,9 @@ class Queue:
     async def _keep(
         self, conversation: Conversation, journal: TurnJournal, event: Journalled, patch: bytes
     ) -> None:
-        """Returns once an event is known to be in the store, as safe as it has to be. Raises StoreDown, OwnershipLost."""
+        """Wait until an event is in the store and durable enough. Raises StoreDown, OwnershipLost."""
         if not await journal.write(event, patch):
-            if conversation.live is not None:  # where it waits for calls, it has nothing else to write
+            if conversation.live is not None:  # while it waits for calls, it has nothing else to write
                 conversation.live.exchange.news.set()
             raise StoreDown(_LATE)
         try:
@@ -170,7 +170,7 @@ class Queue:
             raise StoreDown(_LATE) from None
 
     async def _take_back(self, conversation: Conversation, live: LiveTurn, journal: TurnJournal) -> None:
-        """Undoes, behind what was written of it, a message that nobody was told of: it may be sent again under the same id."""
+        """Undo a message that was not published, after its own writes: it may be sent again under the same id."""
         self._unsettled.add(live.record.turn_id)
         seq = live.record.accepted_seq
         removed = Removed(
@@ -178,12 +178,12 @@ class Queue:
             turn_id=live.record.turn_id,
             seq=conversation.next_seq(),
         )
-        with suppress(OwnershipLost):  # whoever has the conversation now ends what waits there
+        with suppress(OwnershipLost):  # the new owner of the conversation ends what waits there
             await journal.write(removed, _undoing(conversation, live))
         conversation.publish_removed(msgspec.structs.replace(removed, first_seq=seq))
 
     async def begin(self, conversation: Conversation, live: LiveTurn) -> bool:
-        """Waits for its turn; False where it was cancelled before, and has its end. Raises OwnershipLost."""
+        """Wait for its turn; False if it was cancelled before, and has ended. Raises OwnershipLost."""
         while (before := conversation.before(live)) is not None:
             await _first(before.stages.released, live.engine.stopping)
             if live.turn.is_over and conversation.before(live) is not None:
@@ -195,7 +195,7 @@ class Queue:
     async def start(
         self, conversation: Conversation, live: LiveTurn, *, named: str, context_from: str
     ) -> None:
-        """It runs from here on. `named`: the conversation's system prompt. Raises OwnershipLost."""
+        """Start it. `named`: the conversation's system prompt. Raises OwnershipLost."""
         keys, turn_id = conversation.keys, live.record.turn_id
         while True:
             try:
@@ -208,7 +208,7 @@ class Queue:
                 await asyncio.sleep(AGAIN_S)
 
     async def _end(self, conversation: Conversation, live: LiveTurn) -> bool:
-        """Ends a turn that never ran; False where the running one is about to end, behind which this one will."""
+        """End a turn that never ran; False if the running one is about to end: then this one ends after it."""
         async with conversation.locks.ordering:
             head = conversation.live
             if head is None or head.journal is None or head.delivery.end is not None:
@@ -242,7 +242,7 @@ class Queue:
 
 
 def _head(conversation: Conversation) -> TurnJournal | None:
-    """The journal of the turn that runs, unless that is about to end."""
+    """Return the running turn's journal, unless that turn is about to end."""
     live = conversation.live
     return None if live is None or live.turn.is_over else live.journal
 
@@ -252,12 +252,12 @@ def _queued(conversation: Conversation) -> list[LiveTurn]:
 
 
 def _accepted(conversation: Conversation) -> list[LiveTurn]:
-    """The turn that runs, or waits for calls, and those that wait behind it."""
+    """The turn that runs or waits for calls, and the turns queued behind it."""
     return [live for live in conversation.turns if live.has_place]
 
 
 async def _has_head(conversation: Conversation) -> bool:
-    """Waits until a turn runs that is not about to end; False where there is none."""
+    """Wait until a turn runs that is not about to end; False if there is none."""
     while (head := conversation.live) is not None:
         if head.turn.is_over:
             await runner.ended(head)
@@ -269,7 +269,7 @@ async def _has_head(conversation: Conversation) -> bool:
 
 
 async def _accepted_before(conversation: Conversation, live: LiveTurn) -> None:
-    """Waits until it is known of all before it whether they were accepted: their order is that of the seqs."""
+    """Wait until the fate of all earlier messages is known: their order is that of the seqs."""
     for before in conversation.turns[: conversation.turns.index(live)]:
         await asyncio.shield(before.stages.accepted)
 
@@ -288,7 +288,7 @@ def _ids(conversation: Conversation) -> str:
 
 
 def _entry(conversation: Conversation, live: LiveTurn, message: MessageRecord | None, named: str) -> bytes:
-    """What the store changes besides when a message enters the queue. None: it was there before. `named`: its model."""
+    """Return what else the store changes when a message enters the queue. None: it was there before. `named`: its model."""
     record = live.record
     fields = {
         f"sent:{record.client_msg_id}": record.turn_id,
@@ -312,7 +312,7 @@ def _entry(conversation: Conversation, live: LiveTurn, message: MessageRecord | 
 
 
 def _exit(conversation: Conversation, live: LiveTurn, done: Done) -> bytes:
-    """What the store changes besides when a turn ends in the queue."""
+    """Return what else the store changes when a turn ends in the queue."""
     record = msgspec.structs.replace(live.record, done=done)
     ended = [record.turn_id, encode_turn(record).decode()]
     reply = [record.message_id, record.reply_id]
@@ -325,7 +325,7 @@ def _exit(conversation: Conversation, live: LiveTurn, done: Done) -> bytes:
 
 
 def _undoing(conversation: Conversation, live: LiveTurn) -> bytes:
-    """What the store changes where a message leaves that was refused after all."""
+    """Return what the store changes when a message leaves the queue that was refused after all."""
     record = live.record
     return msgspec.json.encode(
         {

@@ -1,4 +1,4 @@
-"""Takes an exchange, a conversation, or all that an owner has out of the history, and tells all who are attached."""
+"""Removes an exchange, a conversation, or all data of an owner, and tells all attached connections."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from sessions.store.sharing import Sharing
 from sessions.turn.live_turn import LiveTurn
 
 ATTEMPTS = 5
-"""How often a turn that began meanwhile is ended first; one behind them loses its conversation."""
+"""How often a turn that began meanwhile is ended first; a further one loses its conversation."""
 ROUNDS = 3
-"""How often it is looked for what came meanwhile; a client that goes on talking begins anew."""
+"""Rounds that look for new conversations; a client that keeps sending makes further ones."""
 
 
 def doom(conversation: Conversation) -> list[LiveTurn]:
-    """Cancels all turns of a conversation, and has refused what is on its way to be one; gives them all."""
+    """Cancel all turns of a conversation, and refuse messages on their way; return all of them."""
     doomed = [*conversation.turns, *conversation.arriving]
     for live in doomed:
         live.intake.revoked = True
@@ -42,7 +42,7 @@ def doom(conversation: Conversation) -> list[LiveTurn]:
 
 
 class Deleter:
-    """Removes a whole conversation, here or where its turn runs."""
+    """Removes a whole conversation, here or at the replica that runs its turn."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Deleter:
         self._changes = changes
 
     async def delete(self, owner: Owner, conversation_id: str) -> None:
-        """Cancels its turns at once; returns when it is gone and all who are attached were told. Raises Refused."""
+        """Cancel its turns at once; return when it is gone and all attached connections were told. Raises Refused."""
         conversation = self._directory.open(owner, conversation_id)
         doomed = doom(conversation)
         await self._changes.carry_through(conversation, self._delete(conversation, doomed))
@@ -80,7 +80,7 @@ class Deleter:
 
 
 class Remover:
-    """Removes. Its methods raise Refused."""
+    """Removes exchanges and conversations. Its methods raise Refused."""
 
     def __init__(self, *, history: History, index: Index, compaction: Compaction, brancher: Brancher) -> None:
         self._history = history
@@ -89,9 +89,9 @@ class Remover:
         self._compaction = compaction
 
     async def take_back(self, conversation: Conversation, turn_id: str) -> None:
-        """Removes an exchange, once its turn is over; nothing where there is no such.
+        """Remove an exchange once its turn has ended; does nothing if there is none.
 
-        Of a turn that went on with a reply, what it added leaves, and all who are attached are told the history.
+        For a turn that continued a reply, what it added is removed, and all attached connections get the history.
         """
         if (live := conversation.turn(turn_id)) is not None:
             await runner.ended(live)
@@ -105,7 +105,7 @@ class Remover:
                 if not await self._undo(conversation, record, removed):
                     return
             except Moved:
-                raise Busy("The conversation changed in this moment; try again.") from None
+                raise Busy("The conversation has just changed; try again.") from None
             conversation.forget()
             if conversation.published.seq == removed.seq - 1:
                 conversation.publish_removed(removed)
@@ -115,7 +115,7 @@ class Remover:
             await self._brancher.tell(conversation, but=None)
 
     async def _undo(self, conversation: Conversation, record: TurnRecord, removed: Removed) -> bool:
-        """Takes out what a turn brought: its exchange, or what it added to a reply. False where that is not there. Raises Conflict, Moved."""
+        """Remove a turn's exchange, or what it added to a reply; False if there is none. Raises Conflict, Moved."""
         keys, base = conversation.keys, record.continues
         reply = await self._history.message(keys, record.reply_id)
         if reply is None:
@@ -123,14 +123,14 @@ class Remover:
         if reply.turn_id != record.turn_id:
             if await self._added_nothing(conversation, record):
                 return False
-            raise Conflict("Another turn went on with this reply; only the last one can be taken back.")
+            raise Conflict("Another turn continued this reply; only the last one can be rolled back.")
         if base is None:
             return await self._history.remove(keys, record, removed)
         before = await self._history.turn(keys, base.turn_id)
         return await self._history.remove(keys, record, removed, before=_as_before(reply, base, before))
 
     async def _added_nothing(self, conversation: Conversation, record: TurnRecord) -> bool:
-        """Whether a turn that went on with a reply left nothing in it, or was taken back."""
+        """Return whether a turn that continued a reply added nothing, or was rolled back."""
         base, done = record.continues, record.done
         if base is None or done is None:
             return False
@@ -140,17 +140,17 @@ class Remover:
     async def delete(
         self, conversation: Conversation, doomed: list[LiveTurn], *, epoch: str, is_last: bool = True
     ) -> None:
-        """Removes a conversation when the turns that it had are over, and tells all who are attached.
+        """Remove a conversation when its turns have ended, and tell all attached connections.
 
-        `epoch`: that it was there in when this was asked for; else empty. Raises Moved where another turn has begun,
-        unless this is the last attempt.
+        `epoch`: the one it had when this was requested, or empty. Raises Moved if another turn has begun, unless this is the
+        last attempt.
         """
         for live in doomed:
             await runner.ended(live)
         async with conversation.locks.writing:
             epoch = (
                 await self._history.delete(conversation.keys, with_turns=is_last) or epoch
-            )  # another one may have been faster
+            )  # another request may have been faster
             if not epoch:
                 raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
         await self._index.forget(conversation.owner, conversation.conversation_id)
@@ -159,9 +159,9 @@ class Remover:
 
 
 class Eraser:
-    """Takes all that is kept of an owner out of the store, and ends what runs of it, on whichever replica.
+    """Erases all stored data of an owner, and ends its running turns on all replicas.
 
-    Counts of limits stay: they are numbers, end within a day, and nobody gets rid of them by erasing.
+    Counts of limits stay: they are numbers, expire within a day, and erasing must not reset them.
     """
 
     def __init__(
@@ -184,10 +184,10 @@ class Eraser:
         self._notes = notes
 
     async def erase(self, owner: Owner) -> AsyncIterator[str]:
-        """Erase; give the id of each conversation that is gone. Raises Refused, and goes on where it was when asked again.
+        """Erase, and yield the id of each removed conversation. Raises Refused; a repeated request continues.
 
-        All names of the store are looked through once, and again only behind what version 0.1.0 kept for a client: a
-        replica may have been about to bring that to its person.
+        All keys of the store are scanned once, and again only after data of version 0.1.0: a replica may have been moving it to
+        its person.
         """
         await self._images.forget(owner)
         is_thorough = True
@@ -201,21 +201,21 @@ class Eraser:
                 await self._notes.forget_all(owner)
                 return
             is_thorough = is_former
-        raise Busy("Conversations came while others were erased. End what goes on talking, and ask again.")
+        raise Busy("New conversations appeared during the erasure. Stop the clients that still send, and try again.")
 
     async def _delete(self, owner: Owner, conversation_id: str) -> bool:
         await self._sharing.take_back(owner, conversation_id)
         try:
             with self._directory.using(owner, conversation_id):
                 await self._deleter.delete(owner, conversation_id)
-        except NotFound:  # it expired, or somebody else was faster
+        except NotFound:  # it expired, or another request was faster
             await self._index.forget(owner, conversation_id)
             return False
         return True
 
 
 def _as_before(reply: MessageRecord, base: Base, turn: TurnRecord | None) -> MessageRecord:
-    """A reply as the turn left it that another one went on with."""
+    """Return a reply as it was before another turn continued it."""
     done = None if turn is None else turn.done
     return msgspec.structs.replace(
         base.cut(reply),

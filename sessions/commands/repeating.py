@@ -1,4 +1,4 @@
-"""What a message that was sent before is answered: its turn, as far as that is known by now."""
+"""Answers a repeated message with its turn, as far as that is known by now."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from sessions.store.history.transactions import Duplicate, Since
 from sessions.turn.live_turn import LiveTurn, Subscriber
 from sessions.turn.sends import Send
 
-_REFUSED = "This message was refused when the store did not answer; send it again in a moment."
+_REFUSED = "This message was refused because the store did not answer; send it again in a moment."
 
 
 class Repeater:
-    """Answers duplicates. `unsettled`: turns of which nobody knows whether the store accepted them."""
+    """Answers duplicates. `unsettled`: turns of which it is not known whether the store accepted them."""
 
     def __init__(self, *, history: History, watching: Watching, unsettled: set[str]) -> None:
         self._history = history
@@ -34,13 +34,13 @@ class Repeater:
         self._unsettled = unsettled
 
     async def answers(self, conversation: Conversation, arrival: LiveTurn) -> bool:
-        """Answers a `client_msg_id` that has its turn, live or ended; False where none is known so far. Raises Refused, Duplicate."""
+        """Answer a `client_msg_id` that has a turn, live or ended; False if none is known yet. Raises Refused, Duplicate."""
         while (live := conversation.twin(arrival)) is not None:
             if await live.stages.accepted:
                 _repeat_live(conversation, live, arrival)
                 return True
         if not conversation.blocking():
-            return False  # the atomic write will tell
+            return False  # the atomic write decides
         record = await self._history.turn_of(conversation.keys, arrival.send.client_msg_id)
         if record is None:
             return False
@@ -50,13 +50,13 @@ class Repeater:
         return True
 
     async def known(self, conversation: Conversation, send: Send) -> TurnRecord:
-        """The turn that a message began. Raises StoreDown where it left meanwhile, as one does that was refused."""
+        """Return the turn that a message began. Raises StoreDown if it was withdrawn meanwhile, as a refused one is."""
         if (record := await self._history.turn_of(conversation.keys, send.client_msg_id)) is None:
             raise StoreDown(_REFUSED)
         return record
 
     async def repeat(self, conversation: Conversation, arrival: LiveTurn, record: TurnRecord) -> None:
-        """Answers with a turn that does not run here: `accepted`, and where it has ended its text and `done`. Raises Refused."""
+        """Answer with a turn that does not run here: `accepted`, and if it has ended its text and `done`. Raises Refused."""
         refuse_other_content(record, arrival.send)
         if record.turn_id in self._unsettled or _is_taken_back(conversation, record):
             raise StoreDown(_REFUSED)
@@ -80,26 +80,26 @@ class Repeater:
         arrival.sender.publish(event)
         conversation.attach(arrival.sender)
         if (done := record.done) is not None:
-            # one that was adopted may have got another id since
+            # an adopted conversation may have got another id
             kept = msgspec.structs.replace(done, conversation_id=conversation.conversation_id)
             kept = kept if reply is not None else msgspec.structs.replace(kept, removed=True)
             _repeat_end(arrival.sender, msgspec.structs.replace(record, done=kept), reply)
 
 
 def _is_taken_back(conversation: Conversation, record: TurnRecord) -> bool:
-    """Whether it waited behind what runs here, and was refused: that it left is still to be written."""
+    """Return whether it was queued here and refused: its removal is not written yet."""
     runs_here = conversation.live is not None and conversation.live.journal is not None
     return record.done is None and runs_here and conversation.turn(record.turn_id) is None
 
 
 def refuse_other_content(record: TurnRecord, send: Send) -> None:
-    """Raises Conflict where the same id came with another text, or for another place."""
+    """Raise Conflict if the same id came with another text, or for another place."""
     if record.digest != send.digest:
         raise Conflict("`client_msg_id` was used before, for another message.")
 
 
 def _repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) -> None:
-    """Answers a duplicate of a running turn; one that does not follow it yet gets what was told so far: its text, as one delta."""
+    """Answer a duplicate of a running turn. A connection that does not follow it yet gets its text so far as one delta."""
     refuse_other_content(live.record, arrival.send)
     reader = arrival.sender
     event = accepted_event(
@@ -109,7 +109,7 @@ def _repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) 
         event = msgspec.structs.replace(event, content=interpretation.source.text)
     reader.publish(event)
     conversation.attach(reader)
-    if live.record.done is not None:  # told, but not saved so far
+    if live.record.done is not None:  # published, but not saved yet
         _repeat_end(reader, live.record, reply_of(live, live.record.done))
         return
     if reader in live.delivery.followers:
@@ -125,7 +125,7 @@ def _repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) 
 def _repeat_elsewhere(
     conversation: Conversation, record: TurnRecord, since: Since, arrival: LiveTurn
 ) -> None:
-    """Answers a duplicate of a turn that runs on another replica, as far as that is journalled."""
+    """Answer a duplicate of a turn that runs on another replica, as far as the journal has it."""
     reader = arrival.sender
     reader.publish(accepted_event(conversation, record, arrival.send, since.epoch, duplicate=True))
     conversation.attach(reader)
@@ -135,7 +135,7 @@ def _repeat_elsewhere(
 
 
 def _repeat(reader: Subscriber, told: Sequence[Journalled], *, after: int, until: int) -> None:
-    """A turn that goes on, once more: what is told of it behind `until` continues here."""
+    """Replay a running turn; its later events, after `until`, follow."""
     events = covered(told, after)
     if events and isinstance(events[-1], Text):
         events[-1] = msgspec.structs.replace(events[-1], seq=until)
@@ -144,6 +144,6 @@ def _repeat(reader: Subscriber, told: Sequence[Journalled], *, after: int, until
 
 
 def _repeat_end(reader: Subscriber, record: TurnRecord, reply: MessageRecord | None) -> None:
-    """A turn that has ended, once more: its text as one delta, and its end."""
+    """Replay an ended turn: its text as one delta, and its end."""
     for event in told_again(record, reply):
         reader.publish(event)

@@ -1,6 +1,6 @@
-"""A reader comes back: what it missed of a conversation, each event once and in order, and what happens from then on.
+"""Resumes a reader: it gets the events that it missed, each once and in order, and then the live ones.
 
-Where that can't be told without a hole (another epoch, events that are no longer kept) it is told so, with a snapshot.
+If events are missing (another epoch, or no longer kept), it gets a gap with a snapshot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sessions.turn.live_turn import LiveTurn, Subscriber
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a reader came: the last seq that it saw, and of which epoch."""
+    """A reader's position: the last seq that it saw, and its epoch."""
 
     epoch: str
     seq: int
@@ -29,7 +29,7 @@ class Position(msgspec.Struct, frozen=True):
 async def resume(
     history: History, conversation: Conversation, reader: Subscriber, position: Position, *, ref: str | None
 ) -> None:
-    """Tells a reader what it missed, and attaches it. Raises NotFound, StoreDown."""
+    """Send a reader what it missed, and attach it. Raises NotFound, StoreDown."""
     since = await steady(history, conversation, position.seq, most_bytes=READ_BYTES)
     if is_gap := _is_gap(conversation, since, position):
         await _renew_if_lost(history, conversation, since, position)
@@ -48,7 +48,7 @@ async def resume(
 
 
 async def _standing(history: History, conversation: Conversation, since: Since) -> Since:
-    """Where the conversation stands, with the text of its turn where that runs elsewhere: what runs here is known here."""
+    """Return the conversation's state, with the running turn's text if it runs elsewhere: a local one is known here."""
     while True:
         live, running = conversation.live, since.running
         after_seq = since.seq if live is not None or running is None else running.accepted_seq
@@ -60,7 +60,7 @@ async def _standing(history: History, conversation: Conversation, since: Since) 
 async def steady(
     history: History, conversation: Conversation, after_seq: int, *, most_bytes: int | None = None
 ) -> Since:
-    """The journal behind a seq, `most_bytes` of it at most, while no turn here begins, ends or is about to, and all who are attached know it."""
+    """Return the journal after a seq, `most_bytes` at most, at a moment when no turn here begins or ends, and all its events are published."""
     while True:
         version = conversation.known.version
         if (live := conversation.live) is not None and live.turn.is_over:
@@ -88,7 +88,7 @@ def _is_gap(conversation: Conversation, since: Since, position: Position) -> boo
 async def _renew_if_lost(
     history: History, conversation: Conversation, since: Since, position: Position
 ) -> None:
-    """The reader saw more than the store has, and nothing runs that it may be told of before it is stored."""
+    """Return whether the reader saw more than the store has, with no running turn whose events may be ahead of the store."""
     is_ahead = position.epoch == since.epoch and position.seq > since.seq
     if is_ahead and since.running is None and not conversation.turns:
         await history.renew(conversation.keys, since.epoch)
@@ -98,7 +98,7 @@ def _missed(
     conversation: Conversation, since: Since, reader: Subscriber, position: Position, ref: str | None
 ) -> list[Event]:
     journalled, live = since.events, conversation.live
-    if live is not None:  # what is not published yet comes to this reader too when it is
+    if live is not None:  # events that are not published yet will reach this reader, too
         journalled = [event for event in journalled if event.seq <= conversation.published.seq]
     events = replayed(journalled, {})
     if live is not None:
@@ -118,13 +118,13 @@ def _missed(
 def _from_memory(
     conversation: Conversation, live: LiveTurn, since: Since, after_seq: int
 ) -> list[Journalled]:
-    """What the running turn told since the store was read."""
+    """Return what the running turn has published since the store was read."""
     after, until = max(since.seq, after_seq), conversation.published.seq
     told: list[Journalled] = [
         *live.turn.pieces.told_behind(after, until=until),
         *live.calls_told(after, until=until),
     ]
-    if live.record.follows and after < live.record.accepted_seq <= until:  # the store may not have it so far
+    if live.record.follows and after < live.record.accepted_seq <= until:  # the store may not have it yet
         told.append(accepted_event(conversation, live.record, live.send, since.epoch))
     return covered(sorted(told, key=lambda event: event.seq), after)
 

@@ -1,6 +1,6 @@
-"""Takes a user's message in: duplicate? busy? does it fit? Then one atomic write makes its turn.
+"""Takes a user's message: is it a duplicate, is the conversation busy, does it fit? Then one atomic write makes its turn.
 
-A refusal leaves no trace. Nothing is lost when the sender leaves meanwhile: sends run to their end.
+A refusal leaves no trace. If the sender disconnects, nothing is lost: the work is completed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ATTEMPTS = 3
 
 
 class Sender:
-    """Brings messages to the point where a turn may run."""
+    """Takes messages to the point where a turn may run."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Sender:
     async def take(
         self, conversation: Conversation, live: LiveTurn, generation: Generation
     ) -> Request | None:
-        """Accepts an arrived message and gives back what to run; None for a duplicate, which is answered here.
+        """Accept a message and return what to run; None for a duplicate, which is answered here.
 
         Raises Refused.
         """
@@ -74,19 +74,19 @@ class Sender:
     async def _confirmed(
         self, conversation: Conversation, live: LiveTurn, generation: Generation, record: TurnRecord
     ) -> TurnRecord:
-        """A turn that the store had before; one that runs elsewhere counts once that replica says so. Raises Refused.
+        """Answer with a turn that the store has; one at another replica counts once that replica confirms it. Raises Refused.
 
-        It alone knows whether its sender was told that the message is refused, and the turn is about to leave.
+        Only that replica knows whether the message was refused and the turn will be withdrawn.
         """
         if record.done is not None or (runner := await self._forwarder.runner_of(conversation)) is None:
             return record
         refuse_other_content(record, live.send)
-        if not live.intake.was_attached:  # what is told meanwhile comes behind what the repeat is answered
+        if not live.intake.was_attached:  # events that are published meanwhile follow the answer to the repeat
             conversation.leave(live.sender)
         try:
             await self._forwarder.repeat(conversation, live, generation, runner=runner)
         except RefusedElsewhere:
-            # It had no room for a message that it took for a new one, as the turn had ended meanwhile.
+            # the turn had ended, so it took the message for a new one and had no capacity for it
             known = await self._repeater.known(conversation, live.send)
             if known.done is None:
                 raise
@@ -97,7 +97,7 @@ class Sender:
         self, conversation: Conversation, live: LiveTurn, generation: Generation
     ) -> Request | None:
         await self._forwarder.places_found(conversation.owner)
-        # In the order of arrival, whichever answer of the store comes first.
+        # in the order of arrival, whichever answer of the store comes first
         async with conversation.locks.claiming:
             await conversation.returning.told(live.sender)
             live.intake.was_attached = live.sender in conversation.subscribers
@@ -120,7 +120,7 @@ class Sender:
     async def _accept(
         self, conversation: Conversation, live: LiveTurn, generation: Generation
     ) -> Request | None:
-        """The request to run; None where another replica took the message in. Raises Refused, Duplicate."""
+        """Return the request to run; None if another replica took the message. Raises Refused, Duplicate."""
         for _ in range(ATTEMPTS):
             await _make_way(conversation, live)
             try:
@@ -138,7 +138,7 @@ class Sender:
 
 
 async def _make_way(conversation: Conversation, live: LiveTurn) -> None:
-    """What waited for calls on a replica that died waits here since a moment, before this message. Raises Busy."""
+    """Check for a turn that waits for calls and was just taken over from a dead replica. Raises Busy."""
     while (before := conversation.before(live)) is not None:
         if before.waits and not before.turn.is_over:
             if live.send.on_busy not in ("interrupt", "rollback"):
@@ -160,7 +160,7 @@ def arrive(
     *,
     playback: Playback | None = None,
 ) -> LiveTurn:
-    """Notes a message that came in; from here on a cancel of its conversation finds it."""
+    """Register a message; from here on a cancel of its conversation finds it."""
     ids = TurnIds(
         conversation_id=conversation.conversation_id, turn_id=names.turn_id, reply_id=names.reply_id
     )

@@ -1,4 +1,4 @@
-"""The turns of this replica: taken in, run, cancelled, and brought to their end when the replica stops."""
+"""The turns of this replica: accepted, run, cancelled, and ended when the replica stops."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from sessions.turn.turn import Names
 T = TypeVar("T")
 
 TOLD_S = 10.0
-"""How long a drain waits for ends that are decided: those of messages in a queue can wait for the store."""
+"""How long a drain waits for decided ends: those of queued messages may wait for the store."""
 
 _log = structlog.get_logger("midstream.turns")
 
 
 class Turns:
-    """Turns that run here.
+    """The turns that run here.
 
-    `lost` is called where a turn ended that is no longer this replica's: whoever wrote its end told others only.
+    `lost` is called when a turn ended that another replica has taken over: that one told only others of the end.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Turns:
         *,
         playback: Playback | None = None,
     ) -> asyncio.Task[Refused | None]:
-        """Takes a message in, before this returns as far as a following cancel is concerned.
+        """Take a message; once this returns, a cancel finds it.
 
-        Its events are published. The task gives the refusal, if any; whoever stops waiting for it changes nothing.
-        `names`: of its turn and messages, where another replica gave them; `playback`: who speaks the reply. Raises Refused where the server takes no
-        message at all.
+        Its events are published. The task returns the refusal, if any; cancelling the wait changes nothing. `names`: ids of its
+        turn and messages, if another replica chose them; `playback`: who speaks the reply. Raises Refused if the server takes
+        no messages at all.
         """
         generation = msgspec.structs.replace(generation, continues=isinstance(send.place, Onward))
         known = self._directory.get(owner, send.conversation_id)
@@ -112,13 +112,13 @@ class Turns:
         return task
 
     def has(self, owner: Owner, send: Send) -> bool:
-        """Whether the turn of a message that was sent before is accepted, and goes on or waits here."""
+        """Return whether the turn of a repeated message is accepted, and runs or waits here."""
         conversation = self._directory.get(owner, send.conversation_id)
         here = [] if conversation is None else conversation.turns
         return any(live.has_place and live.send.client_msg_id == send.client_msg_id for live in here)
 
     async def accepted(self, turn_id: str) -> bool:
-        """Whether a message was accepted whose turn has this name; returns once that is known."""
+        """Return whether the message of this turn was accepted, once that is known."""
         conversation, _ = self._by_turn.get(turn_id, (None, None))
         if conversation is None:
             return False
@@ -135,7 +135,7 @@ class Turns:
             conversation.release(arrival)
             self._lost(conversation)
         finally:
-            if request is None:  # refused, known before, taken in elsewhere, or ended in the queue
+            if request is None:  # refused, a duplicate, taken elsewhere, or ended in the queue
                 conversation.release(arrival)
                 self._forget(arrival)
             self._directory.tidy(conversation)
@@ -159,13 +159,13 @@ class Turns:
             self._directory.tidy(conversation)
 
     def _pass_on(self, conversation: Conversation, live: LiveTurn, following: LiveTurn) -> None:
-        """A turn has ended whose calls are open: the next one has its place."""
+        """Start to wait for the open calls of an ended turn: the next one has its place."""
         _, admitted = self._by_turn.pop(live.turn.ids.turn_id)
         admitted.call()
         self._wait_for_calls(conversation, following, admitted)
 
     def go_on(self, conversation: Conversation, live: LiveTurn) -> None:
-        """Has a turn wait for calls that waited on a replica that died."""
+        """Take over a turn that waited for calls on a dead replica."""
         subject = Subject(str(conversation.owner), live.send.group)
         self._wait_for_calls(conversation, live, self._admission.take_over(subject))
 
@@ -178,7 +178,7 @@ class Turns:
         self._attendance.look(conversation)
 
     async def _wait(self, conversation: Conversation, live: LiveTurn) -> None:
-        """Until its calls are settled; then it runs. Who ends this wait leaves all as the store has it, for whoever goes on."""
+        """Wait until its calls are settled, then run it. A cancelled wait leaves the store's state to another replica."""
         request: Request | None = None
         try:
             request = await self._waiting.next(conversation, live)
@@ -200,13 +200,13 @@ class Turns:
             self._begin(self._run(conversation, live, request))
 
     async def _renew_if_told(self, conversation: Conversation, live: LiveTurn) -> None:
-        """Another epoch begins where connections were told events of a lost turn that another replica's may replace."""
+        """Begin a new epoch if connections saw events of a lost turn that another replica may have replaced."""
         if live.journal is not None and live.journal.lacks(conversation.published.seq):
             with suppress(StoreDown):
                 await self._history.renew(conversation.keys, conversation.published.epoch)
 
     async def check_waits(self) -> None:
-        """Gives up the turns that wait here, but not in the store. Raises StoreDown."""
+        """Stop waiting for turns that no longer wait in the store. Raises StoreDown."""
         for turn_id in list(self._waits):
             conversation, _ = self._by_turn[turn_id]
             meta = await self._history.load(conversation.keys)
@@ -232,7 +232,7 @@ class Turns:
         admitted.leave()
 
     def cancel(self, owner: Owner, cancel: Cancel) -> Cancelled | None:
-        """Decides the end of turns; None where no such runs here. Synchronous."""
+        """Decide the end of turns; None if no such turn runs here. Synchronous."""
         conversation = self._where(owner, cancel)
         if conversation is None:
             return None
@@ -255,13 +255,13 @@ class Turns:
         if cancel.turn_id is None:
             return self._directory.get(owner, cancel.conversation_id or "")
         conversation, _ = self._by_turn.get(cancel.turn_id, (None, None))
-        if conversation is None:  # of a turn whose calls are open the next one is waiting
+        if conversation is None:  # if its calls are open, the next turn is waiting
             waits = (self._by_turn[turn_id][0] for turn_id in self._waits)
             conversation = next((one for one in waits if _waits_behind(one, cancel.turn_id)), None)
         return conversation if conversation is not None and conversation.owner == owner else None
 
     async def drain(self, within_s: float) -> None:
-        """Takes no new turns, lets running ones end within a time, then ends them as interrupted."""
+        """Refuse new turns, let running ones end within a time, then end them as interrupted."""
         self._admission.draining = True
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -276,7 +276,7 @@ class Turns:
             _log.warning("turns without an end", turns=len(self._directory.untold()))
         for task in list(
             self._waits.values()
-        ):  # another replica goes on with them, or this one when it is back
+        ):  # another replica continues them, or this one after its restart
             task.cancel()
 
     async def _all_told(self) -> None:
@@ -285,20 +285,20 @@ class Turns:
             await (live.exchange.idle if live.waits else live.stages.ended).wait()
 
     async def saved(self, *, within_s: float) -> None:
-        """Waits for ends that were told but are not in the store. What is not saved then is closed by a reaper."""
+        """Wait for published ends that are not in the store yet. A reaper closes what is not saved then."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=within_s)
         if self._under_way:
             _log.warning("turns not saved", turns=len(self._under_way))
 
     def stop(self) -> None:
-        """Ends all that is under way, saved or not."""
+        """End all that is under way, saved or not."""
         for run in (*self._under_way, *self._waits.values()):
             run.cancel()
 
 
 def _is_meant(live: LiveTurn, cancel: Cancel) -> bool:
-    """Whether a cancel means a turn, by its own name or by that of the one whose calls it waits for."""
+    """Return whether a cancel names a turn: by its own id, or by that of the turn whose calls it waits for."""
     return cancel.means(live.turn.ids.turn_id) or (live.waits and cancel.means(live.record.follows))
 
 
