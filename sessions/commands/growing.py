@@ -1,4 +1,4 @@
-"""Takes more of a source from clients. It goes to the replica that translates it."""
+"""Takes more of a source from clients, and passes it to the replica that translates it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sessions.translation.growing import Grower
 from sessions.turn.live_turn import LiveTurn
 
 ATTEMPTS = 3
-_AGAIN = "The interpretation moves at this moment; send it again in a moment."
-_OVER = "The interpretation has ended; what comes now is not translated any more."
+_AGAIN = "The interpretation is moving to another server; send it again in a moment."
+_OVER = "The interpretation has ended; later text is not translated."
 
 
 class Growing:
@@ -26,7 +26,7 @@ class Growing:
         self._forwarder = forwarder
 
     async def grow(self, conversation: Conversation, growth: Growth) -> Grown:
-        """What became of a growth, wherever its source is translated."""
+        """Return the outcome of a growth, wherever its source is translated."""
         for _ in range(ATTEMPTS):
             if (grown := await self._here(conversation, growth)) is not None:
                 return grown
@@ -37,11 +37,11 @@ class Growing:
         raise StoreDown(_AGAIN)
 
     async def grow_here(self, conversation: Conversation, growth: Growth) -> Grown:
-        """What became of a growth that another replica passed on."""
+        """Return the outcome of a growth that another replica passed on."""
         return await self._here(conversation, growth) or await self._known(conversation, growth)
 
     async def _here(self, conversation: Conversation, growth: Growth) -> Grown | None:
-        """None where nothing is translated here that is meant."""
+        """Return None if the source is not translated here."""
         while (live := _meant(conversation, growth)) is not None:
             if not await asyncio.shield(live.stages.accepted):
                 continue
@@ -50,12 +50,12 @@ class Growing:
                 return None
             try:
                 return await self._grower.grow(conversation, live, interpretation, growth)
-            except OwnershipLost:  # another replica closed it since this one stood still
+            except OwnershipLost:  # another replica closed it while this one stalled
                 await live.stages.released.wait()
         return None
 
     async def _known(self, conversation: Conversation, growth: Growth) -> Grown:
-        """By what the store has of an interpretation that has ended."""
+        """Return the outcome from the store, for an interpretation that has ended."""
         record = (
             None if growth.turn_id is None else await self._history.turn(conversation.keys, growth.turn_id)
         )
@@ -69,7 +69,7 @@ class Growing:
 
 
 def _meant(conversation: Conversation, growth: Growth) -> LiveTurn | None:
-    """The newest turn that translates, or may turn out to."""
+    """Return the newest turn that translates, or may turn out to."""
     coming = [*conversation.turns, *conversation.arriving]
     meant = (live for live in reversed(coming) if growth.turn_id in (None, live.record.turn_id))
     return next((live for live in meant if _may_translate(live)), None)
@@ -82,7 +82,7 @@ def _may_translate(live: LiveTurn) -> bool:
 
 
 async def _ready(live: LiveTurn) -> None:
-    """Returns once an accepted turn can use its journal, or is over."""
+    """Wait until an accepted turn can use its journal, or has ended."""
     waits = [asyncio.ensure_future(one.wait()) for one in (live.stages.ready, live.stages.released)]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

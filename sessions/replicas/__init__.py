@@ -1,1 +1,1 @@
-"""What replicas tell and ask each other."""
+"""Messages and requests between replicas."""

@@ -1,4 +1,4 @@
-"""Asks the replica that runs a conversation's turn for what only that one may do."""
+"""Forwards requests to the replica that runs a conversation's turn, which alone may carry them out."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _CAUSES = (Cause.CLIENT, Cause.ROLLBACK, Cause.OPERATOR)
 
 
 class Forwarder:
-    """Finds out who runs a conversation, and asks there. `bury` closes the turns of dead replicas.
+    """Finds the replica that runs a conversation, and asks it. `bury` closes the turns of dead replicas.
 
-    Methods raise StoreDown, also where the other replica does not answer, and RefusedElsewhere.
+    Methods raise StoreDown, also if the other replica does not answer, and RefusedElsewhere.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Forwarder:
         self._seeking: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
 
     async def runner_of(self, conversation: Conversation) -> str | None:
-        """The other replica that runs a turn of the conversation, if one does."""
+        """Return the other replica that runs a turn of the conversation, if any."""
         meta = await self._history.load(conversation.keys)
         if meta is None or not (meta.running or meta.queue) or meta.runner in (None, self._ownership.replica):
             return None
@@ -76,7 +76,7 @@ class Forwarder:
     async def send(
         self, conversation: Conversation, live: LiveTurn, generation: Generation, *, runner: str
     ) -> Answer | None:
-        """Has a message taken in; its events come as all of that conversation do. None where that replica is dead."""
+        """Forward a message; its events come as all events of the conversation do. None if that replica is dead."""
         await self._follow(conversation)
         live.intake.forwarded = runner
         conversation.others.sent[live.send.client_msg_id] = live
@@ -93,7 +93,7 @@ class Forwarder:
     async def repeat(
         self, conversation: Conversation, live: LiveTurn, generation: Generation, *, runner: str
     ) -> None:
-        """Returns once the replica that runs a message's turn says that it does, or has taken the message in anew, or is dead."""
+        """Wait until the replica of a message's turn confirms it, has taken the message anew, or is dead."""
         await self._ask(conversation, runner, _asking(live, generation))
 
     async def _follow(self, conversation: Conversation) -> None:
@@ -102,10 +102,10 @@ class Forwarder:
             await follow_up_to(self._history, conversation, meta.epoch, meta.seq)
 
     async def cancel(self, conversation: Conversation, cancel: Cancel, tell: Tell) -> Cancelled:
-        """Has a turn cancelled, or all of a conversation; tells so once, before the end that it decides is told."""
+        """Cancel a turn, or all turns of a conversation; report it once, before the resulting end is published."""
         met: list[Cancelled] = []
 
-        def ends(done: Done) -> None:  # it may come faster than the answer
+        def ends(done: Done) -> None:  # the end may come faster than the answer
             is_asked = done.cancel is not None and done.cancel.cause in _CAUSES and cancel.means(done.turn_id)
             if is_asked and not met:
                 met.append(Cancelled(done.turn_id, already=False))
@@ -118,7 +118,7 @@ class Forwarder:
         return met[0] if met else answered
 
     async def _cancel(self, conversation: Conversation, cancel: Cancel) -> Cancelled:
-        async with conversation.locks.claiming:  # a message behind it waits until that is told
+        async with conversation.locks.claiming:  # a following message waits until the cancel is reported
             runner = await self.runner_of(conversation) or _takes_in(conversation, cancel)
             answer = await self._ask(conversation, runner, cancel) if runner else None
         if answer is None:
@@ -126,34 +126,34 @@ class Forwarder:
         return Cancelled(answer.turn_id, answer.already)
 
     async def answer(self, conversation: Conversation, runner: str, answer: CallAnswer) -> Answer | None:
-        """Has a call settled, or decided about; None where that replica is dead, and what waited there waits elsewhere."""
+        """Forward a call's result or decision; None if that replica is dead: then another one waits for it."""
         return await self._ask(conversation, runner, AskAnswer(answer=answer))
 
     async def grow(self, conversation: Conversation, runner: str, growth: Growth) -> Grown | None:
-        """Has a source grow; None where that replica is dead, and what it translated has its end."""
+        """Forward more of a source; None if that replica is dead: then its translation has ended."""
         answer = await self._ask(conversation, runner, AskGrow(growth=growth))
         return None if answer is None else answer.grown
 
     async def delete(self, conversation: Conversation) -> bool:
-        """Has a conversation deleted whose turn runs elsewhere; False where none does."""
+        """Delete a conversation whose turn runs elsewhere; False if none does."""
         runner = await self.runner_of(conversation)
         return runner is not None and await self._ask(conversation, runner, AskDelete()) is not None
 
     async def place_of(self, owner: Owner, turn_id: str) -> str | None:
-        """The conversation of an owner's running turn, wherever it runs."""
+        """Return the conversation of an owner's running turn, wherever it runs."""
         seeking = self._seeking.setdefault(owner, asyncio.Lock())
         async with seeking:
             turn = await self._ownership.find(turn_id)
         return turn.conversation_id if turn is not None and turn.owner == owner else None
 
     async def places_found(self, owner: Owner) -> None:
-        """Returns once `place_of` has found what was asked for before: a message behind a cancel stays behind it."""
+        """Wait until earlier requests have found their place: a message after a cancel stays after it."""
         if (seeking := self._seeking.get(owner)) is not None:
             async with seeking:
                 pass
 
     async def _ask(self, conversation: Conversation, runner: str, ask: Ask) -> Answer | None:
-        """The answer; None where the replica is dead. Its turns have their end then."""
+        """Return the answer; None if the replica is dead. Its turns have ended then."""
         try:
             answer = await self._rpc.ask(runner, conversation.owner, conversation.conversation_id, ask)
         except OwnerGone:
@@ -170,6 +170,6 @@ def _asking(live: LiveTurn, generation: Generation) -> AskSend:
 
 
 def _takes_in(conversation: Conversation, cancel: Cancel) -> str | None:
-    """Who is taking in a message that is meant: between the reply before it and its own nothing runs."""
+    """Return the replica that is accepting the message: between the previous reply and its own no turn runs."""
     meant = (live for live in conversation.turns if cancel.means(live.turn.ids.turn_id))
     return next((live.intake.forwarded for live in meant if live.intake.forwarded), None)

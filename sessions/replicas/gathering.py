@@ -1,4 +1,4 @@
-"""Asks all replicas the same, in words that the floor above knows: it says here what this one answers."""
+"""Asks all replicas the same question for the floor above, which also answers for this one."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from sessions.replicas.rpc import Answer, AskAbove, OwnerGone, RefusedElsewhere,
 from sessions.store.ownership import Ownership
 
 PATIENCE_S = 3.0
-"""How long another replica has to answer: one of an older version never does."""
+"""How long to wait for another replica: one of an older version never answers."""
 _NOBODYS = Owner("", "")
 Hear = Callable[[str], str]
 
 
 class Gathered(msgspec.Struct, frozen=True):
-    """What replicas answered, this one first, by their names; and the names of those that live and did not answer."""
+    """The replicas' answers by name, this one's first; and the names of living replicas that did not answer."""
 
     answers: tuple[tuple[str, str], ...]
     silent: tuple[str, ...] = ()
 
 
 class Gathering:
-    """Asks, and is asked."""
+    """Asks other replicas, and answers them."""
 
     def __init__(self, rpc: Rpc, ownership: Ownership) -> None:
         self._rpc = rpc
@@ -34,15 +34,15 @@ class Gathering:
         self._hear: Hear | None = None
 
     def answered_by(self, hear: Hear) -> None:
-        """What is asked is answered by this, from now on. Synchronous, and raises nothing that a peer could cause."""
+        """Set what answers questions. It is synchronous, and no question makes it raise."""
         self._hear = hear
 
     def hear(self, body: str) -> str:
-        """The answer of this replica; empty where there is no floor above."""
+        """Return this replica's answer; empty if there is no floor above."""
         return "" if self._hear is None else self._hear(body)
 
     async def ask_all(self, body: str) -> Gathered:
-        """What every replica answers. Raises StoreDown where nobody knows which replicas there are."""
+        """Return every replica's answer. Raises StoreDown if the replicas are not known."""
         others = await self._ownership.others()
         here = (self._ownership.replica, self.hear(body))
         answers = await asyncio.gather(*(self._ask(replica, body) for replica in others))
@@ -51,7 +51,7 @@ class Gathering:
         return Gathered((here, *told), tuple(silent))
 
     async def _ask(self, replica: str, body: str) -> str | None:
-        """The answer; empty where the replica is gone, None where it says nothing."""
+        """Return the answer; empty if the replica is gone, None if it does not answer."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 answer: Answer = await self._rpc.ask(replica, _NOBODYS, "", AskAbove(body=body))

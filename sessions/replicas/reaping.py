@@ -1,6 +1,6 @@
-"""Closes the turns that nobody runs any more, those of dead replicas first of all: what was journalled is what was seen.
+"""Closes orphaned turns, above all those of dead replicas, with the journalled text.
 
-One that waits for calls is not closed: it goes on here.
+A turn that waits for calls is not closed: it continues here.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from sessions.store.ownership import LEASE_S, RunningTurn
 from sessions.store.storage import Storage
 
 REAP_S = 1.0
-"""With the lease that a dead replica leaves behind, less than ten seconds."""
+"""Together with a dead replica's lease, less than ten seconds."""
 SLOW_S = 1.0
 FAULTS = 3
-"""How often a turn is tried whose conversation can't be read, before it is left as it is."""
+"""Attempts to close a turn whose conversation can't be read, before it is left as it is."""
 
 _log = structlog.get_logger("midstream.reaper")
 Runs = Callable[[RunningTurn], bool]
@@ -32,10 +32,10 @@ GoOn = Callable[[RunningTurn], Awaitable[bool]]
 
 
 class Reaper:
-    """Closes the turns that nobody runs, and withdraws the unsettled ones, whose senders were told of a failure.
+    """Closes orphaned turns, and withdraws unsettled ones, whose senders were told of a failure.
 
-    `runs` says whether a turn runs here; `tell` is given the events that attached connections have to learn of; `go_on` takes
-    a turn over that waits for calls, and says whether it was one.
+    `runs` returns whether a turn runs here; `tell` is given the events for attached connections; `go_on` takes over a turn that
+    waits for calls, and returns whether it was one.
     """
 
     def __init__(self, storage: Storage, *, runs: Runs, tell: Tell, go_on: GoOn) -> None:
@@ -52,7 +52,7 @@ class Reaper:
         """Turns that nobody ran any more, closed or gone on with here."""
 
     async def watch(self) -> None:
-        """Reaps until cancelled. After the store's trouble it waits: leases could not be renewed meanwhile."""
+        """Reap until cancelled. After an outage of the store it waits: leases could not be renewed during it."""
         while True:
             await asyncio.sleep(REAP_S)
             try:
@@ -63,23 +63,23 @@ class Reaper:
                 _log.exception("reaping failed")
 
     async def reap(self, *, within_s: float | None = None) -> int:
-        """Closes every orphaned turn; gives their number.
+        """Close every orphaned turn; return their number.
 
-        Raises StoreDown, also where the store takes longer to name them than `within_s`: a store that stalled
-        let leases run out whose replicas are alive. One call waits for another: a turn that is being taken over has a
-        row and does not run so far, as an orphan does.
+        Raises StoreDown, also if the store takes longer than `within_s` to list them: when a store stalls, leases of living
+        replicas expire. Calls wait for each other: a turn that is being taken over looks like an orphan, since it is listed and
+        does not run yet.
         """
         async with self._reaping:
             try:
                 async with asyncio.timeout(within_s):
                     orphans = await self._ownership.orphans(self._runs)
             except TimeoutError:
-                raise StoreDown("The store is too slow to say who is alive.") from None
+                raise StoreDown("The store is too slow to say which servers are alive.") from None
             await self._close_in_order(orphans)
             return len(orphans)
 
     async def _close_in_order(self, orphans: Sequence[RunningTurn]) -> None:
-        """A turn that waits behind another is closed once that is."""
+        """A queued turn is closed after the one before it."""
         while orphans:
             left = [orphan for orphan in orphans if not await self._close(orphan)]
             if len(left) == len(orphans):
@@ -87,7 +87,7 @@ class Reaper:
             orphans = left
 
     async def _close(self, orphan: RunningTurn) -> bool:
-        """Closes a turn, or leaves one that can't be; False where it is not its turn."""
+        """Close a turn, or give it up; False if an earlier one has to be closed first."""
         try:
             return await self._try_to_close(orphan)
         except StoreFault as fault:
@@ -129,7 +129,7 @@ class Reaper:
         return True
 
     async def _is_next(self, keys: Keys, meta: Meta, orphan: RunningTurn) -> bool:
-        """Whether it runs, if only in the sense that nobody else may."""
+        """Return whether it runs here, or at least may not run elsewhere."""
         if meta.running == orphan.turn_id:
             return True
         return meta.running is None and await self._history.start(keys, orphan.turn_id)

@@ -1,6 +1,6 @@
-"""What other replicas tell this one: events of conversations that have connections here, and news of who watches.
+"""Receives messages of other replicas: events of conversations with connections here, and changes of who watches.
 
-Messages can be lost while the channel is reconnecting; a hole is seen by its seq and filled from the journal.
+Messages can be lost while the channel reconnects. A gap shows by its seq, and is filled from the journal.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _log = structlog.get_logger("midstream.relay")
 
 
 def channel_of(replica: str) -> str:
-    """Where a replica is told things."""
+    """Return a replica's channel."""
     return f"ms:to:{replica}"
 
 
 class Relay:
-    """Listens on this replica's channel, and in a cluster on the sharded ones of each conversation that is live here.
+    """Listens on this replica's channel, and in a cluster on the sharded channel of each live conversation.
 
-    `nudged` is called where a message of another replica waits, `unattended` where others began or stopped to watch a turn,
-    `branched` where another branch became the active one.
+    `nudged` is called when a message of another replica waits, `unattended` when others began or stopped watching a turn,
+    `branched` when another branch became active.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Relay:
         self._news = asyncio.Event()
 
     async def listen(self) -> None:
-        """Takes messages until cancelled."""
+        """Take messages until cancelled."""
         while True:
             try:
                 await self._listen()
@@ -83,7 +83,7 @@ class Relay:
                     self._begin()
 
     async def listen_to_shards(self) -> None:
-        """Takes what comes over sharded channels, where there are such, until cancelled."""
+        """Take messages of sharded channels, if there are any, until cancelled."""
         if self._channels is None:
             return
         while True:
@@ -96,13 +96,13 @@ class Relay:
                 self.catch_up(conversation)
 
     def _begin(self) -> None:
-        """The channel was subscribed, perhaps once more: the client connects again by itself, and loses messages."""
+        """Handle a subscription of the channel. It may be a repeated one: the client reconnects by itself, and loses messages."""
         self._nudged()
         for conversation in self._directory.followed():
             self.catch_up(conversation)
 
     async def fill(self) -> None:
-        """Reads what was missed from the journal, until cancelled."""
+        """Read missed events from the journal, until cancelled."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -112,7 +112,7 @@ class Relay:
                     if (meta := await self._history.load(conversation.keys)) is not None:
                         await follow_up_to(self._history, conversation, meta.epoch, meta.seq)
                 except StoreFault:
-                    continue  # told there; its next event is another reason to look
+                    continue  # logged there; the conversation's next event is another reason to look
                 except StoreDown:
                     self.catch_up(conversation)
                     await asyncio.sleep(AGAIN_S)
@@ -147,9 +147,9 @@ class Relay:
             conversation.publish_deleted(said.decode())
 
     def tell(self, conversation: Conversation, events: Sequence[Journalled]) -> None:
-        """Gives attached connections what no turn of this replica journalled.
+        """Send attached connections an event that no turn of this replica journalled.
 
-        Where there is a hole before it, or it was told before the store lost it, the store is asked.
+        If there is a gap before it, or the store lost it after it was published, the store is read.
         """
         conversation.forget()
         conversation.others.hear(events[-1].seq)
@@ -163,13 +163,13 @@ class Relay:
             self.catch_up(conversation)
 
     def tell_of(self, turn: RunningTurn, events: Sequence[Journalled]) -> None:
-        """As `tell`, of a turn whose conversation may not be live here."""
+        """Like `tell`, for a conversation that may not be live here."""
         conversation = self._directory.get(turn.owner, turn.conversation_id)
         if conversation is not None:
             self.tell(conversation, events)
 
     def catch_up(self, conversation: Conversation) -> None:
-        """Has the store asked whether attached connections missed anything."""
+        """Request a read of the store for events that attached connections missed."""
         if conversation not in self._behind:
             self._directory.hold(conversation)
             self._behind.append(conversation)

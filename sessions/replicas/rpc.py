@@ -1,6 +1,6 @@
-"""What replicas ask of each other, and how: requests lie where their reader looks, and are announced on its channel, which may lose messages.
+"""Requests between replicas. They are stored for their reader, and announced on its channel, which may lose messages.
 
-The one that runs a conversation's turn decides all that happens in it.
+The replica that runs a conversation's turn decides all that happens in it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sessions.turn.turn import Names
 
 
 class AskSend(msgspec.Struct, frozen=True, kw_only=True, tag="send"):
-    """Take a message in. `names`: of its turn; `cancelled`: its sender took it back while it was on its way."""
+    """Accept a message. `names`: the ids of its turn; `cancelled`: its sender cancelled it on its way."""
 
     send: Send
     generation: Generation
@@ -43,19 +43,19 @@ class AskDelete(msgspec.Struct, frozen=True, kw_only=True, tag="delete"):
 
 
 class AskAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="answer_call"):
-    """Settle a call, or decide about it."""
+    """Take a call's result or decision."""
 
     answer: CallAnswer
 
 
 class AskGrow(msgspec.Struct, frozen=True, kw_only=True, tag="grow"):
-    """Take more of a source that is translated."""
+    """Take more of a source."""
 
     growth: Growth
 
 
 class AskAbove(msgspec.Struct, frozen=True, kw_only=True, tag="above"):
-    """What the floor above asks of its like. No conversation is meant."""
+    """A question of the floor above to its peers, about no conversation."""
 
     body: str
 
@@ -64,9 +64,9 @@ Ask = AskSend | Cancel | AskDelete | AskAnswer | AskGrow | AskAbove
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order", omit_defaults=True):
-    """A request of another replica, which waits for the answer. `at_ms`: when it was posted, by the store's clock, which writes it.
+    """A request of another replica, which waits for the answer. `at_ms`: when it was posted, by the store's clock.
 
-    `trace`: what the client's request is called, for logs and spans there.
+    `trace`: the ids of the client's request, for logs and spans.
     """
 
     number: str
@@ -79,7 +79,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order", omit_default
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a request was refused, as its sender is told."""
+    """Why a request was refused, for its sender."""
 
     code: str
     message: str
@@ -88,12 +88,12 @@ class Refusal(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, refused: Refused) -> Refusal:
-        """The words of an error."""
+        """Make one from an error."""
         return cls(refused.code, str(refused), refused.retryable, refused.retry_after_ms)
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
-    """What became of an order. `turn_id`, `already`: what a cancel met; a message had its turn `already`. `state`: a call's; `grown`: a source's; `body`: the floor above's."""
+    """The outcome of an order. `turn_id`, `already`: what a cancel found, or that a message was a duplicate. `state`: a call's; `grown`: a source's; `body`: the answer of the floor above."""
 
     number: str
     refusal: Refusal | None = None
@@ -121,45 +121,45 @@ decode_message = msgspec.json.Decoder(Order | Answer).decode
 LOOK_S = 1.0
 AT_ONCE = 64
 ANSWER_S = 15.0
-"""How long an order may wait for its answer; a reader that finds it later, by the store's clock, leaves it undone."""
+"""How long an order may wait for its answer; a reader that finds it later, by the store's clock, ignores it."""
 KEPT_MS = int(2 * ANSWER_S * 1000)
-"""How long a box stays that nobody empties."""
+"""How long an inbox lives that nobody reads."""
 REMEMBERED = 1024
 
 _log = structlog.get_logger("midstream.rpc")
 
 
 class OwnerGone(Exception):
-    """The replica that was asked is dead; what it ran may be closed."""
+    """The other replica is dead; its turns may be closed."""
 
 
 class Rpc:
-    """Sends messages, and takes those for this replica."""
+    """Sends messages to other replicas, and reads this one's inbox."""
 
     def __init__(self, client: Redis, *, ownership: Ownership) -> None:
         self._client = client
         self._ownership = ownership
         self._asked: dict[str, asyncio.Future[Answer]] = {}
         self._seen: deque[str] = deque(maxlen=REMEMBERED)
-        self._read: list[bytes] = []  # they are still in the box
+        self._read: list[bytes] = []  # they are still in the inbox
         self._news = asyncio.Event()
 
     def nudge(self) -> None:
-        """A message may be waiting."""
+        """Note that a message may be waiting."""
         self._news.set()
 
     async def run(self, take: Callable[[Order], None]) -> None:
-        """Takes messages until cancelled. `take` is given each order once, and answers it by `answer`."""
+        """Take messages until cancelled. `take` is given each order once, and answers it by `answer`."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._news.wait()
             self._news.clear()
-            with suppress(StoreDown):  # the next look will find them
+            with suppress(StoreDown):  # the next read finds them
                 await self._empty(take)
 
     async def ask(self, replica: str, owner: Owner, conversation_id: str, ask: Ask) -> Answer:
-        """Asks a replica, and waits for its answer. Raises OwnerGone; StoreDown where it does not answer."""
+        """Ask a replica and wait for its answer. Raises OwnerGone, or StoreDown if it does not answer."""
         order = Order(
             number=secrets.token_hex(8),
             sender=self._ownership.replica,
@@ -174,12 +174,12 @@ class Rpc:
                 await self._post(replica, order)
                 return await self._answered(answer, replica)
         except TimeoutError:
-            raise StoreDown("The replica that writes this conversation does not answer.") from None
+            raise StoreDown("The server that writes this conversation does not answer.") from None
         finally:
             del self._asked[order.number]
 
     async def answer(self, order: Order, answer: Answer) -> None:
-        """Answers an order. Raises StoreDown."""
+        """Answer an order. Raises StoreDown."""
         await self._post(order.sender, answer)
 
     async def _answered(self, answer: asyncio.Future[Answer], replica: str) -> Answer:
@@ -194,7 +194,7 @@ class Rpc:
         await run_script(self._client, POST, [box_of(replica)], written)
 
     async def _empty(self, take: Callable[[Order], None]) -> None:
-        """Reads all messages. Each call takes out those of the one before: where an answer is lost, they come again."""
+        """Read all messages. Each call removes those of the call before, so a lost answer is read again."""
         box = [box_of(self._ownership.replica)]
         while True:
             read: list[str | bytes | int] = [AT_ONCE, len(self._read), _sha1(self._read)]
@@ -207,24 +207,24 @@ class Rpc:
     def _open(self, message: bytes, now_ms: int, take: Callable[[Order], None]) -> None:
         try:
             read = decode_message(message)
-        except msgspec.DecodeError:  # of another version
+        except msgspec.DecodeError:  # sent by another version
             _log.warning("message not understood")
             return
         if isinstance(read, Answer):
             asked = self._asked.get(read.number)
             if asked is not None and not asked.done():
                 asked.set_result(read)
-        elif read.number not in self._seen:  # a store that stalled takes a message twice
+        elif read.number not in self._seen:  # a store that stalled may take a message twice
             self._seen.append(read.number)
             if now_ms - read.at_ms < ANSWER_S * 1000:
                 take(read)
 
 
 def _sha1(messages: list[bytes]) -> str:
-    """Names the last of them for the store."""
+    """Return the last one's name for the store."""
     return hashlib.sha1(messages[-1], usedforsecurity=False).hexdigest() if messages else ""
 
 
 def box_of(replica: str) -> str:
-    """Where its messages are."""
+    """Return the key of a replica's inbox."""
     return f"ms:mail:{replica}"

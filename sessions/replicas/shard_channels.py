@@ -1,7 +1,7 @@
-"""Sharded channels of a cluster (Redis 7, Valkey): what is published there reaches one node, not all of them.
+"""Sharded channels of a cluster (Redis 7, Valkey): a message there reaches one node, not all of them.
 
-A script may publish in slots of its own node alone, so a replica has a channel for each key that it is told about: the
-key's name with its own behind it, in the key's slot. It knows no conversations.
+A script may publish only in slots of its own node. So a replica has a channel for each key that it watches, in the key's slot:
+the key's name, followed by its own. Knows no conversations.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from sessions.store.redis.client import store_errors
 LISTEN_S = 1.0
 AGAIN_S = 0.2
 JOIN_S = 1.0
-"""How long somebody waits for a subscription; without one, what is missed meanwhile is found when it stands."""
+"""How long to wait for a subscription. Events that are missed without it are read once it is established."""
 WAITING = 1024
-"""Messages that wait for their reader; more wait in the nodes."""
+"""Messages that wait for their reader here; more wait in the nodes."""
 
 _log = structlog.get_logger("midstream.relay")
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """A message about a key; None: the channel stands from now on, and messages may have been missed before."""
+    """A message about a key; None: the channel is established now, and earlier messages may be lost."""
 
     key: str
     message: bytes | None
 
 
 class ShardChannels:
-    """The channels of one replica, on a connection to each node that has some. `run` must be running."""
+    """The channels of one replica, with a connection to each node that has some, while `run` runs."""
 
     def __init__(self, cluster: RedisCluster, *, replica: str) -> None:
         self._cluster = cluster
@@ -52,24 +52,24 @@ class ShardChannels:
         self.heard: asyncio.Queue[Heard] = asyncio.Queue(WAITING)
 
     def follow(self, key: str) -> None:
-        """Has this replica told about a key, as soon as its node knows. Synchronous."""
+        """Subscribe to a key's channel. Synchronous; it is established later."""
         self._wanted.setdefault(key + self._suffix, asyncio.Event())
         self._changed.set()
 
     def leave(self, key: str) -> None:
-        """Ends that. Synchronous."""
+        """Unsubscribe. Synchronous."""
         self._wanted.pop(key + self._suffix, None)
         self._changed.set()
 
     async def joined(self, key: str) -> None:
-        """Returns once the key's channel stands, or after `JOIN_S`."""
+        """Wait until the key's channel is established, for `JOIN_S` at most."""
         if (stands := self._wanted.get(key + self._suffix)) is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(JOIN_S):
                     await stands.wait()
 
     async def run(self) -> None:
-        """Subscribes and listens until cancelled."""
+        """Subscribe and listen until cancelled."""
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 await self._keep_subscribed()
@@ -83,7 +83,7 @@ class ShardChannels:
             self._changed.clear()
             try:
                 await self._reconcile()
-            except StoreDown:  # a slot or its node is not to be had for now
+            except StoreDown:  # a slot or its node is not available now
                 self._changed.set()
                 await asyncio.sleep(AGAIN_S)
 
@@ -94,7 +94,7 @@ class ShardChannels:
         for channel in self._wanted.keys() - self._node_of.keys():
             try:
                 await self._subscribe(channel)
-            except StoreDown as down:  # other nodes' channels need not wait for this one
+            except StoreDown as down:  # the other nodes' channels do not wait for this one
                 trouble = down
         if trouble is not None:
             raise trouble
@@ -136,7 +136,7 @@ class ShardChannels:
                 await pubsub.sunsubscribe(channel)
 
     async def _listen(self, name: str, pubsub: PubSub) -> None:
-        """Takes a node's messages until the connection is lost: its channels are subscribed anew, wherever they are then."""
+        """Take a node's messages until the connection is lost. Then its channels are subscribed anew, at their current nodes."""
         try:
             while True:
                 with store_errors():
@@ -162,7 +162,7 @@ class ShardChannels:
             self._forget(channel)
 
     def _forget(self, channel: str) -> None:
-        """A channel does not stand any more; it is subscribed anew if it is wanted still."""
+        """Note a lost channel; it is subscribed anew if it is still wanted."""
         self._node_of.pop(channel, None)
         self._doubted.add(channel)
         if channel in self._wanted:
@@ -171,7 +171,7 @@ class ShardChannels:
 
 
 async def _close(pubsub: PubSub) -> None:
-    """Ends its connection, also one that was being opened: its pool keeps that."""
+    """Close its connection, also one that is being opened: the pool would keep that."""
     with suppress(StoreDown), store_errors():
         await pubsub.aclose()  # type: ignore[no-untyped-call]
         await pubsub.connection_pool.disconnect()

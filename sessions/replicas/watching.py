@@ -1,6 +1,6 @@
-"""Tells the store which conversations this replica has connections attached to, so that it is given their events.
+"""Records in the store which conversations have connections here, so that this replica gets their events.
 
-Other replicas' turns go on while somebody watches anywhere; a replica whose lease ran out counts as nobody.
+Other replicas' turns continue while any replica watches; one whose lease has expired does not count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sessions.store.redis.client import LEAVE, WATCH, run_script
 
 
 class Watching:
-    """Enters and leaves for this replica."""
+    """Enters and removes this replica."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Watching:
         self._directory = directory
 
     async def begin(self, conversation: Conversation) -> None:
-        """From here on every event of the conversation comes here. Raises NotFound, StoreDown."""
+        """Get every event of the conversation from here on. Raises NotFound, StoreDown."""
         async with conversation.others.entering:
             if conversation.others.watching:
                 return
@@ -47,19 +47,19 @@ class Watching:
             conversation.others.watching = True
 
     async def try_to_begin(self, conversation: Conversation) -> None:
-        """As `begin`; a store that takes no writes can be read all the same, and `look_again` begins later. Raises NotFound."""
+        """Like `begin`, but if the store takes no writes `look_again` begins later. Raises NotFound."""
         with suppress(StoreDown):
             await self.begin(conversation)
 
     async def end(self, conversation: Conversation) -> None:
-        """Nobody is attached here any more. Where the store does not answer, `look_again` does it later."""
+        """Leave: no connection is attached here. If the store does not answer, `look_again` does it later."""
         with suppress(StoreDown):
             await self._end(conversation)
 
     async def look_again(self) -> list[Conversation]:
-        """Leaves where nobody is attached; takes dead replicas off where they alone watch a turn.
+        """Leave conversations without connections, and remove dead replicas that alone watch a turn.
 
-        Begins where somebody is and that failed; gives those conversations: events may have been missed. Raises StoreDown.
+        Retry failed begins; return those conversations, since events may have been missed. Raises StoreDown.
         """
         for conversation in self._directory.watched_for_nobody():
             await self._end(conversation)
@@ -71,9 +71,9 @@ class Watching:
     async def _begins(self, conversation: Conversation) -> bool:
         try:
             await self.begin(conversation)
-        except NotFound:  # nothing was sent to it so far, or it was deleted
+        except NotFound:  # it has no messages yet, or was deleted
             return False
-        except StoreFault:  # told there; what can't be read has no events
+        except StoreFault:  # logged there; an unreadable conversation has no events
             return False
         return True
 
@@ -91,15 +91,15 @@ class Watching:
         conversation.others.watched = bool(await self._leave(conversation, dead) if dead else watchers)
 
     async def _leave(self, conversation: Conversation, replicas: Sequence[str]) -> list[str]:
-        """Takes replicas off the list; gives the others on it, but for this one.
+        """Remove replicas from the list; return the others on it, without this one.
 
-        Asks again where news came before the answer: nobody knows which of the two is the newer one.
+        Asks again if a change came before the answer, since either may be the newer one.
         """
         while True:
             news = conversation.others.news
             try:
                 answer = await run_script(self._client, LEAVE, [conversation.keys.conversation], replicas)
-            except StoreFault:  # told there; it has no list of those who watch
+            except StoreFault:  # logged there; it has no list of watchers
                 return []
             if conversation.others.news == news:
                 break
