@@ -165,7 +165,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = False
     quantize: Annotated[
-        str, Meta(description="none; or int8: the weights of linear layers, on a CPU, for few replies at once.")
+        str,
+        Meta(description="none; or int8: the weights of linear layers, on a CPU, for few replies at once."),
     ] = "none"
     tensor_parallel: Annotated[
         int, Meta(ge=1, description="Devices that share one model; more than one with --engine vllm alone.")
@@ -189,20 +190,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 300
     max_turns: Annotated[
         int,
-        Meta(
-            ge=1, description="Turns that run at once; as many again may wait, and more are refused."
-        ),
+        Meta(ge=1, description="Turns that run at once; as many again may wait, and more are refused."),
     ] = 1024
     max_queued: Annotated[
-        int, Meta(ge=0, le=1000, description="Messages of one conversation that may wait behind a running reply.")
+        int,
+        Meta(ge=0, le=1000, description="Messages of one conversation that may wait behind a running reply."),
     ] = 16
     max_tool_rounds: Annotated[
         int,
-        Meta(ge=1, le=1000, description="Replies to one message that may call tools; the next one must be text."),
+        Meta(
+            ge=1,
+            le=1000,
+            description="Replies to one message that may call tools; the next one must be text.",
+        ),
     ] = 64
     tool_wait_s: Annotated[
         float,
-        Meta(gt=0, le=30 * 86_400, description="Seconds that a call waits for a client's result or approval."),
+        Meta(
+            gt=0, le=30 * 86_400, description="Seconds that a call waits for a client's result or approval."
+        ),
     ] = 3600.0
     max_connections: Annotated[
         int, Meta(ge=1, description="WebSocket connections and event streams at once.")
@@ -223,7 +229,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = MESSAGES_PER_S
     read_rate: Annotated[
         float,
-        Meta(gt=0, description="The same for requests to the store: history, resume, lists, renames, deletes."),
+        Meta(
+            gt=0, description="The same for requests to the store: history, resume, lists, renames, deletes."
+        ),
     ] = READS_PER_S
     messages_per_minute: Annotated[
         Annotated[int, Meta(ge=1)] | None, Meta(description="Of one client id; unset: no limit.")
@@ -233,14 +241,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     tokens_per_day: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Tokens of prompts and replies of one client id, until midnight UTC; unset: no limit."),
+        Meta(
+            description="Tokens of prompts and replies of one client id, until midnight UTC; unset: no limit."
+        ),
     ] = None
     key_tokens_per_day: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="The same of one API key or JWT subject; unset: no limit."),
     ] = None
     limits_file: Annotated[
-        str | None, Meta(description="TOML file with those four limits and both rates; reread when it changes.")
+        str | None,
+        Meta(description="TOML file with those four limits and both rates; reread when it changes."),
     ] = None
     max_content_chars: Annotated[int, Meta(ge=1, description="Characters of one message.")] = 32_000
     unsupported_tools: Annotated[

@@ -60,6 +60,11 @@ def main() -> None:
         help="train the matrices alone: for a short training of good weights",
     )
     parser.add_argument(
+        "--mixed-lengths",
+        action="store_true",
+        help="dialogues of all lengths from the first step on: for weights that have seen the short ones",
+    )
+    parser.add_argument(
         "--tokens",
         type=int,
         default=3072,
@@ -112,7 +117,13 @@ def _report_and_save(
 ) -> None:
     progress, saved = trainer.progress, trainer.progress.seconds
     rng = random.Random(f"training {options.seed} {rank} {progress.steps}")
-    for loss in trainer.train(batches(tokenizer, rng, tokens=options.tokens, done=lambda: progress.done)):
+    ready = batches(
+        tokenizer,
+        rng,
+        tokens=options.tokens,
+        done=lambda: 1.0 if options.mixed_lengths else progress.done,
+    )
+    for loss in trainer.train(ready):
         if rank == 0:
             minutes, speed = progress.seconds / 60, options.workers * progress.tokens / progress.seconds
             print(

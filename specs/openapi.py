@@ -226,7 +226,10 @@ def _account() -> Part:
 
 def _admin() -> Part:
     """What an operator's key opens."""
-    whose = [in_query("principal", "As lists show it."), in_query("client_id", "Only this client of the owner.")]
+    whose = [
+        in_query("principal", "As lists show it."),
+        in_query("client_id", "Only this client of the owner."),
+    ]
     owner = [
         in_query("principal", "As lists show it.", required=True),
         in_query("client_id", "Not of a person."),

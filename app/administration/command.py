@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from app.administration.asking import Service
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-_principal = click.option("--principal", help="The owner, as lists show it: key:NAME, jwt:SUBJECT or anonymous.")
+_principal = click.option(
+    "--principal", help="The owner, as lists show it: key:NAME, jwt:SUBJECT or anonymous."
+)
 _client = click.option("--client-id", help="Only this client of the owner.")
 
 
 @click.group()
-@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="Address of the service's page.")
+@click.option(
+    "--url", default="http://127.0.0.1:8000", show_default=True, help="Address of the service's page."
+)
 @click.option(
     "--key",
     envvar="CHAT_ADMIN_KEY",  # MIDSTREAM_… names settings of the service alone: it refuses unknown ones

@@ -203,7 +203,9 @@ def _entrance(settings: Settings) -> Finding:
     if settings.authenticates:
         return good("entrance", "Clients must authenticate.")
     if settings.insecure:
-        return poor("entrance", "Anybody who can reach the port may chat.", "Make keys: midstream keys add --help.")
+        return poor(
+            "entrance", "Anybody who can reach the port may chat.", "Make keys: midstream keys add --help."
+        )
     return good("entrance", "There is no authentication, but it listens on this machine alone.")
 
 

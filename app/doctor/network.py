@@ -83,9 +83,7 @@ async def _store(settings: Settings, url: str) -> AsyncIterator[Finding]:
             async for finding in _asked(settings, client):
                 yield finding
         except (RedisError, OSError, StoreDown) as error:
-            yield bad(
-                "store", f"It refuses what is asked: {error}.", "Check its ACL and its log."
-            )
+            yield bad("store", f"It refuses what is asked: {error}.", "Check its ACL and its log.")
 
 
 async def _asked(settings: Settings, client: Redis) -> AsyncIterator[Finding]:

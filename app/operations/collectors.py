@@ -59,7 +59,11 @@ _ENGINE_COUNTERS = (
     ("engine_cached_tokens", "Prompt tokens whose keys and values were cached.", "cached_tokens"),
     ("engine_preemptions", "Replies put back into the queue for lack of memory.", "preemptions"),
     ("engine_cancels", "Cancels that the running process has read.", "cancels"),
-    ("engine_steps_after_cancel", "Steps started for requests after their cancel was read.", "steps_after_cancel"),
+    (
+        "engine_steps_after_cancel",
+        "Steps started for requests after their cancel was read.",
+        "steps_after_cancel",
+    ),
     ("engine_cpu_seconds", "Processor time of the running process.", "cpu_seconds"),
     ("engine_failures", "Requests that an upstream failed.", "failures"),
     ("engine_shed", "Requests that an upstream had no room for.", "shed"),
@@ -152,7 +156,10 @@ class _Pulled(Collector):
             ),
             "late_readers": ("Connections with frames waiting for their reader.", connections.late),
             "outbox_bytes": ("Bytes that wait for late readers, in all outboxes.", connections.waiting_bytes),
-            "outbox_largest_bytes": ("Bytes that wait in the fullest outbox.", connections.most_waiting_bytes),
+            "outbox_largest_bytes": (
+                "Bytes that wait in the fullest outbox.",
+                connections.most_waiting_bytes,
+            ),
             "draining": (
                 "Whether the service takes no new turns because it is about to stop.",
                 self._is_draining(),
@@ -206,7 +213,9 @@ class _Bounded(Collector):
         for bound, count in self._bounds.met().items():
             met.add_metric([bound.value], count)
         yield met
-        closes = CounterMetricFamily("midstream_closes", "WebSockets that the server closed.", labels=["code"])
+        closes = CounterMetricFamily(
+            "midstream_closes", "WebSockets that the server closed.", labels=["code"]
+        )
         for code, count in self._bounds.closes().items():
             closes.add_metric([code], count)
         yield closes

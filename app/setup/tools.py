@@ -38,9 +38,7 @@ def _functions(settings: Settings) -> ToolSource:
     if tools:
         _log.info("tools of functions", offered=[one.tool.name for one in tools])
     if "torch" in sys.modules and not torch_was_there:
-        _log.warning(
-            "a tool has imported torch into the gateway: garbage collections will stall replies"
-        )
+        _log.warning("a tool has imported torch into the gateway: garbage collections will stall replies")
     return FunctionTools(tools, limit_s=settings.tool_timeout_s, result_bytes=settings.tool_result_bytes)
 
 

@@ -79,7 +79,9 @@ def size(
     except msgspec.ValidationError as error:
         raise click.ClickException(_complaint(error)) from error
     except OverflowError as error:
-        raise click.ClickException("With these assumptions the figures become too large to compute.") from error
+        raise click.ClickException(
+            "With these assumptions the figures become too large to compute."
+        ) from error
     if as_json:
         told: dict[str, Any] = {"estimate": found, "model": shape, "dtype": dtype, "assumed": given}
         click.echo(msgspec.json.format(msgspec.json.encode(told)).decode())

@@ -38,17 +38,18 @@ class Assumptions(msgspec.Struct, frozen=True, kw_only=True):
     online: Annotated[
         Share, Meta(description="Share of the users who are connected at the busiest time.")
     ] = 0.1
-    messages_per_hour: Annotated[
-        More, Meta(description="Messages an hour of a connected user.")
-    ] = 12.0
-    messages_per_day: Annotated[More, Meta(description="Messages a day of a user, as the mean of all users.")] = 5.0
+    messages_per_hour: Annotated[More, Meta(description="Messages an hour of a connected user.")] = 12.0
+    messages_per_day: Annotated[
+        More, Meta(description="Messages a day of a user, as the mean of all users.")
+    ] = 5.0
     prompt_tokens: Annotated[More, Meta(description="Tokens of a message.")] = 50.0
     reply_tokens: Annotated[More, Meta(description="Tokens of a reply.")] = 300.0
     context_tokens: Annotated[
         More, Meta(description="Tokens of a message's prompt: the history and the system prompt.")
     ] = 2000.0
     reused: Annotated[
-        Share, Meta(description="Share of the prompt whose keys and values are still cached from the turn before.")
+        Share,
+        Meta(description="Share of the prompt whose keys and values are still cached from the turn before."),
     ] = 0.8
     tokens_per_s: Annotated[More, Meta(description="Tokens a second for each reply.")] = 20.0
     bytes_per_token: Annotated[More, Meta(description="Bytes of text in a token.")] = 4.0

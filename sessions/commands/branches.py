@@ -109,7 +109,9 @@ async def _refuse_whole(history: History, keys: Keys, reply: MessageRecord) -> T
     if not (reply.content or reply.reasoning or record.interprets):
         raise Conflict("This reply is empty; ask for another one.")
     if await history.children(keys, reply.message_id):
-        raise Conflict("The conversation went on from this reply; only the last one of a branch can be continued.")
+        raise Conflict(
+            "The conversation went on from this reply; only the last one of a branch can be continued."
+        )
     return record
 
 

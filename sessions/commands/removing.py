@@ -201,7 +201,9 @@ class Eraser:
                 await self._notes.forget_all(owner)
                 return
             is_thorough = is_former
-        raise Busy("New conversations appeared during the erasure. Stop the clients that still send, and try again.")
+        raise Busy(
+            "New conversations appeared during the erasure. Stop the clients that still send, and try again."
+        )
 
     async def _delete(self, owner: Owner, conversation_id: str) -> bool:
         await self._sharing.take_back(owner, conversation_id)

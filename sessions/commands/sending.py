@@ -81,7 +81,9 @@ class Sender:
         if record.done is not None or (runner := await self._forwarder.runner_of(conversation)) is None:
             return record
         refuse_other_content(record, live.send)
-        if not live.intake.was_attached:  # events that are published meanwhile follow the answer to the repeat
+        if (
+            not live.intake.was_attached
+        ):  # events that are published meanwhile follow the answer to the repeat
             conversation.leave(live.sender)
         try:
             await self._forwarder.repeat(conversation, live, generation, runner=runner)

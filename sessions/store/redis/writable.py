@@ -43,15 +43,15 @@ class Writable:
             raise StoreDown(f"The store does not answer ({type(late).__name__}).") from late
         if None in keys:
             raise RefusesWrites("The store has slots that no server serves.")
-        for (
-            key
-        ) in keys.values():  # one by one: the client closes all connections of a cluster if one fails
+        for key in keys.values():  # one by one: the client closes all connections of a cluster if one fails
             try:
                 await self._write(key)
             except (StoreDown, TimeoutError) as trouble:
                 whose = f" on one of its {len(keys)} masters" if len(keys) > 1 else ""
                 reason = type(trouble.__cause__ or trouble).__name__
-                raise RefusesWrites(f"The store can be read, but takes no writes{whose} ({reason}).") from trouble
+                raise RefusesWrites(
+                    f"The store can be read, but takes no writes{whose} ({reason})."
+                ) from trouble
 
     async def _write(self, key: str) -> None:
         async with asyncio.timeout(WRITE_S):
