@@ -1,4 +1,4 @@
-"""Who may come in, and who may stay: origins and tokens at the door, and the open connections that rest on them."""
+"""Admits clients by origin and token, and ends open connections whose token is no longer valid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = structlog.get_logger("midstream.authentication")
 
 
 class AccessControl:
-    """Knows everybody who is in."""
+    """Knows all admitted connections."""
 
     def __init__(
         self, *, authenticator: Authenticator, origins: Origins, refresh_s: float = REFRESH_S
@@ -35,9 +35,9 @@ class AccessControl:
         return self._authenticator.asks_nobody
 
     async def identify(self, *, authorization: str | None, token: str | None = None) -> Identity:
-        """Who comes, by the handshake's `Authorization` header, or else by a token.
+        """Return the identity of the handshake's `Authorization` header, or else of a token.
 
-        Raises Unauthenticated; KeySetDown or StoreDown where that can't be told now.
+        Raises Unauthenticated; KeySetDown or StoreDown if it can't be verified now.
         """
         self.look()
         shown = bearer(authorization)
@@ -45,7 +45,7 @@ class AccessControl:
             return await self._authenticator.identify(token if shown is None else shown)
 
     async def identify_lasting(self, *, authorization: str | None) -> Identity:
-        """Who asks, by what is no ticket. Raises Unauthenticated; KeySetDown where that can't be told now."""
+        """Return the identity of a key or a JWT, not of a ticket. Raises Unauthenticated; KeySetDown if it can't be verified now."""
         if self.asks_nobody:
             return ANONYMOUS
         self.look()
@@ -53,29 +53,29 @@ class AccessControl:
             return await self._authenticator.identify_lasting(bearer(authorization))
 
     def identify_operator(self, *, authorization: str | None) -> Identity:
-        """Which operator asks, by a request's `Authorization` header. Raises Unauthenticated."""
+        """Return the operator of a request's `Authorization` header. Raises Unauthenticated."""
         self.look()
         with _told_in_the_log():
             return self._authenticator.identify_operator(bearer(authorization))
 
     @property
     def keys(self) -> tuple[ApiKey, ...]:
-        """All API keys, for operators."""
+        """Return all API keys, for operators."""
         return self._authenticator.keys
 
     def allowance_of(self, principal: str) -> Allowance:
-        """How much a principal may ask for by the terms of its key."""
+        """Return the allowance of a principal by its key's terms."""
         return self._authenticator.allowance_of(principal)
 
     async def ticket(self, *, authorization: str | None, admit: Callable[[Identity], None]) -> str:
-        """A single-use ticket for whoever shows a key or a JWT. Raises as `identify` and `admit` do."""
+        """Return a single-use ticket for a key or a JWT. Raises as `identify` and `admit` do."""
         identity = await self.identify_lasting(authorization=authorization)
         admit(identity)
         return await self._authenticator.ticket_for(identity)
 
     @contextmanager
     def inside(self, identity: Identity, peer: Peer) -> Iterator[Standing]:
-        """Watches over a connection while it is open."""
+        """Watch a connection while it is open."""
         standing = Standing(identity, peer, identify=self._renewed, refresh_s=self._refresh_s)
         self._inside.add(standing)
         try:
@@ -86,12 +86,12 @@ class AccessControl:
             standing.end()
 
     def look(self) -> None:
-        """Notices keys that changed or expired, and ends the connections of those that are not good any more."""
+        """Notice keys that changed or expired, and end their connections."""
         if self._authenticator.look():
             self._turn_out()
 
     def reread(self) -> None:
-        """Reads keys and origins again, whether or not they changed."""
+        """Reread keys and origins, whether or not they changed."""
         self.origins.reread()
         self._authenticator.reread()
         self._turn_out()
@@ -104,15 +104,15 @@ class AccessControl:
             self._look_at(standing)
 
     def _look_at(self, standing: Standing) -> None:
-        """Ends a connection whose key is not what it was."""
+        """End a connection whose key has changed."""
         if (why := self._authenticator.against(standing.identity)) is not None:
             _log.info("connection ended by its key", principal=standing.identity.principal, why=why)
-            standing.revoke(Unauthenticated(why, why="the key is not what it was"))
+            standing.revoke(Unauthenticated(why, why="the key has changed"))
 
 
 @contextmanager
 def _told_in_the_log() -> Iterator[None]:
-    """Says why somebody was turned away, in words that hold nothing of the token."""
+    """Log why a client was refused, without any part of the token."""
     try:
         yield
     except Unauthenticated as refused:

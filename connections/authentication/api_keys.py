@@ -1,7 +1,7 @@
-"""API keys as an operator keeps them: a name, the SHA-256 of the key, its kind and its terms, one a line. Pure.
+"""The list of API keys: each line has a name, the key's SHA-256, its kind and its terms. Pure.
 
-A key has 256 random bits, so its plain SHA-256 can't be searched for and a slow, salted hash would protect nothing more:
-those are for passwords, which people choose. It would cost every connection its time, too.
+A key has 256 random bits, so its plain SHA-256 can't be reversed by search. A slow, salted hash, made for passwords that people
+choose, would add no protection, but its time to every connection.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _KINDS = ("", "personal", "app", "admin")
 
 
 class Kind(StrEnum):
-    """Whose key it is: one person's, with all their devices; an application's, with users of its own; or an operator's.
+    """The kind of a key: one person's, with all their devices; an application's, with users of its own; or an operator's.
 
-    An operator's opens the admin API and nothing else, and no other key opens that.
+    An operator's key opens the admin API and nothing else, and no other key opens that.
     """
 
     PERSONAL = "personal"
@@ -35,10 +35,9 @@ class Kind(StrEnum):
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """A key that may come in. `note` is for people.
+    """A valid key. `note` is for people.
 
-    A line without a kind is an application's: all keys were that before there were kinds, and what is stored is under
-    the names that follow from it.
+    A line without a kind is an application's: all keys were that before there were kinds, and stored names depend on it.
     """
 
     name: str
@@ -49,19 +48,19 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 
 def new_key() -> str:
-    """A key that nobody has. The prefix lets scanners for leaked secrets find it."""
+    """Return a new key. Scanners for leaked secrets find it by its prefix."""
     return f"{PREFIX}{secrets.token_urlsafe(32)}"
 
 
 def digest_of(key: str) -> str:
-    """What is kept of a key, in hexadecimal digits."""
+    """Return the stored digest of a key, in hexadecimal digits."""
     return hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
 
 
 def parsed(entries: Iterable[str]) -> tuple[ApiKey, ...]:
-    """The keys of a file's lines, or of a list's items. Empty ones and comments behind `#` are passed over.
+    """Read the keys of a file's lines, or of a list's items. Empty ones, and comments after `#`, are skipped.
 
-    Raises BadList, which tells the place of an entry and never its text: it may be a key that was put there as it is.
+    Raises BadList, which names the place of an entry and never its text: it may be a plain key.
     """
     keys: dict[str, ApiKey] = {}
     for place, entry in enumerate(entries, start=1):
@@ -74,7 +73,7 @@ def parsed(entries: Iterable[str]) -> tuple[ApiKey, ...]:
 
 
 def with_key(text: str, key: ApiKey) -> str:
-    """A file's text with one more key. Raises BadList where the name can't be had."""
+    """Return a file's text with one more key. Raises BadList if the name can't be used."""
     if not _NAME.fullmatch(key.name):
         raise BadList("A name has 1 to 64 of A-Z a-z 0-9 . _ @ -")
     content = " ".join((f"{key.name}:{key.digest}:{key.kind}", *words_of(key.terms)))
@@ -85,7 +84,7 @@ def with_key(text: str, key: ApiKey) -> str:
 
 
 def without_key(text: str, name: str) -> str:
-    """A file's text without the key of this name; comments stay. Raises BadList where there is none."""
+    """Return a file's text without the key of this name; comments stay. Raises BadList if there is none."""
     lines = text.splitlines(keepends=True)
     kept = [line for line in lines if (key := _entry(line, 0)) is None or key.name != name]
     if kept == lines:
@@ -102,10 +101,10 @@ def _entry(entry: str, place: int) -> ApiKey | None:
     digest, _, kind = rest.partition(":")
     if not _NAME.fullmatch(name) or not _DIGEST.fullmatch(digest):
         raise BadList(
-            f"entry {place} is no NAME:HASH (the SHA-256 in 64 hexadecimal digits, as `midstream keys add` writes it)."
+            f"entry {place} is not NAME:HASH (the SHA-256 in 64 hexadecimal digits, as `midstream keys add` writes it)."
         )
     if kind not in _KINDS:
-        raise BadList(f"entry {place}: the kind of {name} is none of personal, app and admin.")
+        raise BadList(f"entry {place}: the kind of {name} must be personal, app or admin.")
     try:
         terms = terms_of(words)
     except BadList as error:

@@ -1,4 +1,4 @@
-"""From a token to whom it stands for, whichever kind of token it is."""
+"""Finds the identity of a token of any kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from connections.wire.errors import Unauthenticated
 
 
 class Authenticator:
-    """Asks the keys, the tickets and the verifier of JWTs, as far as the operator configured them."""
+    """Asks the key ring, the tickets and the verifier of JWTs, as far as they are configured."""
 
     def __init__(self, *, keys: KeyRing | None, web_tokens: JsonWebTokens | None, tickets: Tickets) -> None:
         self._keys = keys
@@ -26,35 +26,35 @@ class Authenticator:
         return self._keys is None and self._web_tokens is None
 
     async def identify(self, token: str | None) -> Identity:
-        """Whom a token stands for. A ticket is void afterwards.
+        """Return the identity of a token. A ticket is void afterwards.
 
-        Raises Unauthenticated; KeySetDown or StoreDown where that can't be told now.
+        Raises Unauthenticated; KeySetDown or StoreDown if it can't be verified now.
         """
         if self.asks_nobody:
             return ANONYMOUS
         if token is not None and token.startswith(TICKET):
             identity = await self._tickets.redeem(token)
             if (why := self.against(identity)) is not None:
-                raise Unauthenticated(why, why="the ticket's key is not what it was")
+                raise Unauthenticated(why, why="the ticket's key has changed")
             return identity
         return await self.identify_lasting(token)
 
     async def identify_lasting(self, token: str | None) -> Identity:
-        """Whom a key or a JWT stands for. Raises Unauthenticated, KeySetDown."""
+        """Return the identity of a key or a JWT. Raises Unauthenticated, KeySetDown."""
         if not token:
             raise Unauthenticated("A token is needed: an API key, a JWT or a ticket.", why="no token")
         if token.startswith(TICKET):
-            raise Unauthenticated("A ticket does not do here: show the key or the JWT.", why="a ticket")
+            raise Unauthenticated("A ticket is not accepted here: send the key or the JWT.", why="a ticket")
         if self._keys is not None and (key := self._keys.find(token)) is not None:
             if key.kind is Kind.ADMIN:
-                raise Unauthenticated("This key opens the admin API alone.", why="an admin key")
+                raise Unauthenticated("This key is for the admin API only.", why="an admin key")
             return of_key(self._unexpired(self._keys, key))
         if self._web_tokens is not None:
             return await self._web_tokens.identify(token)
         raise Unauthenticated(why="no such key")
 
     def identify_operator(self, token: str | None) -> Identity:
-        """The name of the operator's key that a token is. Only such a key is one, whatever else lets clients in.
+        """Return the name of the operator's key. Nothing else authenticates an operator.
 
         Raises Unauthenticated.
         """
@@ -71,37 +71,37 @@ class Authenticator:
 
     @property
     def keys(self) -> tuple[ApiKey, ...]:
-        """All API keys."""
+        """Return all API keys."""
         return () if self._keys is None else self._keys.keys
 
     def allowance_of(self, principal: str) -> Allowance:
-        """How much a principal may ask for by the terms of its key."""
+        """Return the allowance of a principal by its key's terms."""
         if self._keys is None or not principal.startswith(KEY):
             return NO_ALLOWANCE
         key = self._keys.named(principal.removeprefix(KEY))
         return NO_ALLOWANCE if key is None else key.terms.allowance
 
     async def ticket_for(self, identity: Identity) -> str:
-        """A single-use ticket. Raises StoreDown."""
+        """Return a single-use ticket. Raises StoreDown."""
         return await self._tickets.issue(identity)
 
     def against(self, identity: Identity) -> str | None:
-        """Why an identity is good no longer, in words for whoever has it; None where it is. JWTs end by themselves."""
+        """Return why an identity is no longer valid, as a sentence for the client; None if it is. JWTs expire by themselves."""
         if identity.key is None:
             return None
         return "The key was revoked." if self._keys is None else self._keys.against(identity)
 
     def look(self) -> bool:
-        """Whether keys changed or expired meanwhile; costs a `stat`."""
+        """Return whether keys changed or expired; costs a `stat`."""
         return self._keys is not None and self._keys.look()
 
     def reread(self) -> None:
-        """Reads the keys again."""
+        """Reread the keys."""
         if self._keys is not None:
             self._keys.reread()
 
 
 def bearer(authorization: str | None) -> str | None:
-    """The token in an `Authorization` header (RFC 6750, section 2.1), if it has one."""
+    """Return the token in an `Authorization` header (RFC 6750, section 2.1), if any."""
     scheme, _, token = (authorization or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None

@@ -1,4 +1,4 @@
-"""Where an OpenID Connect issuer has its keys: it says so itself, under a name that follows from its own.
+"""Finds the keys of an OpenID Connect issuer through its published configuration.
 
 Source: OpenID Connect Discovery 1.0, section 4.
 """
@@ -14,10 +14,10 @@ WELL_KNOWN = "/.well-known/openid-configuration"
 
 
 def key_set_of(issuer: str) -> bytes:
-    """Download an issuer's key set, as its configuration says where. Raises OSError, HTTPException, ValueError.
+    """Download an issuer's key set from the address in its configuration. Raises OSError, HTTPException, ValueError.
 
-    The configuration has to name the issuer letter by letter (section 4.3): whoever serves another's would put keys
-    of his own under its name. Keys come over https, unless the issuer itself does not.
+    The configuration must name exactly this issuer (section 4.3), or somebody else's keys could pass for its own. Keys come
+    over https, unless the issuer itself does not use it.
     """
     try:
         said = json.loads(download(issuer.rstrip("/") + WELL_KNOWN))
@@ -25,7 +25,7 @@ def key_set_of(issuer: str) -> bytes:
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError("its configuration names no issuer, or no jwks_uri") from error
     if named != issuer:
-        raise ValueError(f"its configuration is another issuer's: {str(named)[:200]!r}")
+        raise ValueError(f"its configuration belongs to another issuer: {str(named)[:200]!r}")
     if not isinstance(keys, str) or urlsplit(keys).scheme not in {"https", urlsplit(issuer).scheme}:
         raise ValueError("its jwks_uri is no https URL")
     return download(keys)

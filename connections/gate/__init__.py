@@ -1,1 +1,1 @@
-"""Who may reach the server at all: addresses, host names, origins."""
+"""Which requests are served at all, by address, host name and origin."""

@@ -1,4 +1,4 @@
-"""Which address a request really comes from, and whether it may come in. Pure; `X-Forwarded-For` is believed from the right, only as far as trusted proxies wrote it."""
+"""The client's address behind proxies, and whether it is allowed. Pure. `X-Forwarded-For` is read from the right, only as far as trusted proxies wrote it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Network = IPv4Network | IPv6Network
 
 
 class AddressRule(msgspec.Struct, frozen=True, kw_only=True):
-    """`allowed`: whose addresses may come in, none named: everybody's; `trusted`: the proxies whose word counts."""
+    """`allowed`: addresses that may connect, or none for all; `trusted`: the trusted proxies."""
 
     allowed: tuple[Network, ...] = ()
     trusted: tuple[Network, ...] = ()
 
     def client(self, peer: str | None, forwarded_for: Sequence[str]) -> Address | None:
-        """The address of the client behind this peer, where it can be known."""
+        """Return the address of the client behind this peer, or None if it is not known."""
         return client_address(peer, forwarded_for, trusted=self.trusted)
 
     def admits(self, peer: str | None, forwarded_for: Sequence[str]) -> bool:
-        """Whether the client behind this peer may come in; one whose address can't be known may not, where a list rules."""
+        """Return whether the client behind this peer may connect. With a list, an unknown address may not."""
         if not self.allowed:
             return True
         client = self.client(peer, forwarded_for)
@@ -34,12 +34,12 @@ _CLIENT = "midstream.client"
 
 
 def note_client(scope: MutableMapping[str, Any], address: Address | None) -> None:
-    """Keep the address of a request's client for those behind the gate."""
+    """Note the address of a request's client for the application."""
     scope[_CLIENT] = address
 
 
 def client_of(scope: Mapping[str, Any]) -> Address | None:
-    """Return the address of a request's client, as the gate found it."""
+    """Return the address of a request's client that the gate noted."""
     found: Address | None = scope[_CLIENT]
     return found
 
@@ -47,10 +47,10 @@ def client_of(scope: Mapping[str, Any]) -> Address | None:
 def client_address(
     peer: str | None, forwarded_for: Sequence[str], *, trusted: Iterable[Network]
 ) -> Address | None:
-    """The nearest address that is no trusted proxy's; None where a trusted one wrote what is no address.
+    """Return the nearest address that is not a trusted proxy's; None if a trusted proxy wrote something else.
 
-    `peer`: the other end of the TCP connection; `forwarded_for`: the values of the header's lines, in their order. Where
-    all hops are trusted, it is the farthest one.
+    `peer`: the other end of the TCP connection; `forwarded_for`: the values of the header's lines, in order. If all hops are
+    trusted, it is the farthest one.
     """
     trusted = tuple(trusted)
     client = None if peer is None else _address(peer)
@@ -61,18 +61,18 @@ def client_address(
 
 
 def networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """CIDR ranges and single addresses. Raises ValueError, which names the one that is neither."""
+    """Read CIDR ranges and single addresses. Raises ValueError, which names the one that is neither."""
     return tuple(ip_network(text) for text in texts)
 
 
 def is_loopback(peer: str | None) -> bool:
-    """Whether the other end is this machine."""
+    """Return whether the other end is this machine."""
     address = None if peer is None else _address(peer)
     return address is not None and address.is_loopback
 
 
 def _address(text: str) -> Address | None:
-    """An address as peers and proxies write it: bare, in brackets, or with a port behind it."""
+    """Read an address as peers and proxies write it: bare, in brackets, or followed by a port."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

@@ -1,6 +1,6 @@
-"""Which pages may ask over HTTP (the Fetch standard's CORS): those of the server's own origin and of listed ones.
+"""Which pages may send HTTP requests (CORS of the Fetch standard): those of the server's own origin and of listed ones.
 
-Credentials of the browser's own (cookies) are never asked for, so that `*` may stand for every origin.
+The browser's credentials (cookies) are never requested, so `*` may mean every origin.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHOWN = "Retry-After, Retry-After-Ms, X-Request-Id, Request-Id, X-Midstream-Ign
 
 
 class CrossOrigin:
-    """Stands before an application; `refusal` answers pages that may not ask. Without `Origin`, as from an SDK, it does nothing."""
+    """Stands before an application; `refusal` answers pages that are not allowed. Without `Origin`, as from an SDK, it does nothing."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class CrossOrigin:
         self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, answers a page's question whether it may ask, or refuses it."""
+        """Pass a request on, answer a preflight request, or refuse it."""
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         if not self._origins.allow(origin, host=headers.get("host")):

@@ -1,7 +1,7 @@
-"""The first thing that every request meets: whether its address may come in, and whether it is meant for this server.
+"""The first check of every request: whether its address is allowed, and whether it names this server.
 
-What may not is answered 403, a WebSocket's handshake too. `/health`, `/healthz` and `/readyz` answer to this machine in any case,
-and under any name: a probe of the orchestrator knows neither list.
+Others get 403, also a WebSocket's handshake. `/health`, `/healthz` and `/readyz` always answer this machine, under any name: an
+orchestrator's probe knows neither list.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from connections.http.refusals import Refusal, Refusals
 
 HEALTH = ("/health", "/healthz", "/readyz")
 _WORDS = {
-    # names no setting: who may not come in need not learn what runs here
+    # names no setting: a refused client need not learn what runs here
     Refusal.ADDRESS: "Your address may not connect here.",
-    Refusal.HOST: "This server does not answer to that name. Its operator admits names by MIDSTREAM_ALLOWED_HOSTS.",
+    Refusal.HOST: "This server does not answer to that name. Its operator allows names by MIDSTREAM_ALLOWED_HOSTS.",
 }
 
 
@@ -32,7 +32,7 @@ class Gate:
         self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, or refuses it."""
+        """Pass a request on, or refuse it."""
         why = self._refusal(scope)
         if why is None:
             await self._app(scope, receive, send)

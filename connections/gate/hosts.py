@@ -1,7 +1,7 @@
-"""Under which names the server answers. Pure.
+"""The host names that the server answers to. Pure.
 
-A page of another site can point its own name at this machine (DNS rebinding); its requests then have the server's
-origin and only their `Host` tells. So a server that listens on loopback answers to loopback's names alone, unless more are set.
+A page of another site can point its own name at this machine (DNS rebinding). Its requests then have the server's origin, and
+only their `Host` shows it. So a server on loopback answers only to loopback's names, unless more are set.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ ANY = "*"
 
 
 class HostRule(msgspec.Struct, frozen=True):
-    """`names`: lower case, without ports; `*.example.org` stands for every name below it; None: any name at all."""
+    """`names`: lower case, without ports; `*.example.org` matches every name below it; None: any name."""
 
     names: frozenset[str] | None
 
     def admits(self, headers: Sequence[str]) -> bool:
-        """Whether a request with these `Host` headers is meant for this server. Without one it comes from no browser."""
+        """Return whether a request with these `Host` headers is for this server. Without one it is not from a browser."""
         if self.names is None or not headers:
             return True
         if len(headers) > 1:
@@ -30,14 +30,14 @@ class HostRule(msgspec.Struct, frozen=True):
 
 
 def host_rule(allowed: Collection[str], *, listening: str) -> HostRule:
-    """The rule for an operator's list and the address that is listened on."""
+    """Make the rule from an operator's list and the listening address."""
     if ANY in allowed or not (allowed or is_loopback_name(listening.lower())):
         return HostRule(None)
     return HostRule(frozenset(_name(name) for name in (*allowed, listening)))
 
 
 def is_loopback_name(name: str) -> bool:
-    """Whether a name, in lower case, is this machine for every resolver (RFC 6761, section 6.3)."""
+    """Return whether every resolver takes a lower-case name for this machine (RFC 6761, section 6.3)."""
     try:
         return ip_address(name).is_loopback
     except ValueError:
@@ -45,7 +45,7 @@ def is_loopback_name(name: str) -> bool:
 
 
 def _name(host: str) -> str:
-    """The name in a `Host` header, without its port, its brackets and the root's dot."""
+    """Return the name in a `Host` header, without port, brackets and final dot."""
     host = host.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]

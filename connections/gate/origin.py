@@ -11,48 +11,48 @@ import structlog
 from connections.wire.errors import BadList
 
 ANY = "*"
-"""Stands for every origin, opaque ones (`null`) too."""
+"""Means every origin, opaque ones (`null`) included."""
 
 _log = structlog.get_logger("midstream.authentication")
 
 
 def is_allowed(origin: str | None, *, host: str | None, allowed: Collection[str]) -> bool:
-    """Whether a handshake with this `Origin` may go on.
+    """Return whether a handshake with this `Origin` is allowed.
 
-    Allowed are: no origin (no browser), the server's own (its host and port are those of the `Host` header), and
-    exact members of `allowed`. An opaque origin (`null`) is none of these.
+    Allowed are: no origin (no browser), the server's own (with host and port of the `Host` header), and exact members of
+    `allowed`. An opaque origin (`null`) is not allowed.
     """
     if origin is None or origin in allowed:
         return True
     try:
         parts = urlsplit(origin)
-    except ValueError:  # no URL, so nobody's origin
+    except ValueError:  # not a URL, so not an allowed origin
         return False
     return parts.scheme in ("http", "https") and host is not None and parts.netloc.lower() == host.lower()
 
 
 class Origins:
-    """The listed origins of this moment."""
+    """The listed origins, which may change."""
 
     def __init__(self, sources: Collection[str]) -> None:
-        """Takes origins, `*` for all of them, and `@PATH` for files of them, one a line.
+        """`items`: origins, `*` for all of them, and `@PATH` for files of them, one a line.
 
-        Raises BadList where a file can't be read, or a `*` is a part of an origin.
+        Raises BadList if a file can't be read, or a `*` is a part of an origin.
         """
         self._sources = tuple(sources)
         self._listed = _read(self._sources)
 
     @property
     def admit_all(self) -> bool:
-        """Whether pages of every origin may come in."""
+        """Whether pages of every origin may connect."""
         return ANY in self._listed
 
     def allow(self, origin: str | None, *, host: str | None) -> bool:
-        """Whether a request with these headers may go on."""
+        """Return whether a request with these headers is allowed."""
         return self.admit_all or is_allowed(origin, host=host, allowed=self._listed)
 
     def reread(self) -> None:
-        """Reads the files again; one that can't be read changes nothing and is told in the log."""
+        """Reread the files; one that can't be read changes nothing and is logged."""
         try:
             self._listed = _read(self._sources)
         except BadList as error:
@@ -62,10 +62,10 @@ class Origins:
 
 
 def _read(sources: tuple[str, ...]) -> frozenset[str]:
-    """What is listed. Raises BadList."""
+    """Return the listed origins. Raises BadList."""
     listed = frozenset(_listed(sources))
     if partly := sorted(origin for origin in listed if ANY in origin and origin != ANY):
-        raise BadList(f"{partly[0]}: an origin is named whole; {ANY} alone stands for all.")
+        raise BadList(f"{partly[0]}: name an origin whole; only {ANY} alone means all of them.")
     if ANY in listed:
         _log.warning(
             "pages of every origin may use this server (MIDSTREAM_ALLOWED_ORIGINS has *)",

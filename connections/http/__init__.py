@@ -1,1 +1,1 @@
-"""What doors over HTTP share: requests, answers, refusals."""
+"""Shared parts of the HTTP doors: requests, answers, refusals."""

@@ -1,4 +1,4 @@
-"""One HTTP request and its answer, for as long as its client is there."""
+"""One HTTP request and its answer, while its client is connected."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from starlette.types import Receive, Scope, Send
 from sessions.errors import Refused
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
-"""Of a request, which holds a whole conversation; what a model can read of it is much less."""
+"""Most bytes of a body, which holds a whole conversation; a model can read much less."""
 LARGE_BODY_BYTES = 256 * 1024
-"""Few may be longer at once: what is read, and made of it, takes some times its length."""
+"""Only few longer bodies are read at once: with the parsed objects, each takes several times its length."""
 _EVENTS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # proxies shall pass each event on at once
+    (b"x-accel-buffering", b"no"),  # so that proxies pass each event on at once
 ]
 ABORT = "midstream.abort"
-"""The ASGI extension that ends an HTTP connection at once: its `abort` takes nothing and gives nothing."""
+"""The ASGI extension that ends an HTTP connection at once: its `abort` takes and returns nothing."""
 
 
 class RequestTooLarge(Refused):
-    """The request's body is longer than one may be."""
+    """The request's body is too long."""
 
     code = "request_too_large"
 
@@ -37,7 +37,7 @@ class UnsupportedEncoding(Refused):
 
 
 class Exchange:
-    """`begun`: the answer's head was sent."""
+    """`begun`: whether the answer's head was sent."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.request = Request(scope, receive)
@@ -46,7 +46,7 @@ class Exchange:
         self._send = send
 
     async def body(self, admit_large: Callable[[], None], *, most: int = MAX_BODY_BYTES) -> bytes:
-        """The request's body of `most` bytes; `admit_large` is called once where it is a large one, and may raise.
+        """Return the body, of `most` bytes at most; `admit_large` is called once if it is a large one, and may raise.
 
         Raises UnsupportedEncoding, RequestTooLarge, ClientDisconnect.
         """
@@ -61,11 +61,11 @@ class Exchange:
                 admit_large()
             body += part
             if len(body) > most:
-                raise RequestTooLarge(f"The request is too large: its body may have {most} bytes.")
+                raise RequestTooLarge(f"The request is too large: its body may have {most} bytes at most.")
         return bytes(body)
 
     async def while_there(self, work: Coroutine[None, None, None]) -> None:
-        """Does the work once the body was read, and cancels it where the client goes away. Raises ClientDisconnect then."""
+        """Do the work after the body was read, and cancel it if the client leaves: that raises ClientDisconnect."""
         working = asyncio.ensure_future(work)
         leaving = asyncio.ensure_future(self.left())
         try:
@@ -79,37 +79,37 @@ class Exchange:
             await asyncio.gather(working, leaving, return_exceptions=True)
             del (
                 working
-            )  # it would hold its traceback, that this frame, this frame the task: and all of it the request
+            )  # the error's traceback holds this frame, the frame the task, and all of them the request
 
     async def left(self) -> None:
-        """Waits, once the body was read, until the client is gone."""
+        """Wait, after the body was read, until the client has gone."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     async def answer(self, response: Response) -> None:
-        """Sends an answer, whole."""
+        """Send a whole answer."""
         self.begun = True
         await response(self.request.scope, self._receive, self._send)
 
     async def begin_events(self, request_id: str, more: Mapping[str, str] | None = None) -> None:
-        """Begins an answer that is a stream of server-sent events. `more`: headers."""
+        """Begin an answer of server-sent events. `more`: headers."""
         own = [(name.lower().encode(), value.encode()) for name, value in (more or {}).items()]
         await self.begin([*_EVENTS, (b"x-request-id", request_id.encode()), *own])
 
     async def begin(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """Begins an answer that is written in parts."""
+        """Begin an answer in parts."""
         self.begun = True
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def write(self, part: bytes, *, more: bool = True) -> None:
-        """Sends a part; waits while the client reads slower than they come."""
+        """Send a part; wait if the client reads too slowly."""
         await self._send({"type": "http.response.body", "body": part, "more_body": more})
 
     async def abort(self) -> None:
-        """Ends the connection of a client that does not read: what it did not take is dropped."""
+        """End the connection of a client that does not read; unread bytes are dropped."""
         self.cut_off()
         await self.left()
 
     def cut_off(self) -> None:
-        """The same, at once; `left` tells when it is done."""
+        """The same, at once; `left` returns when it is done."""
         self.request.scope["extensions"][ABORT]["abort"]()

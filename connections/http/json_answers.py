@@ -1,4 +1,4 @@
-"""What the service's own HTTP doors answer: JSON that nobody keeps, and refusals as `{error: {message, type, param, code}}`, as OpenAI's clients read them."""
+"""Answers of the service's own HTTP doors: uncached JSON, and refusals as `{error: {message, type, param, code}}`, which OpenAI's clients read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _AGAIN = {"Retry-After": "1"}
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a request is not served: a sentence for people, and words for programs."""
+    """Why a request is refused: a sentence for people, and codes for programs."""
 
     message: str
     type: str
@@ -42,7 +42,7 @@ class RefusalBody(msgspec.Struct, frozen=True):
 
 
 def answer(content: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A whole answer."""
+    """Return a whole answer."""
     body = msgspec.json.encode(content)
     shown = {"Cache-Control": "no-store"} | dict(headers or {})
     return Response(body, status, shown, media_type="application/json")
@@ -56,18 +56,18 @@ def refusal(
     *,
     param: str | None = None,
 ) -> Response:
-    """A request that is not served. `param`: the field whose fault it is."""
+    """Return a refusal. `param`: the field at fault."""
     why = Refusal(message=message, type=type_of(status), param=param, code=code)
     return answer(RefusalBody(why), status=status, headers=headers)
 
 
 def type_of(status: int) -> str:
-    """What kind of error OpenAI's clients take a status for."""
+    """Return the error type that OpenAI's clients expect for a status."""
     return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")  # noqa: PLR2004 - HTTP's classes
 
 
 def counted_as(why: Refused | BadParams | Unauthenticated | Close) -> str:
-    """Return what a refusal is called in metrics: the code that its sender is told."""
+    """Return a refusal's code, for metrics."""
     if isinstance(why, Close):
         is_crowded = why.code is CloseCode.TOO_MANY_CONNECTIONS
         return "too_many_connections" if is_crowded else "overloaded"
@@ -75,7 +75,7 @@ def counted_as(why: Refused | BadParams | Unauthenticated | Close) -> str:
 
 
 def refused(why: Refused | BadParams | Unauthenticated | Close) -> Response:
-    """A refusal of any floor's. What passes by itself is 503, and what there is too much of 429 or 503."""
+    """Return the answer to a refusal of any floor: outages are 503, overload is 429 or 503."""
     match why:
         case Unauthenticated():
             return refusal(401, why.code, str(why), {"WWW-Authenticate": "Bearer"})
@@ -90,13 +90,13 @@ def refused(why: Refused | BadParams | Unauthenticated | Close) -> Response:
 
 
 def _after(why: Refused | BadParams) -> Mapping[str, str]:
-    """In how many seconds it is worth another try."""
+    """Return the seconds after which a retry makes sense."""
     wait_ms = why.retry_after_ms if isinstance(why, Refused) else None
     return _AGAIN if wait_ms is None else {"Retry-After": str(max(1, math.ceil(wait_ms / 1000)))}
 
 
 def foreign_page(origin: str | None) -> Response:
-    """What pages of an origin are told that may not ask, and what their developers look for."""
+    """Refuse pages of an origin that is not allowed, in words that their developers search for."""
     return refusal(403, "forbidden", foreign_words(origin))
 
 
@@ -109,6 +109,6 @@ def foreign_words(origin: str | None) -> str:
 
 
 def too_many_at_once() -> Response:
-    """The answer where too many connections are being opened."""
+    """Return the answer when too many connections are being opened."""
     why = "Too many connections are being opened; try again in a moment."
     return refusal(503, "overloaded", why, _AGAIN)

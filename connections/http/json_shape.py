@@ -1,6 +1,6 @@
-"""How many values a JSON text has and how deep they lie, known before any of them is made. Pure.
+"""Counts a JSON text's values, and their depth, before any object is made. Pure.
 
-A short text can hold a million empty objects, each of which takes fifty times its length in memory.
+A short text can hold a million empty objects, each with fifty times its length in memory.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ import re
 from sessions.errors import Refused
 
 SMALL_BYTES = 16 * 1024
-"""So short a text is not looked at: what it can hold is little."""
+"""Shorter texts are not checked: they can hold little."""
 MAX_CONTAINERS = 10_000
-"""Objects and lists: a chat of 2,000 messages with parts has fewer."""
+"""Most objects and lists: a chat of 2,000 messages with parts has fewer."""
 MAX_VALUES = 50_000
 MAX_DEPTH = 64
 
-# Without escapes, which are taken out before. Possessive, and a string without an end goes to the end of the text: no
-# byte is looked at twice.
+# Without escapes, which are removed before. Possessive, and a string without an end goes to the end of the text: no
+# byte is read twice.
 _STRING = re.compile(rb'"[^"]*+(?:"|\Z)')
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 MAX_QUOTES = 4 * MAX_VALUES
-"""That are not escaped: each key and each text has two."""
+"""Most unescaped quotes: each key and each string has two."""
 _TOO_MANY = "The request has too many messages, parts or fields."
 
 
 class TooManyValues(Refused):
-    """The JSON text has more values than one may have, or they are nested deeper."""
+    """The JSON text has too many values, or is nested too deeply."""
 
     code = "invalid_value"
 
 
 def check_shape(text: bytes) -> None:
-    """Raises TooManyValues. Whether it is JSON at all, its decoder finds out."""
+    """Raise TooManyValues. Whether the text is valid JSON is the decoder's business."""
     if len(text) <= SMALL_BYTES:
         return
     if b"\\" in text:
@@ -47,7 +47,7 @@ def check_shape(text: bytes) -> None:
 
 
 def _depth(brackets: bytes) -> int:
-    """How deep brackets are nested, of whichever kind they are; there are few of them."""
+    """Return the depth of brackets of any kind; there are few of them."""
     deepest = now = 0
     for one in brackets:
         now += 1 if one in b"[{" else -1

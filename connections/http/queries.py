@@ -1,4 +1,4 @@
-"""What stands in the URL of a request. Pure."""
+"""Reads the query of a request's URL. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from connections.wire.frames import Name
 from connections.wire.sentences import complaint
 
 _MADE_UP = re.compile(r"/(openai|ai-sdk)(/[A-Za-z0-9._:-]{1,128}){0,2}")
-"""Clients that doors name after a key, a token or a conversation, where these name none themselves."""
+"""Client ids that doors derive from a key, a token or a conversation, if the request names none."""
 
 
 def client_named(value: str) -> str:
-    """Return the client whose conversations are meant: one that gave its name, or that a door gave one. Raises BadParams."""
+    """Return the client id that a request names, its own or one that a door derived. Raises BadParams."""
     return value if _MADE_UP.fullmatch(value) else name_of("client_id", value)
 
 
 def name_of(field: str, value: str) -> str:
-    """Return what something may be called by. Raises BadParams."""
+    """Return a valid id. Raises BadParams."""
     try:
         return msgspec.convert(value, Name)
     except msgspec.ValidationError as error:

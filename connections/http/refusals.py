@@ -1,4 +1,4 @@
-"""How many were turned away and what clients were refused: facts for metrics."""
+"""Counts refusals, for metrics."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from enum import StrEnum
 
 
 class Refusal(StrEnum):
-    """Why somebody was turned away."""
+    """Why a request or a connection was refused."""
 
     ADDRESS = "address"
     HOST = "host"
     ORIGIN = "origin"
     PENDING = "pending"
     CONNECTIONS = "connections"
-    """A client has as many as it may."""
+    """The client has too many."""
     FULL = "full"
-    """The server has as many connections as it can take from somebody."""
+    """The server has no room for another connection of this peer."""
     RATE = "rate"
 
 
 class Door(StrEnum):
-    """Where clients come in."""
+    """The doors."""
 
     NATIVE = "native"
     REALTIME = "realtime"
@@ -43,33 +43,33 @@ class Door(StrEnum):
     ADMIN = "admin"
     AI_SDK = "ai_sdk"
     NONE = "none"
-    """Nothing is served there, or not so."""
+    """No route, or not this method."""
 
 
 MOST_CODES = 64
-"""Codes that a door is counted by; there are half as many. Whatever comes beyond them is counted as `other`."""
+"""Most codes of a door that are counted apart: twice those that exist. Further ones count as `other`."""
 
 
 class Refusals:
-    """Counts that only grow."""
+    """Counters."""
 
     def __init__(self) -> None:
         self._counts: Counter[Refusal] = Counter()
         self._told: dict[Door, Counter[str]] = {door: Counter() for door in Door}
 
     def count(self, refusal: Refusal) -> None:
-        """Counts one."""
+        """Count one."""
         self._counts[refusal] += 1
 
     def tell(self, door: Door, code: str) -> None:
-        """Counts an error that a client was told. `code`: the protocol's word for it, at every door."""
+        """Count an error that a client was sent. `code`: the protocol's, at every door."""
         told = self._told[door]
         told[code if code in told or len(told) < MOST_CODES else "other"] += 1
 
     def told(self) -> Mapping[Door, Mapping[str, int]]:
-        """What was told at each door, by code."""
+        """Return the errors sent at each door, by code."""
         return self._told
 
     def statistics(self) -> Mapping[Refusal, int]:
-        """The count of every reason, zeros too."""
+        """Return the count of every reason, zeros included."""
         return {refusal: self._counts[refusal] for refusal in Refusal}
