@@ -124,7 +124,7 @@ async def test_it_is_shut_where_nobody_is_asked_who_they_are(
 
 
 async def test_an_operators_key_opens_no_other_door(home: Running, operator: str) -> None:
-    said = "This key opens the admin API alone."
+    said = "This key is for the admin API only."
     async with connect(home.ws_url) as opened:
         await Socket(opened).send(type="hello", token=operator)
         assert (await Socket(opened).next())["message"] == said
