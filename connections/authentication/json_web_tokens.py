@@ -16,11 +16,11 @@ from connections.authentication.key_sets import KeySet, PublicKey
 from connections.wire.errors import Unauthenticated
 
 LEEWAY_S = 10
-"""What clocks may differ."""
+"""Seconds by which clocks may differ."""
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
-    """What a token has to say beside `exp` and `sub`; None: whatever it says."""
+    """Required claims of a token beside `exp` and `sub`; None: any value."""
 
     audience: str | None = None
     issuer: str | None = None
@@ -35,7 +35,7 @@ class JsonWebTokens:
         self._claims = claims
 
     async def identify(self, token: str) -> Identity:
-        """Whom the token names, and until when. Raises Unauthenticated, KeySetDown."""
+        """Return the token's identity, with its expiry. Raises Unauthenticated, KeySetDown."""
         try:
             header = jwt.get_unverified_header(token)
             key, algorithm = await self._key(header)
@@ -53,7 +53,7 @@ class JsonWebTokens:
             case "RS256" | "ES256" as algorithm if self._key_set is not None:
                 return await self._key_set.find(header.get("kid"), algorithm), algorithm
             case _:
-                raise Unauthenticated(why="an algorithm that is not served")
+                raise Unauthenticated(why="an algorithm that is not supported")
 
     def _verified(self, token: str, key: str | PublicKey, algorithm: str) -> dict[str, Any]:
         return jwt.decode(

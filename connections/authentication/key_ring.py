@@ -1,4 +1,4 @@
-"""The API keys that are good at this moment: from a list in the settings, or from a file that may change meanwhile."""
+"""The currently valid API keys, from a list in the settings or from a file that may change."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from connections.wire.errors import BadList
 _log = structlog.get_logger("midstream.authentication")
 _State = tuple[int, int, int]
 EMPTY_S = 1.0
-"""How long a file has to be empty to be taken for one without keys: one that is written in place is so for a moment."""
+"""How long a file has to be empty before it counts as one without keys: a file written in place is empty for a moment."""
 
 
 def file_of(source: str) -> Path | None:
-    """The file that the setting names; None where the setting itself is the list (`NAME:HASH:KIND`, separated by commas)."""
+    """Return the file that the setting names; None if the setting itself is the list (`NAME:HASH:KIND`, separated by commas)."""
     if ":" in source and not source.startswith(("@", "/", "~", ".")):
         return None
     return Path(source.removeprefix("@")).expanduser()
 
 
 class KeyRing:
-    """Finds keys. A file that becomes unusable changes nothing and is told in the log, once for each state of it.
+    """Finds keys. A file that becomes unusable changes nothing and is logged, once for each state of it.
 
-    Whoever writes the file by other means than `midstream keys` writes a new one and renames it: of one that is written in
-    place, a part whose lines are whole is taken for all of it until the rest is there.
+    To change the file other than by `midstream keys`, write a new one and rename it. While a file is written in place, its
+    first whole lines are taken for all of it.
     """
 
     def __init__(self, source: str, *, clock: Callable[[], float] = time.time) -> None:
-        """Reads the keys. `clock`: Unix seconds. Raises BadList."""
+        """Read the keys. `clock`: Unix seconds. Raises BadList."""
         self._path = file_of(source)
         self._clock = clock
         self._looked_at = clock()
@@ -42,34 +42,34 @@ class KeyRing:
         self._emptied: tuple[_State, float] | None = None
         self._by_digest: dict[str, ApiKey] = {}
         self._by_name: dict[str, ApiKey] = {}
-        self._expiries: list[float] = []  # still to come, the next one last
+        self._expiries: list[float] = []  # in the future, the next one last
         if self._path is None:
             self._take(parsed(source.split(",")))
         else:
             self._read(self._path)
 
     def find(self, token: str) -> ApiKey | None:
-        """The key, if this is one, be it expired or not.
+        """Return the key of a token, expired or not; None if it is no key.
 
-        A lookup by the digest tells by its time at most how long a guess at a digest is right, and nobody can aim at one.
+        The time of a lookup by digest reveals at most how much of a digest matches, and nobody can choose a digest.
         """
         return self._by_digest.get(digest_of(token))
 
     @property
     def keys(self) -> tuple[ApiKey, ...]:
-        """All keys, expired ones too."""
+        """Return all keys, expired ones included."""
         return tuple(self._by_digest.values())
 
     def named(self, name: str) -> ApiKey | None:
-        """The key of a name."""
+        """Return the key of a name."""
         return self._by_name.get(name)
 
     def has_expired(self, key: ApiKey) -> bool:
-        """Whether a key was good until a moment that has passed."""
+        """Return whether a key has expired."""
         return key.terms.has_expired(self._clock())
 
     def against(self, identity: Identity) -> str | None:
-        """Why what rests on a key has to end, in words for whoever came by it; None where the key is as good as it was."""
+        """Return why connections of a key have to end, as a sentence for the client; None if the key has not changed."""
         key = self._by_digest.get(identity.key or "")
         if key is None or key.kind is not identity.kind or of_key(key).principal != identity.principal:
             return "The key was revoked."
@@ -78,9 +78,9 @@ class KeyRing:
         return None if key.terms.grant == identity.grant else "The key may do other things from now on."
 
     def look(self) -> bool:
-        """Reads the file again where its time, size or inode changed; whether that was so, or a key expired meanwhile.
+        """Reread the file if its time, size or inode changed; return whether it did, or a key expired.
 
-        It costs a `stat` where not.
+        Otherwise it costs a `stat`.
         """
         self._looked_at = self._clock()
         expired = False
@@ -92,7 +92,7 @@ class KeyRing:
         return self.reread() or expired
 
     def _is_rewritten(self, state: _State | None) -> bool:
-        """Whether the file was emptied in place just now: its keys may be about to be written."""
+        """Return whether the file was emptied just now: its keys may be about to be written."""
         if state is None or self._state is None or state[1] or state[2] != self._state[2]:
             self._emptied = None
             return False
@@ -101,14 +101,14 @@ class KeyRing:
         return self._looked_at - self._emptied[1] < EMPTY_S
 
     def reread(self) -> bool:
-        """Reads the file again; whether it could be read."""
+        """Reread the file; return whether that worked."""
         if self._path is None:
             return False
         try:
             self._read(self._path)
         except BadList as error:
             self._state = _state(self._path)
-            _log.error("keys not reread: those read before stay good", why=str(error))
+            _log.error("keys not reread: those read before stay valid", why=str(error))
             return False
         _log.info("keys reread", keys=len(self._by_digest))
         return True

@@ -1,4 +1,4 @@
-"""The public keys of whoever signs JWTs (a JWK Set, RFC 7517), fetched off the event loop and kept for a while."""
+"""The public keys for JWTs (a JWK Set, RFC 7517), fetched in a thread and cached."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PublicKey = RSAPublicKey | EllipticCurvePublicKey
 Keys = dict[tuple[str | None, str], PublicKey]
 
 KEPT_S = 600.0
-"""How long a set is used before it is fetched again: a key that its owner withdrew is good for no longer."""
+"""How long a set is used before it is fetched again: a withdrawn key is valid no longer than that."""
 APART_S = 30.0
-"""Between two fetches: tokens with made-up key ids cost their issuer no more than that."""
+"""Least seconds between two fetches, so that tokens with made-up key ids cost the issuer little."""
 FETCH_S = 5.0
 MAX_BYTES = 1024 * 1024
 MIN_RSA_BITS = 2048  # RFC 7518, section 3.3
@@ -34,7 +34,7 @@ _log = structlog.get_logger("midstream.authentication")
 
 
 class KeySetDown(Refused):
-    """Whether the token is good can't be told now."""
+    """The token can't be verified now."""
 
     code = "unauthenticated"
     retryable = True
@@ -58,16 +58,16 @@ class KeySet:
         self._fetching = asyncio.Lock()
 
     async def find(self, kid: str | None, algorithm: str) -> PublicKey:
-        """The key of this id for this algorithm; without an id, the only one there is for it.
+        """Return the key of this id for this algorithm; without an id, the only one for it.
 
-        Raises Unauthenticated where there is none, and KeySetDown where no set was ever had.
+        Raises Unauthenticated if there is none, and KeySetDown if no set was ever fetched.
         """
         known = self._known(kid, algorithm)
         if known is None or (self._is_old() and not self._fetching.locked()):
             await self._renew()
             known = self._known(kid, algorithm)
         if self._keys is None:
-            raise KeySetDown("The keys that sign tokens can't be had at the moment.")
+            raise KeySetDown("The keys that verify tokens are not available at the moment.")
         if known is None:
             raise Unauthenticated(why=f"no {algorithm} key of this id")
         return known
@@ -79,7 +79,7 @@ class KeySet:
         return self._clock() - self._fetched > KEPT_S
 
     async def _renew(self) -> None:
-        """Fetches the set, unless that was tried a moment ago; a failure leaves what was fetched before."""
+        """Fetch the set, unless that was tried a moment ago; a failure keeps the last one."""
         async with self._fetching:
             if self._clock() - self._tried < APART_S:
                 return
@@ -96,10 +96,10 @@ class KeySet:
 
 
 def parsed(content: bytes) -> Keys:
-    """The keys of a set that can verify RS256 and ES256, by id and algorithm, and by None where it is the only one.
+    """Return the keys of a set that verify RS256 and ES256, by id and algorithm; also by None if there is only one.
 
-    What a key is good for follows from the key alone. Symmetric keys, keys for encryption, other curves and short RSA
-    keys are passed over. Raises ValueError where the text is no key set.
+    A key's use follows from the key alone. Symmetric keys, keys for encryption, other curves and short RSA keys are skipped.
+    Raises ValueError if the text is not a key set.
     """
     try:
         described = json.loads(content)["keys"]
@@ -143,12 +143,12 @@ def _public_key(jwk: dict[str, Any], algorithm: str) -> PublicKey | None:
             return key
         case EllipticCurvePublicKey():
             return key
-        case _:  # short, or private: that one was published by mistake and is good for nothing
+        case _:  # short, or private: a published private key protects nothing
             return None
 
 
 def download(url: str) -> bytes:
-    """The content behind an http(s) URL, without following redirects. Raises OSError, HTTPException, ValueError."""
+    """Return the content of an http(s) URL, without following redirects. Raises OSError, HTTPException, ValueError."""
     opener = request.OpenerDirector()
     for handler in (
         request.ProxyHandler(),

@@ -1,4 +1,4 @@
-"""What entitles one open connection to stay, as time passes: a JWT expires, a key is revoked."""
+"""Whether an open connection may stay, as its JWT expires or its key is revoked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from connections.wire.frames import Error, Frame
 
 REFRESH_S = 60.0
 """How long a client has for `auth.refresh` once its token has expired."""
-_LONGEST_S = 10 * 365 * 24 * 3600.0  # event loops can't wait for the year 10,000, which tokens may name
+_LONGEST_S = 10 * 365 * 24 * 3600.0  # event loops can't wait until the year 10,000, which tokens may name
 
 Identify = Callable[[str], Awaitable[Identity]]
 
@@ -26,12 +26,12 @@ class Peer(Protocol):
         ...
 
     def shut(self, close: Close) -> None:
-        """Ends the connection once what waits was sent."""
+        """End the connection once the waiting frames were sent."""
         ...
 
 
 class Standing:
-    """One connection's."""
+    """The standing of one connection."""
 
     def __init__(self, identity: Identity, peer: Peer, *, identify: Identify, refresh_s: float) -> None:
         self.identity = identity
@@ -42,9 +42,9 @@ class Standing:
         self._wait_for_expiry()
 
     async def refresh(self, token: str, *, ref: str | None) -> bool:
-        """Takes a new token of the same principal; whether it is good. One that is not ends the connection.
+        """Take a new token of the same principal; return whether it is valid. An invalid one ends the connection.
 
-        Raises KeySetDown, StoreDown where that can't be told now; the old token stands as it stood.
+        Raises KeySetDown, StoreDown if it can't be verified now; the old token stays in force.
         """
         try:
             identity = await self._identify(token)
@@ -52,12 +52,12 @@ class Standing:
             self.revoke(refused, ref=ref)
             return False
         if identity.principal != self.identity.principal:
-            other = Unauthenticated("The token is another principal's.", why="another principal")
+            other = Unauthenticated("The token belongs to another principal.", why="another principal")
             self.revoke(other, ref=ref)
             return False
         if identity.grant != self.identity.grant:
             self.revoke(
-                Unauthenticated("The token may do other things; connect anew.", why="other rights"), ref=ref
+                Unauthenticated("The token has other rights; connect anew.", why="other rights"), ref=ref
             )
             return False
         self.identity = identity
@@ -65,12 +65,12 @@ class Standing:
         return True
 
     def revoke(self, why: Unauthenticated, *, ref: str | None = None) -> None:
-        """Tells why and ends the connection."""
+        """Send the reason and end the connection."""
         self._peer.push(Error(ref=ref, code=why.code, message=str(why), retryable=False))
         self._peer.shut(Close(CloseCode.UNAUTHENTICATED, str(why)))
 
     def end(self) -> None:
-        """The connection is gone."""
+        """Note that the connection has gone."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

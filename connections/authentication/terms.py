@@ -1,4 +1,4 @@
-"""The terms of an API key, as its line in the file has them: until when it is good, what it may do, and how much. Pure."""
+"""The terms of an API key, in its line of the file: its expiry, scopes and limits. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST = 2**53 - 1
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one key may ask for, whatever the settings say of all keys; None: what those say."""
+    """A key's own limits, in place of those of the settings; None: those of the settings."""
 
     messages_per_minute: int | None = None
     messages_per_day: int | None = None
@@ -36,7 +36,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     allowance: Allowance = NO_ALLOWANCE
 
     def has_expired(self, now: float) -> bool:
-        """Whether the key is good no longer."""
+        """Return whether the key has expired."""
         return self.expires_at is not None and now >= self.expires_at
 
 
@@ -44,12 +44,12 @@ NO_TERMS = Terms()
 
 
 def terms_of(words: Iterable[str]) -> Terms:
-    """The terms of words as `expires=2027-01-31 scopes=chat|read`. Raises BadList."""
+    """Read terms such as `expires=2027-01-31 scopes=chat|read`. Raises BadList."""
     found: dict[str, str] = {}
     for word in words:
         name, _, value = word.partition("=")
         if name not in _READ or name in found or not value:
-            known = ", ".join(_READ)  # what was written is not repeated: it may be a key
+            known = ", ".join(_READ)  # the text is not repeated: it may be a key
             raise BadList(f"a term is none of {known}, or stands twice, or has no value (NAME=VALUE).")
         found[name] = value
     read = {name: _READ[name](value) for name, value in found.items()}
@@ -62,7 +62,7 @@ def terms_of(words: Iterable[str]) -> Terms:
 
 
 def words_of(terms: Terms) -> Iterator[str]:
-    """The words that say these terms; none where there are none."""
+    """Return these terms as words; none if there are none."""
     if terms.expires_at is not None:
         yield f"expires={datetime.fromtimestamp(terms.expires_at, UTC):%Y-%m-%dT%H:%M:%SZ}"
     if terms.grant.scopes != ALL_SCOPES:
@@ -75,7 +75,7 @@ def words_of(terms: Terms) -> Iterator[str]:
 
 
 def moment(text: str, *, now: datetime) -> float:
-    """Unix seconds of a date, a time of ISO 8601 (UTC where it names no zone), or a span from now: `30d`, `12h`, `90m`.
+    """Return the Unix seconds of a date, a time of ISO 8601 (UTC by default), or a span from now: `30d`, `12h`, `90m`.
 
     Raises BadList.
     """

@@ -24,14 +24,14 @@ Admit = Callable[[Identity, Scope], None]
 
 
 class TicketGiven(msgspec.Struct, frozen=True):
-    """A ticket, and for how long it is one."""
+    """A ticket and its lifetime."""
 
     ticket: str
     expires_in_s: int
 
 
 class TicketDoor:
-    """Answers requests. `admit`: counts one, and may raise Refused."""
+    """Answers requests. `admit` counts one, and may raise Refused."""
 
     def __init__(self, access: AccessControl, refusals: Refusals, admit: Admit) -> None:
         self._access = access
@@ -39,12 +39,12 @@ class TicketDoor:
         self._admit = admit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         response = await self._answer(Request(scope, receive))
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        """`{ticket, expires_in_s}`, or `{error: {code, message}}` with 401, 404, 429 or 503."""
+        """Answer `{ticket, expires_in_s}`, or `{error: {code, message}}` with 401, 404, 429 or 503."""
         if self._access.asks_nobody:
             self._refusals.tell(Door.TICKETS, NotFound.code)
             return refusal(404, NotFound.code, "No authentication is configured: no ticket is needed.")
@@ -61,6 +61,6 @@ class TicketDoor:
 
 
 def ticket_routes(door: TicketDoor, origins: Origins, refusals: Refusals) -> list[BaseRoute]:
-    """The route below `/v1`."""
+    """Return the route below `/v1`."""
     shown = CrossOrigin(door, origins, refusals, method="POST", refusal=foreign_page)
     return [Route("/v1/tickets", shown, methods=["POST", "OPTIONS"])]

@@ -10,19 +10,19 @@ from sessions.store.redis.client import store_errors
 class RedisTickets:
     """A `TicketStore` (`connections.authentication.tickets`).
 
-    A retry of the client's can't let a ticket in twice: GETDEL repeated after a lost answer finds nothing.
+    A retry of the Redis client can't admit a ticket twice: GETDEL repeated after a lost answer finds nothing.
     """
 
     def __init__(self, client: Redis) -> None:
         self._client = client
 
     async def keep(self, name: str, content: bytes, *, ttl_s: int) -> None:
-        """Keeps a ticket. Raises StoreDown."""
+        """Store a ticket. Raises StoreDown."""
         with store_errors():
             await self._client.set(_key(name), content, ex=ttl_s)
 
     async def take(self, name: str) -> bytes | None:
-        """Gives a ticket once. Raises StoreDown."""
+        """Return and delete a ticket. Raises StoreDown."""
         with store_errors():
             content = await self._client.getdel(_key(name))
         return content.encode() if isinstance(content, str) else content

@@ -1,6 +1,6 @@
-"""Single-use tickets: a browser's page can't set headers on a WebSocket, and should not send what lasts.
+"""Single-use tickets: a page can't set headers on a WebSocket, and should not put a lasting token into its URL.
 
-The store has only a ticket's digest, so that nobody comes in by reading there.
+The store has only a ticket's digest, so reading the store admits nobody.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ _decode = msgspec.json.Decoder(Identity).decode
 
 
 class TicketStore(Protocol):
-    """Keeps what every replica may take once."""
+    """Keeps values that any replica can take once."""
 
     async def keep(self, name: str, content: bytes, *, ttl_s: int) -> None:
-        """Keeps something for so many seconds. Raises StoreDown."""
+        """Keep a value for so many seconds. Raises StoreDown."""
         ...
 
     async def take(self, name: str) -> bytes | None:
-        """Gives it and forgets it in one step; None where there is nothing (any more). Raises StoreDown."""
+        """Return and delete a value in one step; None if there is none (any more). Raises StoreDown."""
         ...
 
 
 class Tickets:
-    """Makes tickets and takes them in."""
+    """Makes and accepts tickets."""
 
     def __init__(self, store: TicketStore) -> None:
         self._store = store
 
     async def issue(self, identity: Identity) -> str:
-        """A ticket that lets its bearer in as this identity, once, within `TTL_S`. Raises StoreDown."""
+        """Return a ticket that admits its bearer as this identity, once, within `TTL_S`. Raises StoreDown."""
         ticket = f"{PREFIX}{secrets.token_urlsafe(32)}"
         await self._store.keep(digest_of(ticket), _encode(identity), ttl_s=TTL_S)
         return ticket
 
     async def redeem(self, ticket: str) -> Identity:
-        """Whom the ticket lets in; it is void from now on. Raises Unauthenticated, StoreDown."""
+        """Return the ticket's identity; it is void from now on. Raises Unauthenticated, StoreDown."""
         kept = await self._store.take(digest_of(ticket))
         if kept is None:
-            raise Unauthenticated(why="no such ticket: used, expired or never given")
+            raise Unauthenticated(why="no such ticket: used, expired or never issued")
         return _decode(kept)

@@ -1,1 +1,1 @@
-"""What clients and keys may take, counted over all replicas."""
+"""Limits of clients and keys, counted over all replicas."""

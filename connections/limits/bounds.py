@@ -1,6 +1,6 @@
-"""How often a bound of a connection was met, and how connections ended: facts for metrics.
+"""Counts how often connections reached a bound, and how they ended, for metrics.
 
-PROTOCOL.md, "Bounds of a connection", has each of them with its number and with what happens beyond it.
+PROTOCOL.md, "Bounds of a connection", lists each bound with its number and what happens beyond it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engine.durations import Durations
 
 
 class Bound(StrEnum):
-    """What a peer may take of one connection, or of the server before it said who it is."""
+    """The bounds of one connection, and of peers before their authentication."""
 
     TEXT_FRAMES = "text_frames"
     TEXT_BYTES = "text_bytes"
@@ -36,26 +36,26 @@ class Bound(StrEnum):
 
 
 class Bounds:
-    """Counts that only grow."""
+    """Counters."""
 
     def __init__(self) -> None:
         self._met: Counter[Bound] = Counter()
         self._closed: Counter[str] = Counter()
         self.delays = Durations()
-        """From the engine's step to the socket, of each delta that was sent."""
+        """Times from the engine's step to the socket, of each delta sent."""
         self.gaps = 0
-        """How often a reader was told that it missed something."""
+        """How often a reader was told of a gap."""
 
     def count(self, bound: Bound) -> None:
-        """Count a bound that was met."""
+        """Count a bound that was reached."""
         self._met[bound] += 1
 
     def closed(self, how: int | None) -> None:
-        """Count a WebSocket that the server ended: by a close code, or by a reset where it is None."""
+        """Count a WebSocket that the server closed, by its close code; None: by a reset."""
         self._closed["reset" if how is None else str(how)] += 1
 
     def met(self) -> Mapping[Bound, int]:
-        """Return the count of every bound, zeros too."""
+        """Return the count of every bound, zeros included."""
         return {bound: self._met[bound] for bound in Bound}
 
     def closes(self) -> Mapping[str, int]:
@@ -64,7 +64,7 @@ class Bounds:
 
 
 class Tally:
-    """Counts what the connections of one door meet and are told."""
+    """Counts the bounds and errors of one door's connections."""
 
     __slots__ = ("_bounds", "_door", "_refusals", "delayed")
 
@@ -73,7 +73,7 @@ class Tally:
         self._bounds = bounds
         self._refusals = refusals
         self.delayed = bounds.delays.observe
-        """Counts how long after it was made a delta was sent."""
+        """Count the time between making and sending a delta."""
 
     @property
     def door(self) -> str:
@@ -85,9 +85,9 @@ class Tally:
         self._bounds.gaps += 1
 
     def met(self, bound: Bound) -> None:
-        """Count a bound that a connection met."""
+        """Count a bound that a connection reached."""
         self._bounds.count(bound)
 
     def told(self, code: str) -> None:
-        """Count an error that a client was told."""
+        """Count an error that a client was sent."""
         self._refusals.tell(self._door, code)

@@ -1,4 +1,4 @@
-"""Who asks, as this floor counts them: whose history it is, which client it is, and by which key or address it came."""
+"""The caller of a request: the owner of the history, the client, and the key or address behind it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sessions.running.shares import Subject
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """`owner`: whose conversations it sees; `client`: whom limits count; `group`: the key or the address, or empty.
+    """`owner`: whose conversations it sees; `client`: the subject of limits; `group`: the key or the address, or empty.
 
-    `grant`: what its token may do; `identity`: who it is by that token, and so until when.
+    `grant`: the token's rights; `identity`: the token's identity, with its expiry.
     """
 
     owner: Owner
@@ -26,12 +26,12 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> Subject:
-        """For whom shares are counted."""
+        """The keys under which shares are counted."""
         return Subject(str(self.owner), self.group)
 
 
 def caller_of(identity: Identity, client_id: str, scope: Scope) -> Caller:
-    """Who asks by a request or a handshake."""
+    """Return the caller of a request or a handshake."""
     return Caller(
         identity.owner(client_id),
         identity.client(client_id),

@@ -1,4 +1,4 @@
-"""All that bounds what clients may take of this server, as its doors need it."""
+"""Bundles the limiters for the doors."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from sessions.running.shares import Shares, Subject
 
 PENDING = 2000
 LARGE_BODIES = 12
-"""Long HTTP bodies that are read at once, each of which takes some times its length of memory."""
+"""Long HTTP bodies that are read at once; each takes several times its length of memory."""
 MESSAGES_PER_S = 10.0
 READS_PER_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limiters:
-    """`meter` None: what all replicas count together has no limit; `counts`: those counts, where there are any."""
+    """`meter`: None without limits that all replicas count; `counts`: those counts, if any."""
 
     meter: Meter | None = None
     counts: SharedCounts | None = None
@@ -47,17 +47,17 @@ class Limiters:
     bounds: Bounds = field(default_factory=Bounds)
 
     def limits_of(self, client: Client, limits: Limits) -> Limits:
-        """What a client is told of its limits."""
+        """Return a client's limits, for `ready`."""
         if self.meter is None:
             return limits
         return msgspec.structs.replace(limits, messages_per_minute=self.meter.shown(client))
 
     def tally(self, door: Door) -> Tally:
-        """What counts for one door."""
+        """Return the tally of one door."""
         return Tally(door, self.bounds, self.refusals)
 
     def take_read(self, subject: Subject) -> None:
-        """Counts a read here, before the store is asked. Raises RateLimited."""
+        """Count a read, before the store is asked. Raises RateLimited."""
         try:
             self.rates.take(Counts.READ, subject)
         except RateLimited:
@@ -65,11 +65,11 @@ class Limiters:
             raise
 
     def take_ticket(self, identity: Identity, scope: Scope) -> None:
-        """Counts a ticket as a read of whoever asks for it. Raises RateLimited."""
+        """Count a ticket as a read of its caller. Raises RateLimited."""
         self.take_read(Subject(identity.principal, group_of(identity, scope)))
 
     def no_place_for(self, address: Address | None) -> bool:
-        """Whether a connection from this address can't wait to be let in; it counts as turned away then."""
+        """Return whether a connection of this address has to be refused before authentication; it is counted then."""
         if self.waiting_room.is_full:
             self.refusals.count(Refusal.PENDING)
             return True

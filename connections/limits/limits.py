@@ -1,4 +1,4 @@
-"""Numbers of the wire protocol that are the same for every connection."""
+"""Constants of the wire protocol."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What many sockets ask for in the same moment is done in small numbers in each turn of the event loop.
+"""Spreads the work of many sockets over turns of the event loop, a few pieces in each.
 
-Addresses have it in turn. Those that had none lately come first: a person who says something now and then does not wait
-behind twenty peers who never stop. Were all of it done before anybody else's text or pong is sent, everybody would wait for
-that, however little each socket may send.
+Addresses take turns, and those without recent work come first: a person who sends now and then does not wait behind twenty
+peers that never stop. Otherwise everybody's text and pongs would wait for all of the work, however little each socket may send.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from collections.abc import Callable
 from functools import partial
 
 AT_ONCE = 4
-"""In one turn of the event loop: of frames that are answered, a millisecond's work."""
+"""Pieces in one turn of the event loop: a millisecond's work of answered frames."""
 LATELY = 128
-"""Of so many turns the last ones are remembered, by whom they were had."""
+"""Recent pieces whose groups are remembered."""
 
 _Waiting = OrderedDict[str, deque[Callable[[], None]]]
 
 
 class LoopTurns:
-    """One for all sockets of a server; round robin between groups, first come, first served within one."""
+    """One for all sockets of a server: round robin between groups, first come first served within one."""
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._at_once = self._left = at_once
@@ -32,7 +31,7 @@ class LoopTurns:
         self._is_armed = False
 
     def take_nowait(self, group: str) -> bool:
-        """Take one of this turn's, if nobody waits and one is left."""
+        """Take a piece of this turn, if nobody waits and one is left."""
         if not self._left or self._first or self._waiting:
             return False
         self._count(group)
@@ -40,7 +39,7 @@ class LoopTurns:
         return True
 
     async def take(self, group: str) -> None:
-        """Wait for one."""
+        """Wait for a piece."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.queue(group, partial(_begin, turn))
         await turn
@@ -64,7 +63,7 @@ class LoopTurns:
             if not self._had[forgotten]:
                 del self._had[forgotten]
                 if (callbacks := self._waiting.pop(forgotten, None)) is not None:
-                    self._first[forgotten] = callbacks  # so newcomers without end keep nobody waiting
+                    self._first[forgotten] = callbacks  # so that a stream of newcomers keeps nobody waiting
 
     def _arm(self) -> None:
         if not self._is_armed:
@@ -87,5 +86,5 @@ class LoopTurns:
 
 
 def _begin(turn: asyncio.Future[None]) -> None:
-    if not turn.done():  # its socket may have gone
+    if not turn.done():  # its socket may be closed
         turn.set_result(None)

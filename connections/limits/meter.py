@@ -1,7 +1,7 @@
-"""Lets messages in as far as limits allow. What is counted is shared by all replicas.
+"""Admits messages within limits whose counts all replicas share.
 
-Where a sender's counts can't be had, its messages are let in uncounted, and nobody else's: in a cluster one server may be away,
-or one count be spoiled, while all others are well. What the store must do for a message anyhow is told by those who need it.
+If a sender's counts can't be read, its messages are admitted uncounted, and only its: in a cluster one server may be away, or
+one count be unreadable, while all others work. Other failures of the store are reported by those who need it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sessions.records import Client
 
 PATIENCE_S = 0.25
 BLIND_S = 1.0
-"""How long nobody asks for a sender's counts after they could not be had; none of anybody's after `MOST_BLIND` such senders."""
+"""How long a sender's counts are not read after a failure; nobody's are read after `MOST_BLIND` such senders."""
 MOST_BLIND = 16
-"""Senders whose counts could not be had, with no answer between: the store as a whole is away then."""
+"""Failures of senders without a success in between: then the whole store is taken to be away."""
 MOST_NAMED = 1024
-"""Senders of whom that is remembered; beyond it all are forgotten, and asked for once more."""
+"""Senders with remembered failures; beyond it all are forgotten and tried again."""
 
 _log = structlog.get_logger("midstream.limits")
 
@@ -35,16 +35,16 @@ class Counts(Protocol):
     """Counts that all replicas share."""
 
     async def take(self, gauges: Sequence[Gauge]) -> tuple[bool, list[Reading]]:
-        """Counts one message where every limit has room, else none; tells which, and all counts. Raises StoreDown."""
+        """Count a message if every limit has room; return whether it was counted, and all counts. Raises StoreDown."""
         ...
 
     def charge(self, gauges: Sequence[Gauge], tokens: int) -> None:
-        """Counts tokens, or replies, as soon as the store takes them."""
+        """Count tokens, or replies, as soon as the store takes them."""
         ...
 
 
 class Meter:
-    """The limits of messages and tokens, for every connection of this replica. `quotas`: may change at any moment."""
+    """The limits of messages and tokens, for every connection of this replica. `quotas` may change at any time."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Meter:
         *,
         allowance_of: Callable[[str], Allowance] = lambda _: NO_ALLOWANCE,
     ) -> None:
-        """`allowance_of`: what a principal's key may have by its own terms."""
+        """`allowance_of`: returns the limits of a principal's key."""
         self.quotas = quotas
         self._allowance_of = allowance_of
         self._counts = counts
@@ -64,18 +64,18 @@ class Meter:
         self._blind_until = 0.0
 
     def shown(self, client: Client) -> int | None:
-        """The messages per minute that a client has at most."""
+        """Return the messages per minute of a client."""
         return self.quotas.of(self._allowance_of(client.principal)).shown
 
     def limits(self, client: Client) -> bool:
-        """Whether a client's messages have to be counted."""
+        """Return whether a client's messages have to be counted."""
         return bool(self._gauges(client))
 
     def _gauges(self, client: Client) -> tuple[Gauge, ...]:
         return self.quotas.gauges(client, self._allowance_of(client.principal))
 
     async def admit(self, client: Client) -> list[LimitNear]:
-        """Counts a message; gives what its sender is told about limits that are near. Raises RateLimited."""
+        """Count a message; return the warnings about limits that are near. Raises RateLimited."""
         gauges = self._gauges(client)
         now = asyncio.get_running_loop().time
         if not gauges or now() < max(self._blind_until, self._blind.get(client, 0.0)):
@@ -83,7 +83,7 @@ class Meter:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 admitted, readings = await self._counts.take(gauges)
-        except StoreFault:  # told there; this sender's counts are spoiled, and the store is well
+        except StoreFault:  # logged there; this sender's counts are unreadable, while the store works
             return []
         except (StoreDown, TimeoutError):
             self._turn_blind(client, until=now() + BLIND_S)
@@ -104,17 +104,17 @@ class Meter:
             self._failing.clear()
             self._blind_until = until
         if len(self._failing) <= 1:  # the first, or all
-            _log.warning("limits can't be looked at: messages are let in uncounted")
+            _log.warning("limits can't be read: messages are admitted uncounted")
 
     def ended(self, done: Done, client: Client) -> None:
-        """Counts the tokens of an ended turn, of its prompt and generated ones; of an API key also the reply."""
+        """Count the prompt and generated tokens of an ended turn, and for an API key the reply."""
         every = self._every(client)
         if replies := [gauge for gauge in every if gauge.kind is Kind.REPLIES]:
             self._counts.charge(replies, 1)
         self.used(client, done.usage.prompt_tokens + done.usage.generated_tokens)
 
     def used(self, client: Client, tokens: int) -> None:
-        """Counts tokens."""
+        """Count tokens."""
         subjects = {gauge.subject: gauge for gauge in self._every(client) if gauge.kind is Kind.TOKENS}
         if subjects and tokens:
             self._counts.charge(list(subjects.values()), tokens)

@@ -1,7 +1,7 @@
-"""How much clients and keys may ask for: the numbers, whom each of them counts for, and what follows from a count. Pure.
+"""The limits of clients and keys: their numbers, their subjects, and the result of a count. Pure.
 
-What an API key's own terms say takes the place of what the settings say of all keys. A client is a `client_id` of a principal; a key is a principal, whoever of its clients asks. Where nobody is asked who
-they are, all would share one principal, so the limits of a key then count for each client.
+An API key's own terms replace the limits of the settings. A client is a `client_id` of a principal; a key is a principal with
+all of its clients. Without authentication all share one principal, so a key's limits then hold for each client.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from sessions.errors import Refused
 from sessions.records import Client
 
 NEAR = 5
-"""A limit is near where no more than one part in so many of it is left."""
+"""A limit is near if no more than one part in so many is left."""
 
 
 class Kind(StrEnum):
-    """What is counted: messages of the last minute; or messages, replies or tokens of the day in UTC."""
+    """The counted quantity: messages of the last minute; or messages, replies or tokens of the day in UTC."""
 
     MESSAGES = "messages"
     TODAY = "today"
     REPLIES = "replies"
-    """Of these there is no limit: they are an API key's usage."""
+    """These have no limit: they are an API key's usage."""
     TOKENS = "tokens"
 
 
 UNLIMITED = 2**53 - 1
-"""Of what is counted for another reason than a limit."""
+"""The gauge of a count without a limit."""
 
 
 class Gauge(msgspec.Struct, frozen=True):
-    """One limit of one client or key. `name`: the setting's; `subject`: whom it counts for, one word for the store."""
+    """One limit of one client or key. `name`: the setting's; `subject`: the client or key, as one word for the store."""
 
     name: str
     kind: Kind
@@ -47,14 +47,14 @@ class Gauge(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What was counted, the message in question too where there was room. `reset_ms`: until there is more room."""
+    """A count, which includes the message if there was room. `reset_ms`: the time until there is more room."""
 
     used: int
     reset_ms: int
 
 
 class RateLimited(Refused):
-    """A limit has no room for the message. `retry_after_ms`: until it has."""
+    """A limit has no room for the message. `retry_after_ms`: the time until it has."""
 
     code = "rate_limited"
     retryable = True
@@ -65,14 +65,14 @@ class RateLimited(Refused):
 
     @classmethod
     def by(cls, gauge: Gauge, reading: Reading) -> Self:
-        """What a limit says that all replicas count."""
+        """Make one for a limit that all replicas count."""
         when = f"in {math.ceil(reading.reset_ms / 1000)} s"
-        why = f"The limit of {gauge.limit} is reached ({gauge.name}); there is room again {when}."
+        why = f"The limit of {gauge.limit} is reached ({gauge.name}); try again {when}."
         return cls(why, reading.reset_ms)
 
 
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's numbers; None: no limit."""
+    """The operator's limits; None: no limit."""
 
     messages_per_minute: int | None = None
     key_messages_per_minute: int | None = None
@@ -81,12 +81,12 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> int | None:
-        """The messages per minute that any one client has at most."""
+        """Return the messages per minute of any client."""
         numbers = (self.messages_per_minute, self.key_messages_per_minute)
         return min((number for number in numbers if number is not None), default=None)
 
     def of(self, allowance: Allowance) -> Quotas:
-        """The same for a key with terms of its own."""
+        """Return the limits for a key with terms of its own."""
         return msgspec.structs.replace(
             self,
             key_messages_per_minute=allowance.messages_per_minute or self.key_messages_per_minute,
@@ -94,9 +94,9 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def gauges(self, client: Client, allowance: Allowance = NO_ALLOWANCE) -> tuple[Gauge, ...]:
-        """The limits that hold for a client whose key has such terms.
+        """Return the limits of a client whose key has such terms.
 
-        Messages of a day are counted beside those of a minute: by these a message is known when it is asked about again.
+        Messages of a day are counted together with those of a minute, which recognise a repeated request.
         """
         own, key = subjects(client)
         limits, a_day = self.of(allowance), allowance.messages_per_day
@@ -114,13 +114,13 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def subjects(client: Client) -> tuple[str, str]:
-    """The client and the key behind it, as the store names them: each has a hash tag, so that no slot counts for all."""
+    """Return the store's names of the client and its key. Each has a hash tag, so that no slot counts for all."""
     tag = str(client) if client.principal == ANONYMOUS.principal else client.principal
     return f"client:{{{client}}}", f"key:{{{tag}}}"
 
 
 def usage_gauges(client: Client) -> tuple[Gauge, ...]:
-    """What is counted of an API key's use, whether it is limited or not: replies and tokens of the day. None for others."""
+    """Return the usage that is counted for an API key even without limits: replies and tokens of the day. None for others."""
     if not client.principal.startswith(KEY):
         return ()
     _, key = subjects(client)
@@ -128,7 +128,7 @@ def usage_gauges(client: Client) -> tuple[Gauge, ...]:
 
 
 def judged(gauges: Sequence[Gauge], readings: Sequence[Reading], *, admitted: bool) -> list[LimitNear]:
-    """What a client is told about a message that was counted. Raises RateLimited where it was not."""
+    """Return the warnings for a counted message. Raises RateLimited if it was not counted."""
     read = list(zip(gauges, readings, strict=True))
     if not admitted:
         gauge, reading = max(

@@ -1,6 +1,6 @@
-"""How many messages and reads a second one owner may send, and one key or address: counted here, before the store is asked. Pure.
+"""Rates of messages and reads, of an owner and of a key or address, counted by this replica before the store is asked. Pure.
 
-Token buckets: a burst at once, then so many a second. What all replicas count together is `meter.py`'s business.
+They are token buckets: a burst, then so many a second. `meter.py` has the limits that all replicas count.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from connections.wire.table import Counts
 from sessions.running.shares import Subject
 
 GROUPS_TIMES = 10
-"""A key or an address may send as much as so many owners."""
+"""A key or an address may send as much as so many owners together."""
 BURST_S = 5.0
-"""What may come at once is what may come in so many seconds."""
+"""A burst may hold what the rate allows in so many seconds."""
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """So many a second."""
+    """Messages or reads a second."""
 
     per_s: float
 
     @property
     def burst(self) -> float:
-        """How many may come at once."""
+        """The size of a burst."""
         return max(1.0, self.per_s * BURST_S)
 
 
 class _Buckets:
-    """One bucket a name. A bucket that is full again is forgotten: there are as many as names that sent lately."""
+    """One bucket a name. A full bucket is deleted, so only names with recent messages have one."""
 
     def __init__(self, rate: Rate) -> None:
         self.rate = rate
@@ -44,7 +44,7 @@ class _Buckets:
         return len(self._levels)
 
     def wait_s(self, name: str, now: float, weight: float) -> float:
-        """Seconds until there are so many for a name; 0 where there are."""
+        """Return the seconds until a name may send so many; 0 if it may now."""
         return max(0.0, (self._cost(weight) - self._level(name, now)) / self.rate.per_s)
 
     def take(self, name: str, now: float, weight: float) -> None:
@@ -53,7 +53,7 @@ class _Buckets:
         self._forget(now)
 
     def _cost(self, weight: float) -> float:
-        """What weighs more than a full bucket takes all of it: else it could never come."""
+        """Take from a bucket. What weighs more than a full bucket takes all of it, or it could never be sent."""
         return min(weight, self.rate.burst)
 
     def _level(self, name: str, now: float) -> float:
@@ -69,7 +69,7 @@ class _Buckets:
 
 
 class Rates:
-    """The rates of this replica, for every connection and request."""
+    """The rates of all connections and requests of this replica."""
 
     def __init__(self, *, messages: Rate, reads: Rate, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -77,7 +77,7 @@ class Rates:
         self._reads = (_Buckets(reads), _Buckets(Rate(reads.per_s * GROUPS_TIMES)))
 
     def change(self, *, messages: Rate, reads: Rate) -> None:
-        """Other rates from now on; what was sent so far still counts."""
+        """Change the rates; what was sent so far still counts."""
         for (own, group), rate in ((self._messages, messages), (self._reads, reads)):
             own.rate, group.rate = rate, Rate(rate.per_s * GROUPS_TIMES)
 
@@ -85,7 +85,7 @@ class Rates:
         return sum(len(buckets) for buckets in (*self._messages, *self._reads))
 
     def take(self, counts: Counts, subject: Subject, weight: int = 1) -> None:
-        """Counts one that weighs so much, for its owner and its group, or for neither. Raises RateLimited."""
+        """Count a request of this weight for its owner and its group, or for neither. Raises RateLimited."""
         if counts is Counts.NOTHING:
             return
         now = self._clock()

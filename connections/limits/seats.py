@@ -1,4 +1,4 @@
-"""Room for connections: of clients and keys over all replicas, and of those at this one that are not let in yet."""
+"""Limits of open connections: of clients and keys over all replicas, and of unauthenticated ones at this replica."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Seats(Protocol):
     """Connections of clients and keys, counted over all replicas."""
 
     async def sit(self, client: Client, connection_id: str) -> None:
-        """Counts a connection. Raises Close where its client or its key has too many."""
+        """Count a connection. Raises Close if its client or its key has too many."""
         ...
 
     def leave(self, client: Client, connection_id: str) -> None:
-        """Counts it no longer."""
+        """Stop counting it."""
         ...
 
 
@@ -38,14 +38,14 @@ class FreeSeats:
 SHARE = 8
 LEAST_SHARE = 16
 HOUSEHOLD_BITS = 64
-"""Of an IPv6 address: whoever has one of a network usually has them all."""
+"""Prefix of an IPv6 address: a subscriber usually has a whole network."""
 
 
 class WaitingRoom:
-    """Connections that are not let in yet: they have to say hello, or their key is looked at.
+    """Connections that are not admitted yet: their `hello` is awaited, or their token is being verified.
 
-    One address has an eighth of the places at most. Addresses of this machine have no share of their own: a proxy that
-    nobody named in MIDSTREAM_TRUSTED_PROXIES stands there for all of its clients.
+    One address has an eighth of the places at most. Addresses of this machine have no such share: a proxy that is missing in
+    MIDSTREAM_TRUSTED_PROXIES has all of its clients there.
     """
 
     def __init__(self, *, places: int) -> None:
@@ -55,16 +55,16 @@ class WaitingRoom:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next one has to be refused."""
+        """Return whether the next one has to be refused."""
         return self._free <= 0
 
     def is_full_for(self, address: Address | None) -> bool:
-        """Whether this address has all that one may have. None: a proxy told no address, they share one share."""
+        """Return whether this address has its share. None: addresses that a proxy did not name; they have one share together."""
         return self._taken[_household(address)] >= self._share and not (address and address.is_loopback)
 
     @contextmanager
     def place(self, address: Address | None) -> Iterator[None]:
-        """A place while the block lasts."""
+        """Hold a place while the block lasts."""
         whose = _household(address)
         self._free -= 1
         self._taken[whose] += 1
@@ -85,5 +85,5 @@ def _household(address: Address | None) -> Address | None:
 
 
 def no_seat(whose: str, limit: int) -> Close:
-    """What ends a connection that there is no room for."""
+    """Return the close of a connection for which there is no room."""
     return Close(CloseCode.TOO_MANY_CONNECTIONS, f"A {whose} has at most {limit} connections.")

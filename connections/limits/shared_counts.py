@@ -1,7 +1,7 @@
-"""Counts of messages and tokens in Redis, where all replicas share them. One round trip a message.
+"""Counts of messages and tokens in Redis, shared by all replicas. One round trip a message.
 
-In a cluster each client and each key has a slot of its own, so that no server counts for all; a script sees one slot.
-Who is counted for both is counted one after the other there, and what the last one refuses is taken back.
+In a cluster each client and each key has its own slot, so that no server counts for all, and a script sees one slot. A message
+with both is counted one after the other, and a refusal of the last undoes the others.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ AGAIN_S = 1.0
 
 _Taken = dict[Gauge, Reading]
 _NOT_COUNTED = Reading(0, 0)
-"""Of limits that counted nothing, since another one has no room."""
+"""The reading of a limit that counted nothing, since another one has no room."""
 
 
 class SharedCounts:
     """`Counts` (`connections.limits.meter`). `run` must be running for tokens to be counted.
 
-    A script of its own, and not the `limits` package: that asks the store once for each limit and counts what a later one
-    refuses. The client repeats what was not answered: messages and charges have numbers by which the store knows them again.
+    It uses its own script instead of the `limits` package, which calls the store once for each limit, and counts messages that
+    a later limit refuses. The client retries calls, so messages and charges have numbers by which the store recognises them.
     """
 
     def __init__(self, client: Redis) -> None:
@@ -49,9 +49,9 @@ class SharedCounts:
     async def take(
         self, gauges: Sequence[Gauge], *, message: str | None = None
     ) -> tuple[bool, list[Reading]]:
-        """Counts one message where every limit has room, else none. Raises StoreDown.
+        """Count a message if every limit has room. Raises StoreDown.
 
-        `message`: its number, by which it is known when it is asked about again.
+        `message`: its number, which identifies a repeated call.
         """
         number, taken = message or secrets.token_hex(8), _Taken()
         for group in self._groups(gauges):
@@ -70,14 +70,14 @@ class SharedCounts:
         return bool(room), dict(zip(gauges, readings, strict=True))
 
     async def _take_back(self, taken: Iterable[Gauge], message: str) -> None:
-        """Messages of a day are only ever a key's, which is asked last: of them nothing is taken back."""
+        """Only keys have limits of messages of a day, and a key is counted last: they are never undone."""
         for gauge in taken:
             if gauge.kind is Kind.MESSAGES:
                 with store_errors():
                     await self._client.zrem(_key(gauge), message)
 
     async def used(self, gauges: Sequence[Gauge]) -> list[int]:
-        """What is counted of gauges that count a day. Raises StoreDown."""
+        """Return the counts of gauges of a day. Raises StoreDown."""
         pipe = self._client.pipeline(transaction=False)
         for gauge in gauges:
             pipe.get(_key(gauge))
@@ -85,19 +85,19 @@ class SharedCounts:
             return [int(count or 0) for count in await pipe.execute()] if gauges else []
 
     def _groups(self, gauges: Sequence[Gauge]) -> list[list[Gauge]]:
-        """What one script may count."""
+        """The gauges that one script call may count."""
         if not self._apart:
             return [list(gauges)]
         by_subject = sorted(gauges, key=lambda gauge: gauge.subject)
         return [list(group) for _, group in groupby(by_subject, key=lambda gauge: gauge.subject)]
 
     def charge(self, gauges: Sequence[Gauge], tokens: int) -> None:
-        """Counts tokens, as soon as the store takes them."""
+        """Count tokens as soon as the store takes them."""
         self._owed.update(dict.fromkeys(gauges, tokens))
         self._wake.set()
 
     async def run(self) -> None:
-        """Writes what was charged until cancelled."""
+        """Write charges until cancelled."""
         while True:
             await self._wake.wait()
             try:
@@ -106,7 +106,7 @@ class SharedCounts:
                 await asyncio.sleep(AGAIN_S)
 
     async def settle(self) -> None:
-        """Writes what was charged so far; what the store may have taken is sent once more as it was. Raises StoreDown."""
+        """Write the charges so far; those that the store may have are sent again unchanged. Raises StoreDown."""
         while self._owed:
             if self._under_way is None:
                 self._charges += 1

@@ -1,7 +1,7 @@
-"""Connections of clients and keys in Redis, counted over all replicas.
+"""Counts the connections of clients and keys over all replicas, in Redis.
 
-Each replica has a set of its own for each of them, which counts as long as the replica says that it lives: what a killed
-one leaves behind counts for nothing ten seconds later. Where the store does not answer, everybody has room.
+Each replica has a set of its own for each client and key, which counts while the replica renews it: ten seconds after a kill it
+counts for nothing. If the store does not answer, there is no limit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATIENCE_S = 0.25
 BEAT_S = 3.0
 ALIVE_S = 10.0
 KEPT_S = 3600.0
-"""How long a set stays without a word from its replica; all are written again twice in that time."""
+"""How long a set lives without a renewal; all are renewed twice in that time."""
 BATCH = 500
 _REPLICAS = "ms:replicas"
 
@@ -68,8 +68,8 @@ class SharedSeats:
             async with asyncio.timeout(PATIENCE_S):
                 full = await self._ask(counted, connection_id)
         except (StoreDown, TimeoutError):
-            self._write_at = 0.0  # with the next beat that the store answers
-            _log.warning("connections can't be counted: all are let in")
+            self._write_at = 0.0  # counted with the next renewal that the store answers
+            _log.warning("connections can't be counted: all are admitted")
             return
         except BaseException:
             self.leave(client, connection_id)
@@ -80,16 +80,16 @@ class SharedSeats:
             raise no_seat(whose, limit)
 
     def leave(self, client: Client, connection_id: str) -> None:
-        """Counts it no longer, as soon as the store hears of it."""
+        """Stop counting it, as soon as the store answers."""
         for _, subject, _ in self._counted(client):
             _discard(self._seated, subject, connection_id)
             self._left.setdefault(subject, set()).add(connection_id)
         self._wake.set()
 
     async def run(self) -> None:
-        """Says that this replica lives, and who left, until cancelled."""
+        """Renew this replica's sets, and remove ended connections, until cancelled."""
         while True:
-            with suppress(StoreDown):  # whoever sits down meanwhile says so in the log
+            with suppress(StoreDown):  # the next new connection logs it
                 await self.beat()
             with suppress(TimeoutError):
                 async with asyncio.timeout(BEAT_S):
@@ -97,7 +97,7 @@ class SharedSeats:
             self._wake.clear()
 
     async def beat(self) -> None:
-        """One round of that. Raises StoreDown."""
+        """Do one round. Raises StoreDown."""
         with store_errors():
             alive = await self._beat(keys=[_REPLICAS], args=[self._replica, int(ALIVE_S * 1000)])
         self._others = [name.decode() for name in alive if name.decode() != self._replica]
@@ -108,17 +108,17 @@ class SharedSeats:
             self._write_at = now + KEPT_S / 2
 
     async def end(self) -> None:
-        """Leaves all at once: what this replica has counts no longer. Raises StoreDown."""
+        """Remove all sets of this replica. Raises StoreDown."""
         with store_errors():
             await self._client.zrem(_REPLICAS, self._replica)
 
     def _counted(self, client: Client) -> list[_Counted]:
-        """What has limits: whose, its name in the store, its limit."""
+        """Return the limited subjects: kind, name in the store, limit."""
         named = zip(("client", "key"), subjects(client), self._limits, strict=True)
         return [(whose, subject, limit) for whose, subject, limit in named if limit is not None]
 
     async def _ask(self, counted: Sequence[_Counted], connection_id: str) -> int:
-        """0, or the number of the first that is full. A cluster's script sees one slot, that of one subject."""
+        """Return 0, or the number of the first that is full. In a cluster a script sees one slot, that of one subject."""
         if not self._apart:
             return await self._ask_at_once(counted, connection_id)
         for number, one in enumerate(counted, start=1):
