@@ -1,1 +1,1 @@
-"""The door of what people may do with all that is theirs: have it, and have it erased."""
+"""The door for people's own data: export and erasure."""

@@ -1,4 +1,4 @@
-"""Gives out all that is kept of one owner, and erases it: for the owner, or for an operator."""
+"""Exports and erases all stored data of one owner, for the owner or for an operator."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sessions.service import Sessions
 from sessions.store.belongings import ExportedConversation, ExportedMessage
 
 AT_ONCE = 4
-"""Exports that this replica does at a time, and as many erasures."""
+"""Concurrent exports of this replica, and as many erasures."""
 LONGEST_S = 600.0
-"""An export that its client reads slower is cut off."""
+"""Least bytes a second of an export; one that its client reads more slowly is cut off."""
 PART_BYTES = 64 * 1024
 _HEADERS = [
     (b"content-type", b"application/x-ndjson; charset=utf-8"),
@@ -34,7 +34,7 @@ _log = structlog.get_logger("midstream.account")
 
 
 class Erased(msgspec.Struct, frozen=True):
-    """What was erased."""
+    """The answer to an erasure."""
 
     conversations: int
 
@@ -46,13 +46,13 @@ class ExportEnd(msgspec.Struct, frozen=True, tag_field="type", tag="end"):
 
 
 class _Tally:
-    """How many conversations were done so far."""
+    """The number of conversations done so far."""
 
     conversations = 0
 
 
 class OwnersActs:
-    """Does it. One of each at a time for whoever asks; no erasure waits behind those who read their exports slowly."""
+    """Exports and erases. A caller has one of each at a time; erasures do not wait behind slow exports."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -60,14 +60,14 @@ class OwnersActs:
         self._erasures = Shares(AT_ONCE)
 
     async def export(self, exchange: Exchange, owner: Owner, subject: Subject) -> None:
-        """Answers with all conversations and messages, one a line. Raises Refused, ClientDisconnect, TimeoutError."""
+        """Answer with all conversations and messages, one a line. Raises Refused, ClientDisconnect, TimeoutError."""
         with _place(self._exports, subject), _told("exported", owner) as tally:
             async with asyncio.timeout(LONGEST_S):
                 await exchange.while_there(self._export(exchange, owner, tally))
 
     async def _export(self, exchange: Exchange, owner: Owner, tally: _Tally) -> None:
         rows = self._sessions.export(owner)
-        lines = _line(await anext(rows, None))  # a store that is down is told before the answer begins
+        lines = _line(await anext(rows, None))  # a store outage shows before the answer begins
         tally.conversations = int(bool(lines))
         await exchange.begin(_HEADERS)
         async for one in rows:
@@ -80,7 +80,7 @@ class OwnersActs:
         await exchange.write(bytes(lines), more=False)
 
     async def erase(self, owner: Owner, subject: Subject) -> int:
-        """How many conversations were erased. Goes on though its client leaves: half of it erased is what nobody asked for.
+        """Erase, and return the number of conversations. Goes on if the client leaves: nobody wants half an erasure.
 
         Raises Refused.
         """
@@ -94,13 +94,13 @@ class OwnersActs:
 
 
 class Cut:
-    """Cuts an answer off whose asker's key was revoked, or whose JWT has expired. It is told no more than that."""
+    """Cuts an answer off when the caller's key is revoked, or the JWT expires."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
 
     def push(self, frame: Frame) -> None:  # noqa: ARG002 - the answer has no place for it
-        """Nothing is told but that the key is not good any more; and it can't be renewed here."""
+        """Ignored: only the end matters, and the token can't be renewed here."""
         self._exchange.cut_off()
 
     def shut(self, close: Close) -> None:
@@ -109,9 +109,9 @@ class Cut:
 
 @contextmanager
 def _place(shares: Shares, subject: Subject) -> Iterator[None]:
-    """Few do it at a time. Raises Overloaded."""
+    """Limit the concurrent ones. Raises Overloaded."""
     if not shares.has_room_for(subject):
-        raise Overloaded("The server does as much of this as it can.", retry_after_ms=AGAIN_MS)
+        raise Overloaded("The server does too many exports or erasures already.", retry_after_ms=AGAIN_MS)
     shares.take(subject)
     try:
         yield
@@ -121,7 +121,7 @@ def _place(shares: Shares, subject: Subject) -> Iterator[None]:
 
 @contextmanager
 def _told(event: str, owner: Owner) -> Iterator[_Tally]:
-    """Tells the log what was done, also where it was cut short."""
+    """Log what was done, also if it was cut short."""
     tally, is_done = _Tally(), False
     try:
         yield tally

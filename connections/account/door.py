@@ -1,6 +1,7 @@
-"""`GET /v1/export` and `DELETE /v1/me`: all that is kept of whoever asks, as lines of JSON; and its end.
+"""`GET /v1/export` and `DELETE /v1/me`: the caller's stored data as lines of JSON, and its erasure.
 
-Who asks shows a key or a JWT in the header; a ticket, which a page has in its URL, does not do. An application's key names its user by `client_id`.
+The caller sends a key or a JWT in the header; a ticket, which is in a URL, is not accepted. An application's key names its user
+by `client_id`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from sessions.errors import Refused
 from sessions.store.redis.asker import asking_for
 
 WEIGHT = 10
-"""Reads that one of these counts as."""
+"""Reads that such a request counts as."""
 Act = Callable[[Exchange, Identity, Caller], Awaitable[None]]
 
 
@@ -44,11 +45,11 @@ class AccountDoor:
         self._limiters = limiters
 
     async def export(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers with all conversations and messages, one a line."""
+        """Answer with all conversations and messages, one a line."""
         await self._answer(Exchange(scope, receive, send), self._export, KeyScope.READ)
 
     async def erase(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Erases all of them, and answers how many there were."""
+        """Erase all of them, and answer with their number."""
         await self._answer(Exchange(scope, receive, send), self._erase, KeyScope.MANAGE)
 
     async def _answer(self, exchange: Exchange, act: Act, scope: KeyScope) -> None:
@@ -78,12 +79,12 @@ class AccountDoor:
             await exchange.answer(refused(why))
 
     async def _identify(self, exchange: Exchange) -> Identity:
-        """Who asks, by what lasts. Raises Unauthenticated, Refused."""
+        """Return the caller by a key or JWT. Raises Unauthenticated, Refused."""
         authorization = exchange.request.headers.get("authorization")
         return await self._access.identify_lasting(authorization=authorization)
 
     def _count(self, caller: Caller) -> None:
-        """What this costs is counted. Raises RateLimited."""
+        """Count the cost of the request. Raises RateLimited."""
         try:
             self._limiters.rates.take(Counts.READ, caller.subject, WEIGHT)
         except RateLimited:
@@ -99,7 +100,7 @@ class AccountDoor:
 
 
 def _caller(exchange: Exchange, identity: Identity) -> Caller:
-    """Whose conversations are meant. Raises BadParams."""
+    """Return the owner that the request names. Raises BadParams."""
     client_id = exchange.request.query_params.get("client_id")
     if client_id is None and not identity.is_person:
         raise BadParams("client_id: is missing.")
@@ -108,7 +109,7 @@ def _caller(exchange: Exchange, identity: Identity) -> Caller:
 
 
 def account_routes(door: AccountDoor, origins: Origins, refusals: Refusals) -> list[BaseRoute]:
-    """The routes below `/v1`."""
+    """Return the routes below `/v1`."""
     export = CrossOrigin(door.export, origins, refusals, method="GET", refusal=foreign_page)
     erase = CrossOrigin(door.erase, origins, refusals, method="DELETE", refusal=foreign_page)
     return [

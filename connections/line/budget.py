@@ -1,6 +1,6 @@
-"""How much a connection may send, in frames and in bytes, by kind. Pure; the clock is the caller's.
+"""Budgets of what a connection may send, in frames and bytes, by kind. Pure; the caller passes the time.
 
-Beyond a budget the connection is read more slowly, until its debt is repaid: TCP tells the sender.
+Beyond a budget the connection is read more slowly until its debt is repaid. TCP slows the sender down.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from connections.limits.bounds import Bound
 
 
 class Kind(Enum):
-    """What a frame is. A fragment is of its message's kind."""
+    """The kind of a frame. A fragment is of its message's kind."""
 
     TEXT = "text"
     BINARY = "binary"
@@ -21,7 +21,7 @@ class Kind(Enum):
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """`burst` at once, and `per_s` for as long as one likes."""
+    """A rate: `burst` at once, and `per_s` continuously."""
 
     per_s: float
     burst: float
@@ -36,13 +36,13 @@ RATES = {
 }
 """Sound takes 50 to 100 binary frames a second of about 1 KB; nobody types 64 messages a second."""
 REFUSED = 64
-"""Text frames that one request counts as which was refused because too many came: the next second's."""
+"""Text frames that a request counts as if it was refused for too many requests: a second's worth."""
 PIPELINED = Rate(32, 32)
-"""HTTP requests of a connection that sends the next before it has the last one's answer."""
+"""HTTP requests that are sent before the last one's answer (pipelined)."""
 
 
 class Bucket:
-    """A token bucket as one number: when it will be full again (ITU-T I.371, the generic cell rate algorithm)."""
+    """A token bucket as one number: the time when it is full again (ITU-T I.371, the generic cell rate algorithm)."""
 
     __slots__ = ("_full_at", "_per_s", "_room_s")
 
@@ -52,12 +52,12 @@ class Bucket:
         self._full_at = float("-inf")
 
     def take(self, tokens: float, now: float) -> bool:
-        """Take tokens at `now` (seconds of any monotonic clock), also on credit; whether the bucket is in debt."""
+        """Take tokens at `now` (seconds of any monotonic clock), also on credit; return whether the bucket is in debt."""
         self._full_at = max(self._full_at, now) + tokens / self._per_s
         return self._full_at - now > self._room_s
 
     def wait_s(self, now: float) -> float:
-        """Return how long it takes until nothing is owed."""
+        """Return the seconds until the debt is repaid."""
         return max(0.0, self._full_at - now - self._room_s)
 
 
@@ -82,7 +82,7 @@ class Budget:
     def charge(self, now: float) -> Bound | None:
         """Count a refused request as many text frames; return the bound that it exceeds.
 
-        Many requests under way may be refused in the same moment: nobody owes more than two of them.
+        Many pending requests may be refused at the same moment: at most two of them count.
         """
         (frames, exceeded), _ = self._text
         if frames.wait_s(now) >= REFUSED / RATES[exceeded].per_s:
@@ -90,7 +90,7 @@ class Budget:
         return exceeded if frames.take(REFUSED, now) else None
 
     def wait_s(self, now: float) -> float:
-        """Return how long it takes until nothing is owed."""
+        """Return the seconds until the debt is repaid."""
         owed = (self._control, *(bucket for bucket, _ in (*self._text, *self._binary)))
         return max(bucket.wait_s(now) for bucket in owed)
 

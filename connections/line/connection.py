@@ -1,4 +1,4 @@
-"""One client's line: a reader task that never does slow work, a writer task for a late peer, and the requests under way."""
+"""One client's connection: a reader task that never does slow work, a writer task for a late peer, and the pending requests."""
 
 from __future__ import annotations
 
@@ -38,45 +38,45 @@ class Transport(Protocol):
     """A WebSocket that has been accepted."""
 
     async def receive(self) -> str | bytes:
-        """The next message. Raises Disconnected."""
+        """Return the next message. Raises Disconnected."""
         ...
 
     @property
     def is_writable(self) -> bool:
-        """Whether `write` may be called: the peer is there, and reads as fast as it is written to."""
+        """Whether `write` may be called: the peer is connected, and keeps up with reading."""
         ...
 
     async def writable(self) -> None:
-        """Waits until `write` may be called. Raises Disconnected."""
+        """Wait until `write` may be called. Raises Disconnected."""
         ...
 
     def write(self, text: bytes) -> None:
-        """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
+        """Send a text message, in UTF-8. Call it only if `is_writable` in this turn of the event loop."""
         ...
 
     def write_binary(self, message: bytes) -> None:
-        """Sends a binary message; only where it `is_writable` in this turn of the event loop."""
+        """Send a binary message. Call it only if `is_writable` in this turn of the event loop."""
         ...
 
     def charge(self) -> None:
-        """Notes a request that was refused because too many came: who does not wait is read more slowly."""
+        """Count a request that was refused for too many requests: a peer that does not wait is read more slowly."""
         ...
 
     async def close(self, code: int, reason: str) -> None:
-        """Ends the connection, within a bounded time also where the peer does not read."""
+        """End the connection, in bounded time even if the peer does not read."""
         ...
 
 
 class Disconnected(ConnectionsError):
-    """The peer has gone."""
+    """The peer has disconnected."""
 
 
 class Asked(Protocol):
-    """What a message asks for."""
+    """What a message requests."""
 
     @property
     def ref(self) -> str | None:
-        """What its answer is to carry back."""
+        """The reference that its answer repeats."""
         ...
 
 
@@ -88,17 +88,17 @@ class Handler(Protocol[HandledT_contra]):
     """Answers frames."""
 
     def handle(self, connection: Connection, frame: HandledT_contra, /) -> Slow | None:
-        """Does what is quick at once, and gives back what has to wait. Raises BadFrame, BadParams, Refused."""
+        """Do quick work at once, and return work that has to wait. Raises BadFrame, BadParams, Refused."""
         ...
 
 
 class Connection:
     """A client's socket after `hello`; a `Subscriber` of the conversations that it is attached to.
 
-    `caller`: whose conversations it sees and whom limits count; `features`: what both sides understand.
+    `caller`: the owner of its conversations and the subject of its limits; `features`: what both sides understand.
     """
 
-    # A reply may have a thousand late readers, and each token looks at all of them: little memory, in one place.
+    # a reply may have a thousand late readers, all of which each token visits: keep the state small and close together
     __slots__ = (
         "__weakref__",
         "_behind",
@@ -125,7 +125,7 @@ class Connection:
         features: frozenset[str] = frozenset(),
         encode: Callable[[Frame], bytes] = codec.encode,
     ) -> None:
-        """`tally` counts the bounds that the connection meets, and the errors that it is told."""
+        """`tally` counts the bounds that the connection reaches, and the errors that it is sent."""
         self.connection_id = f"conn_{secrets.token_hex(8)}"
         self.caller = caller
         self.features = features
@@ -141,18 +141,18 @@ class Connection:
 
     @property
     def owner(self) -> Owner:
-        """Whose conversations it sees."""
+        """The owner of its conversations."""
         return self.caller.owner
 
     @property
     def client(self) -> Client:
-        """Whom limits count."""
+        """The subject of its limits."""
         return self.caller.client
 
     def push(self, frame: Frame, made_at: float | None = None) -> None:
-        """Takes a frame for delivery: it is sent at once, or waits for its reader, who is not told what it does not understand.
+        """Deliver a frame: send it at once, or let it wait for the reader. Events that the reader does not understand are left out.
 
-        A reader that is too far behind is cut off; it can come back and ask again. `made_at`: see `publish`.
+        A reader that is too far behind is disconnected, and can resume. `made_at`: see `publish`.
         """
         if self.closed:
             return
@@ -182,46 +182,46 @@ class Connection:
             self.shut(Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect."))
 
     def publish(self, event: Event, made_at: float | None = None) -> None:
-        """Takes an event for delivery. `made_at`: of text, when the engine made it, by `time.monotonic`."""
+        """Deliver an event. `made_at`: for text, when the engine made it, by `time.monotonic`."""
         self.push(event, made_at)
 
     @property
     def door(self) -> str:
-        """By which it came in."""
+        """The door of the connection."""
         return self._tally.door
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits for a late reader, as its bound counts it."""
+        """The size of what waits for a late reader, as its bound counts it."""
         return self._outbox.bytes
 
     def understands(self, event: Event) -> bool:
-        """Whether its client is told of such events."""
+        """Return whether its client understands such events."""
         return as_understood(event, self.features) is not None
 
     def handed(self, turn_id: str) -> int:
-        """The furthest offset of the turn's text that was handed to the transport."""
+        """Return the furthest offset of the turn's text that was handed to the transport."""
         return self._outbox.handed(turn_id)
 
     def thought(self, turn_id: str) -> int:
-        """The furthest offset of the turn's reasoning that was handed to the transport."""
+        """Return the furthest offset of the turn's reasoning that was handed to the transport."""
         return self._outbox.thought(turn_id)
 
     def withdraw(self, turn_id: str, chars: int, thought: int) -> None:
-        """Takes back what waits of the turn beyond `chars` of its text and `thought` of its reasoning."""
+        """Withdraw what waits of the turn beyond `chars` of its text and `thought` of its reasoning."""
         self._outbox.withdraw(turn_id, chars, thought)
 
     def shut(self, close: Close) -> None:
-        """Ends the connection; the first reason counts."""
+        """End the connection; the first reason counts."""
         if not self._ending.done():
             self._ending.set_result(close)
 
     async def serve(self, handler: Handler[AskedT], decode: Callable[[str | bytes], AskedT]) -> None:
-        """Serves until the peer goes or the connection is shut. `decode` reads messages and may raise BadFrame."""
+        """Serve until the peer leaves or the connection is shut. `decode` reads messages and may raise BadFrame."""
         await self.run(partial(self._read, handler, decode))
 
     async def run(self, reading: Callable[[asyncio.TaskGroup], Slow]) -> None:
-        """Serves a peer that is read by `reading`, which may begin tasks that end with the connection."""
+        """Serve a peer that `reading` reads; the tasks that it begins end with the connection."""
         try:
             await self._run(reading)
         except* Disconnected:
@@ -238,7 +238,7 @@ class Connection:
                 tasks.create_task(self._write())
                 await self._end()
         except BaseExceptionGroup as ends:
-            # It has a frame that has the group: neither would be freed without the collector (Python 3.11).
+            # its frame refers to the group: only the collector would free them (Python 3.11)
             ends.__traceback__ = None
             raise
 
@@ -256,7 +256,7 @@ class Connection:
         while True:
             message = await self._transport.receive()
             self._answer(handler, partial(decode, message), tasks)
-            await asyncio.sleep(0)  # a burst of frames keeps neither the writer waiting nor other connections
+            await asyncio.sleep(0)  # so that a burst of frames delays neither the writer nor other connections
 
     def _answer(
         self, handler: Handler[AskedT], decoded: Callable[[], AskedT], tasks: asyncio.TaskGroup
@@ -292,7 +292,7 @@ class Connection:
             self._transport.charge()
 
     def _incident(self, ref: str | None) -> Error:
-        """Logs the exception being handled; its number is all that the client is told."""
+        """Log the exception being handled; the client gets only its number."""
         incident = secrets.token_hex(4)
         _log.exception("request failed", connection_id=self.connection_id, incident=incident)
         return Error(
@@ -305,13 +305,13 @@ class Connection:
             await self._catch_up()
 
     async def _catch_up(self) -> None:
-        """Returns once nothing waits. Raises Disconnected."""
+        """Wait until nothing waits to be sent. Raises Disconnected."""
         while self._behind.is_set():
             await self._transport.writable()
             self._flush()
 
     def _flush(self) -> None:
-        """Hands on what waits, as far as its reader takes it."""
+        """Send what waits, as far as the reader takes it."""
         while self._transport.is_writable:
             if (frame := self._outbox.take_nowait()) is None:
                 self._behind.clear()
@@ -327,7 +327,7 @@ class Connection:
 
 
 def refusal(error: Refused | BadParams, ref: str | None) -> Error:
-    """The frame that tells a sender why a request was refused."""
+    """Return the `error` frame for a refused request."""
     retryable = error.retryable if isinstance(error, Refused) else False
     after = error.retry_after_ms if isinstance(error, Refused) else None
     return Error(ref=ref, code=error.code, message=str(error), retryable=retryable, retry_after_ms=after)

@@ -6,7 +6,7 @@ from connections.line.socket import Socket
 
 
 class Lines:
-    """A `Transport` before another one."""
+    """A `Transport` on top of another one."""
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket
@@ -22,6 +22,6 @@ class Lines:
         return self._socket.is_writable
 
     def write(self, text: bytes) -> None:
-        """Sends a message for each line, all in one go."""
+        """Send a message for each line, all in one go."""
         if text:
             self._socket.write_all(text.splitlines())

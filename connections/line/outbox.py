@@ -1,8 +1,8 @@
-"""What waits to be sent to one connection: ordered, bounded, merging while the reader is late.
+"""The frames that wait for one connection: ordered, bounded, merged while the reader is late.
 
-Neighbouring deltas of one turn become one delta, and so does its reasoning; of a turn's statuses only the newest waits.
-`cancelled` overtakes deltas, but nothing else; what is beyond the cut is withdrawn. What the reader does not understand is
-left out: the next event covers its seqs. Pure: who waits for the socket is the connection's business.
+Neighbouring deltas of one turn become one delta, and so does its reasoning. Of a turn's statuses only the newest waits.
+`cancelled` overtakes deltas, but nothing else; text beyond the cut is withdrawn. Events that the reader does not understand are
+left out, and the next event covers their seqs. Pure: the connection waits for the socket.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _FRAME_BYTES = 512
 _MOST_FRESH = 32
 _MOST_PARTS = 64
 _SHORT_CHARS = 128
-"""So many deltas, as short as these, wait before they are merged: a late reader is touched once for many of them."""
+"""So many short deltas wait unmerged: a late reader then costs one merge for many of them."""
 _STRING_BYTES = sys.getsizeof("")
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _SHORT_ESCAPES = frozenset('"\\\b\t\n\f\r')
-"""JSON puts a backslash before these, and six characters in place of other control characters."""
+"""JSON escapes these by a backslash, and other control characters by six characters."""
 _encoded = msgspec.json.Encoder().encode
 
 
 class OutboxStatistics(msgspec.Struct, frozen=True):
-    """Facts of one outbox. `bytes`: of the waiting frames as they are coded, and what each takes besides."""
+    """Facts of one outbox. `bytes`: the encoded size of the waiting frames, with their overhead."""
 
     frames: int
     bytes: int
@@ -52,7 +52,7 @@ class OutboxStatistics(msgspec.Struct, frozen=True):
 
 
 class _Growing:
-    """A waiting delta, or reasoning, that may still grow."""
+    """A waiting delta, or reasoning, that may be extended."""
 
     __slots__ = ("bytes", "chars", "first", "last", "made_at", "parts", "tokens")
 
@@ -75,24 +75,24 @@ class _Growing:
         )
 
     def grow(self, delta: Text) -> int:
-        """Takes the next delta; gives the bytes that it adds, of which joining takes some back."""
+        """Append the next delta; return the bytes that it adds. Joining gives some of them back."""
         before = self.bytes
         self.last = delta
         self.parts.append(delta.text)
         self.bytes += _taken(delta.text)
         self.chars += len(delta.text)
         self.tokens += delta.tokens
-        if len(self.parts) >= _MOST_PARTS:  # each string takes fifty bytes beside its characters
+        if len(self.parts) >= _MOST_PARTS:  # each string has an overhead of fifty bytes
             self.parts = ["".join(self.parts)]
             self.bytes = self._own_bytes() + _taken(self.parts[0])
         return self.bytes - before
 
     def _own_bytes(self) -> int:
-        """What is there beside the text, of which only the conversation's id has no fixed length."""
+        """Return the bytes beside the text; only the conversation's id has a variable length."""
         return _FRAME_BYTES + _taken(self.first.conversation_id)
 
     def cover(self, first_seq: int) -> None:
-        """Say that it stands for all seqs from there on."""
+        """Let it cover all seqs from there on."""
         was_alone = self.first is self.last
         self.first = msgspec.structs.replace(self.first, first_seq=first_seq)
         if was_alone:
@@ -105,7 +105,7 @@ class _Growing:
 
 
 class _Whole:
-    """A waiting frame that stays as it is. Its size is taken once: a string grows when it is encoded."""
+    """A waiting frame that does not change. Its size is computed once: encoding a string makes it larger."""
 
     __slots__ = ("bytes", "frame")
 
@@ -115,7 +115,7 @@ class _Whole:
 
 
 class Outbox:
-    """Frames on their way to one transport."""
+    """The frames on their way to one transport."""
 
     __slots__ = (
         "_bytes",
@@ -134,7 +134,7 @@ class Outbox:
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._waiting: deque[_Growing | _Whole] = deque()
-        self._fresh: list[tuple[Text, float | None]] = []  # behind all that waits, not merged so far
+        self._fresh: list[tuple[Text, float | None]] = []  # the last ones, not merged yet
         self._growing: dict[str, _Growing] = {}  # by conversation: the delta that is its newest event
         self._statuses: dict[str, _Whole] = {}  # by turn: the status that waits
         self._handed: dict[str, int] = {}
@@ -145,11 +145,11 @@ class Outbox:
         self._bytes = 0
         self._merged = 0
         self.made_at: float | None = None
-        """When the oldest part of what was taken last was made, where that is text of which somebody knows."""
+        """When the oldest part of the last taken frame was made, if it is text with a known time."""
 
     @property
     def bytes(self) -> int:
-        """What waits, but for a few short deltas that are not merged so far."""
+        """The size of what waits, without a few short unmerged deltas."""
         return self._bytes
 
     @property
@@ -159,11 +159,11 @@ class Outbox:
 
     @property
     def is_over_full(self) -> bool:
-        """Whether more waits than may. One frame always fits; the few short deltas that are not merged so far don't count."""
+        """Whether the bound is exceeded. One frame always fits; the few short unmerged deltas don't count."""
         return self._bytes > self._max_bytes and len(self._waiting) > 1
 
     def put_nowait(self, frame: Frame, made_at: float | None = None) -> None:
-        """Takes a frame, of text with the time when it was made. The bound is watched by whoever owns the connection: nothing is dropped here."""
+        """Add a frame; text comes with the time when it was made. The connection enforces the bound: nothing is dropped here."""
         if isinstance(frame, Text):
             self._fresh.append((self._following(frame), made_at))
             if len(self._fresh) >= _MOST_FRESH or len(frame.text) > _SHORT_CHARS:
@@ -183,7 +183,7 @@ class Outbox:
                 self._put(_Whole(frame))
 
     def pass_nowait(self, frame: Frame) -> Text | None:
-        """Lets text pass that nothing waits before, as if put in and taken out; None where it has to be put in."""
+        """Pass text through if nothing waits before it, as if added and taken; None if it has to be added."""
         if self.waits or not isinstance(frame, Text):
             return None
         text = self._following(frame)
@@ -191,11 +191,11 @@ class Outbox:
         return text
 
     def leave_out(self, event: Text | Bare) -> None:
-        """Its reader does not understand an event, and is not told: the next one covers its seqs."""
+        """Leave out an event that the reader does not understand: the next one covers its seqs."""
         self._withdrawn.setdefault(event.conversation_id, first_seq_of(event))
 
     def take_nowait(self) -> Frame | None:
-        """The next frame; it counts as handed to the transport."""
+        """Take the next frame; it counts as handed to the transport."""
         self._merge()
         if not self._waiting:
             return None
@@ -213,17 +213,17 @@ class Outbox:
         return text
 
     def handed(self, turn_id: str) -> int:
-        """The furthest offset of a running turn's text that was taken from here."""
+        """Return the furthest offset of a running turn's text that was taken."""
         return self._handed.get(turn_id, 0)
 
     def thought(self, turn_id: str) -> int:
-        """The furthest offset of a running turn's reasoning that was taken from here."""
+        """Return the furthest offset of a running turn's reasoning that was taken."""
         return self._thought.get(turn_id, 0)
 
     def withdraw(self, turn_id: str, chars: int, thought: int) -> None:
-        """Takes back what waits of a turn's text beyond `chars`, its calls there, and its reasoning beyond `thought`.
+        """Withdraw what waits of a turn's text beyond `chars`, its calls there, and its reasoning beyond `thought`.
 
-        The event behind it covers the seqs.
+        The next event covers their seqs.
         """
         self._merge()
         left_out, self._withdrawn = self._withdrawn, {}
@@ -236,7 +236,7 @@ class Outbox:
             self._withdrawn.setdefault(conversation_id, first_seq)
 
     def statistics(self) -> OutboxStatistics:
-        """Facts of this moment."""
+        """Return the current facts."""
         self._merge()
         return OutboxStatistics(len(self._waiting), self._bytes, self._merged)
 
@@ -292,7 +292,7 @@ class Outbox:
     def _left_of(
         self, slot: _Growing | _Whole, turn_id: str, chars: int, thought: int
     ) -> _Growing | _Whole | None:
-        """What is kept of a waiting frame, which covers what was withdrawn right before it; None: nothing."""
+        """Return what is kept of a waiting frame, which then covers the seqs withdrawn before it; None: nothing."""
         left: _Growing | _Whole | None = slot
         if isinstance(slot, _Growing) and slot.first.turn_id == turn_id:
             self._growing.pop(slot.first.conversation_id, None)
@@ -317,35 +317,35 @@ class Outbox:
             self.leave_out(event)
 
     def _following(self, text: Text) -> Text:
-        """The text, covering what its reader was not told before it."""
+        """Return the text, which covers the seqs left out before it."""
         if not self._withdrawn or (first := self._withdrawn.pop(text.conversation_id, None)) is None:
             return text
         return covering(text, first)
 
     def _covering(self, event: Bare) -> Bare:
-        if isinstance(event, Accepted) and event.duplicate:  # told once more, out of the order
+        if isinstance(event, Accepted) and event.duplicate:  # repeated, out of order
             return event
         first = self._withdrawn.pop(event.conversation_id, None)
         return event if first is None else covering(event, first)
 
 
 def _is_beyond(frame: Frame, turn_id: str, chars: int) -> bool:
-    """Whether a frame is of a turn, and means what is not kept of it. What would be played after a cut is never kept."""
+    """Return whether a frame belongs to the part of a turn that is cut. Sound after a cut is always withdrawn."""
     if isinstance(frame, ToolCall):
         return frame.turn_id == turn_id and frame.off > chars
     return isinstance(frame, Sound | Marks) and frame.turn_id == turn_id
 
 
 def _size(frame: Frame) -> int:
-    """What a waiting frame counts for. Coding it counts all that it holds, whatever its kind; readers in a row share that."""
+    """Return a waiting frame's size: that of its encoding, which successive readers share."""
     return _FRAME_BYTES + len(codec.encode(frame))
 
 
 def _taken(text: str) -> int:
-    """What a part of a growing text counts for: as it is coded or as it lies in memory, whichever is more.
+    """Return the size of a part of a growing text: encoded or in memory, whichever is more.
 
-    It is never less than its bytes on the wire, and at most six times as many beside the string's own bytes. A string that
-    is not ASCII is not coded by the codec here: it would keep a second copy of itself.
+    It is at least the bytes on the wire, and at most six times as many beside the string's own overhead. Non-ASCII strings are
+    not encoded for this, since each would keep a second copy of itself.
     """
     if text.isascii():
         return _STRING_BYTES + len(_encoded(text))

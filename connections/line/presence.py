@@ -1,4 +1,4 @@
-"""A connection's stay: its seat, its place in the registry, what its leaving means to conversations, and when all have to go."""
+"""The lifetime of connections: their seats, their registration, detaching them from conversations, and the shutdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sessions.store.redis.asker import asking_for
 
 
 class Presence:
-    """Counts connections, whichever door they came in by."""
+    """Registers connections of all doors."""
 
     def __init__(self, *, sessions: Sessions, registry: Registry, limiters: Limiters) -> None:
         self._sessions = sessions
@@ -26,9 +26,9 @@ class Presence:
 
     @asynccontextmanager
     async def of(self, connection: Connection) -> AsyncIterator[None]:
-        """Counts a connection while the block lasts, in which the store is asked for it. Raises Close where there is no room.
+        """Register a connection while the block lasts; calls of the store count for it. Raises Close if there is no room.
 
-        A person gets what an older version kept for this client alone, before the block begins as far as that is quick.
+        Conversations that an older version kept for this client alone move to the person, before the block if that is quick.
         """
         client, number = connection.client, connection.connection_id
         group = connection.caller.group or client.client_id
@@ -39,7 +39,7 @@ class Presence:
                 await self._sessions.adopt(connection.owner, client)
                 with (
                     self._counting_refusals()
-                ):  # last: whoever is registered is told of a drain, behind `ready`
+                ):  # last, so that a drain is told after `ready`
                     self._registry.add(connection)
                 yield
         finally:
@@ -49,16 +49,16 @@ class Presence:
             self._sessions.disconnect(connection)
 
     def connections(self) -> list[tuple[Registered, float]]:
-        """All connections of this moment, each with that when it came, in Unix seconds."""
+        """Return all current connections with their times of opening, in Unix seconds."""
         return self._registry.since()
 
     def go_away(self, *, drain_ms: int, reason: str) -> None:
-        """Tells every connection that the server is about to stop."""
+        """Tell every connection that the server is about to stop."""
         for connection in self._registry.connections():
             connection.push(GoAway(drain_ms=drain_ms, reason=reason))
 
     async def shut_all(self, *, within_s: float) -> None:
-        """Closes every connection and waits until they are gone, or the time is up; clients reconnect."""
+        """Close every connection and wait until they have gone, or the time is up; clients reconnect."""
         self._registry.shut_all(Close(CloseCode.DRAIN, "The server stops; reconnect."))
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):

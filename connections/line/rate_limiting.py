@@ -1,4 +1,4 @@
-"""Counts what a connection asks for, and holds its messages while all replicas count them: what comes behind waits too."""
+"""Counts a connection's requests, and holds messages while their shared limits are counted; later ones wait, too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from connections.wire.table import Counts, counts_of
 from sessions.errors import Overloaded
 
 MAX_WAITING = 32
-"""Fewer than a connection's requests at once: a cancel behind so many still finds its place."""
+"""Fewer than a connection's concurrent requests, so that a cancel behind them still has room."""
 
 Slow = Coroutine[None, None, None]
 HandledT = TypeVar("HandledT")
@@ -25,10 +25,9 @@ _NEVER_WAIT = (Hello, Ping, AuthRefresh, Sound, Played)
 
 
 class RateLimiter(Generic[HandledT]):
-    """A `Handler` before another one, for one connection.
+    """A `Handler` on top of another one, for one connection.
 
-    A request counts as under way from its task's first step on. That is before the connection's next frame: its reader
-    lets others run between two.
+    A request counts as pending from its task's first step. That is before the connection's next frame: the reader yields between two.
     """
 
     def __init__(self, inner: Handler[HandledT], limiters: Limiters) -> None:
@@ -38,7 +37,7 @@ class RateLimiter(Generic[HandledT]):
         self._under_way = 0
 
     def handle(self, connection: Connection, frame: HandledT) -> Slow | None:
-        """Hands a frame on at once, unless it has to wait. Raises BadFrame, BadParams, Refused."""
+        """Pass a frame on at once, unless it has to wait. Raises BadFrame, BadParams, Refused."""
         counts = counts_of(frame)
         self._take(connection, counts)
         meter = self._limiters.meter

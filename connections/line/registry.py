@@ -1,4 +1,4 @@
-"""Which client has which connections open. The limits are here."""
+"""The open connections of each client, with their limits."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ class Registered(Protocol):
 
     @property
     def door(self) -> str:
-        """By which it came in."""
+        """Its door."""
         ...
 
     @property
     def caller(self) -> Caller:
-        """Whose it is."""
+        """Its caller."""
         ...
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits for its reader."""
+        """The bytes that wait for its reader."""
         ...
 
     def push(self, frame: Frame) -> None:
-        """Takes a frame for delivery."""
+        """Deliver a frame."""
         ...
 
     def shut(self, close: Close) -> None:
-        """Ends the connection once what waits was sent."""
+        """End the connection once the waiting frames were sent."""
         ...
 
 
 class RegistryStatistics(msgspec.Struct, frozen=True):
-    """Facts of this moment; `opened` only grows. `late`: connections for whose readers something waits, `waiting_bytes` in all, `most_waiting_bytes` for one."""
+    """Current facts; `opened` only grows. `late`: connections with waiting frames, `waiting_bytes` in all, `most_waiting_bytes` for one."""
 
     connections: int
     clients: int
@@ -71,7 +71,7 @@ class Registry:
         self._shut: Close | None = None
 
     def add(self, connection: Registered) -> None:
-        """Registers a connection. Raises Close where the client, or the server, has too many, or all were shut."""
+        """Register a connection. Raises Close if the client or the server has too many, or all were shut."""
         if self._shut is not None:
             raise Close(self._shut.code, self._shut.reason)
         client = connection.caller.client
@@ -82,7 +82,7 @@ class Registry:
             )
         subject = connection.caller.subject
         if not self._shares.has_room_for(subject):
-            raise Close(CloseCode.OVERLOAD, "The server has as many connections as it can take from you.")
+            raise Close(CloseCode.OVERLOAD, "The server has no room for more connections from you.")
         self._by_client.setdefault(client, own).add(connection)
         self._shares.take(subject)
         self._emptied.clear()
@@ -90,7 +90,7 @@ class Registry:
         self._since[connection] = time()
 
     def discard(self, connection: Registered) -> None:
-        """Forgets a connection."""
+        """Remove a connection."""
         client = connection.caller.client
         own = self._by_client.get(client, set())
         if connection in own:
@@ -103,26 +103,26 @@ class Registry:
                 self._emptied.set()
 
     async def emptied(self) -> None:
-        """Waits until no connection is left."""
+        """Wait until no connection is left."""
         while len(self._shares):
             await self._emptied.wait()
 
     def shut_all(self, close: Close) -> None:
-        """Ends every connection, and those that still come."""
+        """End every connection, also later ones."""
         self._shut = close
         for connection in self.connections():
             connection.shut(close)
 
     def connections(self) -> list[Registered]:
-        """All connections of this moment."""
+        """Return all current connections."""
         return [connection for own in self._by_client.values() for connection in own]
 
     def since(self) -> list[tuple[Registered, float]]:
-        """The same, each with the moment when it came, in Unix seconds."""
+        """Return the same, each with its time of opening, in Unix seconds."""
         return list(self._since.items())
 
     def statistics(self) -> RegistryStatistics:
-        """Facts of this moment."""
+        """Return the current facts."""
         waiting = [some for own in self._by_client.values() for one in own if (some := one.waiting_bytes)]
         return RegistryStatistics(
             len(self._shares),

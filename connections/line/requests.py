@@ -1,4 +1,4 @@
-"""What the requests of one connection still wait for, and how many may."""
+"""The pending requests of one connection, and their limit."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from sessions.errors import Overloaded
 
 MAX_REQUESTS = 64
 MAX_CANCELS = 64
-"""That wait: for another replica, or to take an exchange back. They have room of their own, since a cancel must be heard."""
+"""Pending cancels: they wait for another replica, or for a rollback. They have a limit of their own, since a cancel must be heard."""
 
 Slow = Coroutine[None, None, None]
 
 
 class UnderWay:
-    """Knows the tasks, which are not its own."""
+    """Knows the tasks, but does not own them."""
 
     def __init__(self) -> None:
         self._requests: set[asyncio.Task[None]] = set()
         self._cancels: set[asyncio.Task[None]] = set()
 
     def check_room(self, frame: object) -> None:
-        """Raises Overloaded where a request can't be handed on: too many wait. A cancel can: it does at once what it can, and so can a ping."""
+        """Raise Overloaded if too many requests are pending. Cancels and pings always pass: they act at once as far as they can."""
         if len(self._requests) >= MAX_REQUESTS and not overtakes(frame):
             raise Overloaded("Too many requests at once.")
 
     def begin(
         self, frame: object, slow: Slow, finish: Callable[[Slow], Slow], tasks: asyncio.TaskGroup
     ) -> None:
-        """Runs what a request waits for. Raises Overloaded where too many cancels wait."""
+        """Run the waiting part of a request. Raises Overloaded if too many cancels wait."""
         kin = self._cancels if isinstance(frame, Cancel) else self._requests
         if kin is self._cancels and len(kin) >= MAX_CANCELS:
             slow.close()
-            raise Overloaded("Too many cancels at once: what this one would have waited for is not done.")
+            raise Overloaded("Too many cancels at once: this one took effect as far as it could at once, and no further.")
         kin.add(request := tasks.create_task(finish(slow)))
         request.add_done_callback(partial(_finished, slow, kin))
 
 
 def _finished(slow: Slow, kin: set[asyncio.Task[None]], request: asyncio.Task[None]) -> None:
     kin.discard(request)
-    slow.close()  # the connection may have ended before it began
+    slow.close()  # the connection may have ended before the task began

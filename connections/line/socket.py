@@ -1,4 +1,4 @@
-"""A WebSocket below a connection: Starlette's, and what the server knows of it that ASGI does not say."""
+"""The WebSocket of a connection: Starlette's, with the server's extension to ASGI."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from connections.wire import codec
 from connections.wire.frames import Frame
 
 PEER = "midstream.peer"
-"""The ASGI extension that reaches past the server's queues: its `peer` is a `Peer`."""
+"""The ASGI extension that bypasses the server's queues: its `peer` is a `Peer`."""
 CLOSE_S = 2.0
 
 
@@ -24,31 +24,31 @@ class Peer(Protocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether text may be written: the connection is open, and its peer reads."""
+        """Whether text may be written: the connection is open and the peer reads."""
         ...
 
     async def until_writable(self) -> bool:
-        """Waits for a peer that reads again; False where the connection is over."""
+        """Wait until the peer reads again; False if the connection has ended."""
         ...
 
     def write(self, text: bytes) -> None:
-        """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
+        """Send a text message, in UTF-8. Call it only if `is_writable` in this turn of the event loop."""
         ...
 
     def write_all(self, texts: Iterable[bytes]) -> None:
-        """Sends several in one go, as `write` does."""
+        """Send several messages in one go, as `write` does."""
         ...
 
     def write_binary(self, message: bytes) -> None:
-        """Sends a binary message; only where it `is_writable` in this turn of the event loop."""
+        """Send a binary message. Call it only if `is_writable` in this turn of the event loop."""
         ...
 
     def charge(self) -> None:
-        """Reads a peer more slowly that asked too often."""
+        """Slow down a peer that asked too often."""
         ...
 
     def abort(self) -> None:
-        """Ends a connection whose peer does not read."""
+        """End a connection whose peer does not read."""
         ...
 
 
@@ -60,12 +60,12 @@ class Socket:
         self._turns = turns
         self._group = address_group(websocket.scope) or str(id(self))
         self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
-        self.write = self._peer.write  # found once: it is called with every delta
+        self.write = self._peer.write  # looked up once: it is called for every delta
         self.write_all = self._peer.write_all
         self.write_binary = self._peer.write_binary
 
     async def receive(self) -> str | bytes:
-        """The next message. Raises Disconnected."""
+        """Return the next message. Raises Disconnected."""
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise Disconnected
@@ -80,25 +80,25 @@ class Socket:
         return self._peer.is_writable
 
     async def writable(self) -> None:
-        """Waits until `write` may be called. Raises Disconnected."""
+        """Wait until `write` may be called. Raises Disconnected."""
         if not await self._peer.until_writable():
             raise Disconnected
 
     def charge(self) -> None:
-        """Notes a request that was refused because too many came."""
+        """Count a request that was refused for too many requests."""
         self._peer.charge()
 
     def tell(self, frame: Frame) -> None:
-        """Sends what a peer is told before there is a connection, if it is still there."""
+        """Send a frame before there is a connection, if the peer is still there."""
         if self.is_writable:
             self.write(codec.encode(frame))
 
     async def close(self, code: int, reason: str) -> None:
-        """Ends the connection, within a bounded time also where the peer does not read."""
+        """End the connection, in bounded time even if the peer does not read."""
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._websocket.close(code, reason)
-        except TimeoutError:  # a peer that does not read can't be told, and would keep the socket for ever
+        except TimeoutError:  # a peer that does not read gets no close frame, and would keep the socket for ever
             self._peer.abort()
         except (WebSocketDisconnect, RuntimeError):
-            return  # the peer was faster
+            return  # the peer closed first

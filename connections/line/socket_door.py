@@ -1,4 +1,4 @@
-"""A door for sockets: who is heard, what comes first, and what ends it. What is said on it is the door's business."""
+"""The common part of doors for sockets: admission, the first message, the close. Each door defines the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from connections.line.socket import Socket
 from connections.wire.errors import Close, CloseCode
 
 HELLO_S = 5.0
-"""How long a socket has for its first message, where that says who comes."""
+"""Seconds for the first message of a socket, if that authenticates."""
 OUTBOX_BYTES = 512 * 1024
 
 _log = structlog.get_logger("midstream.connection")
@@ -30,7 +30,7 @@ G = TypeVar("G")
 
 
 class SocketDoor(ABC, Generic[G]):
-    """Serves sockets, each from handshake to close. `G`: what is known of a guest by the handshake."""
+    """Serves sockets, each from handshake to close. `G`: what the handshake tells of the client."""
 
     def __init__(
         self, door: Door, *, access: AccessControl, limiters: Limiters, hello_s: float = HELLO_S
@@ -42,18 +42,18 @@ class SocketDoor(ABC, Generic[G]):
 
     @abstractmethod
     async def receive(self, websocket: WebSocket) -> G | Response:
-        """Who comes, and for what; or what whoever may not come in is answered."""
+        """Return what the handshake tells of the client, or the answer to a refused one."""
 
     @abstractmethod
     async def serve(self, socket: Socket, guest: G) -> None:
-        """Serves an accepted socket until it ends. Raises Close, Disconnected."""
+        """Serve an accepted socket until it ends. Raises Close, Disconnected."""
 
     def subprotocol(self, guest: G) -> str | None:  # noqa: ARG002 - most doors have none
-        """What both sides speak."""
+        """Return the common subprotocol."""
         return None
 
     async def accept(self, websocket: WebSocket) -> None:
-        """Serves one socket from handshake to close."""
+        """Serve one socket from handshake to close."""
         guest = self._shut_out(websocket) or await self.receive(websocket)
         if isinstance(guest, Response):
             await websocket.send_denial_response(guest)
@@ -62,7 +62,7 @@ class SocketDoor(ABC, Generic[G]):
         await self._live(Socket(websocket, self.limiters.turns), guest)
 
     async def first(self, socket: Socket, named: str) -> str | bytes:
-        """The first message. `named`: what it has to be. Raises Close, Disconnected."""
+        """Return the first message. `named`: what it has to be. Raises Close, Disconnected."""
         try:
             async with asyncio.timeout(self._hello_s):
                 return await socket.receive()
@@ -71,7 +71,7 @@ class SocketDoor(ABC, Generic[G]):
             raise Close(CloseCode.NO_HELLO, f"No {named} within {self._hello_s:g} s.") from None
 
     def _shut_out(self, websocket: WebSocket) -> Response | None:
-        """The answer to whoever is not even asked who they are."""
+        """Return the answer to a handshake that is refused before authentication."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
         if not self.access.origins.allow(origin, host=host):
             self.limiters.refusals.count(Refusal.ORIGIN)

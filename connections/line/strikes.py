@@ -1,4 +1,4 @@
-"""How many bad frames a client may send before it is taken for broken. Pure; the clock is the caller's."""
+"""How many bad frames a client may send before it counts as broken. Pure; the caller passes the time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 
 
 class Strikes:
-    """Counts within a window that slides."""
+    """Counts within a sliding window."""
 
     def __init__(self, *, limit: int, window_s: float) -> None:
         self._limit = limit
@@ -14,6 +14,6 @@ class Strikes:
         self._times: deque[float] = deque(maxlen=limit)
 
     def add(self, now: float) -> bool:
-        """Counts one at `now` (seconds of any monotonic clock); whether the limit was reached within the window."""
+        """Count one at `now` (seconds of any monotonic clock); return whether the limit was reached within the window."""
         self._times.append(now)
         return len(self._times) == self._limit and now - self._times[0] < self._window_s

@@ -60,7 +60,7 @@ FORGED = {
     "an RSA key's id for EC": token(ec_key(), "ES256", kid="r"),
     "an id that nobody has": token(rsa_key(), "RS256", kid="x"),
     "an id that is no text": sewn({"alg": "RS256", "kid": ["r"]}, {"sub": "ann", "exp": LATER}),
-    "an algorithm that is not served": token(rsa_key(), "PS256", kid="r"),
+    "an algorithm that is not supported": token(rsa_key(), "PS256", kid="r"),
     "a longer HMAC by the same secret": token(SECRET * 2, "HS512"),
     "the set's symmetric key": token("secret-in-the-set-0123456789abcd", "HS256", kid="o"),
     "another curve": token(ec_key(ec.SECP384R1), "ES384", kid="e"),
