@@ -22,7 +22,7 @@ from sessions.store.belongings import ExportedConversation, ExportedMessage
 AT_ONCE = 4
 """Concurrent exports of this replica, and as many erasures."""
 LONGEST_S = 600.0
-"""Least bytes a second of an export; one that its client reads more slowly is cut off."""
+"""Most seconds of an export; one that its client reads more slowly is cut off."""
 PART_BYTES = 64 * 1024
 _HEADERS = [
     (b"content-type", b"application/x-ndjson; charset=utf-8"),

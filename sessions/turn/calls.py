@@ -1,13 +1,13 @@
-"""The calls of one reply, from the moment they are told until the last of them is settled. Pure; clocks are passed in.
+"""The calls of one reply, from the first until all are settled. Pure; the caller passes the time.
 
     WAITING ──allow, claim──► RUNNING ──result──► DONE
        │                         ├──────────────► LOST
        ├──────deny───────────────┼──────────────► DENIED
        └──────cancel, expire─────┴──────────────► CANCELLED, EXPIRED
 
-A running call of the server's may ask its user questions, one after the other. Each is answered, denied, or expires.
+A running call of a server tool may ask the user questions, one after the other. Each is answered, denied, or expires.
 
-Nothing moves a settled call. What came before is answered as it was then; what contradicts it is refused.
+A settled call does not change. A repeated answer gets the same reply; a contradicting one is refused.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from sessions.records import CallRecord, QuestionAnswer, digest
 from sessions.tools.forms import form_of, misfit
 
 RESULTS_CHARS = 256 * 1024
-"""Of all results of one reply together; a further one is refused. A model's window holds less, as a rule."""
+"""Characters of all results of one reply; a further result is refused. Most models' windows hold less."""
 CANCELLED = "The call was cancelled."
 MAX_CALLS = 128
-"""Of one reply; what it calls beyond them is not carried out."""
+"""Calls of one reply; further ones are not carried out."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
-    """What came of a call that a client ran: `content`, or else an `error`."""
+    """The outcome of a call that a client ran: `content`, or else an `error`."""
 
     call_id: str
     content: str | None = None
@@ -39,9 +39,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, tag="decision"):
-    """Whether a call may run. `args_sha256`: of the arguments that were looked at; `args`: others, to run with instead.
+    """Whether a call may run. `args_sha256`: the hash of the arguments that were shown; `args`: others to run with instead.
 
-    Of a call that asks a question, `args_sha256` is that question's, and `args` the answer.
+    For a call that asks a question, `args_sha256` is the question's hash, and `args` the answer.
     """
 
     call_id: str
@@ -77,20 +77,20 @@ class Calls:
         return self._records.get(call_id)
 
     def put(self, record: CallRecord) -> None:
-        """Take a call in, or what became of it."""
+        """Add a call, or its new state."""
         self._records[record.call_id] = record
 
     def keep(self, chars: int) -> list[str]:
-        """Forget the calls behind so much of the text, and return their ids."""
+        """Drop the calls after so much of the text, and return their ids."""
         gone = [record.call_id for record in self.records if record.off > chars]
         for call_id in gone:
             del self._records[call_id]
         return gone
 
     def answered(self, answer: CallAnswer, *, runner: str) -> CallRecord:
-        """Return a call as an answer leaves it, which is the same one where that came before.
+        """Return a call after an answer; a repeated answer leaves it as it is.
 
-        `runner`: who runs it, where the server does. Raises Conflict, ContentTooLong, KeyError.
+        `runner`: the replica that runs it, if the server does. Raises Conflict, ContentTooLong, KeyError.
         """
         call = self._records[answer.call_id]
         moved = answered(call, answer, runner=runner)
@@ -109,7 +109,7 @@ class Calls:
 
 
 def answered(call: CallRecord, answer: CallAnswer, *, runner: str = "") -> CallRecord:
-    """Return a call as an answer leaves it; the same one where that came before. Raises Conflict."""
+    """Return a call after an answer; a repeated answer leaves it as it is. Raises Conflict."""
     match answer:
         case Result():
             return _with_result(call, answer)
@@ -126,7 +126,7 @@ def _with_result(call: CallRecord, result: Result) -> CallRecord:
         return call
     _refuse_settled(call)
     if call.state is CallState.WAITING and call.needs == "approval":
-        raise Conflict("The call was not allowed so far.")
+        raise Conflict("The call has not been allowed yet.")
     return done(call, content=result.content, error=result.error)
 
 
@@ -155,7 +155,7 @@ def _decided(call: CallRecord, decision: Decision, runner: str) -> CallRecord:
 
 
 def _question_answered(call: CallRecord, question: Question, decision: Decision) -> CallRecord:
-    """Raises BadParams where the answer does not fit the form."""
+    """Raise BadParams if the answer does not fit the form."""
     answer = _question_answer(decision)
     if answer.content is not None:
         wrong = misfit(form_of(question.schema), msgspec.json.decode(answer.content))
@@ -188,7 +188,7 @@ _WORDS = {
     CallState.DENIED: "The call was denied.",
     CallState.CANCELLED: CANCELLED,
     CallState.EXPIRED: "The call has expired.",
-    CallState.LOST: "The call was lost with whoever ran it.",
+    CallState.LOST: "The call was lost, since the server that ran it failed.",
 }
 
 
@@ -202,17 +202,17 @@ def _moved(call: CallRecord, state: CallState) -> CallRecord:
 
 
 def asking(call: CallRecord, *, question: Question) -> CallRecord:
-    """Return a running call with what it asks."""
+    """Return a running call with its question."""
     return msgspec.structs.replace(call, question=question)
 
 
 def done(call: CallRecord, *, content: str | None = None, error: str | None = None) -> CallRecord:
-    """Return an open call with what came of it."""
+    """Return an open call with its outcome."""
     return msgspec.structs.replace(_moved(call, CallState.DONE), content=content, error=error)
 
 
 def claimed(call: CallRecord, *, runner: str) -> CallRecord:
-    """Return a call of a server's tool as one that a replica runs from here on."""
+    """Return a server tool's call as run by a replica from here on."""
     return msgspec.structs.replace(_moved(call, CallState.RUNNING), runner=runner)
 
 
@@ -222,12 +222,12 @@ def cancelled(call: CallRecord) -> CallRecord:
 
 
 def lost(call: CallRecord, *, why: str | None = None) -> CallRecord:
-    """Return a call of which nobody knows whether it was carried out: its runner died, or its tool says so."""
+    """Return a call as lost: its runner died, or its tool does not know whether it was carried out."""
     return msgspec.structs.replace(_moved(call, CallState.LOST), error=why)
 
 
 def expires_at(call: CallRecord) -> int | None:
-    """When a call expires that waits for a client, or the question that it asks: ms since the epoch, None where it waits for none."""
+    """Return when a call that waits for a client, or its question, expires: Unix ms; None if it does not wait."""
     if call.question is not None:
         return call.question.expires_at
     runs = call.state is CallState.RUNNING and call.where == "server"
@@ -235,7 +235,7 @@ def expires_at(call: CallRecord) -> int | None:
 
 
 def expired(call: CallRecord, *, now_ms: int) -> CallRecord:
-    """Return a call as expired, where it waited for a client for too long; else as it is. A question expires alone."""
+    """Return a call as expired if it waited for a client for too long, else unchanged. A question expires alone."""
     at = expires_at(call)
     if at is None or now_ms < at:
         return call
@@ -245,7 +245,7 @@ def expired(call: CallRecord, *, now_ms: int) -> CallRecord:
 
 
 def withdrawn(call: CallRecord, *, sha256: str) -> CallRecord:
-    """Return a call whose question nobody waits for any more; as it is where it asks another one, or none."""
+    """Return a call without this question; unchanged if it asks another one, or none."""
     if call.question is None or call.question.sha256 != sha256:
         return call
     answer = QuestionAnswer(sha256, content=None, is_expired=True)
@@ -253,19 +253,19 @@ def withdrawn(call: CallRecord, *, sha256: str) -> CallRecord:
 
 
 def is_to_be_run(call: CallRecord) -> bool:
-    """Whether the server may start it: it waits for nobody."""
+    """Return whether the server may start it: it waits for nobody."""
     return call.where == "server" and call.needs == "none" and call.state is CallState.WAITING
 
 
 def read_as(call: CallRecord | ShownCall | ToolState) -> str:
-    """Return what the model reads as the result of a call."""
+    """Return the text that the model reads as a call's result."""
     match call.state:
         case CallState.DONE:
             return f"Error: {call.error}" if call.content is None else call.content
         case CallState.DENIED:
             return "The user did not allow this call. It was not carried out."
         case CallState.EXPIRED:
-            return "Nobody answered in time. The call was not carried out."
+            return "There was no answer in time. The call was not carried out."
         case CallState.LOST:
             return call.error or "The call was interrupted. Whether it was carried out is not known."
         case _:

@@ -1,4 +1,4 @@
-"""What a cancel of a client's or an operator's asks for, and what it met."""
+"""A cancel of a client or an operator, and its outcome."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sessions.events import Cause
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
-    """End a turn, or all of a conversation's where none is named.
+    """End a turn, or all turns of a conversation if none is named.
 
-    `conversation_id` None: wherever the turn is. `seen_off`: how much of the reply its reader saw; `rollback`: the
-    exchange leaves the history; `by_operator`: it is no client's.
+    `conversation_id` None: that of the turn. `seen_off`: how much of the reply its reader saw; `rollback`: remove the exchange
+    from the history; `by_operator`: an operator cancels.
     """
 
     conversation_id: str | None = None
@@ -24,20 +24,20 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
 
     @property
     def cause(self) -> Cause:
-        """What is told of the end that it decides."""
+        """The reason of the end that it decides."""
         if self.by_operator:
             return Cause.OPERATOR
         return Cause.ROLLBACK if self.rollback else Cause.CLIENT
 
     def means(self, turn_id: str) -> bool:
-        """Whether a turn of its conversation is to end."""
+        """Return whether it ends a turn of its conversation."""
         return self.turn_id in (None, turn_id)
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """What a cancel met. `turn_id` None: nothing ran; `already`: it had ended, or its end was decided.
+    """The outcome of a cancel. `turn_id` None: nothing ran; `already`: the turn had ended, or its end was decided.
 
-    `is_part`: others that it means may run on another replica; `is_forwarded`: one of them does, or will.
+    `is_part`: further turns may run on another replica; `is_forwarded`: one does, or will.
     """
 
     turn_id: str | None

@@ -1,4 +1,4 @@
-"""How long a turn waits for the engine: as long as it takes, and once the turn is to end, only for a moment more."""
+"""Waits of a turn for the engine: without limit, but only for a moment once the turn has to end."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TypeVar
 from engine.door import Stream
 
 CONFIRM_S = 2.0
-"""How long the engine has to confirm that it stopped."""
+"""Seconds for the engine to confirm that it stopped."""
 
 T = TypeVar("T")
 
 
 class EngineWait:
-    """What a turn awaits of the engine. `stream`: of its reply, once that was asked for; `stopping`: set once it is to end."""
+    """A turn's wait for the engine. `stream`: its reply's, once requested; `stopping`: set once it has to end."""
 
     __slots__ = ("_limit", "_until", "stopping", "stream")
 
@@ -26,7 +26,7 @@ class EngineWait:
         self._limit: asyncio.Timeout | None = None
 
     async def in_time(self, output: Awaitable[T]) -> T | None:
-        """Waits for something; None where the engine's time to confirm a stop is up before."""
+        """Wait for a result; None if the engine's time to confirm a stop is up before."""
         try:
             async with asyncio.timeout_at(self._until) as limit:
                 self._limit = limit
@@ -39,7 +39,7 @@ class EngineWait:
             self._limit = None
 
     def stop(self) -> None:
-        """Asks the engine to stop, and gives it `CONFIRM_S` from the first time on. Synchronous."""
+        """Ask the engine to stop, within `CONFIRM_S` from the first call. Synchronous."""
         self.stopping.set()
         if self._until is None:
             self._until = asyncio.get_running_loop().time() + CONFIRM_S

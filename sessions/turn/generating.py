@@ -1,6 +1,6 @@
-"""Has the engine write a reply, and tells it to whoever listens, as far as the filters let it through.
+"""Generates a reply with the engine, and passes it through the filters to a listener.
 
-It knows neither conversations nor the store: what becomes of the text is its listener's business.
+Knows neither conversations nor the store: the listener handles the text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sessions.turn.reading_pace import Pacer
 from sessions.turn.turn import EngineCount, Turn
 
 SHED_AGAIN_MS = 1000
-"""When to come again to an upstream that has too much to do and does not say for how long."""
+"""Seconds after which to retry an overloaded upstream that does not say when."""
 
 _REASONS = {
     FinishReason.STOP: Reason.STOP,
@@ -53,9 +53,9 @@ _log = structlog.get_logger("midstream.turn")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How the engine's part of a turn ended. `written`: the reply as the model wrote it, where its text is not all of that.
+    """How the engine's part of a turn ended. `written`: the reply as the model wrote it, if its text is not all of that.
 
-    `stop`: the stop string that ended it, where one did and the engine tells which.
+    `stop`: the stop string that ended it, if the engine says which.
     """
 
     reason: Reason
@@ -65,7 +65,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Listener(Protocol):
-    """Whoever a reply is written for."""
+    """The receiver of a reply."""
 
     @property
     def turn(self) -> Turn:
@@ -79,43 +79,43 @@ class Listener(Protocol):
 
     @property
     def chars_per_s(self) -> float | None:
-        """How fast its text is to be let out; None: as it is made."""
+        """The pace of its text; None: as it is made."""
         ...
 
     @property
     def paces_thoughts(self) -> bool:
-        """Whether its thoughts are to be let out so, too: text waits for them, then."""
+        """Whether its reasoning has that pace, too: text then waits for it."""
         ...
 
     def report(self, report: Queued | Retried | Prefilling | Started) -> None:
-        """The engine says how far it is before the first text."""
+        """Take the engine's progress before the first text."""
         ...
 
     def retry(self) -> None:
-        """The engine was lost before any text; the same is asked again."""
+        """Note that the engine was lost before any text, and the request is repeated."""
         ...
 
     def fall_back(self, model: str) -> None:
-        """The model that was asked failed before any text, or can't be asked; this one is asked instead."""
+        """Note that this model answers instead: the requested one failed before any text, or is not available."""
         ...
 
     async def hear(self, released: Released) -> None:
-        """Takes text, never empty; nothing is read from the engine meanwhile. May raise OwnershipLost."""
+        """Take text, never empty; the engine is not read meanwhile. May raise OwnershipLost."""
         ...
 
     async def think(self, released: Released) -> None:
-        """Takes what the model thinks aloud, as `hear` takes text."""
+        """Take reasoning, as `hear` takes text."""
         ...
 
     async def call(self, called: Called) -> None:
-        """Takes a call, as `hear` takes text. All that was thought before it was told."""
+        """Take a call, as `hear` takes text. All reasoning before it was passed on."""
         ...
 
 
 class FilteredPieces:
-    """A reply on its way to its listener: reasoning, text and each call's arguments pass all filters, each for itself.
+    """A reply on its way to its listener: reasoning, text and each call's arguments pass all filters separately.
 
-    `filtered`: one of them ended the reply; what comes behind that is dropped.
+    `filtered`: a filter ended the reply; everything after it is dropped.
     """
 
     def __init__(self, listener: Listener, filters: Filters) -> None:
@@ -127,12 +127,12 @@ class FilteredPieces:
         self.filtered = False
 
     async def begin(self) -> None:
-        """A reply that goes on has text already. Raises FilterBroken."""
+        """`before`: the text of a continued reply. Raises FilterBroken."""
         await self._text.begin(self._listener.turn.text)
         await self._thoughts.begin(self._listener.turn.reasoning)
 
     async def take(self, piece: Chunk | Reasoning | Called) -> None:
-        """Tells what the filters let through. Raises FilterBroken."""
+        """Pass on what the filters let through. Raises FilterBroken."""
         if self.filtered:
             return
         match piece:
@@ -146,7 +146,7 @@ class FilteredPieces:
                 assert_never(piece)
 
     async def finish(self) -> None:
-        """The reply has no more pieces: tells what waited. Raises FilterBroken."""
+        """Pass on what the filters held, at the reply's end. Raises FilterBroken."""
         await self._finish_thoughts()
         if not self.filtered:
             await self._release(self._hear, self._text.finish())
@@ -190,7 +190,7 @@ def _pacer(listener: Listener) -> Pacer | None:
 
 
 class Generator:
-    """Has replies written by an engine. `shortens`: a prompt may lose older exchanges for a model with a smaller window."""
+    """Generates replies. `shortens`: drops older exchanges of a prompt for a model with a smaller window."""
 
     def __init__(self, engine: Engine, filters: Filters = NO_FILTERS, *, shortens: bool = True) -> None:
         self._engine = served_models(engine)
@@ -199,7 +199,7 @@ class Generator:
         self._shortens = shortens
 
     async def outcome(self, listener: Listener, request: Request) -> Outcome:
-        """Tells a listener its whole reply; gives how that ended. Raises OwnershipLost where the listener does."""
+        """Generate a whole reply for a listener; return how it ended. Raises OwnershipLost if the listener does."""
         return await guarded_outcome(listener, self._generate(listener, request))
 
     async def _generate(self, listener: Listener, request: Request) -> Outcome:
@@ -235,12 +235,12 @@ class Generator:
             if not listener.engine.stopping.is_set():
                 raise
             outcome = None
-        if outcome is None:  # the engine does not confirm in time, or ever, that it has stopped
+        if outcome is None:  # the engine does not confirm the stop in time
             return Outcome(Reason.CANCELLED if turn.is_over else Reason.FILTERED)
         return outcome
 
     async def _follow(self, listener: Listener, stream: Stream) -> Outcome:
-        """Takes the engine's outputs to the last one."""
+        """Take all outputs of the engine."""
         turn, reply = listener.turn, FilteredPieces(listener, self._filters)
         await reply.begin()
         async for output in stream:
@@ -266,7 +266,7 @@ class Generator:
 
 
 async def guarded_outcome(listener: Listener, outcome: Awaitable[Outcome]) -> Outcome:
-    """How an engine's part of a turn ends, whatever goes wrong in it. Raises OwnershipLost where the listener does."""
+    """Return how the engine's part of a turn ends, whatever fails in it. Raises OwnershipLost if the listener does."""
     try:
         return await outcome
     except (EngineLost, EngineUnavailable) as loss:
@@ -278,7 +278,7 @@ async def guarded_outcome(listener: Listener, outcome: Awaitable[Outcome]) -> Ou
 
 
 def outcome_of(turn: Turn, finished: Finished) -> Outcome:
-    """How the engine ended a turn, which takes its counts."""
+    """Record the engine's counts in the turn; return how it ended."""
     turn.count = EngineCount(
         prompt_tokens=finished.prompt_tokens,
         cached_tokens=finished.cached_tokens,
@@ -292,7 +292,7 @@ def outcome_of(turn: Turn, finished: Finished) -> Outcome:
 
 
 def _failure(loss: EngineLost | EngineUnavailable) -> Failure:
-    """An upstream that sheds load has not failed: its client shall come again."""
+    """Return the end for an upstream that sheds load: that is no failure, and the client may retry."""
     if not isinstance(loss, EngineBusy):
         return Failure(code="engine_unavailable", message=str(loss), retry_after_ms=retry_after_ms(loss))
     after_ms = retry_after_ms(loss) or SHED_AGAIN_MS
@@ -300,7 +300,7 @@ def _failure(loss: EngineLost | EngineUnavailable) -> Failure:
 
 
 def _incident(listener: Listener) -> Outcome:
-    """Logs the exception being handled; its number is all that the client is told."""
+    """Log the exception being handled; the client gets only its number."""
     if listener.engine.stream is not None:
         listener.engine.stream.cancel()
     incident = secrets.token_hex(4)

@@ -1,4 +1,4 @@
-"""A turn with what runs it on this replica, and the connections that follow it."""
+"""A turn as it runs on this replica, and the connections that follow it."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from sessions.turn.turn_journal import TurnJournal
 
 
 class Subscriber(Protocol):
-    """An attached connection, as conversations see it. Nothing here ever waits."""
+    """An attached connection, as conversations see it. No method waits."""
 
     @property
     def closed(self) -> bool:
-        """Whether it left for good."""
+        """Whether it has left for good."""
         ...
 
     def publish(self, event: Event, made_at: float | None = None) -> None:
-        """Takes an event for delivery; one that it does not `understand` is left out, and the next one covers its seqs.
+        """Deliver an event; one that it does not `understand` is left out, and the next one covers its seqs.
 
-        `made_at`: of text, when the engine made it, where that is known.
+        `made_at`: for text, when the engine made it, if that is known.
         """
         ...
 
     def understands(self, event: Event) -> bool:
-        """Whether it is told of such events."""
+        """Return whether it understands such events."""
         ...
 
     def handed(self, turn_id: str) -> int:
-        """The furthest offset of the turn's text that was handed to the transport."""
+        """Return the furthest offset of the turn's text that was handed to the transport."""
         ...
 
     def thought(self, turn_id: str) -> int:
-        """The furthest offset of the turn's reasoning that was handed to the transport."""
+        """Return the furthest offset of the turn's reasoning that was handed to the transport."""
         ...
 
     def withdraw(self, turn_id: str, chars: int, thought: int) -> None:
-        """Takes back what waits of the turn beyond `chars` of its text and `thought` of its reasoning."""
+        """Withdraw what waits of the turn beyond `chars` of its text and `thought` of its reasoning."""
         ...
 
 
@@ -57,7 +57,7 @@ class Nobody:
     closed = True
 
     def publish(self, event: Event, made_at: float | None = None) -> None:
-        """Drops it."""
+        """Drop it."""
 
     def understands(self, event: Event) -> bool:  # noqa: ARG002 - no event reaches it
         """Nothing."""
@@ -72,15 +72,16 @@ class Nobody:
         return 0
 
     def withdraw(self, turn_id: str, chars: int, thought: int) -> None:
-        """It has nothing that waits."""
+        """Nothing waits here."""
 
 
 class Delivery:
-    """How far a turn's events went. `handed`: to connections that left; `unsaved`: they were told that its text is not journalled.
+    """How far a turn's events were delivered. `handed`: to connections that left; `unsaved`: they were told that its text is not journalled.
 
-    `followers`: the connections that have all of it; `status`: where it stands, as was told last; `fallback`: the model that
-    the store knows to stand in; `settled`: up to where it knows the target of an interpretation to fit its source. `end`: how it ends, before that is told. `thought` and `published_thought`: as `handed` and
-    `published_off`, of its reasoning. `playback`: who speaks it, if anybody does.
+    `followers`: the connections that have all of it; `status`: the last published one; `fallback`: the answering model that the
+    store knows of; `settled`: up to where the store has matching source and target of an interpretation. `end`: how it ends,
+    before that is published. `thought` and `published_thought`: like `handed` and `published_off`, for its reasoning.
+    `playback`: who speaks it, if anybody does.
     """
 
     __slots__ = (
@@ -110,9 +111,9 @@ class Delivery:
 
 
 class Stages:
-    """What others wait for. `ready`: messages can be accepted behind it; `released`: its end is saved, too.
+    """Events that others wait for. `ready`: messages can be accepted behind it; `released`: its end is saved, too.
 
-    `accepted`: whether it was; `ended`: its end was told, or it was never accepted.
+    `accepted`: whether it was; `ended`: its end was published, or it was never accepted.
     """
 
     __slots__ = ("accepted", "ended", "ready", "released")
@@ -125,7 +126,7 @@ class Stages:
 
 
 class Intake:
-    """What happened on its way in. `was_attached`: its sender was, before; `forwarded`: to which replica, that takes it in.
+    """How it arrived. `was_attached`: whether its sender was attached before; `forwarded`: the replica that it was forwarded to.
 
     `revoked`: its conversation was deleted before it was accepted.
     """
@@ -139,10 +140,10 @@ class Intake:
 
 
 class Following(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that waits for the calls of a reply, as the store keeps it for whoever goes on with it.
+    """A turn that waits for the calls of a reply, as stored for the replica that continues it.
 
-    `follows`: the turn that called; `message_id`: its reply, and `parent_id` what that answers. `round`: how many turns of
-    the exchange called before; `model`: which one is asked.
+    `follows`: the turn that called; `message_id`: its reply, and `parent_id` the parent of that. `round`: the number of earlier
+    turns of the exchange that called; `model`: the requested one.
     """
 
     turn_id: str
@@ -157,16 +158,16 @@ class Following(msgspec.Struct, frozen=True, kw_only=True):
     generation: Generation
 
     def encoded(self) -> bytes:
-        """As the store keeps it: the reply comes first, for scripts."""
+        """Return the stored form: the reply comes first, for scripts."""
         return self.message_id.encode() + b"\n" + msgspec.json.encode(self)
 
     @classmethod
     def decoded(cls, kept: bytes) -> Following:
-        """From what the store has."""
+        """Read the stored form."""
         return msgspec.json.decode(kept[kept.index(b"\n") + 1 :], type=Following)
 
     def record(self) -> TurnRecord:
-        """The turn, which was not accepted so far."""
+        """Return the turn, which is not accepted yet."""
         return TurnRecord(
             turn_id=self.turn_id,
             client_msg_id=self.send.client_msg_id,
@@ -181,12 +182,13 @@ class Following(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exchange:
-    """A turn's place among those that answer one message.
+    """A turn's place among the turns that answer one message.
 
-    `calls`: of its reply, so far, and whether it `has_more` than are carried out; `awaited`: of the one that it follows.
-    `round`: how many turns of the exchange called before; `news`: set whenever an awaited call moves; `following`: the turn
-    that waits for its calls, once it has ended. `idle`: no tool of the server's runs here for it. `is_lost`: another replica has it.
-    `base`: the reply that it goes on with, as it stood before. `interpretation`: what its reply translates, where it does.
+    `calls`: those of its reply so far, and `has_more`: there are more than are carried out; `awaited`: the calls of the turn
+    that it follows. `round`: the number of earlier turns of the exchange that called; `news`: set whenever an awaited call
+    changes; `following`: the turn that waits for its calls, once it has ended. `idle`: no server tool runs here for it.
+    `is_lost`: another replica has it. `base`: the reply that it continues, as it was before. `interpretation`: what its reply
+    translates, if it does.
     """
 
     __slots__ = (
@@ -220,13 +222,13 @@ class Exchange:
         self.is_lost = False
 
     def lose(self) -> None:
-        """Another replica goes on with it: whoever waits here is woken up."""
+        """Note that another replica continues it, and wake up what waits here."""
         self.is_lost = True
         self.news.set()
 
     @contextmanager
     def running_tool(self) -> Iterator[None]:
-        """A tool of the server's runs while the context lasts."""
+        """Note that a server tool runs while the context lasts."""
         self._running_tools += 1
         self.idle.clear()
         try:
@@ -237,20 +239,20 @@ class Exchange:
                 self.idle.set()
 
     def has(self, call_id: str) -> bool:
-        """Whether a call is its reply's, or one of those that it waits for."""
+        """Return whether a call belongs to its reply, or to those that it waits for."""
         return self.of(call_id) is not None
 
     def of(self, call_id: str) -> Calls | None:
-        """The calls among which one is."""
+        """Return the group of calls that a call belongs to."""
         several = (self.calls, self.awaited)
         return next((calls for calls in several if calls is not None and calls.get(call_id)), None)
 
 
 class LiveTurn:
-    """A turn with what runs it here.
+    """A turn as it runs here.
 
-    `record.done`: how it ended, once that was told. `failure`: why it can't run; `engine`: its wait
-    for that one; `grace`: what cancels it where nobody comes back.
+    `record.done`: how it ended, once published. `failure`: why it can't run; `engine`: its wait for the engine; `grace`: the
+    timer that cancels it if nobody comes back.
     """
 
     __slots__ = (
@@ -293,7 +295,7 @@ class LiveTurn:
 
     @classmethod
     def waiting(cls, following: Following, calls: Calls, sender: Subscriber) -> LiveTurn:
-        """A turn that waits for calls; it has its place already."""
+        """Make a turn that waits for calls; it has its place already."""
         ids = TurnIds(
             conversation_id=following.send.conversation_id,
             turn_id=following.turn_id,
@@ -305,7 +307,7 @@ class LiveTurn:
         return live
 
     def seen(self, seen_off: int | None) -> int | None:
-        """How much of its text was seen, and heard where it is spoken; None: nobody knows better than the transports."""
+        """Return how much of its text was seen, or heard if it is spoken; None: only the transports know."""
         if (playback := self.delivery.playback) is None:
             return seen_off
         return playback.heard if seen_off is None else min(seen_off, playback.heard)
@@ -317,11 +319,11 @@ class LiveTurn:
 
     @property
     def has_place(self) -> bool:
-        """Whether it stands in the history: it was accepted, or follows one that was."""
+        """Whether it is in the history: it was accepted, or follows one that was."""
         return self.exchange.awaited is not None or self.turn.accepted_at is not None
 
     def go_on_from(self, reply: MessageRecord) -> None:
-        """It goes on with a reply that was cut; those who are attached have that."""
+        """Continue a reply that was cut; attached connections have it."""
         self.exchange.base = reply
         self.turn.go_on_from(reply.message_id, text=reply.content, reasoning=reply.reasoning)
         self.delivery.published_off, self.delivery.published_thought = (
@@ -333,7 +335,7 @@ class LiveTurn:
         )
 
     def calls_told(self, after: int, *, until: int) -> list[ToolCall | ToolState]:
-        """The events of its calls, and of those that it waits for, with the seqs behind `after` up to `until`."""
+        """Return the events of its calls, and of awaited ones, with seqs after `after` up to `until`."""
         place, told = self.turn.ids.conversation_id, list[ToolCall | ToolState | None]()
         for call in self.exchange.calls.records:
             told += (
@@ -345,41 +347,41 @@ class LiveTurn:
         return [event for event in told if event is not None and after < event.seq <= until]
 
     def choose(self, model: str) -> TurnRecord:
-        """Takes the model that answers, which is the one that was asked for or one that stands in for it; gives the record."""
+        """Note the answering model, the requested one or a fallback; return the record."""
         fallback = "" if model == self.record.model else model
         self.record = msgspec.structs.replace(self.record, fallback=fallback)
         return self.record
 
     @property
     def is_unsaved(self) -> bool:
-        """Whether text or an end was told that the store is not known to have."""
+        """Whether text or an end was published that the store is not known to have."""
         return self.delivery.unsaved or (self.stages.ended.is_set() and not self.stages.released.is_set())
 
     @property
     def made_at(self) -> float | None:
-        """When the engine made the text that is told now; None where nobody knows, or where it is let out late on purpose."""
+        """When the engine made the current text; None if unknown, or if it is delayed on purpose."""
         stream = self.engine.stream
         return None if stream is None or self.exchange.generation.chars_per_s is not None else stream.made_at
 
     @property
     def published_text(self) -> str:
-        """The part of the reply that attached connections were given."""
+        """The part of the reply that was published."""
         return self.turn.text[: self.delivery.published_off]
 
     @property
     def shown_calls(self) -> tuple[CallRecord, ...]:
-        """The calls of its reply, as far as attached connections know them; of a turn that waits those that it waits for."""
+        """The published calls of its reply; for a waiting turn, the awaited ones."""
         if self.waits and self.exchange.awaited is not None:
             return self.exchange.awaited.records
         return self.exchange.calls.records
 
     @property
     def published_reasoning(self) -> str:
-        """The part of its reasoning that attached connections were given."""
+        """The part of its reasoning that was published."""
         return self.turn.reasoning[: self.delivery.published_thought]
 
     @property
     def wait(self) -> Status | None:
-        """What was told of the wait for its text, while there is none."""
+        """The last published status, while there is no text."""
         has_text = self.delivery.published_off > self.turn.pieces.base.chars
         return None if has_text or self.turn.is_over else self.delivery.status

@@ -1,4 +1,4 @@
-"""What a reply is made of so far: text, what was thought beside it, and where it called; and what of it a cut keeps. Pure."""
+"""The pieces of a reply so far: text, reasoning and calls; and what a cut keeps of them. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Kind = Literal["", "text", "thought", "call"]
 
 
 class Mark(NamedTuple):
-    """Where a reply stands behind one piece: its seq and kind, and how much of everything there is then.
+    """A reply's state after one piece: its seq and kind, and the lengths so far.
 
-    `src_off`: how much of a source had been read for it, where it is a translation.
+    `src_off`: how much of a source had been read for it, if it is a translation.
     """
 
     seq: int
@@ -45,7 +45,7 @@ class Pieces:
     )
 
     def __init__(self, *, conversation_id: str, turn_id: str, text: str = "", reasoning: str = "") -> None:
-        """Begin a reply, or go on with one that has text and reasoning already."""
+        """Begin a reply, or continue one that has text and reasoning already."""
         self._conversation_id = conversation_id
         self._turn_id = turn_id
         self._text = [text]
@@ -63,34 +63,34 @@ class Pieces:
 
     @property
     def reasoning(self) -> str:
-        """All that was thought."""
+        """All of the reasoning."""
         return "".join(self._thoughts)
 
     @property
     def end(self) -> Mark:
-        """Where it stands now."""
+        """Its current state."""
         return self._marks[-1]
 
     def come_to(self, now: float) -> None:
-        """A piece comes: where the last one was a thought, the model thought until now."""
+        """Begin a piece. If the last one was reasoning, the model reasoned until now."""
         if self.end.kind == "thought":
             self.reasoning_s += now - self._thought_at
         self._thought_at = now
 
     @property
     def base(self) -> Kept:
-        """What there was before the first piece."""
+        """The state before the first piece."""
         return Kept(self._marks[0].chars, self._marks[0].thought)
 
     def extend(self, text: str, *, tokens: int, seq: int, src_off: int | None = None) -> Delta:
-        """Take more text."""
+        """Add text."""
         _, _, chars, thought, total, _ = self.end
         self._text.append(text)
         self._marks.append(Mark(seq, "text", chars + len(text), thought, total + tokens, src_off))
         return self._delta(text, tokens=tokens, seq=seq, off=chars, src_off=src_off)
 
     def think(self, text: str, *, tokens: int, seq: int) -> Reasoning:
-        """Take more of what was thought."""
+        """Add reasoning."""
         _, _, chars, thought, total, _ = self.end
         self._thoughts.append(text)
         self.reasoning_tokens += tokens
@@ -98,26 +98,26 @@ class Pieces:
         return self._reasoning(text, tokens=tokens, seq=seq, off=thought)
 
     def call(self, *, tokens: int, seq: int) -> None:
-        """Note a call."""
+        """Add a call."""
         _, _, chars, thought, total, _ = self.end
         self.calls += 1
         self._marks.append(Mark(seq, "call", chars, thought, total + tokens))
 
     def first_seq(self, kind: Kind) -> int | None:
-        """The seq of the first piece of a kind; None where there is none."""
+        """Return the seq of the first piece of a kind; None if there is none."""
         return next((mark.seq for mark in self._marks if mark.kind == kind), None)
 
     def kept(self, *, seen: int, thought: int) -> Kept:
-        """What a cut keeps: whole characters of what was seen, and all that was thought before that, or that was seen of it.
+        """Return what a cut keeps: whole characters of the seen text, and the reasoning before it, or what was seen of that.
 
-        Never less than there was before.
+        It is never less than there was before.
         """
         chars = max(self.base.chars, floor_boundary(self.text, min(seen, self.end.chars)))
         before = self._thought_before(chars)
         return Kept(chars, max(before, floor_boundary(self.reasoning, min(thought, self.end.thought))))
 
     def _thought_before(self, chars: int) -> int:
-        """How much was thought before the last text, or the last call, that is within `chars`."""
+        """Return the length of the reasoning before the last text or call within `chars`."""
         text = bisect_left(self._marks, chars, key=lambda mark: mark.chars)
         last = bisect_right(self._marks, chars, key=lambda mark: mark.chars) - 1
         while self._marks[last].kind == "thought":
@@ -125,7 +125,7 @@ class Pieces:
         return max(self._marks[text].thought if chars else 0, self._marks[last].thought)
 
     def tokens_of(self, kept: Kept) -> int:
-        """How many tokens are behind the pieces that are kept whole."""
+        """Return the tokens of the pieces that are kept whole."""
 
         def is_beyond(mark: Mark) -> bool:
             return mark.chars > kept.chars or mark.thought > kept.reasoning
@@ -133,11 +133,11 @@ class Pieces:
         return self._marks[bisect_left(self._marks, True, key=is_beyond) - 1].tokens
 
     def tokens_until(self, seq: int) -> int:
-        """How many tokens are behind the pieces up to a seq."""
+        """Return the tokens of the pieces up to a seq."""
         return self._marks[self._behind(seq) - 1].tokens
 
     def told_behind(self, seq: int, *, until: int) -> list[Text]:
-        """The text and the reasoning that came with the seqs behind `seq`, up to `until`; neighbours of a kind are one."""
+        """Return text and reasoning with seqs after `seq`, up to `until`; neighbours of a kind are merged."""
         first, last = self._behind(seq), self._behind(until)
         runs = groupby(range(first, last), key=lambda place: self._marks[place].kind)
         return [told for kind, places in runs if (told := self._run(kind, list(places))) is not None]

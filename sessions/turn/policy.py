@@ -1,4 +1,4 @@
-"""What an operator decides about conversations, and which system prompt that gives a turn. Pure."""
+"""The operator's policy for conversations, and the system prompt that results for a turn. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sessions.store.redis.durability import Durability
 class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
     """`max_rounds`: replies to one message that may call tools. `wait_s`: seconds that a call waits for a client.
 
-    `max_chars`: of a result.
+    `max_chars`: characters of a result.
     """
 
     max_rounds: int = 64
@@ -28,15 +28,15 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """`ttl_s`: seconds that a conversation is kept after its last turn; `max_turns`: running or waiting at once.
+    """`ttl_s`: seconds for which a conversation is kept after its last turn; `max_turns`: turns that run or wait at once.
 
     `max_queued`: messages that wait behind a running reply in one conversation.
 
-    `system_prompt` is used where neither the conversation nor its client names one; empty: none. `filters`: what
-    messages and replies go through. `durability`: how safe `accepted` and `done` are when they are told. `tools`: what
-    calls of tools are held to. `unsupported_tools`: what becomes of tools that a model can't be shown, or not any more,
-    where it need not call one. `titles`: the model writes those of new conversations.
-    `sharing`: people may share what they said by a link. `interpret_prompt`: how a chat model is asked for a translation.
+    `system_prompt` is used if neither the conversation nor its client sets one; empty: none. `filters`: for messages and
+    replies. `durability`: of `accepted` and `done` before they are published. `tools`: the limits of tool calls.
+    `unsupported_tools`: what happens to tools that a model can't call, or no longer may, if it need not call one. `titles`: the
+    model writes titles of new conversations. `sharing`: people may share conversations by a link. `interpret_prompt`: asks a
+    chat model for a translation.
     """
 
     ttl_s: float
@@ -52,9 +52,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     interpret_prompt: str = "Translate into {target}: {text}"
 
     def followed(self, spec: ReplySpec, facts: ModelFacts) -> ReplySpec:
-        """The spec as a model is asked to follow it: without tools that it can't be shown, where that is ignored.
+        """Return the spec for a model: without tools that it can't call, if the operator ignores those.
 
-        One that leaves the model no choice keeps them, and is refused where it is looked at.
+        A spec that requires a call keeps them, and is refused by its check.
         """
         can_not = spec.tool_choice == "auto" and not has_feature(facts, "tools", "auto")
         if spec.tools and can_not and self.unsupported_tools == "ignore":
@@ -62,9 +62,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return spec
 
     def in_round(self, spec: ReplySpec, messages: Sequence[Message]) -> ReplySpec:
-        """The spec behind messages of a client's own: in words, where as many replies to one message called as may.
+        """Return the spec after a client's own messages: without tools if the limit of calling replies is reached.
 
-        Raises BadParams where the reply has to call, or where the operator has tools refused that are not served.
+        Raises BadParams if the reply has to call, or the operator refuses unsupported tools.
         """
         if not spec.shown_tools or _rounds(messages) < self.tools.max_rounds:
             return spec
@@ -78,23 +78,23 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SystemPrompt(msgspec.Struct, frozen=True):
-    """The system prompt of a turn. `named`: what the conversation keeps as its own; empty: it names none."""
+    """Return the system prompt of a turn. `named`: the conversation's own; empty: none."""
 
     named: str
     operators: str
 
     @property
     def text(self) -> str:
-        """What the model reads; empty: nothing."""
+        """The text for the model; may be empty."""
         return self.named or self.operators
 
     @property
     def is_shared(self) -> bool:
-        """Whether these are the operator's words, and not a client's, be they the same ones."""
+        """Whether it is the operator's, even if a client's text is the same."""
         return bool(self.operators) and not self.named
 
 
 def _rounds(messages: Sequence[Message]) -> int:
-    """How many replies to the last message of the user call tools."""
+    """Return the number of replies to the user's last message that call tools."""
     replies = takewhile(lambda message: message.role != "user", reversed(messages))
     return sum(bool(message.calls) for message in replies)

@@ -1,4 +1,4 @@
-"""Where a turn goes in the tree of a conversation. Pure; `sessions.commands.branches` knows what the history says to it."""
+"""The place of a turn in the tree of a conversation. Pure; `sessions.commands.branches` checks it against the history."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from sessions.records import digest
 
 
 class Behind(msgspec.Struct, frozen=True, tag="behind"):
-    """A new message that answers a reply; None: at a root; unset: behind the active leaf."""
+    """A new message after a reply; None: at the root; unset: after the active leaf."""
 
     parent_id: str | UnsetType | None = UNSET
 
 
 class Beside(msgspec.Struct, frozen=True, tag="beside"):
-    """A new message in the place of a user's message, which stays beside it: an edit."""
+    """A new message in place of a user's message, which stays as its sibling: an edit."""
 
     message_id: str
 
 
 class Again(msgspec.Struct, frozen=True, tag="again"):
-    """Another reply beside one that was given, under the same user's message."""
+    """Another reply beside an existing one, to the same user's message."""
 
     reply_id: str
 
 
 class Onward(msgspec.Struct, frozen=True, tag="onward"):
-    """The end of a reply that was stopped or cut: the same message goes on."""
+    """The rest of a reply that was stopped or cut: the same message continues."""
 
     reply_id: str
 
@@ -38,7 +38,7 @@ Place = Behind | Beside | Again | Onward
 
 
 def digest_of(content: str, place: Place, images: Sequence[str] = ()) -> str:
-    """Tells requests apart that came under one `client_msg_id`. No content has a NUL."""
+    """Return a digest that tells apart requests with one `client_msg_id`. No content has a NUL."""
     content = "\0".join((content, *images))
     match place:
         case Behind():
