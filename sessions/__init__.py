@@ -1,1 +1,1 @@
-"""The sessions floor: conversations, turns, history and journal. It knows no socket and no torch."""
+"""The sessions floor: conversations, turns, history and journal. Knows neither sockets nor torch."""

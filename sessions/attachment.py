@@ -1,4 +1,4 @@
-"""What clients are told of an image that a message shows."""
+"""The description of an image in a message, for clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.images.image import Image
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """An image that a message shows, by what its sender named it with. `width`, `height`: in points."""
+    """An image that a message shows, by its id. `width`, `height`: in pixels."""
 
     id: str
     media_type: str
@@ -19,10 +19,10 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, image: Image) -> Attachment:
-        """As clients are told of it."""
+        """Make one for clients."""
         return cls(id=image.digest, media_type=image.media_type, width=image.width, height=image.height)
 
 
 def attachments_of(images: Iterable[Image]) -> tuple[Attachment, ...]:
-    """Return those of a message."""
+    """Return the attachments of a message."""
     return tuple(map(Attachment.of, images))

@@ -1,4 +1,4 @@
-"""What a cut keeps of a reply's pieces, and how neighbours of a kind become one. Pure."""
+"""Cuts a reply's pieces, and merges neighbours of a kind. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sessions.events import Delta, Done, Reasoning, Text, ToolCall
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What is kept of a reply whose end is decided: of its text and of its reasoning; and the calls behind kept text."""
+    """The kept part of a reply whose end is decided: lengths of text and reasoning, and its calls."""
 
     chars: int
     reasoning: int = 0
 
     def of(self, event: Delta | Reasoning | ToolCall) -> Delta | Reasoning | ToolCall | None:
-        """What is kept of a piece of the reply; None: nothing."""
+        """Return what is kept of a piece; None: nothing."""
         match event:
             case ToolCall():
                 return event if event.off <= self.chars else None
@@ -29,12 +29,12 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def kept_of(done: Done) -> Kept:
-    """What is kept of a reply that ended."""
+    """Return the kept part of an ended reply."""
     return Kept(done.chars, done.reasoning_chars)
 
 
 def joined(first: Text, last: Text, *, text: str, tokens: int) -> Text:
-    """One piece in place of neighbours of a kind: it begins as the first, and stands where the last one stands."""
+    """Merge neighbours of a kind: the result begins as the first and ends as the last."""
     if isinstance(first, Delta) and isinstance(last, Delta):
         return msgspec.structs.replace(first, seq=last.seq, text=text, tokens=tokens, src_off=last.src_off)
     return msgspec.structs.replace(first, seq=last.seq, text=text, tokens=tokens)

@@ -1,4 +1,4 @@
-"""Texts that become vectors, for whoever asks: counted like a turn while they last, read by the filters, and kept nowhere."""
+"""Embeds texts. A request counts as a turn while it runs, passes the filters, and is not stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sessions.turn.prompt import as_refusals
 
 
 class Embedding:
-    """Knows who makes vectors. `embedders`: the first is the default."""
+    """Knows the embedding models. `embedders`: the first is the default."""
 
     def __init__(self, embedders: Sequence[Embedder], *, admission: Admission, filters: Filters) -> None:
         self.embedders = tuple(embedders)
@@ -24,7 +24,7 @@ class Embedding:
         self._filters = filters
 
     async def embed(self, owner: Owner, group: str, embedder: Embedder, texts: Texts) -> Vectors:
-        """Has texts embedded for an owner. Raises Refused."""
+        """Embed texts for an owner. Raises Refused."""
         admitted = self._admission.enter(Subject(str(owner), group))
         try:
             await self._filters.check(*texts.texts)

@@ -1,4 +1,4 @@
-"""What the sessions floor tells whoever measures it. It knows no metrics library."""
+"""The sessions floor's interface for measurements. Knows no metrics library."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Observer(Protocol):
         ...
 
     def tool_ended(self, name: str, call_id: str, seconds: float, failure: str | None) -> None:
-        """A tool of the server's ran so long. `failure`: its kind, a word; None: it did what it was asked."""
+        """A server tool ran so long. `failure`: its kind, one word; None: it succeeded."""
         ...
 
 
@@ -36,48 +36,48 @@ class Silent:
     """An observer that measures nothing."""
 
     def began(self, turn_id: str, model: str, accepted_at: float) -> None:
-        """Ignores it."""
+        """Ignore it."""
 
     def first_token(self, seconds: float) -> None:
-        """Ignores it."""
+        """Ignore it."""
 
     def gap(self, seconds: float) -> None:
-        """Ignores it."""
+        """Ignore it."""
 
     def ended(self, done: Done, client: Client) -> None:
-        """Ignores it."""
+        """Ignore it."""
 
     def tool_ended(self, name: str, call_id: str, seconds: float, failure: str | None) -> None:
-        """Ignores it."""
+        """Ignore it."""
 
 
 class Several:
-    """Observers that are all told."""
+    """Passes everything on to several observers."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 
     def began(self, turn_id: str, model: str, accepted_at: float) -> None:
-        """Tells all."""
+        """Tell all."""
         for observer in self._observers:
             observer.began(turn_id, model, accepted_at)
 
     def first_token(self, seconds: float) -> None:
-        """Tells all."""
+        """Tell all."""
         for observer in self._observers:
             observer.first_token(seconds)
 
     def gap(self, seconds: float) -> None:
-        """Tells all."""
+        """Tell all."""
         for observer in self._observers:
             observer.gap(seconds)
 
     def ended(self, done: Done, client: Client) -> None:
-        """Tells all."""
+        """Tell all."""
         for observer in self._observers:
             observer.ended(done, client)
 
     def tool_ended(self, name: str, call_id: str, seconds: float, failure: str | None) -> None:
-        """Tells all."""
+        """Tell all."""
         for observer in self._observers:
             observer.tool_ended(name, call_id, seconds, failure)

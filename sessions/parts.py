@@ -1,4 +1,4 @@
-"""The parts of the sessions floor, and how they are put together: one after the other, each made of those before it."""
+"""Builds the parts of the sessions floor, each from those before it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from sessions.turn.prompt import Prompts
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
-    """What all others stand on. `lane`: the storage by the client that running turns write with."""
+    """The parts that all others use. `lane`: the storage with the separate client for running turns' writes."""
 
     client: Redis
     storage: Storage
@@ -65,7 +65,7 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Peers(msgspec.Struct, frozen=True, kw_only=True):
-    """What other replicas tell this one, what is asked of them, and what is left of dead ones."""
+    """The parts for other replicas: their messages, requests to them, and what dead ones left."""
 
     channels: ShardChannels | None
     watching: Watching
@@ -77,7 +77,7 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Commands(msgspec.Struct, frozen=True, kw_only=True):
-    """What clients and other replicas may ask for."""
+    """The parts that handle requests of clients and other replicas."""
 
     turns: Turns
     ephemeral: EphemeralTurns
@@ -92,7 +92,7 @@ class Commands(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """All of one replica."""
+    """All parts of one replica."""
 
     base: Base
     peers: Peers
@@ -109,7 +109,7 @@ def compose(
     lane: Redis | None,
     tools: ToolBox,
 ) -> Parts:
-    """Put a replica together. `lane`: a client of its own for what running turns write, so that their ends do not wait."""
+    """Build a replica. `lane`: a separate client for running turns' writes, so that their ends do not wait."""
     replica = replica or secrets.token_hex(8)
     storage = Storage.of(client, replica=replica, ttl_s=policy.ttl_s, durability=policy.durability, lane=lane)
     channels = _shard_channels(client, replica)
@@ -287,7 +287,7 @@ def _titler(base: Base, engine: Engine, policy: Policy) -> Titler | None:
 
 
 def _shard_channels(client: Redis, replica: str) -> ShardChannels | None:
-    """Where a replica whose name is in braces listens (`tell.lua`)."""
+    """Return the shard channels of a replica whose name is in braces (`tell.lua`)."""
     cluster = cast("object", client)
     if not (isinstance(cluster, RedisCluster) and replica.startswith("{")):
         return None

@@ -1,4 +1,4 @@
-"""A replica from its start to its stop: what runs all the time beside requests, and how it drains."""
+"""The life of a replica: its background tasks, and its drain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = structlog.get_logger("midstream.sessions")
 
 
 class Replica:
-    """Has its parts run between start and stop."""
+    """Runs the parts between start and stop."""
 
     def __init__(self, parts: Parts) -> None:
         self._base, self._peers, self._commands = parts.base, parts.peers, parts.commands
@@ -30,7 +30,7 @@ class Replica:
 
     @asynccontextmanager
     async def running(self, *, alone: bool) -> AsyncIterator[None]:
-        """Serves while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""
+        """Serve while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""
         await patiently(partial(self._begin, alone=alone))
         async with self._base.tasks.running():
             chores = [self._base.tasks.begin(chore) for chore in self._chores()]
@@ -54,15 +54,15 @@ class Replica:
             await self._ownership.forget_other_leases()
 
     async def _bury(self) -> None:
-        """Closes what the process before this one left, or goes on with it. Raises StoreDown."""
+        """Close or continue the turns that an earlier process left. Raises StoreDown."""
         await self._peers.reaper.reap()
 
     async def drain(self, within_s: float) -> None:
-        """Takes no new turns, lets running ones end within a time, then ends them as interrupted."""
+        """Refuse new turns, let running ones end within a time, then end them as interrupted."""
         await asyncio.gather(self._commands.turns.drain(within_s), self._commands.ephemeral.drain(within_s))
 
     def leave_the_list(self, conversation: Conversation) -> None:
-        """Somebody left a conversation: nobody tells this replica of it any more, where it was the last one."""
+        """Stop watching a conversation if its last connection has left."""
         if conversation.others.watching and not conversation.subscribers:
             leaving = self._base.tasks.begin(self._peers.watching.end(conversation))
             leaving.add_done_callback(lambda _: self._base.attendance.look(conversation))
@@ -83,7 +83,7 @@ class Replica:
         )
 
     async def _look_around(self) -> None:
-        """Looks now and then after what messages were lost about, until cancelled."""
+        """Check from time to time for what lost messages were about, until cancelled."""
         taken = 0
         while True:
             await asyncio.sleep(RENEW_S)
@@ -99,10 +99,10 @@ class Replica:
                 self._base.attendance.look(conversation)
 
     async def _look_after_waits(self, taken: int) -> int:
-        """Has turns given up that wait here, where others went on with them since the lease had run out. Raises StoreDown.
+        """Give up waiting turns that others took over after the lease had expired. Raises StoreDown.
 
-        `taken`: the lease as it was when nothing was missing. It is looked at once more behind that: who saw the lease run
-        out may still be about to go on.
+        `taken`: the lease's count at the last check without a loss. It is checked again afterwards: a replica that saw the
+        lease expire may still be about to take over.
         """
         now = self._ownership.taken
         if taken != now:
@@ -114,4 +114,4 @@ class Replica:
         try:
             await self._ownership.give_up()
         except StoreDown:
-            _log.warning("the lease could not be given up; it runs out by itself")
+            _log.warning("the lease could not be released; it expires by itself")

@@ -1,4 +1,4 @@
-"""Makes the prompt of a turn: what the history says on its branch, as much of it as the model's window takes."""
+"""Makes the prompt of a turn: the messages of its branch that fit the model's window."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Count = Callable[[Sequence[Message]], Awaitable[int]]
 
 
 class Room(msgspec.Struct, frozen=True):
-    """Tokens of the window, and how many of them a prompt with history leaves to the reply."""
+    """The window in tokens, and how many of them a prompt with history leaves to the reply."""
 
     window: int
     reply: int
 
     @classmethod
     def of(cls, window: int, max_new_tokens: int) -> Room:
-        """At most a quarter of the window is kept free: a longer reply may end with `length`."""
+        """At most a quarter of the window is reserved: a longer reply may end with `length`."""
         return cls(window, min(max_new_tokens, window // 4))
 
 
@@ -50,7 +50,7 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 def exchanges(records: Sequence[MessageRecord]) -> list[list[MessageRecord]]:
-    """Groups a branch into user messages, each with its reply, or its replies where calls stand between them."""
+    """Group a branch into exchanges: a user message with its reply, or several replies with calls between them."""
     groups: list[list[MessageRecord]] = []
     for record in records:
         if record.role == "user" or not groups:
@@ -60,14 +60,14 @@ def exchanges(records: Sequence[MessageRecord]) -> list[list[MessageRecord]]:
 
 
 class Knows(msgspec.Struct, frozen=True):
-    """What a model can read beside words. What it can't is left out, but for a word where an image stood."""
+    """What a model can read beside text. What it can't is left out; a note replaces an image."""
 
     tools: bool = True
     images: bool = True
 
     @classmethod
     def of(cls, facts: ModelFacts) -> Knows:
-        """What this one can."""
+        """Return what this model can read."""
         return cls(has_feature(facts, "tools", "auto"), "images" in facts.features)
 
 
@@ -77,11 +77,11 @@ ALL = Knows()
 def prompt_messages(
     system: str, records: Sequence[MessageRecord], *, knows: Knows = ALL
 ) -> tuple[Message, ...]:
-    """A branch as the model reads it: empty replies are left out, and the user messages around one are joined.
+    """Return a branch for the model: without empty replies, whose surrounding user messages are joined.
 
-    A reply at its end goes on, and may have no more than reasoning so far.
+    A reply at the end is continued, and may have only reasoning so far.
 
-    Each call is followed by its result, whatever became of it.
+    Each call is followed by its result or its outcome.
     """
     messages = [Message("system", system)] if system else []
     for record in records:
@@ -108,7 +108,7 @@ def _said(record: MessageRecord) -> Message:
 
 
 def _with_results(record: MessageRecord) -> list[Message]:
-    """A reply that calls, and what came of each call."""
+    """Return a reply that calls, and the outcome of each call."""
     called = msgspec.structs.replace(_said(record), calls=tuple(map(as_written, record.calls)))
     return [called, *(Message("tool", read_as(call), call_id=call.call_id) for call in record.calls)]
 
@@ -116,9 +116,9 @@ def _with_results(record: MessageRecord) -> list[Message]:
 async def fit(
     system: str, records: Sequence[MessageRecord], *, room: Room, count: Count, knows: Knows = ALL
 ) -> Prompt:
-    """The newest exchanges of a branch, its new user message or the results of its calls last, that fit the room.
+    """Return the newest exchanges of a branch that fit; the new user message, or the results of calls, come last.
 
-    Raises ContextOverflow where the last exchange alone does not fit the window.
+    Raises ContextOverflow if the last exchange alone does not fit the window.
     """
     groups = exchanges(records)
 
@@ -135,7 +135,7 @@ async def fit(
 async def whole(
     system: str, records: Sequence[MessageRecord], *, room: Room, count: Count, knows: Knows = ALL
 ) -> Prompt:
-    """All of a branch. Raises ContextOverflow where it does not fit the window."""
+    """Return all of a branch. Raises ContextOverflow if it does not fit the window."""
     messages = prompt_messages(system, records, knows=knows)
     if (tokens := await count(messages)) >= room.window:
         raise ContextOverflow(tokens=tokens, limit=room.window - 1)
@@ -143,7 +143,7 @@ async def whole(
 
 
 async def shortened(messages: tuple[Message, ...], *, room: Room, count: Count) -> tuple[Message, ...]:
-    """A prompt that was made for another window, as much of it as fits the room. Raises ContextOverflow as `fit` does."""
+    """Shorten a prompt that was made for another window. Raises ContextOverflow as `fit` does."""
     system = messages[:1] if messages[0].role == "system" else ()
     begins = [place for place, message in enumerate(messages) if message.role == "user"][1:]
 
@@ -157,7 +157,7 @@ async def shortened(messages: tuple[Message, ...], *, room: Room, count: Count) 
 
 
 async def _left_out(tokens_without: Callable[[int], Awaitable[int]], most: int, room: Room) -> int:
-    """How many of the oldest exchanges there is no room for. Raises ContextOverflow where what is left alone does not fit."""
+    """Return how many of the oldest exchanges have to go. Raises ContextOverflow if the rest does not fit either."""
     limit = room.window - room.reply
     if await tokens_without(0) <= limit:
         return 0
@@ -168,7 +168,7 @@ async def _left_out(tokens_without: Callable[[int], Awaitable[int]], most: int, 
 
 
 async def _fewest(tokens_without: Callable[[int], Awaitable[int]], limit: int, most: int) -> int:
-    """The least number of dropped exchanges that leaves at most `limit` tokens, or `most`; by bisection."""
+    """Return the least number of dropped exchanges that leaves at most `limit` tokens, or `most`; by bisection."""
     low, high = 0, most
     while low < high:
         middle = (low + high) // 2
@@ -185,21 +185,21 @@ def _flat(groups: Sequence[Sequence[MessageRecord]]) -> list[MessageRecord]:
 
 DEFAULT_NEW_TOKENS = 512
 NOT_SEEN = "[An image that can't be seen here.]"
-"""Stands in a prompt where a model sees no images, and for what is too old to be shown again."""
+"""Replaces an image in a prompt if the model sees none, or if the image is too old to be shown again."""
 SHOWN_IMAGES = 32
 SHOWN_BYTES = 16 * 1024 * 1024
-"""Of a conversation's images the newest are shown again with each prompt: so many, and until so much is reached."""
+"""Each prompt shows the newest images of a conversation: so many, up to so many bytes."""
 NO_IMAGES = "This model does not take images."
 NO_TARGET = "This model does not translate: leave `target` and `source` out, or name one that does."
 _UNSERVED = {"images": NO_IMAGES, "target": NO_TARGET}
 UNKNOWN_TOKEN_BYTES = 256
-"""Of the longest token, where the engine does not know it: twice what the vocabularies of large models have."""
+"""Bytes of the longest token, if the engine does not know it: twice what large models' vocabularies have."""
 
 
 class Prompts:
-    """Asks the history for messages, and the model's tokenizer how long they are. `operators`: their system prompt.
+    """Reads messages from the history, and counts them with the model's tokenizer. `operators`: the operator's system prompt.
 
-    `requested`: the model that is asked; the prompt is for that one, or for one that stands in for it.
+    `requested`: the requested model; the prompt is for it or for a fallback.
     """
 
     def __init__(self, *, engine: Engine, history: History, images: Images, operators: str) -> None:
@@ -209,7 +209,7 @@ class Prompts:
         self._operators = operators
 
     def system(self, meta: Meta, generation: Generation) -> SystemPrompt:
-        """The system prompt of a conversation's next turn."""
+        """Return the system prompt of a conversation's next turn."""
         named = meta.system if generation.system is None else generation.system
         return SystemPrompt(named, self._operators)
 
@@ -223,9 +223,9 @@ class Prompts:
         requested: str,
         client: str,
     ) -> Prompt:
-        """The prompt that ends with a user's message, a reply and what came of its calls, or a reply that goes on.
+        """Return the prompt that ends with a user's message, a reply and its calls' outcomes, or a reply to continue.
 
-        `client`: among whom the engine counts fairly. Raises ContextOverflow, BadParams, EngineDown, StoreDown.
+        `client`: the engine schedules clients fairly. Raises ContextOverflow, BadParams, EngineDown, StoreDown.
         """
         records = [message]
         if message.parent_id is not None:
@@ -238,11 +238,11 @@ class Prompts:
         return msgspec.structs.replace(prompt, messages=await self._shown(keys, prompt.messages))
 
     async def _shown(self, keys: Keys, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """The messages with the bytes of their newest images; a word stands for each of the others. Raises StoreDown."""
+        """Return the messages with the bytes of their newest images; a note replaces each other one. Raises StoreDown."""
         known, size = dict[str, Image](), 0
         given = [Counter[str]() for _ in messages]
         at = [(number, image.digest) for number, one in enumerate(messages) for image in one.images]
-        for number, digest in at[: -SHOWN_IMAGES - 1 : -1]:  # each place counts: the same bytes go out again
+        for number, digest in at[: -SHOWN_IMAGES - 1 : -1]:  # each place counts, since the same bytes are sent again
             if digest not in known:
                 known |= await self._images.read(keys, [digest])
             given[number][digest] += 1
@@ -254,7 +254,7 @@ class Prompts:
     async def check(
         self, asked: list[MessageRecord], generation: Generation, meta: Meta, *, requested: str, client: str
     ) -> None:
-        """Raises ContextOverflow where a message, or with it a reply that goes on, is too long alone; BadParams, EngineDown."""
+        """Raise ContextOverflow if a message, with the reply to continue, is too long alone; BadParams, EngineDown."""
         await self._fit(asked, generation, meta, requested=requested, client=client)
 
     async def _fit(
@@ -284,7 +284,7 @@ class Prompts:
 
 
 def _with_data(message: Message, given: Counter[str], known: Mapping[str, Image]) -> Message:
-    """A message with the bytes of so many of its images, by digest."""
+    """Return a message with the bytes of so many of its images, by digest."""
     parts: list[Seen] = []
     for part in in_order(message.content, message.images):
         if isinstance(part, str):
@@ -299,14 +299,14 @@ def _with_data(message: Message, given: Counter[str], known: Mapping[str, Image]
 
 
 def new_tokens(params: Params, facts: ModelFacts) -> int:
-    """How long a reply may get."""
+    """Return the longest possible reply."""
     return params.max_new_tokens or facts.defaults.max_new_tokens or DEFAULT_NEW_TOKENS
 
 
 async def stand_in(choice: ModelChoice, request: Request, *, shortens: bool) -> Request | None:
-    """The request for the next model that serves now and can follow it; None where there is none.
+    """Return the request for the next model that serves now and can follow it; None if there is none.
 
-    `shortens`: older exchanges may be left out where that one's window is smaller.
+    `shortens`: older exchanges may be left out if that model's window is smaller.
     """
     for model in choice.serving(request):
         try:
@@ -319,7 +319,7 @@ async def stand_in(choice: ModelChoice, request: Request, *, shortens: bool) -> 
 
 
 async def _fitting(engine: Engine, request: Request, *, shortens: bool) -> tuple[Message, ...]:
-    """The messages as this model can answer them. Raises EngineError, BadParams, ContextOverflow."""
+    """Return the messages in a form that this model can answer. Raises EngineError, BadParams, ContextOverflow."""
     facts = await engine.ready()
     refuse_unserved(request.params, facts, request.spec, request.messages)
     room = Room.of(facts.context_tokens, new_tokens(request.params, facts))
@@ -332,7 +332,7 @@ async def _fitting(engine: Engine, request: Request, *, shortens: bool) -> tuple
 
 
 def texts_of(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[str]:
-    """All that a client has the model read: what messages say, thought and called, and the tools that are shown."""
+    """Yield all texts of a prompt: of messages, reasoning, calls, and the tools."""
     texts = [message.content for message in messages]
     texts += [message.reasoning for message in messages if message.reasoning]
     texts += [text for message in messages for call in message.calls for text in (call.name, call.arguments)]
@@ -343,10 +343,10 @@ def texts_of(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[str]:
 
 
 def refuse_endless(messages: Sequence[Message], facts: ModelFacts, spec: ReplySpec = PLAIN) -> None:
-    """What can't fit the window by its bytes alone is refused before it is tokenized, which takes long. Raises ContextOverflow.
+    """Refuse a prompt that can't fit by its bytes, before tokenizing it, which takes long. Raises ContextOverflow.
 
-    Templates may leave out white space at the ends: it counts only where there is more of it than of all else that fits.
-    They may leave out what was thought, too, which is not counted.
+    Templates may strip white space: it counts only beyond the length of all else that fits. They may drop reasoning, too, which
+    is not counted.
     """
     room = facts.context_tokens * (facts.token_bytes or UNKNOWN_TOKEN_BYTES)
     read = [
@@ -359,14 +359,14 @@ def refuse_endless(messages: Sequence[Message], facts: ModelFacts, spec: ReplySp
 
 
 def _length(texts: Iterable[str]) -> int:
-    """In bytes of UTF-8."""
+    """Return the length in bytes of UTF-8."""
     return sum(len(text.encode()) for text in texts)
 
 
 def refuse_unserved(
     params: Params, facts: ModelFacts, spec: ReplySpec = PLAIN, messages: Sequence[Message] = ()
 ) -> None:
-    """What would be dropped in silence, or can't be had, is refused with its name. Raises BadParams."""
+    """Refuse, by its field's name, what this model would ignore or can't do. Raises BadParams."""
     field = not_served(params, facts) or spec_not_served(spec, facts) or messages_not_served(messages, facts)
     if field is not None:
         other = f"`{field}` can't be followed by the engine behind this server."
@@ -378,7 +378,7 @@ def refuse_unserved(
 
 @contextmanager
 def as_refusals() -> Iterator[None]:
-    """What the engine says of a prompt, as refusals. Raises BadParams, Overloaded, EngineDown."""
+    """Turn the engine's errors about a prompt into refusals. Raises BadParams, Overloaded, EngineDown."""
     try:
         yield
     except PromptRejected as error:
@@ -394,6 +394,6 @@ def _why(error: PromptRejected) -> str:
 
 
 def retry_after_ms(error: EngineError) -> int | None:
-    """When an engine may take requests again, where it said so."""
+    """Return when an engine may take requests again, if it said so."""
     after_s = error.retry_after_s if isinstance(error, EngineUnavailable) else None
     return None if after_s is None else ceil(after_s * 1000)

@@ -1,6 +1,6 @@
-"""Lets a reply's thoughts and text out evenly, at the pace that its reader asked for, however fast they are made.
+"""Releases a reply's reasoning and text evenly, at the pace that its reader asked for.
 
-The engine is not slowed down: what it has made waits here, and a cancel drops what waits. So the history has what was let out.
+The engine is not slowed down: its output waits here, and a cancel drops it. So the history has only what was released.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from sessions.filters.filtered_reply import Released
 
 SLICE_S = 0.1
-"""What is let out at once is read in about so long."""
+"""A slice is about so many seconds of reading."""
 _JOINER = "\u200d"
 _CLINGING = frozenset({"Mn", "Me", "Mc", "Cf"})
 _TONES = range(0x1F3FB, 0x1F400)
@@ -24,7 +24,7 @@ _FLAGS = range(0x1F1E6, 0x1F200)
 
 
 class Pacer:
-    """Hands a reply on in slices, each when it is due. `stopping`: nothing is waited for once it is set."""
+    """Releases a reply in slices, each when it is due. `stopping`: ends all waits once it is set."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class Pacer:
         self._due = clock()
 
     async def tell(self, hear: Callable[[Released], Awaitable[None]], released: Released) -> None:
-        """Return once `hear` was told all of it, or the reply is to stop."""
+        """Return once `hear` got all of it, or the reply has to stop."""
         for part in parts_of(released, max(1, round(self._chars_per_s * SLICE_S))):
             await self._wait()
             if self._stopping.is_set():
-                return  # nobody is told the rest, of which there may be much
+                return  # the rest, which may be long, is not released
             self._due = max(self._due, self._clock()) + len(part.text) / self._chars_per_s
             await hear(part)
 
@@ -56,7 +56,7 @@ class Pacer:
 
 
 def parts_of(released: Released, chars: int) -> Iterator[Released]:
-    """Give text in parts of about so many characters, none of which is torn. Its tokens are spread over them."""
+    """Yield text in parts of about so many characters, without splitting one. Its tokens are spread over them."""
     text, start, told = released.text, 0, 0
     while start < len(text):
         end = _whole(text, start + chars)
@@ -67,7 +67,7 @@ def parts_of(released: Released, chars: int) -> Iterator[Released]:
 
 
 def _whole(text: str, end: int) -> int:
-    """Return the next place from `end` on where one character as people see it does not go on in the next code point."""
+    """Return the next end of a user-perceived character from `end` on."""
     while end < len(text) and (text[end - 1] == _JOINER or _clings(text[end])):
         end += 1
     return min(end, len(text))

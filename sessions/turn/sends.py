@@ -1,4 +1,4 @@
-"""What a client asks for when it sends a message, and what speaks the reply to it."""
+"""A client's message with its parameters, and the interface of what speaks the reply."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ OnDisconnect = Literal["cancel", "continue"]
 
 
 class Send(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's message, or the wish for another reply to one, or for more of one (`content` is empty then), valid in itself.
+    """A validated user's message, or a request for another reply, or for the rest of one (then `content` is empty).
 
-    `grace_s`: seconds that its turn goes on while nobody is attached to its conversation; `client_id`: of the client that
-    sends it, whom its tokens count for; `group`: the key or the address that it came by, for which it is counted besides.
-    `images`: those that it shows, by their digests: kept for the owner, or in the conversation. `untitled`: a conversation
-    that it begins keeps its first words as a title. `interprets`: the message is empty so far; it grows, and its reply is a
-    translation.
+    `grace_s`: seconds that its turn continues while nobody is attached; `client_id`: the sender, for which its tokens count;
+    `group`: its key or address, for which it counts, too. `images`: the images that it shows, by digest, stored for the owner
+    or in the conversation. `untitled`: a conversation that it begins keeps its first words as a title. `interprets`: the
+    message is empty at first and grows, and its reply is a translation.
     """
 
     client_msg_id: str
@@ -49,7 +48,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool that a reply may call, and who runs it. `needs`: what a call of it waits for."""
+    """A tool that a reply may call, and its runner. `needs`: what a call of it waits for."""
 
     tool: Tool
     where: Where = "client"
@@ -57,13 +56,13 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the reply is made. `system` unset: the conversation's; empty: none of its own from now on.
+    """How to generate the reply. `system` unset: the conversation's; empty: none of its own from now on.
 
-    `model`: which one is asked, by its name or an alias, from now on; unset: the one that was asked before. `tools`: what this
-    reply and those that follow its calls may call; `tool_choice`: `auto`, `none`, `required` or a name, for the first of them.
-    `continues`: the first of them goes on where it was cut. `chars_per_s`: how fast text is let out; None: as it is made.
-    `paces_thoughts`: thoughts, too, since the sender is told them. `keeps_all`: nothing of the history is left out of the prompt.
-    `only`: the models that the sender may ask; empty: all. `translation`: the message is to be translated.
+    `model`: the requested one from now on, by name or alias; unset: as before. `tools`: those that this reply and the ones
+    after its calls may call; `tool_choice`: `auto`, `none`, `required` or a name, for the first reply. `continues`: the first
+    reply continues a cut one. `chars_per_s`: the pace of text; None: as it is made. `paces_thoughts`: reasoning has that pace,
+    too, since the sender sees it. `keeps_all`: the prompt has the whole history. `only`: the models that the sender may use;
+    empty: all. `translation`: translate the message.
     """
 
     params: Params = Params()
@@ -82,7 +81,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def spec(self) -> ReplySpec:
-        """What the reply may be, as the engine is told."""
+        """Return the engine's spec of the reply."""
         named = self.tool_choice not in _CHOICES
         return ReplySpec(
             tools=tuple(offered.tool for offered in self.tools),
@@ -95,14 +94,14 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def in_round(self, number: int, *, at_most: int) -> Generation:
-        """The same for a turn that follows `number` others that called; behind `at_most` of them it answers in words."""
+        """Return the same for a turn after `number` others that called; after `at_most` of them it answers in text."""
         if not number:
             return self
         choice = "none" if number >= at_most else "auto"
         return msgspec.structs.replace(self, tool_choice=choice, continues=False)
 
     def offered(self, name: str) -> OfferedTool | None:
-        """The tool of a name; None where there is no such."""
+        """Return the tool of a name, or None."""
         return next((offered for offered in self.tools if offered.tool.name == name), None)
 
 
@@ -114,30 +113,30 @@ Precision = Literal["word", "chunk"]
 
 
 class Playback(Protocol):
-    """Speaks the reply of one turn. The turn ends when it was played, and a cut keeps what was heard. Only `over` waits."""
+    """Speaks the reply of one turn. The turn ends when it was played; a cut keeps what was heard. Only `over` waits."""
 
     @property
     def heard(self) -> int:
-        """How much of the text was heard."""
+        """Return how much of the text was heard."""
         ...
 
     @property
     def precision(self) -> Precision:
-        """To what that is exact."""
+        """The precision of that."""
         ...
 
     def begin(self, turn_id: str) -> None:
-        """The message was taken in; its turn has this name."""
+        """Begin: the message was accepted, and its turn has this id."""
         ...
 
     def say(self, text: Delta) -> None:
-        """More text that is told."""
+        """Add published text."""
         ...
 
     async def over(self) -> None:
-        """The text is complete: return once all of it was played, or it was stopped."""
+        """End the text: return once all of it was played, or it was stopped."""
         ...
 
     def stop(self) -> None:
-        """The turn's end is decided: nothing is played any more. May be called again."""
+        """Stop playing, since the turn's end is decided. May be called again."""
         ...

@@ -1,10 +1,10 @@
-"""A turn as a state machine: pure, no clock of its own, exactly one end.
+"""The state machine of a turn: pure, without a clock, with exactly one end.
 
     CLAIMED ──accept──► ACCEPTED ──extend──► STREAMING ──end──► ENDED
        │                   │                     │                ▲
        └──────cancel───────┴───────cancel────────┴──► ENDING ──end┘
 
-A claimed turn that is cancelled is still accepted before it ends: its message is in the history.
+A claimed turn that is cancelled is still accepted before it ends, since its message is in the history.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sessions.turn.pieces import Pieces
 
 
 class TurnState(StrEnum):
-    """Where a turn is in its life."""
+    """The state of a turn."""
 
     CLAIMED = "claimed"
     ACCEPTED = "accepted"
@@ -31,18 +31,18 @@ class TurnState(StrEnum):
     ENDED = "ended"
 
 
-# Asked with every delta: an enum's members are found slowly.
+# Used for every delta: looking up an enum's members is slow.
 _STREAMING = TurnState.STREAMING
 _SPEAKS = (TurnState.STREAMING, TurnState.ACCEPTED)
 _OVER = (TurnState.ENDING, TurnState.ENDED)
 
 
 class IllegalTransition(Exception):
-    """A turn was asked for what its state does not allow: a defect of the caller."""
+    """The turn's state does not allow this transition: a defect of the caller."""
 
 
 class TurnIds(msgspec.Struct, frozen=True, kw_only=True):
-    """The names of a turn and of its reply."""
+    """The ids of a turn and of its reply."""
 
     conversation_id: str
     turn_id: str
@@ -50,7 +50,7 @@ class TurnIds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Names(msgspec.Struct, frozen=True):
-    """The names that a new turn and its two messages get."""
+    """The ids of a new turn and its two messages."""
 
     turn_id: str
     message_id: str
@@ -58,12 +58,12 @@ class Names(msgspec.Struct, frozen=True):
 
     @classmethod
     def new(cls) -> Self:
-        """Random ones."""
+        """Return random ids."""
         return cls(*(f"{kind}_{secrets.token_urlsafe(12)}" for kind in ("turn", "msg", "msg")))
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """What a cancel decided: who, when, how much of the reply is kept, and how much had left the house."""
+    """The decision of a cancel: who, when, how much of the reply is kept, and how much had been sent."""
 
     cause: Cause
     at: float
@@ -77,14 +77,14 @@ class Cut(msgspec.Struct, frozen=True):
 
     @property
     def is_rollback(self) -> bool:
-        """Whether the exchange leaves the history."""
+        """Whether the exchange is removed from the history."""
         return self.cause is Cause.ROLLBACK
 
 
 class EngineCount(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine counted for a turn. Unknown where it died or did not confirm: then None.
+    """The engine's counts of a turn; None if it died or did not confirm.
 
-    `dropped_tokens`: of those that were generated, in hypotheses that were not told.
+    `dropped_tokens`: generated tokens of hypotheses that were not published.
     """
 
     prompt_tokens: int = 0
@@ -127,7 +127,7 @@ class Turn:
 
     @property
     def reasoning(self) -> str:
-        """What was thought so far; once cancelled, the part that is kept."""
+        """The reasoning so far; once cancelled, the part that is kept."""
         return self.pieces.reasoning if self.cut is None else self.pieces.reasoning[: self.cut.kept.reasoning]
 
     @property
@@ -137,7 +137,7 @@ class Turn:
 
     @property
     def calls(self) -> int:
-        """How many calls it has."""
+        """The number of its calls."""
         return self.pieces.calls
 
     @property
@@ -147,12 +147,12 @@ class Turn:
 
     @property
     def reasoning_seq(self) -> int | None:
-        """The seq of the first of its reasoning."""
+        """The seq of its first reasoning."""
         return self.pieces.first_seq("thought")
 
     @property
     def has_begun(self) -> bool:
-        """Whether any of the reply has come: text, reasoning or a call."""
+        """Whether the reply has begun: with text, reasoning or a call."""
         return self._first_at is not None
 
     @property
@@ -161,7 +161,7 @@ class Turn:
         return self.state in _OVER
 
     def go_on_from(self, reply_id: str, *, text: str, reasoning: str) -> None:
-        """It goes on with a reply that has so much, which no cancel takes from it. Before its first piece."""
+        """Continue a reply of this length, which no cancel shortens. Call it before the first piece."""
         if self.has_begun:
             raise IllegalTransition(f"another beginning in {self.state}")
         ids = self.ids = msgspec.structs.replace(self.ids, reply_id=reply_id)
@@ -172,7 +172,7 @@ class Turn:
             self.cut = msgspec.structs.replace(self.cut, kept=self.pieces.base, handed=self.pieces.base)
 
     def accept(self, *, now: float) -> None:
-        """The user's message is in the history."""
+        """Accept: the user's message is in the history."""
         if self.accepted_at is not None:
             raise IllegalTransition(f"accept in {self.state}")
         self.accepted_at = now
@@ -180,31 +180,31 @@ class Turn:
             self.state = TurnState.ACCEPTED
 
     def start(self, *, prompt_tokens: int, cached_tokens: int, now: float) -> None:
-        """The engine took the request out of its queue; a retry, or a preemption, starts a turn again."""
+        """Start: the engine took the request out of its queue. After a retry or a preemption a turn starts again."""
         if (
             self._first_at is not None
-        ):  # preempted behind its first text: its wait and its prompt were counted
+        ):  # preempted after its first text: its waiting and prefill times were counted
             return
         self._started_at = now
         self.count = EngineCount(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
 
     def extend(self, text: str, *, tokens: int, seq: int, now: float, src_off: int | None = None) -> Delta:
-        """More text of the reply. Raises IllegalTransition once the end is decided."""
+        """Add text. Raises IllegalTransition once the end is decided."""
         self._speak(now)
         return self.pieces.extend(text, tokens=tokens, seq=seq, src_off=src_off)
 
     def think(self, text: str = "", *, tokens: int, seq: int, now: float) -> Reasoning:
-        """More of what the model thinks aloud. Raises IllegalTransition once the end is decided."""
+        """Add reasoning. Raises IllegalTransition once the end is decided."""
         self._speak(now)
         return self.pieces.think(text, tokens=tokens, seq=seq)
 
     def called(self, *, tokens: int, seq: int, now: float) -> None:
-        """The reply calls a tool. Raises IllegalTransition once the end is decided."""
+        """Add a call. Raises IllegalTransition once the end is decided."""
         self._speak(now)
         self.pieces.call(tokens=tokens, seq=seq)
 
     def _speak(self, now: float) -> None:
-        """A piece of the reply comes."""
+        """Begin a piece of the reply."""
         if self.state not in _SPEAKS:
             raise IllegalTransition(f"a piece in {self.state}")
         self.state = _STREAMING
@@ -213,13 +213,13 @@ class Turn:
             self._first_at = now
 
     def ack(self, seq: int) -> None:
-        """A reader has all of the turn's text up to a seq; the one that has most counts."""
+        """Note that a reader has all text up to a seq; the furthest reader counts."""
         self._acked_tokens = max(self._acked_tokens or 0, self.pieces.tokens_until(seq))
 
     def cancel(
         self, cause: Cause, *, handed: int, seen_off: int | None, now: float, thought: int = 0
     ) -> Cut | None:
-        """Decides the cut, once: at what was handed to a transport, or seen where that is less. None: too late.
+        """Decide the cut, once: at what was handed to a transport, or seen if that is less. None: too late.
 
         `thought`: how much of its reasoning was handed.
         """
@@ -234,7 +234,7 @@ class Turn:
         return self.cut
 
     def end(self, reason: Reason, *, seq: int, now: float, error: Failure | None = None) -> Done:
-        """The one end. A decided cut outranks the engine's reason. Raises IllegalTransition at a second end."""
+        """End the turn. A decided cut outranks the engine's reason. Raises IllegalTransition at a second end."""
         if self.state is TurnState.ENDED or self.accepted_at is None:
             raise IllegalTransition(f"end in {self.state}")
         self.state = TurnState.ENDED

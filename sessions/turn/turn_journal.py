@@ -1,6 +1,6 @@
-"""One running turn's way into the journal: at once while the store is quick, later where it is not.
+"""Writes one running turn's events to the journal: at once while the store is fast, later if it is slow.
 
-Events that the store did not take in time stay here, their seqs reserved, and go with the next ones, or by `catch_up`.
+Events that the store did not take in time stay here with their seqs, and are written with the next ones or by `catch_up`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from sessions.store.history.journal import Entry, Journal
 
 PATIENCE_S = 0.25
 FAULTS = 3
-"""Writes in a row that the store may refuse though it is well, before the turn is ended."""
+"""Consecutive writes that a working store may refuse before the turn is ended."""
 
 
 class TurnJournal:
-    """The entries of one turn that are not known to be in the store. One write of them is under way at most."""
+    """The entries of one turn that are not known to be stored. At most one write is under way."""
 
     def __init__(self, journal: Journal, *, keys: tuple[str, str], turn_id: str) -> None:
         self._journal = journal
@@ -30,17 +30,17 @@ class TurnJournal:
         self._dropped = False
         self._faults = 0
         self.watched = False
-        """Whether other replicas watched the conversation when the last write was done."""
+        """Whether other replicas watched the conversation at the last write."""
 
     def lacks(self, seq: int) -> bool:
-        """Whether an event up to `seq` is not known to be in the store."""
+        """Return whether an event up to `seq` is not known to be stored."""
         return any(entry.seq <= seq for entry in self._unwritten)
 
     async def write(self, event: Journalled, patch: bytes = b"") -> bool:
-        """Takes an event; True once all is in the store. Waits for a store that answers, `PATIENCE_S` at most.
+        """Write an event; return whether all is stored. Waits for the store, `PATIENCE_S` at most.
 
-        `patch`: what it changes in the conversation besides. Raises OwnershipLost, and StoreFault where the store
-        does not take the journal, however often it is asked.
+        `patch`: what else it changes in the conversation. Raises OwnershipLost, and StoreFault if the store keeps refusing the
+        journal.
         """
         if self._dropped:
             raise OwnershipLost(self._turn_id)
@@ -51,14 +51,14 @@ class TurnJournal:
             await self._settled(PATIENCE_S)
             self._refuse_faults(self._collect())
             self._late = self._late or self._writing is not None
-        if self._dropped:  # while it was being written, in the queue of a turn that is given up
+        if self._dropped:  # during the write, in the queue of a turn that is given up
             raise OwnershipLost(self._turn_id)
         if self._unwritten:
             self._begin()
         return not self._unwritten
 
     async def catch_up(self) -> bool:
-        """Try once more to write what the store did not take in time; whether all is in the store. Waits and raises as `write` does."""
+        """Try again to write what the store did not take in time; return whether all is stored. Waits and raises as `write` does."""
         self._refuse_faults(self._collect())
         if self._unwritten and not self._dropped:
             self._begin()
@@ -69,7 +69,7 @@ class TurnJournal:
         return not self._unwritten
 
     async def write_rest(self) -> None:
-        """Returns once all is in the store. Raises StoreDown, OwnershipLost."""
+        """Wait until all is stored. Raises StoreDown, OwnershipLost."""
         while self._unwritten:
             self._begin()
             await self._settled(None)
@@ -77,7 +77,7 @@ class TurnJournal:
                 raise trouble
 
     def drop(self) -> None:
-        """Nothing more is to be written, and nothing that is under way counts as written."""
+        """Stop writing; a write under way does not count."""
         self._dropped = True
         if self._writing is not None:
             self._writing.cancel()
@@ -98,7 +98,7 @@ class TurnJournal:
             raise trouble
 
     def _collect(self) -> StoreDown | None:
-        """Forgets what is in the store now; gives the trouble that a write met. Raises OwnershipLost."""
+        """Drop the stored entries; return the failure of a write. Raises OwnershipLost."""
         if self._writing is None or not self._writing.done():
             return None
         writing, self._writing = self._writing, None
