@@ -1,4 +1,4 @@
-"""Midstream's Python client. It speaks the public protocol and imports no floor of the service."""
+"""Midstream's Python client. It speaks the public protocol and imports no part of the service."""
 
 from midstream.calls import Call, CallState
 from midstream.client import Client, Reconnecting, connect

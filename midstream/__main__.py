@@ -1,4 +1,4 @@
-"""`python -m midstream` chats in the terminal, as `midstream chat` does where the service is installed."""
+"""`python -m midstream` chats in the terminal, as `midstream chat` of an installed service does."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import sys
 from importlib.util import find_spec
 
 PARTS = ("click", "markdown_it", "prompt_toolkit", "rich")
-"""What a chat in the terminal needs beside the client."""
+"""Packages that the terminal chat needs beside the client."""
 
 
 def main() -> None:
-    """Chat; says what to install where a part is missing."""
+    """Chat, or say what to install if a package is missing."""
     if missing := [part for part in PARTS if find_spec(part) is None]:
         sys.exit(f"A chat in the terminal needs {', '.join(missing)}: pip install 'midstream[terminal]'")
     from midstream.terminal.command_line import chat  # noqa: PLC0415 - it needs what was just looked for

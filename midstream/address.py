@@ -1,4 +1,4 @@
-"""Where a service is, as people write it. Pure."""
+"""Reads the address of a service. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BARE = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d+(?:/.*)?")
 
 
 def socket_url(address: str) -> str:
-    """The WebSocket URL of a service: of its page's URL, or of `host:port`, too. What is neither stays as it is."""
+    """Return the WebSocket URL for the URL of the page, or for `host:port`. Anything else is returned unchanged."""
     if _BARE.fullmatch(address):
         address = f"ws://{address}"
     parts = urlsplit(address)

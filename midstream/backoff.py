@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt to connect: doubling, capped, half of it random."""
+"""Waiting times between attempts to connect: doubling, capped, half of them random."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 def delays(
     *, base_s: float = 0.25, cap_s: float = 15.0, chance: Callable[[], float] = random.random
 ) -> Iterator[float]:
-    """Seconds before each attempt, without an end: each between a half and the whole of `min(cap, base * 2^n)`.
+    """Yield the seconds before each attempt, without end: between half and all of `min(cap, base * 2^n)`.
 
-    A thousand clients that lost the same server do not come back in the same moment. `chance` gives 0 to 1.
+    So a thousand clients that lost the same server do not reconnect at the same moment. `chance` returns 0 to 1.
     """
     whole = base_s
     while True:

@@ -1,4 +1,4 @@
-"""What a reply calls, and where each call is."""
+"""The tool calls of a reply, and their states."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 Frame = dict[str, Any]
 CallState = Literal["waiting", "running", "done", "denied", "cancelled", "expired", "lost"]
-"""`waiting` and `running` are open; nothing moves a call out of the others."""
+"""`waiting` and `running` are open; all other states are final."""
 
 _OPEN = frozenset({"waiting", "running"})
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Question:
-    """What a running call asks. `schema`: of the answer, a flat object, as the text of a JSON Schema.
+    """A question of a running call. `schema`: the answer's JSON Schema, as text; the answer is a flat object.
 
     `Client.tool_decision` answers it, with its `sha256` as `args_sha256` and the text of a JSON object as `args`.
     `expires_at`: Unix milliseconds.
@@ -29,11 +29,11 @@ class Question:
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """A call of a tool, as far as it is known. `args` is the text of a JSON object, `args_sha256` is of that text.
+    """A call of a tool, as far as it is known. `args` is the text of a JSON object, `args_sha256` the hash of that text.
 
-    `where` is who runs it: `client` or `server`. `needs` is `approval` where somebody has to allow it. `off` is the length
-    of the reply's text before it, `expires_at` in Unix milliseconds. `content`, or else `error`, is what came of it;
-    `progress` (0 to 1) and `message` say how far the server is with it; `question` is what it asks meanwhile.
+    `where` says who runs it: `client` or `server`. `needs` is `approval` if somebody has to allow it. `off` is the length of
+    the reply's text before it; `expires_at` is in Unix milliseconds. `content`, or else `error`, is its result. `progress` (0
+    to 1) and `message` are the server's progress; `question` is what it asks meanwhile.
     """
 
     call_id: str
@@ -54,19 +54,19 @@ class Call:
 
     @classmethod
     def of(cls, frame: Frame) -> Call:
-        """A call of a `tool_call` frame, or as a reply in the history has it."""
+        """Read a call from a `tool_call` frame, or from a reply in the history."""
         told = {name: frame[name] for name in cls.__slots__ if frame.get(name) is not None}
         return cls(**told | {"question": _question(frame)})
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments, read."""
+        """The parsed arguments."""
         read: dict[str, Any] = json.loads(self.args)
         return read
 
     @property
     def is_open(self) -> bool:
-        """Whether something may still come of it."""
+        """Whether the call is not settled yet."""
         return self.state in _OPEN
 
     @property
@@ -75,7 +75,7 @@ class Call:
         return self.state == "waiting" and self.needs == "approval"
 
     def take(self, frame: Frame) -> None:
-        """Takes what a `tool_state`, or the history, says became of it."""
+        """Take its new state from a `tool_state` frame or the history."""
         self.state = frame["state"]
         self.content, self.error = frame.get("content"), frame.get("error")
         self.args = frame.get("args", self.args)
@@ -83,11 +83,11 @@ class Call:
         self.question = _question(frame)
 
     def note(self, status: Frame) -> None:
-        """Takes how far the server is with it."""
+        """Take the server's progress."""
         self.progress, self.message = status.get("progress"), status.get("message", "")
 
     def cancel(self) -> None:
-        """Its turn ended otherwise than by its calls: nobody answers it any more."""
+        """Cancel it: its turn ended for another reason, so no answer will come."""
         if self.is_open:
             self.state = "cancelled"
         self.question = None

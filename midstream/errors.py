@@ -1,9 +1,9 @@
 """What the client raises.
 
 ClientError
-├── NotConnected   no such server, or it does not let this client in
+├── NotConnected   no such server, or it does not admit this client
 ├── Refused        the server refused a request
-└── Disconnected   the connection is gone, and does not come back
+└── Disconnected   the connection is lost for good
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class ClientError(Exception):
 
 
 class NotConnected(ClientError):
-    """There is no such server at this URL, or it does not let this client in."""
+    """There is no such server at this URL, or it does not admit this client."""
 
 
 class Refused(ClientError):
-    """The server refused a request. `code` is the protocol's word for the reason; `retry_after_ms` may be None."""
+    """The server refused a request. `code` is the protocol's; `retry_after_ms` may be None."""
 
     def __init__(self, frame: dict[str, Any]) -> None:
         super().__init__(f"{frame['code']}: {frame['message']}")
@@ -33,7 +33,7 @@ class Refused(ClientError):
 
 
 class Disconnected(ClientError):
-    """The connection is gone; `code` is the WebSocket close code, None where there was none."""
+    """The connection is lost; `code` is the WebSocket close code, or None."""
 
     def __init__(self, code: int | None, reason: str, *, final: bool = False) -> None:
         super().__init__(f"disconnected ({code}): {reason}" if reason else f"disconnected ({code})")

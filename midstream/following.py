@@ -1,4 +1,4 @@
-"""One who follows a conversation: its frames in their order, whoever caused them. Knows nothing of connections."""
+"""Follows a conversation: all of its frames, in order. Knows nothing of connections."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Frame = dict[str, Any]
 EVENTS = frozenset({"accepted", "delta", "reasoning", "source", "tool_call", "tool_state", "done", "removed"})
 _ALWAYS = EVENTS | {"status", "gap", "snapshot", "deleted"}
 _ASKED = frozenset({"history", "resumed"})
-"""Answers: only those to what the follower asked, and a history that nobody asked for (another branch is shown)."""
+"""Answers: only those to the follower's requests, and a history that nobody asked for (of a new active branch)."""
 
 
 class Follower:
-    """Takes the frames of a conversation; those that were told before come no second time."""
+    """Takes the frames of a conversation, without repetitions."""
 
     def __init__(self, conversation_id: str, ref: str) -> None:
         self.conversation_id = conversation_id
@@ -26,18 +26,18 @@ class Follower:
         self._frames: asyncio.Queue[Frame | ClientError] = asyncio.Queue()
 
     async def next(self) -> Frame:
-        """The next frame. Raises what ended the conversation for this client."""
+        """Return the next frame. Raises what ended the conversation for this client."""
         frame = await self._frames.get()
         if isinstance(frame, ClientError):
             raise frame
         return frame
 
     def begin(self, epoch: str, after_seq: int) -> None:
-        """What came up to here was seen before."""
+        """Note that everything up to here was seen before."""
         self.position = Position(epoch, after_seq)
 
     def take(self, frame: Frame) -> None:
-        """Takes a frame of the conversation; what comes before the answer to what was asked is in that, or behind it."""
+        """Take a frame. Frames before the answer to the request are skipped: the answer has them, or they come again."""
         kind, ref = frame["type"], frame.get("ref")
         self._is_begun |= ref == self.ref
         if not self._is_begun or (kind not in _ALWAYS and not (kind in _ASKED and ref in (None, self.ref))):
@@ -49,7 +49,7 @@ class Follower:
         self._frames.put_nowait(frame)
 
     def _is_next(self, event: Frame) -> bool:
-        """Counts an event in that was not told. One behind a hole is told again, with what is missing before it."""
+        """Note an event that is skipped. One after a gap will come again, with the missing ones."""
         position, seq = self.position, event["seq"]
         first = event.get("first_seq") or seq
         if position is None or seq <= position.seq or first > position.seq + 1:
@@ -58,5 +58,5 @@ class Follower:
         return True
 
     def fail(self, error: ClientError) -> None:
-        """Nothing more comes."""
+        """End: nothing more comes."""
         self._frames.put_nowait(error)

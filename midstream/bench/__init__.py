@@ -1,1 +1,1 @@
-"""Talks to a server as many people do, and measures what they see: `midstream bench`."""
+"""Simulates many users of a server, and measures what they see: `midstream bench`."""

@@ -21,22 +21,22 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="The page's URL, the WebSocket's, or HOST:PORT.",
 )
 @click.option(
-    "--key", envvar="CHAT_KEY", show_envvar=True, help="An API key or a JWT, where the server wants one."
+    "--key", envvar="CHAT_KEY", show_envvar=True, help="An API key or a JWT, if the server requires one."
 )
 @click.option(
-    "--concurrency", type=click.IntRange(1, 10_000), help="Conversations at once, all the time. Default: 8."
+    "--concurrency", type=click.IntRange(1, 10_000), help="A constant number of concurrent conversations. Default: 8."
 )
 @click.option(
     "--rate",
     type=click.FloatRange(0, min_open=True),
-    help="Instead: conversations that begin in a second (Poisson).",
+    help="Instead: new conversations a second (Poisson).",
 )
 @click.option(
     "--at-most",
     type=click.IntRange(1, 10_000),
     default=1000,
     show_default=True,
-    help="At once, of such a rate.",
+    help="Most concurrent conversations with --rate.",
 )
 @click.option(
     "--turns", type=click.IntRange(1, 1000), default=4, show_default=True, help="Messages of a conversation."
@@ -62,25 +62,25 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.FloatRange(0.1, 86_400),
     default=30.0,
     show_default=True,
-    help="Begin messages so long.",
+    help="Seconds in which messages are sent.",
 )
 @click.option(
     "--drain-s",
     type=click.FloatRange(0, 3600),
     default=30.0,
     show_default=True,
-    help="Then wait so long for replies.",
+    help="Seconds to wait for the last replies.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed says the same.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed sends the same messages.")
 @click.option(
-    "--max-new-tokens", type=click.IntRange(1), help="Tokens of a reply at most. Default: the server's."
+    "--max-new-tokens", type=click.IntRange(1), help="Most tokens of a reply. Default: the server's."
 )
 @click.option("--model", help="Which of the server's models. Default: its own default.")
 @click.option("--keep", is_flag=True, help="Leave the conversations on the server.")
 @click.option(
-    "--json", "json_file", type=_FILE, help="Write the report as JSON, too; - is the standard output."
+    "--json", "json_file", type=_FILE, help="Also write the report as JSON; - is the standard output."
 )
-@click.option("--html", "html_file", type=_FILE, help="Write it as a page with plots, too.")
+@click.option("--html", "html_file", type=_FILE, help="Also write it as a page with plots.")
 def bench(
     *,
     url: str,
@@ -101,13 +101,13 @@ def bench(
     json_file: Path | None,
     html_file: Path | None,
 ) -> None:
-    """Talk to a Midstream server as many people do, and report what they saw: first text, gaps, stops, errors.
+    """Simulate many users of a Midstream server, and report what they saw: first text, gaps, stops, errors.
 
-    Each conversation has a connection and a client id of its own, and is deleted behind its last message. Ctrl-C ends
-    it early, with the report. The exit status is 1 where no reply came to an end.
+    Each conversation has its own connection and client id, and is deleted after its last message. Ctrl-C ends the run early,
+    with the report. The exit status is 1 if no reply ended.
     """
     if rate is not None and concurrency is not None:
-        raise click.UsageError("--rate and --concurrency are two ways to say how many: give one.")
+        raise click.UsageError("--rate and --concurrency exclude each other: give one.")
     try:
         plan = Plan(
             rate=rate,

@@ -1,4 +1,4 @@
-"""Many conversations at once: so many all the time, or as they come. Bounded in number and in time."""
+"""Many concurrent conversations: a constant number, or random arrivals. Bounded in number and in time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from midstream.bench.talking import Server, talk
 from midstream.bench.tally import Tally
 
 BETWEEN_S = 0.005
-"""Between the first connections of a fixed number: all at once would measure the crowd's arrival alone."""
+"""Seconds between the first connections of a constant number: all at once would only measure their arrival."""
 LOOK_S = 0.1
 
 
 class Crowd:
-    """Conversations with one server, by a plan. Run it once."""
+    """Conversations with one server, according to a plan. Run it once."""
 
     def __init__(self, url: str, key: str | None, plan: Plan) -> None:
         self._plan = plan
@@ -32,12 +32,12 @@ class Crowd:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def stop(self) -> None:
-        """End it now: no message is begun any more, and replies that run are given up."""
+        """End it now: send no more messages, and give up running replies."""
         self._closing.set()
         self._hurry.set()
 
     async def run(self) -> None:
-        """Talk until the time is over, then let replies come to their ends. Leaves no task behind."""
+        """Talk until the time is over, then let replies end. Leaves no task behind."""
         self.tally.begun = monotonic()
         closing = asyncio.get_running_loop().call_later(self._plan.duration_s, self._closing.set)
         looking = asyncio.create_task(self._look())
@@ -61,7 +61,7 @@ class Crowd:
                 return
 
     async def _arrive(self, rate: float) -> None:
-        """Begin conversations as a Poisson process does, however the server is: whoever waits for it, asks it less."""
+        """Begin conversations as a Poisson process, however slow the server is: waiting for it would lower the load."""
         random, due = arrivals(self._plan), monotonic()
         while True:
             due += random.expovariate(rate)
@@ -86,7 +86,7 @@ class Crowd:
         task.add_done_callback(self._tasks.discard)
 
     async def _leave(self) -> None:
-        """Wait for what runs, as long as the plan says, or until somebody hurries."""
+        """Wait for running replies, as long as the plan says, or until the run is stopped."""
         if self._tasks and not self._hurry.is_set():
             gone = asyncio.create_task(_all_done(self._tasks))
             hurry = asyncio.create_task(self._hurry.wait())
@@ -103,7 +103,7 @@ class Crowd:
             await asyncio.wait(left)
 
     async def _look(self) -> None:
-        """Measure how late this program is itself, and note how many talk."""
+        """Measure this program's own lag, and count the conversations."""
         while True:
             due = monotonic() + LOOK_S
             await asyncio.sleep(LOOK_S)

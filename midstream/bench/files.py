@@ -1,4 +1,4 @@
-"""Where a report goes: the terminal, and files that were named."""
+"""Writes a report to the terminal and to the named files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STANDARD_OUTPUT = Path("-")
 
 
 def check(*named: Path | None) -> None:
-    """Look whether files can be written, before minutes are spent on what goes into them. Raises OSError."""
+    """Check that the files can be written before the run. Raises OSError."""
     for path in named:
         if path is not None and path != STANDARD_OUTPUT:
             with path.open("a"):

@@ -1,4 +1,4 @@
-"""Durations, counted by length in a fixed amount of memory. Pure."""
+"""A histogram of durations in a fixed amount of memory. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 
 SHORTEST_S = 1e-5
 GROWTH = 1.02
-"""Each range ends so much later than the one before: a percentile is wrong by one per cent at most."""
+"""The ratio of successive bounds: a percentile is off by one per cent at most."""
 LONGEST_S = 3600.0
 _RANGES = math.ceil(math.log(LONGEST_S / SHORTEST_S) / math.log(GROWTH)) + 2
 
 
 class Histogram:
-    """Counts durations, or other positive numbers between a hundred-thousandth and 3,600. What is beyond counts as that."""
+    """Counts durations, or other numbers from 0.00001 to 3,600. Values beyond count as the nearest bound."""
 
     __slots__ = ("_counts", "count", "least", "most", "total")
 
@@ -34,11 +34,11 @@ class Histogram:
 
     @property
     def mean(self) -> float | None:
-        """The mean; None of nothing."""
+        """The mean; None without values."""
         return self.total / self.count if self.count else None
 
     def percentile(self, share: float) -> float | None:
-        """Return the value that a share (0 to 1) of the values do not exceed; None of nothing."""
+        """Return the value that a share (0 to 1) of the values do not exceed; None without values."""
         if not self.count:
             return None
         wanted, seen = max(1, math.ceil(share * self.count)), 0

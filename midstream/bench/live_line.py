@@ -1,4 +1,4 @@
-"""A line on a terminal that says how it goes, while it goes."""
+"""A line on a terminal with the progress of the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVERY_S = 0.5
 
 
 async def keep_telling(tally: Tally, *, duration_s: float, out: TextIO = sys.stderr) -> None:
-    """Write the line again and again, until cancelled; it is taken away then. Nothing where nobody watches."""
+    """Rewrite the line until cancelled, then remove it. Does nothing if the output is not a terminal."""
     if not out.isatty():
         return
     with suppress(asyncio.CancelledError):
@@ -31,7 +31,7 @@ async def keep_telling(tally: Tally, *, duration_s: float, out: TextIO = sys.std
 
 
 def line(tally: Tally, now: float, *, duration_s: float) -> str:
-    """Return how it goes. Pure."""
+    """Return the line. Pure."""
     passed_s = now - tally.begun
     first, gap = (one.percentile(0.5) for one in (tally.durations.first_token, tally.durations.gap))
     parts = [

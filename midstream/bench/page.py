@@ -1,4 +1,4 @@
-"""The report as one HTML file, with its plots in it: it loads nothing. Pure."""
+"""The report as one HTML file with its plots; it loads nothing. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Facts = dict[str, Any]
 
 
 def page(report: Facts, curves: Lines) -> str:
-    """Return the file. `report`: of `report.facts`; `curves`: of `curves_of`, by the names of durations."""
+    """Return the file. `report`: from `report.facts`; `curves`: from `curves_of`, by the names of durations."""
     title = f"{report['url']}: {report['model']}"
     body = [
         f"<h1>{escape(title)}</h1>",

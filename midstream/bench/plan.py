@@ -1,4 +1,4 @@
-"""What is to be asked of a server: who comes when, says what, and stops which reply. Pure but for reading a file of prompts."""
+"""The plan of a run: arrivals, messages, and which replies are stopped. Pure, except for reading a file of prompts."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ PROMPTS = (
     "Please repeat: the quick brown fox jumps over the lazy dog.",
     "And what would you do differently?",
 )
-"""Short and long replies, and none that needs what only some models know."""
+"""Messages for short and long replies, which need no special knowledge."""
 MOST_PROMPT_BYTES = 8 << 20
-"""Of a file of prompts; a longer one is refused."""
+"""Most bytes of a file of prompts."""
 MOST_TEXTS_BEFORE_STOP = 24
-"""Pieces of text after which a reply is stopped, at most; how many is drawn."""
+"""Most pieces of text after which a reply is stopped; the number is random."""
 
 
 class PlanError(Exception):
-    """What was asked for can't be done. The message is for whoever asked."""
+    """The plan is not possible. The message is for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All that is asked. Either `rate` (conversations that begin in a second, as a Poisson process) or `concurrency`.
+    """The plan. It has either `rate` (new conversations a second, a Poisson process) or `concurrency`.
 
-    `at_most`: conversations at once; of a rate, what comes beyond is left out and counted. `turns`: messages of a
-    conversation. `think_s`: the mean pause before the next message, exponentially distributed. `cancels`: the share of
-    replies that are stopped. `max_new_tokens`, `model`: of each reply; None: the server's own. `drain_s`: how long replies
-    that run at the end may take.
+    `at_most`: concurrent conversations; with a rate, further arrivals are counted and left out. `turns`: messages of a
+    conversation. `think_s`: the mean pause before the next message, exponentially distributed. `cancels`: the share of stopped
+    replies. `max_new_tokens`, `model`: of each reply; None: the server's default. `drain_s`: how long running replies may take
+    at the end.
     """
 
     rate: float | None = None
@@ -54,7 +54,7 @@ class Plan:
 
     @property
     def in_words(self) -> str:
-        """Return what is asked for, in a line."""
+        """Return the plan in one line."""
         if self.rate is not None:
             whence = f"{self.rate:g} conversations a second, {self.at_most} at most at once"
         else:
@@ -67,7 +67,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One message. `pause_s`: before it. `stop_after`: the pieces of text after which its reply is stopped, None: it is not."""
+    """One message. `pause_s`: the pause before it. `stop_after`: the pieces of text after which its reply is stopped; None: it is not."""
 
     content: str
     pause_s: float
@@ -75,7 +75,7 @@ class Said:
 
 
 def script(plan: Plan, number: int) -> tuple[Said, ...]:
-    """Return what the conversation of a number says. The same plan gives the same, in whatever order they come."""
+    """Return the messages of a numbered conversation. They depend on the plan alone, not on the order."""
     random = Random(f"{plan.seed}/{number}")
     return tuple(_said(plan, random, is_first=turn == 0) for turn in range(plan.turns))
 
@@ -88,12 +88,12 @@ def _said(plan: Plan, random: Random, *, is_first: bool) -> Said:
 
 
 def arrivals(plan: Plan) -> Random:
-    """Return whence the pauses between arrivals are drawn: none of the conversations'."""
+    """Return the random generator of arrivals, separate from the conversations'."""
     return Random(f"{plan.seed}/arrivals")
 
 
 def prompts_of(path: Path) -> tuple[str, ...]:
-    """Return the lines of a file; those that are empty are left out. Raises PlanError."""
+    """Return the lines of a file that are not empty. Raises PlanError."""
     try:
         size = path.stat().st_size
         if size > MOST_PROMPT_BYTES:

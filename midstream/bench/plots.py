@@ -1,4 +1,4 @@
-"""Lines in a coordinate system, as SVG text. Pure; knows nothing of what they show."""
+"""Line plots as SVG text. Pure; knows nothing of their meaning."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Lines = Mapping[str, Points]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One direction: its title, and what a tick is called. `ticks`: where; empty: at round numbers."""
+    """An axis: its title and its labels. `ticks`: their places; empty: at round numbers."""
 
     title: str
     ticks: tuple[tuple[float, str], ...] = ()
 
 
 def plot(lines: Lines, *, across: Axis, up: Axis) -> str:
-    """Return an `<svg>` of lines by their names; where there is none, a sentence that says so."""
+    """Return an `<svg>` of named lines; without lines, a sentence that says so."""
     given = {name: points for name, points in lines.items() if points}
     if not given:
         return "<p>Nothing was seen of this.</p>"
@@ -56,7 +56,7 @@ def plot(lines: Lines, *, across: Axis, up: Axis) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Where values lie in the picture."""
+    """Maps values to places in the picture."""
 
     across: tuple[float, float]
     up: tuple[float, float]
@@ -74,7 +74,7 @@ def _share(value: float, ends: tuple[float, float]) -> float:
 
 
 def _round_ticks(least: float, most: float) -> tuple[tuple[float, str], ...]:
-    """Return some round numbers from at or below the least to at or above the most."""
+    """Return some round numbers that cover the range."""
     rough = max(most - least, 1e-9) / _TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = power * next(size for size in (1, 2, 5, 10) if size * power >= rough * (1 - 1e-9))

@@ -1,4 +1,4 @@
-"""What was seen, as facts for programs and as a table for people. Pure."""
+"""The report, as facts for programs and as a table for people. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from midstream.bench.tally import Slice, Tally
 
 SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LATE_S = 0.02
-"""Beyond that, what this program measures is its own slowness, too."""
+"""Seconds of own lag; beyond it the program measures its own slowness, too."""
 TITLES = {
     "ready": "connected, to ready",
     "accepted": "message, to accepted",
@@ -28,9 +28,9 @@ Facts = dict[str, Any]
 
 
 def facts(tally: Tally, plan: Plan, ready: Facts, url: str) -> Facts:
-    """Return the whole report, for JSON. Times are milliseconds, where their names end so; None: nothing was seen.
+    """Return the whole report, for JSON. Names that end in `_ms` are milliseconds; None: no data.
 
-    `ready`: what the server said of itself.
+    `ready`: the server's frame.
     """
     lasted_s = max(tally.ended_at - tally.begun, 1e-9)
     return {
@@ -71,7 +71,7 @@ def _figures(name: str, one: Histogram) -> Facts:
 def _warnings(tally: Tally, plan: Plan) -> Iterator[str]:
     late = tally.durations.own_lag.percentile(0.99)
     if late is not None and late > LATE_S:
-        yield f"This program itself was {late * 1000:.0f} ms late at times: the server may be better than these figures."
+        yield f"This program itself lagged by up to {late * 1000:.0f} ms: the server may be better than these figures."
     if tally.left_out:
         yield f"{tally.left_out} conversations were left out, since {plan.at_most} were under way (--at-most)."
     if tally.unfinished:
@@ -109,7 +109,7 @@ def lines(report: Facts) -> Iterator[str]:
 
 
 def shown(value: float | None) -> str:
-    """Return a figure with three digits that count, or all before its point."""
+    """Return a figure with three significant digits, or all digits before the point."""
     if value is None:
         return "-"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2  # noqa: PLR2004
@@ -117,7 +117,7 @@ def shown(value: float | None) -> str:
 
 
 def curves_of(tally: Tally) -> dict[str, list[tuple[float, float]]]:
-    """Return of each duration what share of it, in per cent, is done within how many milliseconds."""
+    """Return each duration's distribution: the share in per cent within so many milliseconds."""
     return {name: list(_curve(one)) for name, one in tally.durations}
 
 

@@ -1,4 +1,4 @@
-"""Has a crowd talk to a server, from the first look at it to its report."""
+"""Runs a benchmark: checks the server, runs the plan, makes the report."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Facts = dict[str, Any]
 
 
 class CannotBench(Exception):
-    """There is nobody to talk to. The message is for whoever asked."""
+    """The server can't be measured. The message is for the user."""
 
 
 async def bench(url: str, key: str | None, plan: Plan) -> tuple[Facts, dict[str, list[tuple[float, float]]]]:
-    """Return a report and its curves. Ctrl-C ends it early; a second one ends the program. Raises CannotBench."""
+    """Return a report and its curves. Ctrl-C ends the run early; a second one ends the program. Raises CannotBench."""
     ready = await _looked_at(url, key, plan)
     crowd = Crowd(url, key, plan)
     telling = asyncio.create_task(keep_telling(crowd.tally, duration_s=plan.duration_s))
@@ -41,7 +41,7 @@ async def bench(url: str, key: str | None, plan: Plan) -> tuple[Facts, dict[str,
 
 
 async def _looked_at(url: str, key: str | None, plan: Plan) -> Facts:
-    """Return what a server says of itself. Raises CannotBench."""
+    """Return the server's `ready` frame. Raises CannotBench."""
     try:
         async with connect(url, token=key, reconnecting=ALONE, open_timeout=CONNECT_S) as client:
             ready: Facts = client.ready
@@ -58,7 +58,7 @@ async def _looked_at(url: str, key: str | None, plan: Plan) -> Facts:
 
 @contextmanager
 def _interrupted(stop: Callable[[], None]) -> Iterator[None]:
-    """Inside the block the first Ctrl-C calls `stop`; the next one is what it always is."""
+    """Inside the block the first Ctrl-C calls `stop`; the next one has its usual effect."""
     loop = asyncio.get_running_loop()
 
     def first() -> None:
@@ -66,7 +66,7 @@ def _interrupted(stop: Callable[[], None]) -> Iterator[None]:
         print("stopping; a second Ctrl-C leaves without a report", file=sys.stderr)
         stop()
 
-    with suppress(NotImplementedError):  # Windows has no such handlers: there Ctrl-C ends the program
+    with suppress(NotImplementedError):  # Windows has no such handlers: Ctrl-C ends the program there
         loop.add_signal_handler(signal.SIGINT, first)
     try:
         yield

@@ -1,4 +1,4 @@
-"""One conversation: it connects, says its messages, reads the replies, stops some, and leaves. Everything is counted."""
+"""One conversation: connects, sends its messages, reads replies, stops some, and leaves. All is counted."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _WHOLE = frozenset({"stop", "length"})
 CONNECT_S = 20.0
 LEAVE_S = 5.0
 AGAIN_S = 1.0
-"""After an error, where the server does not say for how long to wait: an error that comes at once shall be no storm."""
+"""Seconds to wait after an error if the server does not say: immediate errors must not become a storm."""
 LONGEST_AGAIN_S = 60.0
 ALONE = Reconnecting(patience_s=0, grace_s=0)
-"""A lost connection is an error, and no reply goes on for somebody who does not come back."""
+"""A lost connection is an error, and replies do not outlive it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Where conversations are held. `closing` is set once no further message is to be begun."""
+    """The server and the clock of conversations. `closing`: set once no further message may be sent."""
 
     url: str
     key: str | None
@@ -36,7 +36,7 @@ class Server:
     closing: asyncio.Event
 
     async def pause(self, seconds: float) -> bool:
-        """Wait so long, or until it is closing; return whether messages are still to be begun."""
+        """Wait so long, or until it is closing; return whether messages may still be sent."""
         if seconds > 0 and not self.closing.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -45,7 +45,7 @@ class Server:
 
 
 async def talk(server: Server, name: str, script: tuple[Said, ...]) -> None:
-    """Hold one conversation to its end. Raises nothing of the server's: that is counted."""
+    """Hold one conversation to its end. Errors of the server are counted, not raised."""
     tally = server.tally
     tally.came(monotonic())
     try:
@@ -80,14 +80,14 @@ async def _connected(server: Server, name: str, script: tuple[Said, ...]) -> Non
 
 
 async def _remove(client: Client, name: str) -> None:
-    """Leave nothing behind, where the server still answers. One whose every message was refused is not there."""
+    """Delete the conversation, if the server still answers. It does not exist if every message was refused."""
     with suppress(ClientError, OSError, TimeoutError):
         async with asyncio.timeout(LEAVE_S):
             await client.delete(name)
 
 
 async def _turn(server: Server, client: Client, name: str, said: Said) -> None:
-    """Say one message and read all that follows; an error of the message alone is counted. Raises Disconnected."""
+    """Send one message and read all that follows; errors of the message are counted. Raises Disconnected."""
     try:
         await _asked(server, client, name, said)
     except Disconnected:
@@ -105,13 +105,13 @@ async def _asked(server: Server, client: Client, name: str, said: Said) -> None:
     reply: Reply | None = await client.send(said.content, conversation_id=name, params=params)
     durations.accepted.add(monotonic() - sent)
     watched = _Watched(server.tally, sent, said.stop_after)
-    while reply is not None:  # one that called tools is followed by another
+    while reply is not None:  # a reply that called tools is followed by another
         await watched.read(reply)
         reply = await reply.following()
 
 
 class _Watched:
-    """The replies to one message, as they come."""
+    """Yield the replies to one message."""
 
     def __init__(self, tally: Tally, sent: float, stop_after: int | None) -> None:
         self._tally = tally
@@ -145,7 +145,7 @@ class _Watched:
         return now
 
     def _is_to_stop(self, event: Event) -> bool:
-        """Whether it is stopped here: as drawn, or since it waits for somebody who is not there."""
+        """Return whether it is stopped here: as planned, or because it waits for a client's answer."""
         if (
             isinstance(event, Call)
             and event.is_open
@@ -171,7 +171,7 @@ class _Watched:
 
 
 class _Stop:
-    """A cancel beside the reading of its reply. The block ends once it is answered."""
+    """Cancel while the reply is read. The block ends once the cancel is answered."""
 
     def __init__(self, reply: Reply, tally: Tally) -> None:
         self._reply = reply
@@ -182,7 +182,7 @@ class _Stop:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Raises ClientError where the cancel was refused, and nothing else went wrong."""
+        """Raise ClientError if the cancel was refused, and nothing else failed."""
         if self._task is None:
             return
         if kind is not None:
@@ -192,7 +192,7 @@ class _Stop:
             raise error
 
     def begin(self) -> float:
-        """Ask for the end; return when that was."""
+        """Cancel; return the time of the request."""
         asked = monotonic()
         self._task = asyncio.create_task(self._ask(asked))
         return asked
@@ -211,7 +211,7 @@ def _counted(tally: Tally, error: ClientError | OSError) -> float:
 
 
 def code_of(error: ClientError | OSError) -> str:
-    """Return an error's name: the protocol's word, or what became of the connection."""
+    """Return an error's name: the protocol's code, or the fate of the connection."""
     match error:
         case Refused():
             return error.code

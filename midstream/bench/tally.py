@@ -1,4 +1,4 @@
-"""What was seen so far, in a fixed amount of memory. Synchronous; it is handed its times."""
+"""Counts the results so far, in a fixed amount of memory. Synchronous; callers pass the time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from midstream.bench.histogram import Histogram
 
 MOST_SLICES = 240
-"""Of the time line; when there are more, two become one."""
+"""Most parts of the time line; beyond it, pairs are merged."""
 MOST_CODES = 64
-"""Kinds of errors that are counted apart; what else comes counts as `other`."""
+"""Most kinds of errors that are counted separately; others count as `other`."""
 
 
 @dataclass(slots=True)
 class Slice:
-    """What happened in a part of the time."""
+    """The events of one part of the time."""
 
     pieces: int = 0
     ended: int = 0
@@ -26,14 +26,14 @@ class Slice:
 
 
 class TimeLine:
-    """Parts of the time, of equal length, which grows so that there are never many."""
+    """Equal parts of the time, whose length grows so that there are never many."""
 
     def __init__(self, slice_s: float = 0.25) -> None:
         self.slice_s = slice_s
         self.slices: list[Slice] = []
 
     def at(self, passed_s: float, *, talking: int) -> Slice:
-        """Return the part that a time lies in, in seconds since the beginning, while so many conversations are held."""
+        """Return the part of a time (seconds since the beginning), and note the number of conversations."""
         while (place := int(max(0.0, passed_s) / self.slice_s)) >= MOST_SLICES:
             self._halve()
         while place >= len(self.slices):
@@ -59,14 +59,14 @@ def _joined(pair: list[Slice]) -> Slice:
 
 @dataclass(slots=True)
 class Durations:
-    """All that is timed, in seconds; `tokens_per_s` in tokens."""
+    """All measured durations, in seconds; `tokens_per_s` in tokens."""
 
     ready: Histogram = field(default_factory=Histogram)
     """From connecting to `ready`."""
     accepted: Histogram = field(default_factory=Histogram)
     """From a message to `accepted`."""
     first_token: Histogram = field(default_factory=Histogram)
-    """From a message to the first text, or thought, of its reply."""
+    """From a message to the first text or reasoning of its reply."""
     gap: Histogram = field(default_factory=Histogram)
     """Between two pieces of a reply, as they come."""
     cancelled: Histogram = field(default_factory=Histogram)
@@ -78,7 +78,7 @@ class Durations:
     tokens_per_s: Histogram = field(default_factory=Histogram)
     """Of one reply, from its first piece to its last."""
     own_lag: Histogram = field(default_factory=Histogram)
-    """How late this program was: what it measures can't be better than that."""
+    """This program's own lag: its measurements can't be better than that."""
 
     def __iter__(self) -> Iterator[tuple[str, Histogram]]:
         """Return each with its name."""
@@ -86,19 +86,19 @@ class Durations:
 
 
 class Tally:
-    """Counts what a crowd of conversations sees. `begun`: when it began, by the clock of all times here."""
+    """Counts the results of all conversations. `begun`: when the run began, by the clock of all times here."""
 
     def __init__(self, begun: float) -> None:
         self.begun = begun
         self.ended_at = begun
-        """When the last reply ended, or no further message was begun."""
+        """When the last reply ended, or the last message was sent."""
         self.durations = Durations()
         self.line = TimeLine()
         self.conversations = 0
         self.left_out = 0
-        """Conversations that came while there were as many as may be."""
+        """Arrivals that were left out since there were too many conversations."""
         self.unfinished = 0
-        """Those that were given up at the end."""
+        """Conversations that were given up at the end."""
         self.talking = 0
         self.tokens = 0
         self.ends: Counter[str] = Counter()
@@ -106,36 +106,36 @@ class Tally:
 
     @property
     def replies(self) -> int:
-        """How many came to an end, whichever."""
+        """The number of ended replies, of any kind."""
         return self.ends.total()
 
     def came(self, now: float) -> None:
-        """A conversation begins."""
+        """Note a new conversation."""
         self.conversations += 1
         self.talking += 1
         self.look(now)
 
     def went(self, now: float) -> None:
-        """It is over."""
+        """Note an ended conversation."""
         self.look(now)
         self.talking -= 1
 
     def look(self, now: float) -> Slice:
-        """Note how many talk now; return the part of the time line that now lies in."""
+        """Note the number of conversations; return the current part of the time line."""
         return self.line.at(now - self.begun, talking=self.talking)
 
     def piece(self, now: float) -> None:
-        """A piece of a reply came."""
+        """Note a piece of a reply."""
         self.look(now).pieces += 1
 
     def end(self, reason: str, tokens: int, now: float) -> None:
-        """A reply ended."""
+        """Note an ended reply."""
         self.ends[reason if reason in self.ends or len(self.ends) < MOST_CODES else "other"] += 1
         self.tokens += tokens
         self.ended_at = max(self.ended_at, now)
         self.look(now).ended += 1
 
     def error(self, code: str, now: float) -> None:
-        """Something was refused, or failed."""
+        """Note a refusal or a failure."""
         self.errors[code if code in self.errors or len(self.errors) < MOST_CODES else "other"] += 1
         self.look(now).errors += 1
