@@ -1,4 +1,4 @@
-"""An async client of wire protocol v1: many conversations, replies that can be stopped, and that outlive connections.
+"""An async client of wire protocol v1: many conversations, and replies that can be stopped and outlive connections.
 
 async with midstream.connect("ws://127.0.0.1:8000/v1/ws") as client:
     reply = await client.send("Count from 1 to 300.")
@@ -29,17 +29,17 @@ from midstream.reply import Reply
 from midstream.requests import Requests
 
 LONGEST_WAIT_S = 60.0
-"""For how long one refusal may tell a client to wait that comes back; what takes longer is a limit of another kind."""
+"""Longest wait that a refusal may ask of a reconnecting client; a longer one is another kind of limit."""
 WAIT_MS = 1000
-"""How long it waits where a refusal does not say."""
+"""Seconds to wait if a refusal does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnecting:
-    """What a client does about a lost connection.
+    """How a client handles a lost connection.
 
-    It tries again for `patience_s` seconds, with growing, random pauses (0: it does not). `grace_s` (0 to 60) is for how
-    long the server lets replies run that nobody reads meanwhile. `watch` is told of each loss, and by None of each return.
+    It reconnects for `patience_s` seconds, with growing, random pauses (0: never). `grace_s` (0 to 60) is how long the server
+    lets replies run that nobody reads meanwhile. `watch` is called with each loss, and with None after each reconnection.
     """
 
     patience_s: float = 60.0
@@ -48,7 +48,7 @@ class Reconnecting:
 
 
 class Client(Requests):
-    """A client that said hello. Use `connect`."""
+    """A connected client. Use `connect` to make one."""
 
     def __init__(self, dial: Callable[[Callable[[Frame], None]], Any], reconnecting: Reconnecting) -> None:
         self._dial = dial
@@ -59,7 +59,7 @@ class Client(Requests):
         self._changed = asyncio.Event()
 
     async def request(self, frame: Frame, *, ref: str | None = None) -> Frame:
-        """Sends a frame and gives its answer; asks again where the answer was lost. Raises Refused, Disconnected."""
+        """Send a frame and return its answer; send it again if the answer was lost. Raises Refused, Disconnected."""
         while True:
             line = await self._connected()
             try:
@@ -68,18 +68,18 @@ class Client(Requests):
                 await self._left(line)
 
     async def tell(self, frame: Frame) -> None:
-        """Sends a frame that has no answer. One that a lost connection took with it is not sent again."""
+        """Send a frame that has no answer. It is not repeated if the connection is lost."""
         line = await self._connected()
         with suppress(Disconnected):
             await line.tell(frame)
 
     async def open(self, hello: Frame) -> None:
-        """Connects for the first time. Raises NotConnected, Refused, Disconnected, OSError."""
+        """Connect for the first time. Raises NotConnected, Refused, Disconnected, OSError."""
         self._hello = hello
         self._line = await self._opened()
 
     async def keep(self) -> None:
-        """Stays connected until that fails; then whoever waits is told."""
+        """Stay connected until that fails; then all waiting calls raise."""
         while (line := self._line) is not None:
             lost = await line.lost()
             await line.close()
@@ -94,14 +94,14 @@ class Client(Requests):
             await self._come_back()
 
     async def close(self) -> None:
-        """Ends the connection; whoever waits is told."""
+        """End the connection; waiting calls raise."""
         line, self._line = self._line, None
         self._give_up(Disconnected(None, "the client is closed", final=True))
         if line is not None:
             await line.close()
 
     async def begin(self, fields: Frame) -> Reply:
-        """Sends a message of any kind, under its `client_msg_id`; gives its reply. Raises Refused, Disconnected."""
+        """Send a message of any kind, under its `client_msg_id`; return its reply. Raises Refused, Disconnected."""
         name: str = fields.get("client_msg_id") or uuid.uuid4().hex
         frame = {"grace_s": self._reconnecting.grace_s} | fields | {"client_msg_id": name}
         self._live.expect(frame)
@@ -119,7 +119,7 @@ class Client(Requests):
         return self._line
 
     async def _left(self, line: Line) -> None:
-        """Waits until a lost connection is known to be lost."""
+        """Wait until a lost connection is noticed."""
         while self._line is line:
             await self._changed.wait()
 
@@ -149,7 +149,7 @@ class Client(Requests):
         return line
 
     async def _reopened(self, lost: Disconnected) -> Line:
-        """Raises Disconnected, or what the server refuses this client for."""
+        """Raise Disconnected, or why the server refuses this client."""
         if lost.final:
             raise lost
         try:
@@ -187,7 +187,7 @@ class Client(Requests):
                 self._live.fail_in(conversation_id, refused)
 
     async def _resumed(self, conversation_id: str, position: Position) -> bool:
-        """Whether what was missed comes. Raises Refused, Disconnected."""
+        """Resume; return whether the missed events will come. Raises Refused, Disconnected."""
         if position.holed or self._line is None:
             return False
         asked = {"type": "resume", "conversation_id": conversation_id}
@@ -195,9 +195,9 @@ class Client(Requests):
         return bool(answer["type"] == "resumed")
 
     async def _send_again(self, conversation_id: str) -> None:
-        """By its id the server knows a message, and tells its reply from the beginning. Raises Refused, Disconnected.
+        """Send a message again: the server knows it by its id, and sends the reply from the beginning. Raises Refused, Disconnected.
 
-        A reply that called, or that follows calls, is not told so.
+        That does not work for a reply that called, or that follows calls.
         """
         for reply in self._live.of(conversation_id):
             if reply.sent is None or reply.done is not None:
@@ -207,7 +207,7 @@ class Client(Requests):
 
 
 async def _taken(line: Line, frame: Frame, *, ref: str | None = None) -> Frame:
-    """Asks, and again when the server says so: of a crowd that comes back with one key, some are told to wait.
+    """Send a request, and again when the server says so: if many clients of one key reconnect, some have to wait.
 
     Raises Refused, Disconnected.
     """
@@ -233,11 +233,11 @@ async def connect(
     reconnecting: Reconnecting | None = None,
     **options: Any,
 ) -> AsyncIterator[Client]:
-    """A client that said hello. `token` is an API key, a JWT or a ticket; `options` are those of `websockets`.
+    """Connect a client. `token` is an API key, a JWT or a ticket; `options` are those of `websockets`.
 
-    `url` is that of the WebSocket or of the page, or `host:port`.
+    `url` is the address of the WebSocket or of the page, or `host:port`.
 
-    `features` are what else it wants to be told: `reasoning` (what a model thinks aloud), `tools` (what it calls).
+    `features` are further events that it wants: `reasoning`, `tools` (calls of tools).
 
     Raises NotConnected, Refused, Disconnected, OSError.
     """

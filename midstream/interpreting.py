@@ -1,4 +1,4 @@
-"""A live translation: its source grows here, its translation is read as any reply."""
+"""A live translation: its source grows, and its translation is read like any reply."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ Frame = dict[str, Any]
 
 
 class Interpretation:
-    """Iterating gives the translation as it is told; nothing of it is ever revised. `reply` has what came so far.
+    """Iterate it for the translation, which is never revised. `reply` has what came so far.
 
-    What `say` is given is the source. Words end with a blank: one that may go on is not translated.
+    `say` adds to the source. Words end with a space: an unfinished word is not translated.
     """
 
     def __init__(self, server: Server, reply: Reply, source: str = "") -> None:
-        """Begin with the reply, or go on with one whose source is known."""
+        """Begin with the reply, or continue one whose source is known."""
         self.reply = reply
         self.source = source
         self._server = server
 
     async def say(self, text: str, *, final: bool = False) -> Frame:
-        """Lets the source grow; gives the `source_ack` frame. A lost connection takes nothing twice.
+        """Add to the source; return the `source_ack` frame. A lost connection doubles nothing.
 
-        What was refused is no part of the source; where that is worth another try, the same may be said again. Raises
-        Refused, Disconnected.
+        Refused text is not part of the source, and may be sent again. Raises Refused, Disconnected.
         """
         place = {"conversation_id": self.reply.accepted["conversation_id"], "turn_id": self.reply.turn_id}
         said = {"type": "source", "off": len(self.source), "text": text, "final": final}
@@ -39,12 +38,12 @@ class Interpretation:
             raise
 
     async def finish(self) -> Frame:
-        """Ends the source, reads the translation to its end, and gives `done`. Raises Refused, Disconnected, ClientError."""
+        """End the source, read the translation to its end, and return `done`. Raises Refused, Disconnected, ClientError."""
         await self.say("", final=True)
         return await self.reply.wait()
 
     async def cancel(self) -> Frame:
-        """Stops it; what was read stays. Gives the `cancelled` frame."""
+        """Stop it; what was read is kept. Return the `cancelled` frame."""
         return await self.reply.cancel()
 
     def __aiter__(self) -> AsyncIterator[str]:

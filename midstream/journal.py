@@ -1,4 +1,4 @@
-"""How far this client has seen one conversation's journal, which is where a new connection goes on."""
+"""This client's position in one conversation's journal, where a new connection resumes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 @dataclass(slots=True)
 class Position:
-    """An epoch and the last seq that was seen of it; `holed` where events before that were missed."""
+    """An epoch and its last seen seq; `holed`: whether earlier events were missed."""
 
     epoch: str
     seq: int
     holed: bool = False
 
     def take(self, frame: dict[str, Any]) -> None:
-        """Counts an event in; frames without a seq are none, and events may come again."""
+        """Note an event; frames without a seq are not events, and events may be repeated."""
         if (seq := frame.get("seq")) is None:
             return
         self.holed |= frame.get("first_seq", seq) > self.seq + 1

@@ -1,4 +1,4 @@
-"""One connection to the server: frames out, their answers back, everything else to whoever listens."""
+"""One connection to the server: sends frames, returns their answers, passes all else to a listener."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUBPROTOCOL = "midstream.v1"
 
 
 class Line:
-    """A socket that is read until it ends. `hear` gets every frame, before the request it may answer."""
+    """A socket that is read until it ends. `hear` gets every frame, before the request that it may answer."""
 
     def __init__(self, socket: ClientConnection, hear: Callable[[Frame], None]) -> None:
         self._socket = socket
@@ -29,7 +29,7 @@ class Line:
         self._reading = asyncio.create_task(self._read())
 
     async def request(self, frame: Frame, *, ref: str | None = None) -> Frame:
-        """Sends a frame and gives its answer. Raises Refused, Disconnected."""
+        """Send a frame and return its answer. Raises Refused, Disconnected."""
         if self._lost is not None:
             raise self._lost
         ref = ref or uuid.uuid4().hex
@@ -43,18 +43,18 @@ class Line:
             del self._answers[ref]
 
     async def tell(self, frame: Frame) -> None:
-        """Sends a frame that has no answer. Raises Disconnected."""
+        """Send a frame that has no answer. Raises Disconnected."""
         try:
             await self._socket.send(orjson.dumps(frame).decode())
         except ConnectionClosed as closed:
             raise _disconnected(closed) from None
 
     async def lost(self) -> Disconnected:
-        """Waits for the end; says how it came."""
+        """Wait for the end; return its reason."""
         return await asyncio.shield(self._reading)
 
     async def close(self) -> None:
-        """Ends the connection."""
+        """End the connection."""
         self._reading.cancel()
         await asyncio.wait((self._reading,))
         await self._socket.close()
@@ -86,7 +86,7 @@ class Line:
 
 
 async def opened(url: str, hear: Callable[[Frame], None], **options: Any) -> Line:
-    """A connection; `options` are those of `websockets`. Raises NotConnected, OSError."""
+    """Open a connection; `options` are those of `websockets`. Raises NotConnected, OSError."""
     try:
         socket = await open_socket(url, subprotocols=[SUBPROTOCOL], **options)  # type: ignore[list-item]
     except (InvalidHandshake, InvalidURI) as error:

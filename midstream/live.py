@@ -1,4 +1,4 @@
-"""The replies whose end is still to come, and how far their conversations were seen. Knows nothing of connections."""
+"""The unfinished replies, and the positions in their conversations. Knows nothing of connections."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ OF_TURNS = frozenset({"status", "delta", "reasoning", "tool_call", "tool_state",
 
 
 class LiveReplies:
-    """Takes the frames of the server, and gives each to its reply."""
+    """Passes each frame of the server to its reply."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._sending: dict[str, Frame] = {}  # by client_msg_id
-        self._begun: dict[str, Reply] = {}  # likewise: whole replies may come before their sender looks
+        self._begun: dict[str, Reply] = {}  # by client_msg_id: whole replies may come before their sender looks
         self._replies: dict[str, Reply] = {}  # by turn
         self._positions: dict[str, Position] = {}  # by conversation
-        self._rejoining: set[str] = set()  # refs of histories that are asked for
+        self._rejoining: set[str] = set()  # refs of requested histories
         self._followers: list[Follower] = []
 
     @property
     def positions(self) -> dict[str, Position]:
-        """The conversations that are followed, and those of replies that something is still to come of."""
+        """Return the conversations that are followed, and those of unfinished replies."""
         positions = dict(self._positions)
         for follower in self._followers:
             place, seen = follower.conversation_id, follower.position
@@ -40,25 +40,25 @@ class LiveReplies:
         return positions
 
     def of(self, conversation_id: str) -> list[Reply]:
-        """The replies of a conversation that something is still to come of, oldest first."""
+        """Return the unfinished replies of a conversation, oldest first."""
         return [r for r in self._replies.values() if r.accepted["conversation_id"] == conversation_id]
 
     def expect(self, frame: Frame) -> None:
-        """A message is about to be sent."""
+        """Note a message that is about to be sent."""
         self._sending[frame["client_msg_id"]] = frame
 
     def begun(self, client_msg_id: str) -> Reply:
-        """The reply of a message that was accepted."""
+        """Return the reply of an accepted message."""
         return self._begun[client_msg_id]
 
     def settle(self, client_msg_id: str) -> None:
-        """Its sender knows what became of a message."""
+        """Note that a message's sender knows its outcome."""
         self._sending.pop(client_msg_id, None)
         self._begun.pop(client_msg_id, None)
 
     @contextmanager
     def rejoining(self) -> Iterator[str]:
-        """The `ref` to ask for a history with: that may have a reply that something is still to come of."""
+        """Return a `ref` for a history, which may have an unfinished reply."""
         ref = uuid.uuid4().hex
         self._rejoining.add(ref)
         try:
@@ -68,7 +68,7 @@ class LiveReplies:
 
     @contextmanager
     def following(self, conversation_id: str) -> Iterator[Follower]:
-        """Who is told of all that happens in a conversation."""
+        """Return a follower of a conversation."""
         follower = Follower(conversation_id, uuid.uuid4().hex)
         self._followers.append(follower)
         try:
@@ -77,12 +77,12 @@ class LiveReplies:
             self._followers.remove(follower)
 
     def rejoined(self, page: Frame) -> Reply | None:
-        """The reply that such a history had; None where it had none."""
+        """Return the unfinished reply of such a history, or None."""
         unfinished = _unfinished(page)
         return self._replies.get(unfinished["turn_id"]) if unfinished else None
 
     def take(self, frame: Frame) -> None:
-        """Takes a frame; those of others' replies count as seen, no more."""
+        """Take a frame; those of other clients' replies only count as seen."""
         kind, place = frame["type"], frame.get("conversation_id", "")
         if kind == "accepted":
             self._accept(frame)
@@ -100,12 +100,12 @@ class LiveReplies:
                 self._forget(reply)
 
     def fail(self, reply: Reply, error: ClientError) -> None:
-        """A reply can't be read further."""
+        """Fail a reply: it can't be read further."""
         reply.take(error)
         self._forget(reply)
 
     def fail_in(self, conversation_id: str, error: ClientError) -> None:
-        """Nothing of a conversation can be read further."""
+        """Fail all of a conversation."""
         for reply in self.of(conversation_id):
             self.fail(reply, error)
         for follower in self._followers:
@@ -113,7 +113,7 @@ class LiveReplies:
                 follower.fail(error)
 
     def fail_all(self, error: ClientError) -> None:
-        """Nothing can be read further."""
+        """Fail everything."""
         for reply in list(self._replies.values()):
             self.fail(reply, error)
         for follower in self._followers:
@@ -128,7 +128,7 @@ class LiveReplies:
         self._positions.setdefault(frame["conversation_id"], Position(frame["epoch"], frame["seq"]))
 
     def _follow(self, frame: Frame) -> None:
-        """A turn may follow the calls of a reply that is read here: so is the reply of that turn, then."""
+        """Begin the reply of a turn that follows the calls of a reply read here."""
         before = self._replies.get(frame.get("follows", ""))
         if before is None or frame["turn_id"] in self._replies:
             return
@@ -137,7 +137,7 @@ class LiveReplies:
         self._forget(before)
 
     def _take_up(self, page: Frame) -> None:
-        """The reply of a page that something is still to come of. What follows is heard from here on."""
+        """Return the unfinished reply of a page, and take its frames from here on."""
         message = _unfinished(page)
         if message is None or message["turn_id"] in self._replies:
             return
@@ -155,7 +155,7 @@ class LiveReplies:
 
 
 def _unfinished(page: Frame) -> Frame | None:
-    """The reply of a page that runs, or whose calls are open; messages may wait behind it."""
+    """Return the reply of a page that runs, or whose calls are open; queued messages may follow it."""
     return next((message for message in reversed(page["messages"]) if _is_unfinished(message)), None)
 
 

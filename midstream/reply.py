@@ -1,4 +1,4 @@
-"""A reply that is being written: its text, what the model thinks and calls, and what it waits for."""
+"""A running reply: its text, reasoning, calls and status."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Frame = dict[str, Any]
 
 
 class Server(Protocol):
-    """What a reply asks of the server."""
+    """What a reply needs of the client."""
 
     async def request(self, frame: Frame) -> Frame:
-        """Sends a frame and gives its answer. Raises Refused, Disconnected."""
+        """Send a frame and return its answer. Raises Refused, Disconnected."""
 
     async def tell(self, frame: Frame) -> None:
-        """Sends a frame that has no answer."""
+        """Send a frame that has no answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Where a reply stands. `state`: `queued`, `prefill`, `retrying`, `fallback`, `unsaved`, or a word of a later server.
+    """The status of a reply. `state`: `queued`, `prefill`, `retrying`, `fallback`, `unsaved`, or a new one of a later server.
 
     `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1.
     """
@@ -37,7 +37,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """A piece of what the model thinks aloud beside its reply; told to clients that name the feature."""
+    """A piece of the model's reasoning, for clients with the feature `reasoning`."""
 
     text: str
 
@@ -47,18 +47,18 @@ Event = str | Status | Reasoning | Call
 
 @dataclass(slots=True)
 class _Read:
-    """How far a reply was read: to which event, and from where on its reasoning is new."""
+    """How far a reply was read: its last event, and the length of its reasoning."""
 
     seq: int = 0
     thought_off: int = 0
 
 
 class Reply:
-    """A reply that is being written. Iterating gives its text; `text`, `reasoning`, `calls`, `status` and `done` hold what came so far.
+    """A running reply. Iterate it for its text; `text`, `reasoning`, `calls`, `status` and `done` hold what came so far.
 
-    It outlives lost connections: what was missed comes when the client is back. A reply that called tools has
-    `done["reason"] == "tools"`, and once its calls are settled another one follows by itself: see `following`.
-    One that goes on with a message that was cut has what comes behind the first `off` code points of that.
+    It outlives lost connections: missed events come after a reconnection. A reply that called tools has `done["reason"] ==
+    "tools"`; once its calls are settled another one follows: see `following`. A reply that continues a cut message has the text
+    after the first `off` code points.
     """
 
     def __init__(self, server: Server, accepted: Frame, *, sent: Frame | None) -> None:
@@ -77,16 +77,16 @@ class Reply:
 
     @property
     def turn_id(self) -> str:
-        """The turn that writes it."""
+        """The id of its turn."""
         return cast("str", self.accepted["turn_id"])
 
     @property
     def has_more(self) -> bool:
-        """Whether something has come that was not read yet."""
+        """Whether something has come that is not read yet."""
         return not self._frames.empty()
 
     async def cancel(self, *, rollback: bool = False) -> Frame:
-        """Stops the reply, or its calls; what this client received is what it has seen. Gives the `cancelled` frame."""
+        """Stop the reply, or its calls; what this client received counts as seen. Return the `cancelled` frame."""
         frame = {"type": "cancel", "turn_id": self.turn_id, "mode": "rollback" if rollback else "keep"}
         place = {"conversation_id": self.accepted["conversation_id"]}
         return await self._server.request(
@@ -94,18 +94,18 @@ class Reply:
         )
 
     async def ack(self) -> None:
-        """Tells the server that all that was read so far has come; it counts for `usage.acked_tokens`."""
+        """Acknowledge all that was read so far; it counts for `usage.acked_tokens`."""
         place = {"conversation_id": self.accepted["conversation_id"]}
         await self._server.tell({"type": "ack", "seq": self._read.seq} | place)
 
     async def wait(self) -> Frame:
-        """Reads to the end; gives `done`. Raises Disconnected, ClientError."""
+        """Read to the end; return `done`. Raises Disconnected, ClientError."""
         async for _ in self:
             pass
         return cast("Frame", self.done)
 
     async def following(self) -> Reply | None:
-        """Waits until its calls are settled; gives the reply that follows them, or None where it called nobody.
+        """Wait until its calls are settled; return the reply that follows them, or None if it had no calls.
 
         Raises Disconnected, ClientError.
         """
@@ -114,11 +114,11 @@ class Reply:
         return self._follower
 
     def take(self, frame: Frame | ClientError | Reply) -> None:
-        """Takes a frame of this turn, the reply that follows its calls, or what keeps it from being read further."""
+        """Take a frame of this turn, the reply that follows its calls, or a failure."""
         self._frames.put_nowait(frame)
 
     def begin_with(self, message: Frame) -> None:
-        """Takes what the history has of it: it began before this client came."""
+        """Take its part in the history: it began before this client attached."""
         self.text, self.reasoning = message["content"], message.get("reasoning", "")
         self.calls = [Call.of(call) for call in message.get("calls", ())]
         if message["status"] != "running":
@@ -128,10 +128,9 @@ class Reply:
         return self._texts()
 
     async def events(self) -> AsyncIterator[Event]:
-        """Reads to the end: text as it comes, and between it every `Status`, `Reasoning`, and `Call` that is told or moves.
+        """Read to the end: yields text, and between it every `Status`, `Reasoning`, and new or changed `Call`.
 
-        Of a reply that calls the end is when all of its calls are settled; somebody has to settle them meanwhile.
-        Raises Disconnected, ClientError.
+        A reply with calls ends when all of them are settled, which the caller or others have to do. Raises Disconnected, ClientError.
         """
         while self.done is None or any(call.is_open for call in self.calls):
             if (event := await self._step()) is not None:
@@ -143,7 +142,7 @@ class Reply:
                 yield event
 
     async def _step(self) -> Event | None:
-        """Takes the next frame; gives what there is to tell of it. Raises Disconnected, ClientError."""
+        """Take the next frame; return what it brings. Raises Disconnected, ClientError."""
         frame = await self._frames.get()
         if isinstance(frame, ClientError):
             raise frame
@@ -178,7 +177,7 @@ class Reply:
                 return new or None
 
     def _end(self, done: Frame) -> None:
-        """Cuts it to what is kept. Calls of a reply that ends otherwise than by them are cancelled."""
+        """Cut it to what is kept. Unless the reply ended by its calls, these are cancelled."""
         self.done = done
         self.text = self.text[: max(0, done["chars"] - self.off)]
         kept = done.get("reasoning_chars", 0) - self._read.thought_off
@@ -197,13 +196,13 @@ class Reply:
         return call
 
     def _called(self, frame: Frame) -> Event | None:
-        if self._call(frame["call_id"]) is not None:  # told again after a reconnect
+        if self._call(frame["call_id"]) is not None:  # repeated after a reconnection
             return None
         self.calls.append(call := Call.of(frame))
         return call
 
     def _moved(self, frame: Frame) -> Event:
-        """Raises ClientError where the call was not told."""
+        """Raise ClientError if the call is not known."""
         if (call := self._call(frame["call_id"])) is None:
             raise ClientError("a call of the reply is missing")
         call.take(frame)
@@ -214,7 +213,7 @@ class Reply:
 
 
 def _new(piece: Frame, known: int) -> str:
-    """The part of a piece behind the `known` code points. Raises ClientError where a part between is missing."""
+    """Return the part of a piece after the `known` code points. Raises ClientError if a part between is missing."""
     if piece["off"] > known:
         raise ClientError("a part of the reply is missing")
     return cast("str", piece["text"][known - piece["off"] :])

@@ -1,4 +1,4 @@
-"""What a client asks of the server: a method for each frame of the protocol."""
+"""The client's requests: a method for each frame of the protocol."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from midstream.reply import Reply
 
 Frame = dict[str, Any]
 LONGEST_PAGE = 200
-"""Messages of a history page, at most: the protocol's."""
+"""Most messages of a history page: the protocol's bound."""
 
 
 class Page(list[Frame]):
-    """Rows of a list that goes on where `has_more`."""
+    """Rows of a list; `has_more`: there are further ones."""
 
     def __init__(self, rows: Iterable[Frame], *, has_more: bool) -> None:
         super().__init__(rows)
@@ -25,7 +25,7 @@ class Page(list[Frame]):
 
 
 class Found(list[Frame]):
-    """What a search found; it goes on at `next`, None where all was looked at."""
+    """The hits of a search; `next` continues it, None if all was searched."""
 
     def __init__(self, hits: Iterable[Frame], *, next: str | None) -> None:  # noqa: A002 - the protocol's word
         super().__init__(hits)
@@ -33,30 +33,30 @@ class Found(list[Frame]):
 
 
 class Requests(ABC):
-    """The frames of the protocol. How they reach the server, `Client` knows."""
+    """The frames of the protocol. `Client` sends them."""
 
     def __init__(self, live: LiveReplies) -> None:
         self._live = live
         self._hello: Frame = {}
         self.ready: Frame = {}
-        """The server's answer to `hello`: its models, limits and tools."""
+        """The server's `ready` frame: its models, limits and tools."""
 
     @abstractmethod
     async def request(self, frame: Frame, *, ref: str | None = None) -> Frame:
-        """Sends a frame and gives its answer. Raises Refused, Disconnected."""
+        """Send a frame and return its answer. Raises Refused, Disconnected."""
 
     @abstractmethod
     async def tell(self, frame: Frame) -> None:
-        """Sends a frame that has no answer."""
+        """Send a frame that has no answer."""
 
     @abstractmethod
     async def begin(self, fields: Frame) -> Reply:
-        """Sends a message of any kind; gives its reply. Raises Refused, Disconnected."""
+        """Send a message of any kind; return its reply. Raises Refused, Disconnected."""
 
     async def send(self, content: str, *, conversation_id: str = "default", **fields: Any) -> Reply:
-        """Sends a message; gives its reply once it is accepted. Further fields as in the protocol.
+        """Send a message; return its reply once it is accepted. Further fields are the protocol's.
 
-        A lost connection does not send it twice. Raises Refused, Disconnected.
+        A lost connection does not double it. Raises Refused, Disconnected.
         """
         return await self.begin(
             {"type": "send", "conversation_id": conversation_id, "content": content} | fields
@@ -65,28 +65,28 @@ class Requests(ABC):
     async def edit(
         self, message_id: str, content: str, *, conversation_id: str = "default", **fields: Any
     ) -> Reply:
-        """Says a user's message otherwise, on a branch beside the old one. Raises Refused, Disconnected."""
+        """Edit a user's message: the new one begins a branch beside the old one. Raises Refused, Disconnected."""
         frame = {"type": "edit", "conversation_id": conversation_id, "message_id": message_id}
         return await self.begin(frame | {"content": content} | fields)
 
     async def regenerate(self, message_id: str, *, conversation_id: str = "default", **fields: Any) -> Reply:
-        """Has another reply made beside the one with this id. Raises Refused, Disconnected."""
+        """Generate another reply beside the one with this id. Raises Refused, Disconnected."""
         frame = {"type": "regenerate", "conversation_id": conversation_id, "message_id": message_id}
         return await self.begin(frame | fields)
 
     async def continue_reply(
         self, message_id: str, *, conversation_id: str = "default", **fields: Any
     ) -> Reply:
-        """Has a reply go on that was stopped or cut; gives what comes behind its text. Raises Refused, Disconnected."""
+        """Continue a reply that was stopped or cut; return the rest. Raises Refused, Disconnected."""
         frame = {"type": "continue", "conversation_id": conversation_id, "message_id": message_id}
         return await self.begin(frame | fields)
 
     async def interpret(
         self, target: str, *, source: str = "auto", conversation_id: str = "default", **fields: Any
     ) -> Interpretation:
-        """Begins a live translation into a language (`zh`), for clients that name the feature `interpret`.
+        """Begin a live translation into a language (`zh`), for clients with the feature `interpret`.
 
-        Further fields as in the protocol. Raises Refused, Disconnected.
+        Further fields are the protocol's. Raises Refused, Disconnected.
         """
         frame = {
             "type": "interpret.start",
@@ -99,7 +99,7 @@ class Requests(ABC):
     async def continue_interpretation(
         self, message_id: str, source: str, *, conversation_id: str = "default", **fields: Any
     ) -> Interpretation:
-        """Has a live translation go on that was stopped or cut; `source`: what the history has of it. Raises Refused, Disconnected."""
+        """Continue a live translation that was stopped or cut; `source`: its source in the history. Raises Refused, Disconnected."""
         reply = await self.continue_reply(message_id, conversation_id=conversation_id, **fields)
         return Interpretation(self, reply, source)
 
@@ -111,17 +111,16 @@ class Requests(ABC):
         before: str | None = None,
         leaf: str | None = None,
     ) -> Page:
-        """The newest messages of a conversation, or those `before` one, oldest first.
+        """Return the newest messages of a conversation, or those `before` one, oldest first.
 
-        With a `leaf` those of its branch, which is the active one from then on. Raises Refused (`not_found`, `busy`),
-        Disconnected.
+        A `leaf` activates its branch. Raises Refused (`not_found`, `busy`), Disconnected.
         """
         asked = {"type": "history", "conversation_id": conversation_id, "limit": limit}
         page = await self.request(asked | _given(before=before, leaf=leaf))
         return Page(page["messages"], has_more=page["has_more"])
 
     async def conversations(self, *, limit: int = 50, before: str | None = None) -> Page:
-        """The owner's conversations, newest first, or those behind `before`, the last id of the page before.
+        """Return the owner's conversations, newest first, or those after `before`, the last id of the previous page.
 
         Raises Refused, Disconnected.
         """
@@ -129,27 +128,27 @@ class Requests(ABC):
         return Page(page["conversations"], has_more=page["has_more"])
 
     async def search(self, query: str, *, limit: int = 20, before: str | None = None) -> Found:
-        """The conversations that have the words of a query, newest first, or those behind `before`, the `next` of the page before.
+        """Return the conversations with the words of a query, newest first, or those after `before`, the `next` of the previous page.
 
-        A page may have fewer than `limit`, or none, and a `next` all the same. Raises Refused, Disconnected.
+        A page may have fewer than `limit`, or none, and still a `next`. Raises Refused, Disconnected.
         """
         page = await self.request({"type": "search", "query": query, "limit": limit} | _given(before=before))
         return Found(page["hits"], next=page.get("next"))
 
     async def share(self, conversation_id: str) -> str:
-        """Lets whoever has a link read what a conversation says now; gives the link's id, as in `/s/ID`.
+        """Share the current branch with everybody who has the link; return the link's id, as in `/s/ID`.
 
-        Asked again it shares what is said then. Raises Refused (`not_found`), Disconnected.
+        Calling it again updates what the link shows. Raises Refused (`not_found`), Disconnected.
         """
         shared = await self.request({"type": "share", "conversation_id": conversation_id})
         return str(shared["share_id"])
 
     async def unshare(self, conversation_id: str) -> None:
-        """Has the link of a conversation lead nowhere. Raises Refused, Disconnected."""
+        """Revoke the link of a conversation. Raises Refused, Disconnected."""
         await self.request({"type": "unshare", "conversation_id": conversation_id})
 
     async def rename(self, conversation_id: str, title: str) -> Frame:
-        """Gives a conversation a title; gives its row. Raises Refused (`not_found`, `bad_params`), Disconnected."""
+        """Change a conversation's title; return its row. Raises Refused (`not_found`, `bad_params`), Disconnected."""
         asked = {"type": "rename", "conversation_id": conversation_id, "title": title}
         row: Frame = (await self.request(asked))["conversations"][0]
         return row
@@ -157,10 +156,10 @@ class Requests(ABC):
     async def follow(
         self, conversation_id: str = "default", *, epoch: str | None = None, after_seq: int = 0
     ) -> AsyncIterator[Frame]:
-        """All frames of a conversation, whoever causes them, until it is deleted.
+        """Yield all frames of a conversation, whoever causes them, until it is deleted.
 
-        First the newest `history`; with the `epoch` and the `seq` that were seen last, `resumed` and what was missed, or
-        `gap` and `snapshot`. Lost connections are made up for in the same way. Raises Refused (`not_found`),
+        It begins with the newest `history`. With the last seen `epoch` and `seq` it begins with `resumed` and the missed
+        events, or `gap` and `snapshot`. Lost connections are resumed in the same way. Raises Refused (`not_found`),
         Disconnected.
         """
         with self._live.following(conversation_id) as follower:
@@ -176,11 +175,11 @@ class Requests(ABC):
                     return
 
     async def rejoin(self, conversation_id: str = "default") -> Reply | None:
-        """The reply that is being written in a conversation, or whose calls are open, with what came of it so far.
+        """Return the reply of a conversation that runs, or whose calls are open, with what came of it so far.
 
-        None where there is none. Raises Refused (`not_found`), Disconnected.
+        None if there is none. Raises Refused (`not_found`), Disconnected.
         """
-        behind = self.ready["limits"]["max_queued_turns"]  # messages that may stand behind that reply
+        behind = self.ready["limits"]["max_queued_turns"]  # queued messages may follow that reply
         limit = min(1 + behind, LONGEST_PAGE)
         asked = {"type": "history", "conversation_id": conversation_id, "limit": limit}
         with self._live.rejoining() as ref:
@@ -194,9 +193,9 @@ class Requests(ABC):
         error: str | None = None,
         conversation_id: str | None = None,
     ) -> Frame:
-        """Brings what came of a call that a client runs: `content`, or else an `error`. Gives the `tool_ack` frame.
+        """Send the result of a call that a client runs: `content`, or else an `error`. Return the `tool_ack` frame.
 
-        Raises Refused (`conflict` where it was settled otherwise, `not_found`), Disconnected.
+        Raises Refused (`conflict` if it was settled otherwise, `not_found`), Disconnected.
         """
         given = _given(content=content, error=error, conversation_id=conversation_id)
         return await self.request({"type": "tool_result", "call_id": call_id} | given)
@@ -210,11 +209,11 @@ class Requests(ABC):
         args: str | None = None,
         conversation_id: str | None = None,
     ) -> Frame:
-        """Allows or denies a call that asks for it: with the arguments that were looked at, or with `args` instead.
+        """Allow or deny a call that needs approval, with the arguments that were shown, or with `args` instead.
 
-        A question of a running call is answered alike: `args_sha256` is its `sha256`, `args` the answer.
+        It also answers a question of a running call: `args_sha256` is its `sha256`, `args` the answer.
 
-        Gives the `tool_ack` frame. Raises Refused (`conflict` where it was decided otherwise, `not_found`), Disconnected.
+        Return the `tool_ack` frame. Raises Refused (`conflict` if it was decided otherwise, `not_found`), Disconnected.
         """
         frame = {
             "type": "tool_decision",
@@ -232,10 +231,10 @@ class Requests(ABC):
         rollback: bool = False,
         seen_off: int | None = None,
     ) -> Frame:
-        """Stops what runs and waits in a conversation, or one turn of it. `Reply.cancel` keeps what was read here.
+        """Stop all turns of a conversation, or one of them. `Reply.cancel` keeps what was read here.
 
-        `seen_off` says how much of the reply was seen; with `rollback` its exchange is taken out. Gives the `cancelled`
-        frame. Raises Refused, Disconnected.
+        `seen_off` says how much of the reply was seen; `rollback` removes its exchange. Return the `cancelled` frame. Raises
+        Refused, Disconnected.
         """
         frame = {
             "type": "cancel",
@@ -245,25 +244,25 @@ class Requests(ABC):
         return await self.request(frame | _given(turn_id=turn_id, seen_off=seen_off))
 
     async def ack(self, conversation_id: str, seq: int) -> None:
-        """Tells the server that all events up to `seq` have come. `Reply.ack` knows the seq of what was read."""
+        """Acknowledge all events up to `seq`. `Reply.ack` knows the seq of what was read."""
         await self.tell({"type": "ack", "conversation_id": conversation_id, "seq": seq})
 
     async def ping(self) -> float:
-        """Seconds until the server has answered. Raises Disconnected."""
+        """Return the seconds until the server has answered. Raises Disconnected."""
         begun = time.monotonic()
         await self.request({"type": "ping"})
         return time.monotonic() - begun
 
     async def delete(self, conversation_id: str) -> None:
-        """Removes a conversation. Raises Refused (`not_found`), Disconnected."""
+        """Delete a conversation. Raises Refused (`not_found`), Disconnected."""
         await self.request({"type": "delete", "conversation_id": conversation_id})
 
     async def authenticate(self, token: str) -> None:
-        """Shows a newer token of the same principal, now and at each later connection. Raises Refused, Disconnected."""
+        """Use a newer token of the same principal, now and for later connections. Raises Refused, Disconnected."""
         await self.request({"type": "auth.refresh", "token": token})
         self._hello["token"] = token
 
 
 def _given(**fields: Any) -> Frame:
-    """The fields that say something."""
+    """Return the fields that are set."""
     return {name: value for name, value in fields.items() if value is not None}
