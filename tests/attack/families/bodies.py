@@ -61,17 +61,17 @@ def _chunked() -> bytes:
 
 
 async def long_bodies(me: Attacker) -> None:
-    """Asks for a chat completion behind 4 MiB of an assistant's words, waits for the answer, and asks again."""
+    """Asks for a chat completion after 4 MiB of an assistant's text, waits for the answer, and asks again."""
     await me.ask(await me.connect(), _long())
 
 
 async def deep_bodies(me: Attacker) -> None:
-    """Asks for a chat completion whose metadata is nested two million deep."""
+    """Asks for a chat completion whose metadata has two million levels of nesting."""
     await me.ask(await me.connect(), _deep())
 
 
 async def many_keys(me: Attacker) -> None:
-    """Asks for a chat completion with 300,000 fields, for whoever keeps fields in a table."""
+    """Asks for a chat completion with 300,000 fields."""
     await me.ask(await me.connect(), _many_keys())
 
 
@@ -81,12 +81,12 @@ async def huge_metadata(me: Attacker) -> None:
 
 
 async def many_messages(me: Attacker) -> None:
-    """Asks for a chat completion behind 119,000 messages of one letter."""
+    """Asks for a chat completion after 119,000 messages of one letter."""
     await me.ask(await me.connect(), _many_messages())
 
 
 async def trickled_bodies(me: Attacker) -> None:
-    """Sends a body of 4 MiB but for its last bytes, and those one a second."""
+    """Sends a body of 4 MiB, and its last bytes at one a second."""
     one = await me.connect()
     whole = _metadata()
     await one.write(whole[:-30])

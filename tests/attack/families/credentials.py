@@ -21,26 +21,26 @@ async def tickets(me: Attacker) -> None:
 
 
 async def tickets_without_a_key(me: Attacker) -> None:
-    """Asks for tickets with keys that are none, 50 a second."""
+    """Asks for tickets with invalid keys, 50 a second."""
     async for _ in beats(50):
         await me.ask(await me.connect(), post("/v1/tickets", b"", key=f"msk_{secrets.token_urlsafe(32)}"))
         me.close()
 
 
 async def wrong_keys(me: Attacker) -> None:
-    """Says hello with keys that are none, 20 a second."""
+    """Says hello with invalid keys, 20 a second."""
     async for _ in beats(20):
         await _try(me, f"msk_{secrets.token_urlsafe(32)}")
 
 
 async def made_up_key_ids(me: Attacker) -> None:
-    """Says hello with tokens that name keys of the issuer's which are not there, 20 a second."""
+    """Says hello with tokens that name unknown keys of the issuer, 20 a second."""
     async for _ in beats(20):
         await _try(me, _forged(secrets.token_hex(8), b"s" * 256))
 
 
 async def forged_signatures(me: Attacker) -> None:
-    """Says hello with tokens whose signature is noise and whose key is there, 20 a second."""
+    """Says hello with tokens that name a known key and have a random signature, 20 a second."""
     async for _ in beats(20):
         await _try(me, _forged(KEY_ID, secrets.token_bytes(256)))
 

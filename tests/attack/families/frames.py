@@ -78,7 +78,7 @@ async def binary_frames(me: Attacker) -> None:
 
 
 async def deep_frames(me: Attacker) -> None:
-    """Sends frames that are nested 20,000 deep, 50 a second."""
+    """Sends frames with 20,000 levels of nesting, 50 a second."""
     one = await me.greet()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(me.listen(one))
@@ -87,7 +87,7 @@ async def deep_frames(me: Attacker) -> None:
 
 
 async def wide_frames(me: Attacker) -> None:
-    """Sends pings with 60 KB of metadata that nobody asked for, 50 a second."""
+    """Sends pings with 60 KB of unknown fields, 50 a second."""
     one = await me.greet()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(me.listen(one))

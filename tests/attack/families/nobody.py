@@ -9,7 +9,7 @@ from tests.attack.attacker import Attacker
 
 
 async def nobody(_: Attacker) -> None:
-    """Does nothing, so that the table shows what noise there is."""
+    """Does nothing, so that the table shows the noise."""
     await asyncio.Event().wait()
 
 

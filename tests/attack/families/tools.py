@@ -64,12 +64,12 @@ def _huge_result() -> bytes:
 
 
 async def huge_schemas(me: Attacker) -> None:
-    """Asks for a reply that keeps to a schema of 5 MB."""
+    """Asks for a reply to a schema of 5 MB."""
     await me.ask(await me.connect(), _huge_schema())
 
 
 async def costly_schemas(me: Attacker) -> None:
-    """Asks for replies that keep to schemas that nobody can compile, none of which was seen before."""
+    """Asks for replies to ever new schemas that can't be compiled."""
     one = await me.connect()
     for schema in COSTLY:
         await me.ask(one, _held_to({**schema, "title": uuid.uuid4().hex}))
@@ -81,7 +81,7 @@ async def many_tools(me: Attacker) -> None:
 
 
 async def huge_results(me: Attacker) -> None:
-    """Tells a chat completion that a tool's result has 10 MB."""
+    """Sends a chat completion a tool's result of 10 MB."""
     await me.ask(await me.connect(), _huge_result())
 
 
@@ -95,7 +95,7 @@ async def huge_result_frames(me: Attacker) -> None:
 
 
 async def replayed_decisions(me: Attacker) -> None:
-    """Allows calls of somebody else's conversation, 100 times a second."""
+    """Approves calls of another person's conversation, 100 times a second."""
     one = await me.greet()
     frame = {"type": "tool_decision", "call_id": "call_1", "decision": "allow", "args_sha256": "0" * 64}
     allowed = framed(json.dumps({**frame, "conversation_id": "read"}).encode())
