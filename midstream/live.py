@@ -22,7 +22,9 @@ class LiveReplies:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._sending: dict[str, Frame] = {}  # by client_msg_id
-        self._begun: dict[str, Reply] = {}  # by client_msg_id: whole replies may come before their sender looks
+        self._begun: dict[
+            str, Reply
+        ] = {}  # by client_msg_id: whole replies may come before their sender looks
         self._replies: dict[str, Reply] = {}  # by turn
         self._positions: dict[str, Position] = {}  # by conversation
         self._rejoining: set[str] = set()  # refs of requested histories

@@ -256,7 +256,9 @@ class Connection:
         while True:
             message = await self._transport.receive()
             self._answer(handler, partial(decode, message), tasks)
-            await asyncio.sleep(0)  # so that a burst of frames delays neither the writer nor other connections
+            await asyncio.sleep(
+                0
+            )  # so that a burst of frames delays neither the writer nor other connections
 
     def _answer(
         self, handler: Handler[AskedT], decoded: Callable[[], AskedT], tasks: asyncio.TaskGroup

@@ -37,9 +37,7 @@ class Presence:
         try:
             with asking_for(group):
                 await self._sessions.adopt(connection.owner, client)
-                with (
-                    self._counting_refusals()
-                ):  # last, so that a drain is told after `ready`
+                with self._counting_refusals():  # last, so that a drain is told after `ready`
                     self._registry.add(connection)
                 yield
         finally:

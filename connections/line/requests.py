@@ -36,7 +36,9 @@ class UnderWay:
         kin = self._cancels if isinstance(frame, Cancel) else self._requests
         if kin is self._cancels and len(kin) >= MAX_CANCELS:
             slow.close()
-            raise Overloaded("Too many cancels at once: this one took effect as far as it could at once, and no further.")
+            raise Overloaded(
+                "Too many cancels at once: this one took effect as far as it could at once, and no further."
+            )
         kin.add(request := tasks.create_task(finish(slow)))
         request.add_done_callback(partial(_finished, slow, kin))
 

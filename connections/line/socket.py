@@ -98,7 +98,9 @@ class Socket:
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._websocket.close(code, reason)
-        except TimeoutError:  # a peer that does not read gets no close frame, and would keep the socket for ever
+        except (
+            TimeoutError
+        ):  # a peer that does not read gets no close frame, and would keep the socket for ever
             self._peer.abort()
         except (WebSocketDisconnect, RuntimeError):
             return  # the peer closed first

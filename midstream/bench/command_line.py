@@ -24,7 +24,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--key", envvar="CHAT_KEY", show_envvar=True, help="An API key or a JWT, if the server requires one."
 )
 @click.option(
-    "--concurrency", type=click.IntRange(1, 10_000), help="A constant number of concurrent conversations. Default: 8."
+    "--concurrency",
+    type=click.IntRange(1, 10_000),
+    help="A constant number of concurrent conversations. Default: 8.",
 )
 @click.option(
     "--rate",

@@ -1,1 +1,1 @@
-"""What runs turns to their ends, with a conversation or without one."""
+"""Runs turns to their ends, with a conversation or without one."""

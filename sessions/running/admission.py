@@ -1,6 +1,6 @@
-"""How many turns this replica may have at once, of whatever kind they are, for whom, and whether it takes any.
+"""Admission of turns of all kinds: limits of concurrent turns, and shares of owners.
 
-Decided before anything is asked of the store or the engine, so that what is shed costs next to nothing.
+Decided before the store or the engine is asked, so that a shed turn costs almost nothing.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from sessions.errors import Draining, Overloaded
 from sessions.running.shares import Shares, Subject
 
 COMING = 256
-"""Messages that are on their way in at once: each asks the store some times, and the store's connections are few."""
+"""Concurrent messages that are being accepted: each calls the store several times, and its connections are few."""
 PLACE_CHARS = 4096
-"""A longer message takes more places of these: each is there some times until it is accepted, and its tokens are counted."""
+"""A longer message takes more of these places: it is in memory several times until it is accepted."""
 IMAGE_BYTES = 256 * 1024 * 1024
-"""Of images that turns have in memory at once, from their request to their end."""
+"""Bytes of images that turns hold in memory, from their request to their end."""
 IMAGE_PLACE_BYTES = 1024 * 1024
-"""So many of a turn take a place of those."""
+"""So many bytes of a turn's images take one of those places."""
 AGAIN_MS = 1000
 
 _BUSY = "The server is busy; try again in a moment."
-_CALLS = "You have as many calls of tools open as the server can keep; settle some, or try again in a moment."
-_IMAGES = "The server holds as many images for you as it can; try again in a moment."
-_SHARE = "You have as many replies under way as the server can give you now; try again in a moment."
+_CALLS = "You have too many open calls of tools; settle some, or try again in a moment."
+_IMAGES = "The server holds too many images for you already; try again in a moment."
+_SHARE = "You have too many replies running for the server's load; try again in a moment."
 
 
 class Admitted:
-    """One turn that was let in: on its way, then waiting behind another or running; and waiting for its calls between."""
+    """One admitted turn: being accepted, then queued or running, and between that waiting for its calls."""
 
     __slots__ = (
         "_calling",
@@ -64,21 +64,21 @@ class Admitted:
         images.take(subject, image_places)
 
     def arrived(self) -> None:
-        """It was accepted or refused: it asks the store no more."""
+        """Note that it was accepted or refused: it needs the store no longer."""
         if self._coming is not None:
             self._coming.give_back(self._subject, self._weight)
             self._coming = None
 
     def begin(self) -> None:
-        """It waits no longer. There is room for it: what was accepted is run."""
+        """Start it. There is room: what was accepted is run."""
         self._move(self._running)
 
     def call(self) -> None:
-        """It has ended, and its calls are open: it takes no place of those that run."""
+        """Note that it has ended with open calls: it takes no place of running turns."""
         self._move(self._calling)
 
     def show(self, image_bytes: int) -> None:
-        """It holds so much of images now, and did of others before: what was accepted is run."""
+        """Change the bytes of images that it holds. It is always admitted: what was accepted is run."""
         if self._held is not None:
             self._images.give_back(self._subject, self._image_places)
             self._image_places = _places(image_bytes)
@@ -91,7 +91,7 @@ class Admitted:
             to.take(self._subject)
 
     def leave(self) -> None:
-        """Counts it no longer."""
+        """Stop counting it."""
         self.arrived()
         if self._held is not None:
             self._held.give_back(self._subject)
@@ -100,7 +100,7 @@ class Admitted:
 
 
 class Admission:
-    """Counts turns: those that run, those that wait behind another of their conversation, those whose calls are open.
+    """Counts turns: running ones, queued ones, and those with open calls.
 
     There are `at_most` of each.
     """
@@ -118,7 +118,7 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """How many wait behind another turn of their conversation."""
+        """The number of queued turns."""
         return len(self._waiting)
 
     def enter(
@@ -130,7 +130,7 @@ class Admission:
         chars: int = 0,
         image_bytes: int = 0,
     ) -> Admitted:
-        """Counts a turn. `may_call`: its calls may be open for long; `chars`: of its message; `image_bytes`: of all that it shows.
+        """Admit a turn. `may_call`: its calls may be open for long; `chars`: the length of its message; `image_bytes`: the size of its images.
 
         Raises Draining, Overloaded.
         """
@@ -149,7 +149,7 @@ class Admission:
         return self._admitted(subject, held, coming=self._coming, weight=weight, image_places=image_places)
 
     def take_over(self, subject: Subject) -> Admitted:
-        """Counts a turn that waits for calls, and was let in elsewhere: it goes on, whether there is room for it or not."""
+        """Count a turn that waits for calls and was admitted elsewhere: it continues, even without room."""
         return self._admitted(subject, self._calling, coming=None)
 
     def _admitted(

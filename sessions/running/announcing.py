@@ -1,4 +1,4 @@
-"""Names a turn, and its conversation, in the lists of the store before the turn is accepted."""
+"""Lists a turn and its conversation in the store before the turn is accepted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sessions.store.ownership import Ownership, RunningTurn
 
 
 class Announcer:
-    """From `announce` on a reaper would find the turn, whatever happens to this replica."""
+    """From `announce` on, a reaper finds the turn, whatever happens to this replica."""
 
     def __init__(self, *, ownership: Ownership, index: Index) -> None:
         self._ownership = ownership
@@ -27,5 +27,5 @@ class Announcer:
         await self._index.touch(conversation.owner, conversation.conversation_id)
 
     async def withdraw(self, turn_id: str) -> None:
-        """It was not accepted, or has its end. Raises StoreDown."""
+        """Remove a turn that was not accepted, or has ended. Raises StoreDown."""
         await self._ownership.discard(turn_id)

@@ -1,4 +1,4 @@
-"""Ends turns that nobody is attached to any more, each when its grace has passed."""
+"""Ends turns without attached connections, each after its grace period."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sessions.turn.live_turn import LiveTurn
 
 
 class Attendance:
-    """Looks at a conversation whenever somebody left it, here or on another replica."""
+    """Checks a conversation whenever a connection left it, here or on another replica."""
 
     def look(self, conversation: Conversation) -> None:
-        """Cancels what nobody waits for, at once or after its grace; whoever came back ends that. Synchronous."""
+        """Cancel turns that nobody waits for, at once or after their grace period; a returning connection stops that. Synchronous."""
         if conversation.is_attended:
             conversation.keep_turns()
             return

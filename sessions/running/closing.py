@@ -1,4 +1,4 @@
-"""The end of a turn whose replica died: what was journalled of it is what was seen, and is kept. Pure, but for the time of day."""
+"""The end of a turn whose replica died: it keeps what was journalled. Pure, except for the time of day."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def closing(
     seq: int,
     base: MessageRecord | None = None,
 ) -> Ending:
-    """The end of a turn by its events. Calls that were told are cancelled, unless they were settled.
+    """Return the end of a turn from its events. Published calls are cancelled unless they were settled.
 
-    `base`: the reply that it went on with, which stands as it did where nothing was added.
+    `base`: the reply that it continued, which is unchanged if nothing was added.
     """
     own = [event for event in events if getattr(event, "turn_id", None) == record.turn_id]
     deltas = [event for event in own if isinstance(event, Delta)]

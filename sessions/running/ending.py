@@ -1,4 +1,4 @@
-"""How a turn's end is told, kept and logged; and what becomes of a turn that this replica lost."""
+"""Publishes, stores and logs a turn's end, and gives up turns that this replica lost."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _log = structlog.get_logger("midstream.turn")
 
 
 class EndTeller:
-    """Tells attached connections, the observer and the log that a turn ended."""
+    """Publishes and logs the end of a turn."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
     def tell(self, conversation: Conversation, live: LiveTurn, done: Done) -> None:
-        """Once for each turn."""
+        """Call it once for each turn."""
         conversation.publish_done(done)
         note_end(self._observer, done, sender_of(conversation.owner, live.send.client_id))
 
 
 def sender_of(owner: Owner, client_id: str) -> Client:
-    """The client that began a turn; a replica of version 0.1.0 passes messages on without its name."""
+    """Return the client that began a turn; a replica of version 0.1.0 forwards messages without it."""
     return Client(owner.principal, client_id or owner.client_id)
 
 
 def note_end(observer: Observer, done: Done, client: Client) -> None:
-    """Tells those who measure, and the log; once for each turn."""
+    """Tell the observer and the log, once for each turn."""
     observer.ended(done, client)
     _log_end(done)
 
 
 def reply_of(live: LiveTurn, done: Done, written: str = "") -> MessageRecord:
-    """The reply as it is kept. `written`: all of it as the model wrote it, where it has more than text and was not cut."""
+    """Return the reply as it is stored. `written`: all of it as the model wrote it, if it has more than text and was not cut."""
     base = live.exchange.base
     return MessageRecord(
         message_id=live.record.reply_id,
@@ -66,9 +66,9 @@ def reply_of(live: LiveTurn, done: Done, written: str = "") -> MessageRecord:
 
 
 def with_calls(live: LiveTurn, end: Done, *, may_call: bool) -> Done:
-    """The end of a turn, with its calls that are open. Where no turn follows, those it told of are cancelled.
+    """Return the end of a turn with its open calls. If no turn follows, the published ones are cancelled.
 
-    `may_call`: fewer turns of its exchange called than may.
+    `may_call`: the limit of calling turns is not reached.
     """
     calls, cut = live.exchange.calls, live.turn.cut
     if end.reason is Reason.TOOLS and may_call:
@@ -82,7 +82,7 @@ def with_calls(live: LiveTurn, end: Done, *, may_call: bool) -> Done:
 
 
 def with_precision(live: LiveTurn, end: Done) -> Done:
-    """The end of a turn; where it was cut while it was spoken, with how exact the cut is."""
+    """Return the end of a turn; if it was cut while it was spoken, with the precision of the cut."""
     if live.delivery.playback is None or end.cancel is None:
         return end
     cancel = msgspec.structs.replace(end.cancel, precision=live.delivery.playback.precision)
@@ -90,7 +90,7 @@ def with_precision(live: LiveTurn, end: Done) -> Done:
 
 
 def following_of(live: LiveTurn) -> Following:
-    """The turn that waits for the calls of one that has ended."""
+    """Return the turn that waits for the calls of an ended one."""
     names = Names.new()
     return Following(
         turn_id=names.turn_id,
@@ -125,11 +125,11 @@ def _log_end(done: Done) -> None:
     )
 
 
-_GONE = Failure(code="internal", message="The store does not have this reply any more.")
+_GONE = Failure(code="internal", message="The store no longer has this reply.")
 
 
 class Losing:
-    """Gives turns up. Its end is told as the store has it, so that nobody sees another one than the history."""
+    """Gives up lost turns. Their ends are published as the store has them, so that they match the history."""
 
     def __init__(self, *, history: History, ownership: Ownership, teller: EndTeller) -> None:
         self._history = history
@@ -137,7 +137,7 @@ class Losing:
         self._teller = teller
 
     async def give_up(self, conversation: Conversation, live: LiveTurn) -> None:
-        """Stops a turn, and tells its end unless that was told. Where the store has none, a reaper will close it."""
+        """Stop a turn, and publish its end unless that was done. If the store has none, a reaper will close it."""
         turn_id = live.record.turn_id
         _log.warning("turn lost", turn_id=turn_id)
         if live.engine.stream is not None:
@@ -152,7 +152,7 @@ class Losing:
             if live.record.done is None:
                 await self._tell(conversation, live, record, anew=was_told_otherwise)
         except StoreDown:
-            _log.warning("the store does not tell the end of a lost turn", turn_id=turn_id)
+            _log.warning("the store does not give the end of a lost turn", turn_id=turn_id)
 
     async def _tell(
         self, conversation: Conversation, live: LiveTurn, record: TurnRecord | None, *, anew: bool
@@ -168,9 +168,9 @@ class Losing:
     async def _tell_as_kept(
         self, conversation: Conversation, live: LiveTurn, record: TurnRecord, done: Done
     ) -> None:
-        """Another epoch has begun: behind a gap the turn stands right before its end, with the text that is kept."""
+        """In a new epoch, publish a gap, and the turn's kept text right before its end."""
         since = await self._history.since(conversation.keys, done.seq)
-        if since is None:  # it was deleted meanwhile
+        if since is None:  # it was deleted in the meantime
             self._teller.tell(conversation, live, _end_of_its_own(conversation, live))
             return
         reply = await self._history.message(conversation.keys, record.reply_id)
@@ -181,7 +181,7 @@ class Losing:
         self._teller.tell(conversation, live, done)
 
     async def _before(self, conversation: Conversation, done: Done) -> list[Journalled]:
-        """What the store took of a turn that it did not say so of: it counts, though it was not told."""
+        """Count what the store took of a turn without confirming it."""
         if done.seq <= conversation.published.seq + 1:
             return []
         events = await self._history.journal(conversation.keys, after_seq=conversation.published.seq)
@@ -189,17 +189,17 @@ class Losing:
 
 
 def _end_of_its_own(conversation: Conversation, live: LiveTurn) -> Done:
-    """The end of a turn of which the store knows nothing."""
+    """Return the end of a turn that the store does not know."""
     done = live.delivery.end
     if done is None:
         seq = conversation.next_seq()
         done = live.record.signed(live.turn.end(Reason.INTERRUPTED, seq=seq, now=monotonic(), error=_GONE))
-    text = live.published_text  # what came after it was neither told nor stored
+    text = live.published_text  # later text was neither published nor stored
     return msgspec.structs.replace(done, chars=len(text), text_sha256=digest(text), saved=False)
 
 
 def _is_less_than_told(conversation: Conversation, live: LiveTurn, record: TurnRecord) -> bool:
-    """Whether connections were told events that the store does not have, or text was withdrawn that it has."""
+    """Return whether published events are missing in the store, or withdrawn text is in it."""
     done, cut = record.done, live.turn.cut
     if done is None or done.seq <= conversation.published.seq:
         return True

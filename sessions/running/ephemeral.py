@@ -1,6 +1,6 @@
-"""Turns without a conversation: the messages are the client's own, nothing is stored, and nobody else sees the reply.
+"""Turns without a conversation: the client sends all messages, nothing is stored, and nobody else sees the reply.
 
-They are turns like others all the same: counted, filtered, measured, stopped within one engine step, and drained.
+Otherwise they are ordinary turns: counted, filtered, measured, stopped within one engine step, and drained.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _log = structlog.get_logger("midstream.turn")
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """All that the model is to read, and how it is to answer. Empty system messages count as none.
+    """The messages for the model, and how to generate the reply. Empty system messages are ignored.
 
-    `model`: which one is asked, by its name or an alias; None: the default. `affinity`: what requests have in common that
-    one engine shall answer, where their client says so; empty: the beginning of the messages tells.
+    `model`: the requested one, by name or alias; None: the default. `affinity`: requests with the same one go to one engine;
+    empty: it follows from the first messages.
 
     `group`: the key or the address that its sender came by, for which it is counted beside its owner; `client_id`: of the
     client that asks, whom its tokens count for. `replies`: how many are written; where a seed is given, each has the next one.
@@ -66,12 +66,12 @@ class Ask(msgspec.Struct, frozen=True):
 
     @property
     def image_bytes(self) -> int:
-        """Of the images that the model is to look at, which are in memory until the turn's end."""
+        """Bytes of the images for the model, which are in memory until the turn's end."""
         return sum(len(image.data) for message in self.messages for image in message.images)
 
 
 class _Prepared(msgspec.Struct, frozen=True):
-    """What the engine is asked, of a turn without a name. `requested`: the model that was asked for; `ignored`: fields."""
+    """A request to the engine, before the turn has an id. `requested`: the requested model; `ignored`: ignored fields."""
 
     request: Request
     requested: str
@@ -80,7 +80,7 @@ class _Prepared(msgspec.Struct, frozen=True):
 
 
 class _Live(msgspec.Struct, frozen=True):
-    """Who asked for a turn, and its place."""
+    """The caller of a turn, and its place."""
 
     owner: Owner
     admitted: Admitted
@@ -103,11 +103,11 @@ class EphemeralTurns:
         self._tasks = tasks
 
     async def answer(self, owner: Owner, ask: Ask) -> EphemeralReply:
-        """Begins a turn; its reader cancels it when it leaves. Raises Refused."""
+        """Begin a turn; its reader cancels it when it leaves. Raises Refused."""
         return (await self.answers(owner, [ask])).first
 
     async def answers(self, owner: Owner, asks: Sequence[Ask]) -> Replies:
-        """Begins the turns of all asks, in their order; one is refused where any is. Raises Refused."""
+        """Begin the turns of all requests, in order; if one is refused, all are. Raises Refused."""
         replies = Replies()
         try:
             for ask in asks:
@@ -125,7 +125,7 @@ class EphemeralTurns:
         return replies
 
     async def count(self, owner: Owner, ask: Ask) -> int:
-        """How many tokens the prompt has that a turn would be asked with; it is counted as a turn meanwhile. Raises Refused."""
+        """Return the number of tokens of the prompt; the work counts as a turn meanwhile. Raises Refused."""
         admitted = self._enter(owner, ask)
         try:
             return (await self._prepared(owner, ask)).prompt_tokens
@@ -133,7 +133,7 @@ class EphemeralTurns:
             admitted.leave()
 
     def turns(self) -> Iterator[ListedTurn]:
-        """The turns of this moment, for an operator."""
+        """Return the current turns, for an operator."""
         for reply, live in self._live.items():
             yield ListedTurn(
                 turn_id=reply.turn_id,
@@ -145,7 +145,7 @@ class EphemeralTurns:
             )
 
     def cancel(self, turn_id: str) -> bool | None:
-        """Ends a turn in an operator's name. False: its end was decided before; None: no such turn runs here."""
+        """End a turn for an operator. False: its end was decided before; None: no such turn runs here."""
         reply = next((one for one in self._live if one.turn_id == turn_id), None)
         if reply is None:
             return None
@@ -154,7 +154,7 @@ class EphemeralTurns:
         return not was_over
 
     async def drain(self, within_s: float) -> None:
-        """Lets running turns end within a time, then ends them as interrupted; a reader that is late holds nothing up."""
+        """Let running turns end within a time, then end them as interrupted; late readers delay nothing."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._all_ended()
@@ -170,7 +170,7 @@ class EphemeralTurns:
             await self._emptied.wait()
 
     def _open(self, owner: Owner, ask: Ask, news: asyncio.Event) -> EphemeralReply:
-        """A turn that is counted, and has a place. Raises Draining, Overloaded."""
+        """Return an admitted turn. Raises Draining, Overloaded."""
         admitted = self._enter(owner, ask)
         names = Names.new()
         turn = Turn(TurnIds(conversation_id="", turn_id=names.turn_id, reply_id=names.reply_id))
@@ -196,7 +196,7 @@ class EphemeralTurns:
             self._emptied.set()
 
     async def _prepared(self, owner: Owner, ask: Ask) -> _Prepared:
-        """What the engine is asked. Raises Refused."""
+        """Return the request to the engine. Raises Refused."""
         requested = self._choice.asked(ask.model)
         await self._filters.check(*texts_of(ask.messages, ask.spec))
         messages = tuple(one for one in ask.messages if one.role != "system" or one.content)
@@ -222,7 +222,7 @@ class EphemeralTurns:
     async def _model_for(
         self, messages: Sequence[Message], ask: Ask, requested: str, client: str
     ) -> tuple[str, ReplySpec, int]:
-        """Which model answers, what of the spec it follows, and the prompt's tokens. What the client wants to be read is never shortened.
+        """Return the model, the spec that it follows, and the prompt's tokens. The client's messages are never shortened.
 
         Raises ContextOverflow, BadParams, Overloaded, EngineDown.
         """
@@ -257,7 +257,7 @@ class EphemeralTurns:
 
 
 def _numbered(request: Request, turn_id: str, number: int) -> Request:
-    """The request of one of several replies: with a seed of its own, where there is one."""
+    """Return the request of one of several replies; a given seed becomes its own."""
     params = request.params
     if params.seed is not None:
         params = msgspec.structs.replace(params, seed=(params.seed + number) % (MAX_SEED + 1))
@@ -265,7 +265,7 @@ def _numbered(request: Request, turn_id: str, number: int) -> Request:
 
 
 def _resemblance(affinity: str, messages: Sequence[Message]) -> str:
-    """What the turns of one chat have in common, and few other chats do: where there are several engines, one keeps its state."""
+    """Return what the turns of one chat have in common, so that one of several engines gets them all and reuses its cache."""
     if affinity:
         return f"\x00{hashlib.sha256(affinity.encode(errors='surrogatepass')).hexdigest()}"
     first_user = next((place for place, one in enumerate(messages) if one.role == "user"), len(messages))

@@ -1,4 +1,4 @@
-"""The reply of a turn without a conversation, between the task that runs it and its one reader. Pieces merge while the reader is late."""
+"""The reply of a turn without a conversation, between its task and its only reader. Pieces merge while the reader is late."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from sessions.turn.engine_wait import EngineWait
 from sessions.turn.turn import Turn
 
 MAX_WAITING_BYTES = 1024 * 1024
-"""As on a socket."""
+"""The same bound as on a socket."""
 
 
 class EphemeralReply:
-    """Iterate it for its pieces; `done` is its end, set before the iteration ends. The `Listener` of what it hands on.
+    """Iterate it for its pieces; `done` is its end, set before the iteration ends. It is the turn's `Listener`.
 
     `requested`: the model that was asked for; `model`: the one that answers. `ignored`: fields of the request that this
     one can't follow and that the operator lets it pass over. `stop`: the stop string that ended it, where one did and the
     engine tells which; set with `done`.
 
-    `cut_off` is called where the reader is so late that more waits than may: what waits is dropped, and the turn stopped.
-    `news` is set where something waits: replies that are read together share one.
+    `cut_off` is called if a late reader exceeds the bound: what waits is dropped, and the turn stopped. `news` is set when
+    something waits: replies that are read together share one.
     """
 
     def __init__(self, turn: Turn, pace: Pace, news: asyncio.Event | None = None) -> None:
@@ -46,75 +46,75 @@ class EphemeralReply:
 
     @property
     def turn_id(self) -> str:
-        """The turn's name."""
+        """The turn's id."""
         return self.turn.ids.turn_id
 
     @property
     def chars_per_s(self) -> float | None:
-        """Its text is let out as it is made."""
+        """Its text is not paced."""
         return None
 
     @property
     def paces_thoughts(self) -> bool:
-        """And its thoughts."""
+        """Nor is its reasoning."""
         return False
 
     @property
     def ended(self) -> Done:
-        """The end. Raises RuntimeError where there is none yet."""
+        """The end. Raises RuntimeError if there is none yet."""
         if self.done is None:
             raise RuntimeError("The reply goes on.")
         return self.done
 
     def cancel(self, cause: Cause = Cause.DISCONNECT) -> None:
-        """Decides the end, unless it was decided, and asks the engine for it. Synchronous."""
+        """Decide the end, unless it was decided, and ask the engine to stop. Synchronous."""
         cut = self.turn.cancel(cause, handed=self.turn.off, seen_off=None, now=monotonic())
         if cut is not None:
             self.engine.stop()
 
     def report(self, report: Queued | Retried | Prefilling | Started) -> None:
-        """Its reader is told nothing of the wait."""
+        """Ignored: its reader gets no progress."""
 
     def retry(self) -> None:
-        """Nor that the engine is asked once more."""
+        """Ignored: its reader gets no retries."""
 
     def fall_back(self, model: str) -> None:
-        """Another model answers: its name comes with what is told from now on."""
+        """Note that another model answers: later pieces carry its name."""
         self.model = model
 
     @property
     def fallback(self) -> str:
-        """The model that stands in for the one that was asked for; empty: none does."""
+        """The fallback that answers, or empty."""
         return "" if self.model == self.requested else self.model
 
     async def hear(self, released: Released) -> None:
-        """Hands text to the reader, unless the end is decided."""
+        """Hand text to the reader, unless the end is decided."""
         if await self._has_room():
             seq, now = self._next()
             self.turn.extend(released.text, tokens=released.tokens, seq=seq, now=now)
             self._waiting.hear(released)
 
     async def think(self, released: Released) -> None:
-        """Hands on what the model thinks aloud, as `hear` does text."""
+        """Hand on reasoning, as `hear` does text."""
         if await self._has_room():
             seq, now = self._next()
             self.turn.think(tokens=released.tokens, seq=seq, now=now)
             self._waiting.think(released)
 
     async def call(self, called: Called) -> None:
-        """Hands on a call, as `hear` does text."""
+        """Hand on a call, as `hear` does text."""
         if await self._has_room():
             seq, now = self._next()
             self.turn.called(tokens=called.tokens, seq=seq, now=now)
             self._waiting.call(ToolCall(called.call_id or new_call_id(), called.name, called.arguments))
 
     def finish(self, done: Done, *, stop: str | None = None) -> None:
-        """Tells the end."""
+        """Set the end."""
         self.done, self.stop = done, stop
         self._news.set()
 
     def get_nowait(self) -> Piece | None:
-        """The oldest piece that waits, None where there is none. Raises StopAsyncIteration at the end."""
+        """Return the oldest waiting piece, or None. Raises StopAsyncIteration at the end."""
         if (taken := self._waiting.take()) is not None:
             return taken
         if self.done is not None:
@@ -122,15 +122,15 @@ class EphemeralReply:
         return None
 
     async def _has_room(self) -> bool:
-        """Whether a piece may still be handed on: the end is not decided, and the reader is not too late."""
+        """Return whether a piece may still be handed on: the end is not decided, and the reader is not too late."""
         if self._waiting.bytes > MAX_WAITING_BYTES and not self.turn.is_over:
-            await asyncio.sleep(0)  # one that is on time takes it now
+            await asyncio.sleep(0)  # a reader that is on time takes it now
             if self._waiting.bytes > MAX_WAITING_BYTES:
                 self._give_up()
         return not self.turn.is_over
 
     def _next(self) -> tuple[int, float]:
-        """The number and the time of a piece that is handed on now."""
+        """Return the number and the time of a piece that is handed on now."""
         now = monotonic()
         self._seq += 1
         self._news.set()
@@ -153,9 +153,9 @@ class EphemeralReply:
 
 
 def new_call_id() -> str:
-    """A name for a call whose engine gives it none."""
+    """Return an id for a call without one."""
     return f"call_{secrets.token_hex(12)}"
 
 
 def _nobody() -> None:
-    """Whoever takes all at once is never late."""
+    """A reader that takes all at once is never late."""

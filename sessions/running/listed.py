@@ -1,4 +1,4 @@
-"""The turns that run here at this moment, as an operator is shown them: whose they are and where they stand, no word of theirs."""
+"""The list of running turns for an operator: owners and states, without any text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sessions.turn.turn import TurnState
 
 
 class ListedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """`conversation_id` None: it has none. `chars`: of its reply so far; `model`: empty where none has a name."""
+    """`conversation_id`: None if it has none. `chars`: length of its reply so far; `model`: empty if it has no name."""
 
     turn_id: str
     conversation_id: str | None
@@ -23,7 +23,7 @@ class ListedTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listed(directory: Directory) -> Iterator[ListedTurn]:
-    """The turns of conversations."""
+    """Return the turns of conversations."""
     for conversation in directory.with_turns():
         for live in conversation.turns:
             yield ListedTurn(

@@ -1,4 +1,4 @@
-"""Times a turn's deltas for whoever measures."""
+"""Measures the times of a turn's deltas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sessions.turn.turn import Turn
 
 
 class Pace:
-    """Tells the observer how long the deltas of one turn took."""
+    """Reports the times of one turn's deltas to the observer."""
 
     def __init__(self, observer: Observer, turn: Turn) -> None:
         self._observer = observer
@@ -15,7 +15,7 @@ class Pace:
         self._last: float | None = None
 
     def delta(self, now: float) -> None:
-        """A delta was published."""
+        """Note a published delta."""
         if self._last is None:
             self._observer.first_token(now - (self._turn.accepted_at or now))
         else:

@@ -1,4 +1,4 @@
-"""Several replies of one request, read as one: the pieces of all of them as they come. One reader."""
+"""Several replies of one request, read by one reader as one stream of pieces."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.waiting_pieces import Piece
 
 MOST_REPLIES = 4
-"""Of one request."""
+"""The replies of one request."""
 
 
 class Replies:
-    """Iterate it for pieces, each with the number of its reply, from 0 on. Replies that have some take turns."""
+    """Iterate it for pieces, each with its reply's number from 0 on. Replies with waiting pieces take turns."""
 
     def __init__(self) -> None:
-        """Take none yet. `news` is set by each where something of it waits."""
+        """Begin without replies. Each sets `news` when it has something."""
         self.news = asyncio.Event()
         self._replies: list[EphemeralReply] = []
         self._reading: list[int] = []
 
     def add(self, reply: EphemeralReply) -> None:
-        """Take one more, whose news is that of all; before any is read."""
+        """Add a reply, which shares `news`; before any is read."""
         self._reading.append(len(self._replies))
         self._replies.append(reply)
 
     @property
     def all(self) -> tuple[EphemeralReply, ...]:
-        """The replies, in the order in which they were asked for."""
+        """The replies, in the requested order."""
         return tuple(self._replies)
 
     def __len__(self) -> int:
@@ -39,21 +39,21 @@ class Replies:
 
     @property
     def first(self) -> EphemeralReply:
-        """The first one, whose turn names the request."""
+        """The first reply, whose turn names the request."""
         return self._replies[0]
 
     def when_late(self, cut_off: Callable[[], None]) -> None:
-        """Has this called where the reader is too late for one of them."""
+        """Set what is called if the reader is too late for one of them."""
         for reply in self._replies:
             reply.cut_off = cut_off
 
     def cancel(self) -> None:
-        """Ends all of them that run."""
+        """End all running ones."""
         for reply in self._replies:
             reply.cancel()
 
     def get_nowait(self) -> tuple[int, Piece | None] | None:
-        """The next piece and whose it is; no piece at that reply's end. None where nothing waits. Raises StopAsyncIteration behind all ends."""
+        """Return the next piece and its reply's number; at a reply's end without a piece. None: nothing waits. Raises StopAsyncIteration after all ends."""
         if not self._reading:
             raise StopAsyncIteration
         for number in list(self._reading):

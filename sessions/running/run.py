@@ -1,4 +1,4 @@
-"""A turn under way: what the engine says of it is journalled, then told to all who are attached."""
+"""A running turn: journals what the engine makes, then publishes it to attached connections."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ PROGRESS_DIGITS = 3
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A turn under way, with what it needs on its way; the `Listener` of its reply.
+    """A running turn, as the `Listener` of its reply.
 
-    `call_s`: how long its calls wait for a client.
+    `call_s`: seconds that its calls wait for a client.
     """
 
     conversation: Conversation
@@ -55,23 +55,23 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def chars_per_s(self) -> float | None:
-        """How fast its text is to be let out."""
+        """The pace of its text."""
         return self.live.exchange.generation.chars_per_s
 
     @property
     def paces_thoughts(self) -> bool:
-        """Whether its thoughts are let out so, too."""
+        """Whether its reasoning has that pace, too."""
         return self.live.exchange.generation.paces_thoughts
 
     @property
     def interpretation(self) -> Interpretation:
-        """What it translates, where it does."""
+        """What it translates, if it does."""
         if (interpretation := self.live.exchange.interpretation) is None:
             raise RuntimeError("The turn translates nothing.")
         return interpretation
 
     def settle(self) -> None:
-        """A segment of its source is translated; the store learns it with the next text."""
+        """Note a translated segment of its source; the store gets it with the next text."""
         self.live.record = msgspec.structs.replace(self.live.record, interprets=self.interpretation.state())
 
     def _src_off(self) -> int | None:
@@ -79,7 +79,7 @@ class Run(msgspec.Struct, frozen=True):
         return None if interpretation is None else interpretation.translation.src_off
 
     def report(self, report: Queued | Retried | Prefilling | Started) -> None:
-        """Passes on what the engine says of the wait, unless the turn's end is decided."""
+        """Publish the engine's progress, unless the turn's end is decided."""
         if isinstance(report, Started):
             self.live.delivery.status = None
         elif self.turn.is_over:
@@ -92,16 +92,16 @@ class Run(msgspec.Struct, frozen=True):
             self.tell("prefill", progress=round(report.progress, PROGRESS_DIGITS))
 
     def retry(self) -> None:
-        """Tells that the engine is asked once more."""
+        """Publish that the request is repeated."""
         self.tell("retrying")
 
     def fall_back(self, model: str) -> None:
-        """Tells that another model answers than the one that was asked for; the store learns it with the next text."""
+        """Publish that another model answers; the store gets it with the next text."""
         self.live.choose(model)
         self.tell("fallback", model=model)
 
     async def hear(self, released: Released) -> None:
-        """Journals text and tells it, unless the turn's end is decided meanwhile. Raises OwnershipLost."""
+        """Journal text and publish it, unless the turn's end is decided meanwhile. Raises OwnershipLost."""
         async with self.conversation.locks.ordering:
             if not self.turn.is_over:
                 seq, text, tokens = self.conversation.next_seq(), released.text, released.tokens
@@ -111,7 +111,7 @@ class Run(msgspec.Struct, frozen=True):
                 )
 
     async def think(self, released: Released) -> None:
-        """Journals what the model thinks, and tells it, as `hear` does text."""
+        """Journal reasoning and publish it, as `hear` does text."""
         async with self.conversation.locks.ordering:
             if not self.turn.is_over:
                 seq = self.conversation.next_seq()
@@ -119,7 +119,7 @@ class Run(msgspec.Struct, frozen=True):
                 await self._tell_piece(self.turn.think(text, tokens=tokens, seq=seq, now=monotonic()))
 
     async def call(self, called: Called) -> None:
-        """Journals a call and tells it, as `hear` does text. Of a reply that calls without end, the rest is left out."""
+        """Journal a call and publish it, as `hear` does text. Calls beyond the limit are left out."""
         async with self.conversation.locks.ordering:
             if self.turn.is_over or self.turn.calls >= MAX_CALLS:
                 self.live.exchange.has_more = True
@@ -131,7 +131,7 @@ class Run(msgspec.Struct, frozen=True):
             await self._tell_piece(call.told(conversation_id=place, turn_id=self.turn_id))
 
     def _call(self, called: Called, seq: int) -> CallRecord:
-        """A call as it is told. The server takes what nobody offered, and what is no JSON object: it says so to the model."""
+        """Return a call as published. The server answers calls of unknown tools or without a JSON object, to tell the model."""
         offered = self.live.exchange.generation.offered(called.name)
         is_sound = offered is not None and is_object(called.arguments)
         where = offered.where if offered is not None and is_sound else "server"
@@ -151,16 +151,16 @@ class Run(msgspec.Struct, frozen=True):
         )
 
     async def _tell_piece(self, piece: Text | ToolCall) -> None:
-        """Tells it once it is journalled. Raises OwnershipLost, StoreFault."""
+        """Publish it once it is journalled. Raises OwnershipLost, StoreFault."""
         try:
             self._note(saved=await self.journal.write(piece, self._news_of_record()))
         except StoreFault:
-            self._publish(piece)  # it is kept with the turn's end
+            self._publish(piece)  # it is stored with the turn's end
             raise
         self._publish(piece)
 
     def _news_of_record(self) -> bytes:
-        """What the store is to know beside the text, should this replica die: who wrote it, and to which source it fits."""
+        """Return what the store needs beside the text in case this replica dies: the model, and the matching source."""
         record, delivery = self.live.record, self.live.delivery
         settled = 0 if record.interprets is None else record.interprets.off
         if (record.fallback, settled) == (delivery.fallback, delivery.settled):
@@ -169,7 +169,7 @@ class Run(msgspec.Struct, frozen=True):
         return msgspec.json.encode({"set": [f"turn:{record.turn_id}", encode_turn(record).decode()]})
 
     def _publish(self, piece: Text | ToolCall) -> None:
-        """Tells a piece, as far as a cancel that came while the store wrote leaves it."""
+        """Publish a piece, as far as a cancel during the store's write keeps it."""
         cut = self.turn.cut
         if isinstance(piece, ToolCall):
             if cut is None or cut.kept.of(piece) is not None:
@@ -193,7 +193,7 @@ class Run(msgspec.Struct, frozen=True):
         progress: float | None = None,
         model: str | None = None,
     ) -> None:
-        """Tells attached connections where the turn stands."""
+        """Publish the turn's status."""
         status = Status(
             conversation_id=self.conversation.conversation_id,
             turn_id=self.turn_id,

@@ -1,7 +1,7 @@
-"""Runs an accepted turn to its one end, which is in the store before it is told.
+"""Runs an accepted turn to its end, which is stored before it is published.
 
-Where it stands is told, and its text is journalled before it is told. When the store is slower than `PATIENCE_S` the end is
-told as not saved, and written when the store is back.
+Its text is journalled before it is published. If the store is slower than `PATIENCE_S`, the end is published as not saved, and
+written when the store is back.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from sessions.turn.turn_journal import PATIENCE_S, TurnJournal
 SAVE_AGAIN_S = 1.0
 SAVED_WITHIN_S = 3.0
 MENDS = 2
-"""How often an end that the store refuses though it is well is written with a new journal, before it is given up."""
+"""Attempts to write an end with a new journal, if a working store refuses it."""
 
 _log = structlog.get_logger("midstream.turn")
 
 
 class Runner:
-    """Runs turns. One `run` per turn; it never raises but when it is cancelled itself."""
+    """Runs turns. One `run` per turn; it raises only if it is cancelled."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Runner:
         tools: ToolLimits,
         titler: Titler | None = None,
     ) -> None:
-        """`titler`: who gives new conversations their titles; None: nobody."""
+        """`titler`: writes titles of new conversations; None: nobody does."""
         self._generator = generator
         self._interpreter = interpreter
         self._journal = storage.journal
@@ -67,16 +67,16 @@ class Runner:
         self._losing = Losing(history=self._history, ownership=self._ownership, teller=self._teller)
 
     def ready(self, conversation: Conversation, live: LiveTurn) -> None:
-        """What is accepted from here on while the turn runs can use its journal."""
+        """Prepare a turn: messages accepted from here on can use its journal."""
         live.journal = TurnJournal(
             self._journal, keys=conversation.keys.pair(), turn_id=live.turn.ids.turn_id
         )
         live.stages.ready.set()
 
     async def run(self, conversation: Conversation, live: LiveTurn, request: Request) -> bool:
-        """Runs an accepted turn, which is `ready`, until its end is published and saved; False where it was lost.
+        """Run an accepted, prepared turn until its end is published and saved; return False if it was lost.
 
-        One whose calls are open has a turn `following` then, which runs in the store.
+        With open calls it has a turn `following`, which the store lists as running.
         """
         journal = live.journal
         if journal is None:
@@ -112,7 +112,7 @@ class Runner:
 
     @staticmethod
     async def _played(live: LiveTurn, outcome: Outcome) -> Outcome:
-        """A reply that is spoken ends when it was played."""
+        """Wait until a spoken reply was played."""
         if live.delivery.playback is not None and not live.turn.is_over:
             await live.delivery.playback.over()
         return outcome
@@ -138,7 +138,7 @@ class Runner:
 
     @staticmethod
     def _follow(run: Run, done: Done) -> Follow | None:
-        """What runs in the store behind a turn whose calls are open, and has its place here at once."""
+        """Return the turn that follows one with open calls; it has its place here at once."""
         if done.reason is not Reason.TOOLS:
             return None
         following = following_of(run.live)
@@ -147,21 +147,21 @@ class Runner:
         return Follow(following.turn_id, following.reply_id, following.encoded())
 
     async def _give_up(self, run: Run) -> None:
-        """The end of a turn can't be kept."""
+        """Handle an end that can't be stored."""
         await self._drop_following(run)
         await self._ownership.discard(run.turn_id)
 
     async def _drop_following(self, run: Run) -> None:
-        """Nothing waits for the calls of a turn that was lost, or whose end can't be kept."""
+        """Drop the wait for calls of a turn that was lost, or whose end can't be stored."""
         exchange = run.live.exchange
         if (following := exchange.following) is not None:
             exchange.following = None
             run.conversation.release(following)
-            with suppress(StoreDown):  # its row is looked at by the reaper, and means nothing
+            with suppress(StoreDown):  # the reaper finds its row, which then has no effect
                 await self._ownership.discard(following.record.turn_id)
 
     async def _save_in_time(self, run: Run, ending: Ending) -> bool:
-        """Whether the end is in the store. Raises StoreFault where it never will be."""
+        """Return whether the end is stored. Raises StoreFault if it never will be."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._save(run, ending)
@@ -181,7 +181,7 @@ class Runner:
             await asyncio.sleep(SAVE_AGAIN_S)
             try:
                 await self._save(run, ending)
-            except StoreFault:  # told there: the end can't be kept
+            except StoreFault:  # logged there: the end can't be stored
                 await self._give_up(run)
                 return
             except StoreDown:
@@ -189,13 +189,13 @@ class Runner:
             return
 
     async def _save(self, run: Run, ending: Ending) -> None:
-        """Raises StoreDown, OwnershipLost; StoreFault once a new journal did not help."""
+        """Raise StoreDown, OwnershipLost, or StoreFault once a new journal did not help."""
         keys = run.conversation.keys
         try:
             if ending.follow is not None:
                 await self._announcer.announce(run.conversation, ending.follow.turn_id)
             await run.journal.write_rest()
-            # At once, for the time of one: what is listed too early is looked at when the window is over all the same.
+            # listed early, to save a round trip: it is read only after the window anyway
             finished, _ = await asyncio.gather(
                 self._history.finish(keys, ending), self._schedule(run), return_exceptions=True
             )
@@ -206,10 +206,10 @@ class Runner:
         await self._ownership.discard(run.turn_id)
 
     async def _schedule(self, run: Run) -> None:
-        """Lists the conversation for compaction. What fails here is no fault of the journal's, nor is the end unsaved by it."""
+        """List the conversation for compaction. A failure here does not make the end unsaved."""
         try:
             await self._compaction.schedule(run.conversation.keys)
-        except StoreDown as trouble:  # its next turn lists it again; until then its journal takes room
+        except StoreDown as trouble:  # its next turn lists it again; until then its journal takes space
             reason = type(trouble.__cause__ or trouble).__name__
             _log.warning("not listed for compaction", turn_id=run.turn_id, reason=reason)
 
@@ -227,7 +227,7 @@ class Runner:
 
 
 def _given_up(done: Done, fault: StoreFault) -> Done:
-    """The end of a turn that the store can't keep; a cancel stays one."""
+    """Return the end of a turn that can't be stored; a cancel stays a cancel."""
     if done.cancel is None:
         done = msgspec.structs.replace(done, reason=Reason.ERROR)
     error = Failure(code=fault.code, message=str(fault))
@@ -235,17 +235,17 @@ def _given_up(done: Done, fault: StoreFault) -> Done:
 
 
 async def ended(live: LiveTurn) -> None:
-    """Returns once the turn is over and in the store. Raises StoreDown where its end can't be saved for some time."""
+    """Wait until the turn has ended and is stored. Raises StoreDown if its end can't be saved for some time."""
     await live.stages.ended.wait()
     try:
         async with asyncio.timeout(SAVED_WITHIN_S):
             await live.stages.released.wait()
     except TimeoutError:
-        raise StoreDown("The end of the reply before is not saved: the store does not answer.") from None
+        raise StoreDown("The end of the previous reply is not saved: the store does not answer.") from None
 
 
 def cancel(conversation: Conversation, live: LiveTurn, cause: Cause, *, seen_off: int | None = None) -> bool:
-    """Decides a turn's end and asks the engine for it; False where the end had been decided before."""
+    """Decide a turn's end and ask the engine to stop; False if the end was decided before."""
     if not conversation.cancel(live, cause, seen_off=seen_off, now=monotonic()):
         return False
     live.engine.stop()

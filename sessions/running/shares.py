@@ -1,9 +1,8 @@
-"""Places that many want, divided so that nobody's share leaves others none. Pure.
+"""Places that are shared fairly, so that nobody's share leaves none for others. Pure.
 
-Who asks may hold as many as a part of those that are still free: the fuller it is, the smaller the share of each, and
-some stay free for who comes next (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6.2, 1998).
-Alone, an owner comes to a quarter of all places, a key to three quarters, and an address to a third: whoever comes by an
-address alone has as many names as it likes.
+A subject may hold a number that is a part of the free places. The fuller it is, the smaller is each share, and some places stay
+free for newcomers (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6.2, 1998). Alone, an owner
+gets a quarter of all places, a key three quarters, and an address a third: without keys, one address can have many names.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ GROUPS_TIMES = 3
 ADDRESSES_PART = 2
 """An address may hold half of what is free."""
 ADDRESS = "address:"
-"""Begins the group of whom nobody asks for a key."""
+"""The prefix of groups without authentication."""
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """Whom something is counted for: an owner, and the key or the address by which it came. Empty: for no group."""
+    """A subject of counts: an owner, and its key or address. Empty: no group."""
 
     owner: str
     group: str = ""
 
 
 class Shares:
-    """So many places. Every `take` is followed by one `give_back`."""
+    """A number of places. Every `take` is followed by one `give_back`."""
 
     def __init__(self, places: int) -> None:
         self._places = places
@@ -42,7 +41,7 @@ class Shares:
         return self._held
 
     def has_room_for(self, subject: Subject) -> bool:
-        """Whether a subject may take one more; who holds none may, as long as one is free."""
+        """Return whether a subject may take one more; one that holds none may, while a place is free."""
         free = self._places - self._held
         return free > 0 and (
             self._owners[subject.owner] < max(1, free // OWNERS_PART)
@@ -50,14 +49,14 @@ class Shares:
         )
 
     def take(self, subject: Subject, weight: int = 1) -> None:
-        """Counts one more, of which one takes so many places, also where there was no room: what was admitted elsewhere goes on."""
+        """Take one of this size, even without room: what was admitted elsewhere continues."""
         self._held += weight
         self._owners[subject.owner] += weight
         if subject.group:
             self._groups[subject.group] += weight
 
     def give_back(self, subject: Subject, weight: int = 1) -> None:
-        """Counts one less; who holds none is forgotten."""
+        """Give one back; a subject without any is removed."""
         self._held -= weight
         for counts, name in ((self._owners, subject.owner), (self._groups, subject.group)):
             counts[name] -= weight

@@ -1,4 +1,4 @@
-"""Pieces of a reply that wait for its one reader: text with what is told of its tokens, thoughts, calls. Pure."""
+"""The pieces of a reply that wait for its reader: text with its tokens' log-probabilities, reasoning, calls. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from engine.messages import ChosenToken, ToolCall
 from sessions.filters.filtered_reply import Released
 
 TOLD_AT_ONCE = 64
-"""Tokens: what is told of one may be twenty times as long as the token, and nobody else is served while it is encoded."""
+"""Most tokens of a piece: their log-probabilities may be twenty times as long as the text, and encoding them blocks others."""
 _LIKELY_BYTES = 192
 _CALL_BYTES = 256
-"""Of memory, beside its texts."""
+"""Memory of a piece beside its texts."""
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Thought(msgspec.Struct, frozen=True):
-    """What the model thinks aloud, never empty."""
+    """Reasoning, never empty."""
 
     text: str
 
@@ -34,7 +34,7 @@ Piece = Text | Thought | ToolCall
 
 
 class _Passage:
-    """Neighbours of one kind, which are taken as one."""
+    """Neighbours of one kind, which are taken together."""
 
     __slots__ = ("bytes", "is_thought", "logprobs", "texts")
 
@@ -50,7 +50,7 @@ class _Passage:
         self.bytes += sys.getsizeof(released.text) + sum(map(_size, released.logprobs))
 
     def take(self) -> Text | Thought:
-        """All of the text, and so many tokens as may be told at once."""
+        """Return all of the text, and as many tokens as a piece may have."""
         text, told = "".join(self.texts), tuple(self.logprobs[:TOLD_AT_ONCE])
         self.texts.clear()
         del self.logprobs[:TOLD_AT_ONCE]
@@ -59,27 +59,27 @@ class _Passage:
 
 
 class WaitingPieces:
-    """Keeps the order; text and thoughts merge with their neighbours while the reader is late. `bytes`: memory, about."""
+    """Keeps the order; text and reasoning merge with their neighbours while the reader is late. `bytes`: approximate memory."""
 
     def __init__(self) -> None:
         self._pieces: deque[_Passage | ToolCall] = deque()
         self.bytes = 0
 
     def hear(self, released: Released) -> None:
-        """Takes text in."""
+        """Add text."""
         self._put(released, is_thought=False)
 
     def think(self, released: Released) -> None:
-        """Takes thoughts in."""
+        """Add reasoning."""
         self._put(released, is_thought=True)
 
     def call(self, call: ToolCall) -> None:
-        """Takes a call in."""
+        """Add a call."""
         self._pieces.append(call)
         self.bytes += _call_size(call)
 
     def take(self) -> Piece | None:
-        """The oldest piece. Of a text with many tokens some come later, with later text or none. None: nothing waits."""
+        """Return the oldest piece, or None. A text with many tokens gives some of them later, perhaps without text."""
         if not self._pieces:
             return None
         first = self._pieces[0]
@@ -95,7 +95,7 @@ class WaitingPieces:
         return piece
 
     def clear(self) -> None:
-        """Drops all."""
+        """Drop all."""
         self._pieces.clear()
         self.bytes = 0
 

@@ -242,7 +242,9 @@ class Prompts:
         known, size = dict[str, Image](), 0
         given = [Counter[str]() for _ in messages]
         at = [(number, image.digest) for number, one in enumerate(messages) for image in one.images]
-        for number, digest in at[: -SHOWN_IMAGES - 1 : -1]:  # each place counts, since the same bytes are sent again
+        for number, digest in at[
+            : -SHOWN_IMAGES - 1 : -1
+        ]:  # each place counts, since the same bytes are sent again
             if digest not in known:
                 known |= await self._images.read(keys, [digest])
             given[number][digest] += 1
