@@ -1,4 +1,4 @@
-"""This client's position in one conversation's journal, where a new connection resumes."""
+"""A client's position in one conversation's journal, where a new connection resumes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Text and tokens: prompts spelled, replies decoded, stop strings, log-probabilities."""
+"""Text and tokens: spelling of prompts, decoding of replies, stop strings, log-probabilities."""

@@ -1,4 +1,4 @@
-"""Where text may be cut without breaking a character that a person sees (UAX #29's extended grapheme clusters).
+"""Where text may be cut without splitting a user-perceived character (UAX #29's extended grapheme clusters).
 
 Knows text alone: no tokens and no clients.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import regex
 
 MOST_HELD = 64
-"""Code points that one unfinished cluster may hold back before it is let go."""
+"""Code points of an unfinished cluster that are held back at most."""
 
 _UNFINISHED = regex.compile(
     r"[\p{Extended_Pictographic}\p{Emoji_Modifier}\p{Regional_Indicator}\p{Join_Control}\p{Variation_Selector}"
@@ -22,11 +22,10 @@ _FIRST_UNFINISHED = "\xa9"
 
 
 def whole_length(text: str) -> int:
-    """Return how many code points of `text`, the part of a reply not shown yet, may be shown now.
+    """Return how many code points of `text`, the unshown part of a reply, may be shown now.
 
-    Text waits from the start of its last cluster where its last code point may be continued: an
-    emoji, its modifier or its tag, half a flag, a joiner, a variation selector, a virama, a jamo.
-    A cluster of `MOST_HELD` code points waits no longer.
+    If the last code point may be continued (an emoji, its modifier or its tag, half a flag, a joiner, a variation selector, a
+    virama, a jamo), its cluster waits. A cluster of `MOST_HELD` code points waits no longer.
     """
     if not text or text[-1] < _FIRST_UNFINISHED or not _UNFINISHED.match(text[-1]):
         return len(text)
@@ -55,10 +54,10 @@ def _cluster_start(text: str, index: int) -> int:
 
 
 def _surely_starts(text: str, index: int) -> bool:
-    """Tell whether a cluster starts at `index`, as far as the two code points around it can tell.
+    """Return whether a cluster starts at `index`, judged by the two code points around it.
 
-    Rules that look further back (emoji joined by U+200D, conjuncts, pairs of regional indicators)
-    are never contradicted: where they could matter the answer is no.
+    Rules that look further back (emoji joined by U+200D, conjuncts, pairs of regional indicators) are never contradicted: if
+    they could apply the answer is no.
     """
     if index == 0:
         return True

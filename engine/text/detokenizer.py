@@ -1,7 +1,6 @@
-"""Tokens into text, one at a time: any reply comes out as if it had been decoded at once.
+"""Decodes tokens one at a time, with the same result as decoding the whole reply at once.
 
-Special tokens, but for those that a vocabulary shows, and ids that the tokenizer does not know are left out. The work for a token does not
-grow with the reply.
+Unknown ids, and special tokens that the vocabulary does not show, are left out. The work for a token does not grow with the reply.
 """
 
 from __future__ import annotations
@@ -18,28 +17,28 @@ _MOST_PENDING = 4
 
 
 class Detokenizer(Protocol):
-    """Makes one reply's text."""
+    """Decodes one reply."""
 
     def push(self, token_id: int) -> str:
-        """Take the next token; return the text that became certain by it, possibly none."""
+        """Take the next token; return the text that is certain by now, possibly none."""
         ...
 
     def flush(self) -> str:
-        """Return what is left at the end: U+FFFD for bytes that became no character."""
+        """Return the rest at the end: U+FFFD for bytes that are no character."""
         ...
 
     @property
     def holds(self) -> bool:
-        """Whether a part of the last token is no text yet: it is a beginning of a character."""
+        """Whether the last token ends within a character."""
         ...
 
     def spell(self, token_id: int) -> Spelled:
-        """Return how any token of the vocabulary reads by itself."""
+        """Return the text of a single token of the vocabulary."""
         ...
 
 
 def detokenizers_for(tokenizer: Any) -> Callable[[], Detokenizer]:
-    """Return what makes a new detokenizer for each reply of this transformers tokenizer's model."""
+    """Return a factory of detokenizers for this transformers tokenizer."""
     vocabulary = Vocabulary(tokenizer)
     return lambda: detokenizer_of(vocabulary)
 
@@ -52,7 +51,7 @@ def detokenizer_of(vocabulary: Vocabulary) -> Detokenizer:
 
 
 class ByteLevelDetokenizer:
-    """For byte-level BPE (GPT-2, Llama 3, Qwen): tokens are bytes, which UTF-8 puts together."""
+    """For byte-level BPE (GPT-2, Llama 3, Qwen): tokens are bytes of UTF-8."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -75,12 +74,11 @@ class ByteLevelDetokenizer:
 
 
 class WindowedDetokenizer:
-    """For all other tokenizers: a token's text is what it adds when it is decoded behind the token before it.
+    """For all other tokenizers: a token's text is what it adds when decoded after the token before it.
 
-    So a space that the tokenizer strips from the front of a text is stripped once, at the reply's front.
-    Byte fallback tokens are put together as UTF-8 beside that. Where a run of them holds both valid and invalid
-    bytes, tokenizers give up the whole run; here the valid characters stand, for they may have been
-    shown already, and each invalid byte becomes U+FFFD.
+    So a space that the tokenizer strips from the front of a text is stripped once, at the reply's front. Byte fallback tokens
+    are decoded separately as UTF-8. If a run of them has both valid and invalid bytes, tokenizers drop the whole run. Here the
+    valid characters are kept, since they may have been shown already, and each invalid byte becomes U+FFFD.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -134,7 +132,7 @@ class WindowedDetokenizer:
 
 
 class _ByteRun:
-    """Puts fallback bytes together as UTF-8; each byte of what is invalid becomes one U+FFFD, as in tokenizers."""
+    """Decodes fallback bytes as UTF-8; each invalid byte becomes one U+FFFD, as in tokenizers."""
 
     def __init__(self) -> None:
         self.waiting = b""

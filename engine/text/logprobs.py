@@ -1,4 +1,4 @@
-"""Tokens that are told once their text has left, and not before. Knows texts by their lengths alone."""
+"""Reports tokens once their text has left, and not before. Knows only the lengths of texts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from engine.messages import ChosenToken
 
 
 class _Gap(NamedTuple):
-    """Behind the first `at` characters of the text, the next `chars` that were made are none of it."""
+    """A gap: after the first `at` characters of the text, the next `chars` decoded ones are not part of it."""
 
     at: int
     chars: int
 
 
 class LogprobQueue:
-    """Holds back what is told of a reply's tokens.
+    """Holds back the log-probabilities of a reply's tokens.
 
-    A token of which only a part leaves is never told: its name would show the rest. So it is with one that something
-    ends the reply in, and one that reaches into a gap.
+    A token of which only a part leaves is never reported, since its name would show the rest. That holds for a token in which
+    the reply is cut, and for one that reaches into a gap.
     """
 
     __slots__ = ("_begin", "_gaps", "_left", "_skipped", "_start", "_waiting")
@@ -32,19 +32,19 @@ class LogprobQueue:
         self._gaps: deque[_Gap] = deque()
         self._left = 0
         self._skipped = 0
-        self._begin = 0  # of the first token that waits, among all that was made
-        self._start = 0  # of the text behind the last gap, likewise
+        self._begin = 0  # of the first waiting token, among all that was decoded
+        self._start = 0  # of the text after the last gap, likewise
 
     def put(self, tokens: Iterable[ChosenToken]) -> None:
-        """Add the next tokens of the reply. Their `end` counts all that was made, gaps too."""
+        """Add the next tokens of the reply. Their `end` counts all that was decoded, gaps included."""
         self._waiting += tokens
 
     def skip(self, at: int, chars: int) -> None:
-        """Note a gap: once `at` characters of text have left, the next `chars` that were made never do."""
+        """Note a gap: after `at` characters of text, the next `chars` decoded ones never leave."""
         self._gaps.append(_Gap(at, chars))
 
     def leave(self, text: str) -> tuple[ChosenToken, ...]:
-        """Note that the reply's next text leaves; return the tokens that go with it. None goes where no text does.
+        """Note that the reply's next text leaves; return its tokens, none without text.
 
         Their `end` counts text alone.
         """

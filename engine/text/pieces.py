@@ -1,4 +1,4 @@
-"""What a reply is made of: text, what the model thinks aloud, calls. Values alone."""
+"""The pieces of a reply: text, reasoning, calls. Values alone."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from typing import NamedTuple
 
 
 class Thought(NamedTuple):
-    """Whole characters of what the model thinks aloud."""
+    """Whole characters of reasoning."""
 
     text: str
 
 
 class Call(NamedTuple):
-    """A call that was written to its end. `arguments`: the text of a JSON object, as the model wrote it."""
+    """A complete call. `arguments`: the text of a JSON object, as the model wrote it."""
 
     name: str
     arguments: str
 
 
 Piece = str | Thought | Call
-"""A plain string is text that may be shown: whole characters, never none."""
+"""A plain string is text that may be shown: whole characters, never empty."""
 
 
 class ReplyStep(NamedTuple):
-    """What one token did to a reply: the pieces that became ready, in order, and whether it ended the reply."""
+    """The effect of one token: the pieces that became ready, in order, and whether the reply ended."""
 
     pieces: tuple[Piece, ...]
     stopped: bool = False
 
 
 NOTHING = ReplyStep(())
-"""A token by which nothing became ready."""
+"""The effect of a token without a ready piece."""

@@ -1,4 +1,4 @@
-"""A request made ready for the step loop: token ids, resolved sampling, and where its text goes.
+"""A request prepared for the step loop: token ids, resolved sampling, and the receiver of its text.
 
 Knows no torch and no tokenizer.
 """
@@ -21,7 +21,7 @@ from engine.trace import NOBODYS, Trace
 T = TypeVar("T")
 
 FALLBACK_MAX_NEW_TOKENS = 512
-"""Where neither the request nor the model's generation config names a number."""
+"""Used if neither the request nor the model's generation config sets a number."""
 
 
 MOST_BIASES = 300
@@ -30,11 +30,11 @@ LARGEST_PENALTY = 2
 
 
 class DuplicateRequest(EngineError):
-    """A request came with the id of one that is still served. The one that is served goes on untouched."""
+    """A request has the id of one that is still served. That one continues unchanged."""
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """How tokens are chosen, with every value resolved.
+    """The sampling parameters, all resolved.
 
     `top_k` 0, `top_p` 1 and `min_p` 0 mean: no such limit. `max_time_s` counts from the moment of submission.
     """
@@ -63,11 +63,11 @@ class Reply(Protocol):
         """Take the next token."""
 
     def flush(self) -> Sequence[Piece]:
-        """Give out what was held back, once, at the reply's end."""
+        """Return the held-back rest, once, at the reply's end."""
 
     @property
     def written(self) -> str:
-        """The reply so far as the model wrote it, where its text is not all of that; else empty."""
+        """The reply so far as the model wrote it, if its text is not all of that; else empty."""
 
     @property
     def stop_string(self) -> str | None:
@@ -76,7 +76,7 @@ class Reply(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request for the core: nothing in it has to be looked up, rendered or tokenized any more.
+    """A request for the core: everything is looked up, rendered and tokenized.
 
     `shared_tokens`: how many of the prompt's first tokens everyone may share. `logprobs`: where the reply's tokens are
     scored, which `reply` tells what it makes of them; None where nobody asked. `grammar`: what the reply has to be;
@@ -99,7 +99,7 @@ class PreparedRequest:
 
     @property
     def named(self) -> str:
-        """What the log calls it."""
+        """Its name in the log."""
         facts = ", ".join(f"{name} {value}" for name, value in self.trace.facts.items())
         return f"{self.request_id} ({facts})" if facts else self.request_id
 
@@ -112,14 +112,14 @@ def objection(request: PreparedRequest, *, context_tokens: int, vocabulary: int)
     if len(prompt) >= context_tokens:
         return f"The prompt has {len(prompt)} tokens; with its reply it must fit into {context_tokens}."
     if min(prompt) < 0 or max(prompt) >= vocabulary:
-        return f"The prompt has a token id outside of the vocabulary of {vocabulary}."
+        return f"The prompt has a token id outside the vocabulary of {vocabulary}."
     if request.sampling.max_new_tokens < 1:
         return "max_new_tokens must be at least 1."
     return None
 
 
 def misuse(sampling: Sampling, *, vocabulary: int) -> str | None:
-    """Return which value of a request's sampling is none that there is, if one is. Bounds are those of OpenAI's API."""
+    """Return the invalid sampling value of a request, if any. Bounds are those of OpenAI's API."""
     biases = sampling.logit_bias
     most = f"from -{LARGEST_PENALTY} to {LARGEST_PENALTY}"
     rules = {
@@ -141,7 +141,7 @@ def misuse(sampling: Sampling, *, vocabulary: int) -> str | None:
 def resolve_sampling(params: Params, defaults: Params) -> Sampling:
     """Take each value from the request, else from the model's defaults, else from transformers'.
 
-    A request that names a temperature but not `do_sample` means to sample with it; temperature 0 is greedy.
+    A request with a temperature but no `do_sample` samples with it; temperature 0 is greedy.
     """
     temperature = _first(params.temperature, defaults.temperature, 1.0)
     asked = params.do_sample

@@ -1,4 +1,4 @@
-"""How likely the tokens of one reply were, from the moment of their choice until their text leaves.
+"""The log-probabilities of one reply's tokens, from their sampling until their text leaves.
 
 Knows no torch and no tokenizer.
 """
@@ -17,7 +17,7 @@ _INVALID = "\ufffd"
 
 
 class Scored(NamedTuple):
-    """A token that was chosen, with log-probabilities: its own, and those of the likeliest tokens, the first ones first."""
+    """A sampled token with log-probabilities: its own, and those of the likeliest tokens, in order."""
 
     token: int
     logprob: float
@@ -25,13 +25,13 @@ class Scored(NamedTuple):
 
 
 class ReplyLogprobs:
-    """Is told of scores by whoever steps, and of texts by whoever makes them.
+    """Gets scores from the step loop, and texts from the detokenizer.
 
-    Joined, the bytes of the tokens told are the text, as far as it was made of valid UTF-8: in the text other bytes are U+FFFD.
+    The joined bytes of the reported tokens are the text, if it is valid UTF-8: in the text other bytes are U+FFFD.
     """
 
     def __init__(self, spell: Callable[[int], Spelled]) -> None:
-        """Take what tells how a token reads."""
+        """Take the function that returns a token's text."""
         self._spell = spell
         self._scored: deque[Scored] = deque()
         self._open: list[tuple[Scored, Spelled]] = []
@@ -39,7 +39,7 @@ class ReplyLogprobs:
         self._made = 0
 
     def score(self, scored: Scored) -> None:
-        """Take the next token; its text is `made` later."""
+        """Add the next token; its text is `made` later."""
         self._scored.append(scored)
 
     def made(self, text: str, *, holds: bool) -> None:
@@ -47,18 +47,18 @@ class ReplyLogprobs:
         scored = self._scored.popleft()
         spelled = self._spell(scored.token)
         if spelled.raw is not None and not (self._open or holds) and _INVALID not in text:
-            # In its place a token may read otherwise than by itself: at the front it may lose its space.
+            # In context a token's text may differ: at the front it may lose its space.
             spelled = Spelled(text, text.encode())
         self._made += len(text)
         if text:
-            # What was held before is the beginning of this text.
+            # what was held before begins this text
             self._close()
         self._open.append((scored, spelled))
         if not holds:
             self._close()
 
     def finish(self, text: str) -> None:
-        """Note the text that what was held became at the reply's end."""
+        """Note the text of the held rest at the reply's end."""
         self._made += len(text)
         self._close()
 
@@ -67,7 +67,7 @@ class ReplyLogprobs:
         self._queue.skip(at, chars)
 
     def leave(self, text: str) -> tuple[ChosenToken, ...]:
-        """Note that the reply's next text leaves; return the tokens that go with it."""
+        """Note that the reply's next text leaves; return its tokens."""
         return self._queue.leave(text)
 
     def _close(self) -> None:

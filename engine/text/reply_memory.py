@@ -1,6 +1,6 @@
-"""Remembers how the model spelled its replies: the token ids behind a text, for prompts that repeat the text.
+"""Remembers the token ids of replies, for prompts that repeat their text.
 
-The same text has many tokenizations; kept keys and values are found by the one that the model wrote. Knows no tokenizer.
+A text has many tokenizations; cached keys and values are found by the one that the model wrote. Knows no tokenizer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_TOKENS = 1_000_000
 class WrittenReply:
     """A reply as it was written: after `token_ids[: n + 1]` the first `ends[n]` characters of `text` were certain.
 
-    `text` is all that was decoded, so at least what anybody saw: a stop string and what a cancel cut away included.
+    `text` is all that was decoded, including a stop string and what a cancel cut.
     """
 
     text: str
@@ -31,21 +31,21 @@ class WrittenReply:
 
 
 class ReplyNotes:
-    """One running reply's notebook. For one thread; closed once, at the reply's end."""
+    """Records one running reply. For one thread; closed once, at the reply's end."""
 
     def __init__(self, keep: Callable[[WrittenReply], None]) -> None:
-        """Take what is told of the reply when it has ended."""
+        """Take the receiver of the finished reply."""
         self._keep = keep
         self._token_ids: list[int] = []
         self._pieces: list[str] = []
 
     def add(self, token_id: int, text: str) -> None:
-        """Note a token, and the text that became certain by it."""
+        """Record a token, and the text that became certain by it."""
         self._token_ids.append(token_id)
         self._pieces.append(text)
 
     def close(self, rest: str = "") -> None:
-        """Tell what was written, `rest` being text that belongs to no token alone. Nothing is told of no text."""
+        """Pass the reply on, unless it is empty. `rest` is text that belongs to no single token."""
         text = "".join(self._pieces) + rest
         if text:
             ends = array("i", accumulate(map(len, self._pieces)))
@@ -53,9 +53,9 @@ class ReplyNotes:
 
 
 class ReplyMemory:
-    """The newest replies by salt and text, up to a number of them and of their tokens; the longest unused goes first.
+    """The newest replies by salt and text, bounded in number and tokens; the least recently used is dropped first.
 
-    Of equal texts under one salt the last one counts. For any thread.
+    Of equal texts under one salt the last one counts. Thread-safe.
     """
 
     def __init__(self, *, most_replies: int = MOST_REPLIES, most_tokens: int = MOST_TOKENS) -> None:
@@ -76,15 +76,15 @@ class ReplyMemory:
         return self._tokens
 
     def of(self, salt: str) -> OwnReplies | None:
-        """Return the replies of a salt, None where there are none."""
+        """Return the replies of a salt, or None."""
         return OwnReplies(self, salt) if salt in self._texts else None
 
     def notes(self, salt: str) -> ReplyNotes:
-        """Return the notebook of a reply that begins."""
+        """Return the recorder of a new reply."""
         return ReplyNotes(lambda reply: self.keep(salt, reply))
 
     def keep(self, salt: str, reply: WrittenReply) -> None:
-        """Remember a reply, in place of what has to go for it."""
+        """Remember a reply, and drop others for it if needed."""
         with self._lock:
             self._drop((salt, reply.text))
             self._kept[salt, reply.text] = reply
@@ -94,10 +94,10 @@ class ReplyMemory:
                 self._drop(next(iter(self._kept)))
 
     def recall(self, salt: str, text: str) -> WrittenReply | None:
-        """Return the reply of this text, else one that begins with it, as a cut reply's does; None where there is none."""
+        """Return the reply of this text, else one that begins with it (the text of a cut reply), or None."""
         with self._lock:
             texts = self._texts.get(salt, [])
-            # Of all that begin with a text, that text itself is sorted first.
+            # among all that begin with a text, the text itself sorts first
             place = bisect_left(texts, text)
             if not text or place == len(texts) or not (found := texts[place]).startswith(text):
                 return None
@@ -105,7 +105,7 @@ class ReplyMemory:
             return self._kept[salt, found]
 
     def forget(self, salt: str, reply: WrittenReply) -> None:
-        """Give a reply up, if it is still the one that is remembered for its text."""
+        """Drop a reply, if it is still the one that is remembered for its text."""
         with self._lock:
             if self._kept.get((salt, reply.text)) is reply:
                 self._drop((salt, reply.text))
@@ -123,7 +123,7 @@ class ReplyMemory:
 
 
 class OwnReplies:
-    """What is remembered under one salt: nobody else's prompt is spelled by it."""
+    """The replies of one salt: only prompts of that salt use them."""
 
     def __init__(self, memory: ReplyMemory, salt: str) -> None:
         self._memory = memory

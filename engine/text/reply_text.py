@@ -1,4 +1,4 @@
-"""One reply's text: tokens in, whole characters out, ended by stop strings. Knows no request and no batch."""
+"""One reply's text: tokens in, whole characters out, ended by stop strings. Knows neither requests nor batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.text.shown_text import ShownText
 
 
 class ReplyText:
-    """Detokenizer, then stop strings, then whole characters: a reply of which nothing is parsed.
+    """Detokenizer, then stop strings, then whole characters: a reply that is not parsed.
 
     `written` is empty: the text is all that the model wrote.
     """
@@ -26,9 +26,9 @@ class ReplyText:
         notes: ReplyNotes | None = None,
         logprobs: ReplyLogprobs | None = None,
     ) -> None:
-        """Take a fresh detokenizer, the request's stop strings, and where to note what is written, if anywhere.
+        """Take a fresh detokenizer, the request's stop strings, and the recorder of the reply, if any.
 
-        `logprobs`: whom to tell which text each token gave; it has to have a score for each.
+        `logprobs`: is told each token's text; it must have a score for each.
         """
         self._detokenizer = detokenizer
         self._shown = ShownText(stops)
@@ -54,14 +54,14 @@ class ReplyText:
         return ReplyStep((shown,)) if shown else NOTHING
 
     def resume(self, token_ids: Sequence[int]) -> None:
-        """Take the tokens that a reply begins with which goes on: they are noted, and nothing is told of them."""
+        """Take the first tokens of a continued reply: they are recorded, but not returned."""
         for token_id in token_ids:
             text = self._detokenizer.push(token_id)
             if self._notes is not None:
                 self._notes.add(token_id, text)
 
     def flush(self) -> tuple[Piece, ...]:
-        """Return what was held back, at the reply's end. Nothing is left after a stop."""
+        """Return the held-back rest, at the reply's end. After a stop there is none."""
         if self._shown.stopped:
             return ()
         text = self._detokenizer.flush()

@@ -1,4 +1,4 @@
-"""Text on its way to be shown: ended by stop strings, then cut at whole characters. Knows text alone."""
+"""Text to be shown: ended by stop strings, then cut at whole characters. Knows text alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.text.stop_strings import StopStrings
 
 
 class ShownText:
-    """Passes text on as far as it may be shown. `stop`: the stop string that is complete; take no more text then."""
+    """Passes text on as far as it may be shown. `stop`: the complete stop string; add no more text then."""
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         """Take the stop strings, none of them empty."""
@@ -25,7 +25,7 @@ class ShownText:
     def push(self, text: str) -> str:
         """Take more text; return the whole characters that may be shown now, possibly none.
 
-        At a stop string that is all that was before it.
+        At a stop string that is all text before it.
         """
         if self._stops is not None:
             text, self.stop = self._stops.push(text)
@@ -35,6 +35,6 @@ class ShownText:
         return waiting[:cut]
 
     def flush(self) -> str:
-        """Return what was held back: what comes next, if anything, is no text of the same passage."""
+        """Return the held-back rest: the passage of text has ended."""
         rest, self._waiting = self._waiting, ""
         return rest if self._stops is None else rest + self._stops.flush()

@@ -1,7 +1,7 @@
-"""Spells a prompt's replies as the model wrote them: the same text in other token ids, where those are remembered.
+"""Replaces the token ids of replies in a prompt by those that the model wrote, if they are remembered.
 
-So the prompt begins with the very tokens whose keys and values were kept. What can't be shown to leave the text as it is
-stays as the tokenizer spelled it: a reply with special tokens in it, say, where the prompt has others. Pure.
+So the prompt begins with the tokens whose keys and values are cached. A replacement that might change the text is not made: for
+example, if a reply has special tokens and the prompt has others. Pure.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import NamedTuple
 from engine.text.reply_memory import WrittenReply
 
 _AROUND = 8
-"""Tokens decoded on either side of a reply: more than can make one character with it."""
+"""Tokens that are decoded on either side of a reply: more than can form one character with it."""
 
 _ATTEMPTS = 8
-"""Places where a reply may be written, and ends of its known part, that are tried: some won't do."""
+"""Most places of a reply, and ends of its known part, that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokenized:
-    """A rendered prompt and its tokens: each stands for the characters from its `start` to its `end`."""
+    """A rendered prompt and its tokens: each covers the characters from its `start` to its `end`."""
 
     text: str
     token_ids: list[int]
@@ -31,21 +31,21 @@ class Tokenized:
     ends: list[int]
 
     def border(self, at: int) -> int | None:
-        """Return how many tokens are before a character; None where one token reaches over that place."""
+        """Return how many tokens are before a character; None if a token reaches over that place."""
         place = bisect_left(self.starts, at)
         return None if place and self.ends[place - 1] > at else place
 
 
 @dataclass(frozen=True, slots=True)
 class Letters:
-    """What a tokenizer makes of token ids; `special` are those that are more than their text."""
+    """Decodes token ids; `special` are those that are more than their text."""
 
     decode: Callable[[Sequence[int]], str]
     special: frozenset[int]
 
 
 class Passage(NamedTuple):
-    """A message's content, and the reply that it is, or is the beginning of, as far as that is remembered."""
+    """A message's content, and the remembered reply that it is, or begins."""
 
     content: str
     reply: WrittenReply | None
@@ -61,9 +61,9 @@ class Change(NamedTuple):
 
 
 def changes(prompt: Tokenized, passages: Sequence[Passage], letters: Letters) -> Iterator[Change]:
-    """Yield, in order, how the remembered replies of a prompt's messages are spelled; some may change nothing.
+    """Yield, in order, the replacements for remembered replies of a prompt; some may change nothing.
 
-    `passages` are all messages in order, so that each is looked for behind those before it.
+    `passages` are all messages in order: each is searched after those before it.
     """
     behind = 0
     for passage in passages:
@@ -82,7 +82,7 @@ def changes(prompt: Tokenized, passages: Sequence[Passage], letters: Letters) ->
 
 
 def spelled(token_ids: Sequence[int], changed: Sequence[Change]) -> list[int]:
-    """Return token ids with changes made, which are in order and overlap nowhere."""
+    """Return token ids with the changes, which are in order and do not overlap."""
     made: list[int] = []
     done = 0
     for change in changed:
@@ -93,7 +93,7 @@ def spelled(token_ids: Sequence[int], changed: Sequence[Change]) -> list[int]:
 
 
 def _places(text: str, content: str, behind: int) -> Iterator[int]:
-    """Yield where a content is written: a short one may stand in the template's own words before its message."""
+    """Yield the places of a content: a short one may also occur in the template's own text."""
     at = text.find(content, behind)
     while at >= 0:
         yield at
@@ -103,7 +103,7 @@ def _places(text: str, content: str, behind: int) -> Iterator[int]:
 def _first_change(
     prompt: Tokenized, places: Sequence[int], length: int, reply: WrittenReply, letters: Letters
 ) -> Change | None:
-    """Return the change at the first place where a reply can make one, if there is any."""
+    """Return the change at the first possible place, if any."""
     found = (_longest_change(prompt, at, length, reply, letters) for at in places)
     return next((change for change in found if change is not None), None)
 
@@ -111,7 +111,7 @@ def _first_change(
 def _longest_change(
     prompt: Tokenized, at: int, length: int, reply: WrittenReply, letters: Letters
 ) -> Change | None:
-    """Return the longest change that a reply can make to the text from `at` on, if it can make one."""
+    """Return the longest possible change by a reply to the text from `at` on, if any."""
     start = prompt.border(at)
     if start is None:
         return None

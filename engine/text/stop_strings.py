@@ -1,4 +1,4 @@
-"""Ends a reply at the first stop string, however its text is split. Knows text alone."""
+"""Ends a reply at the first stop string, independent of how its text is split. Knows text alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class StopStep(NamedTuple):
-    """What may be shown after a push, and the stop string that ended the reply; None: none did."""
+    """The text that may be shown after a push, and the stop string that ended the reply, or None."""
 
     text: str
     stop: str | None = None
@@ -19,10 +19,10 @@ class StopStep(NamedTuple):
 
 
 class StopStrings:
-    """Passes text on, except what is, or may become, a stop string.
+    """Passes text on, except a stop string or its possible beginning.
 
-    The stop string that is complete first wins; of those complete at once, the longest. So the
-    text shown does not depend on how it was split.
+    The first complete stop string wins; of several at the same place, the longest. So the result does not depend on how the
+    text was split.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -46,7 +46,7 @@ class StopStrings:
         return StopStep(text[:cut])
 
     def flush(self) -> str:
-        """Return what was held back: the reply ended, so it became no stop string."""
+        """Return the held-back rest: the reply ended, so it is no stop string."""
         held, self._held = self._held, ""
         return held
 

@@ -1,4 +1,4 @@
-"""How many bytes of text one token can stand for: a text that can't fit a window is known without tokenizing it."""
+"""The most bytes of text that one token can stand for. A text that can't fit a window is then recognized without tokenizing it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 Parts = dict[str, Any]
 
 NFC_SHRINKS = 3
-"""Composed text has at least a third of the bytes: a Hangul syllable for its three letters (Unicode's UAX #15, section 4)."""
+"""Composed text has at least a third of the bytes, as a Hangul syllable of three letters (Unicode's UAX #15, section 4)."""
 
 
 def longest_token_bytes(tokenizer: Any) -> int | None:
-    """Return the bytes of text that one token stands for at most; None where that has no bound, or none that is known.
+    """Return the most bytes of text that one token stands for; None if there is no known bound.
 
-    It has none where a normalizer takes characters out, where unknown ones become one token together, or where a token
-    takes the white space around it along.
+    There is none if a normalizer removes characters, if several unknown ones become one token, or if a token absorbs the white
+    space around it.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -34,7 +34,7 @@ def longest_token_bytes(tokenizer: Any) -> int | None:
 
 
 def _shrinks(normalizer: Parts | None) -> int | None:
-    """Return how many times shorter a normalizer makes a text at most; None where that is not known."""
+    """Return the factor by which a normalizer shortens a text at most; None if it is not known."""
     kinds = _kinds(normalizer, "normalizers")
     if not set(kinds) <= {"NFC", "Prepend", "Replace"} or not _only_spaces_are_replaced(normalizer or {}):
         return None

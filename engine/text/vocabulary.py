@@ -1,6 +1,6 @@
-"""What the tokens of one tokenizer stand for, looked up once each.
+"""The texts of a tokenizer's tokens, looked up once each.
 
-Knows tokenizers of transformers by their methods alone, and imports none of them.
+Uses only methods of transformers' tokenizers, and imports none of them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
 
 
 class Spelled(NamedTuple):
-    """A token for people to read, with hexadecimal numbers for bytes that are no character alone, and its bytes.
+    """A token's readable text, with hexadecimal numbers for incomplete characters, and its bytes.
 
-    `raw` is None where it stands for no text: special tokens, and ids that the tokenizer does not know.
+    `raw` is None for tokens without text: special tokens, and unknown ids.
     """
 
     token: str
@@ -43,7 +43,7 @@ class Vocabulary:
 
     @property
     def special_names(self) -> frozenset[str]:
-        """What the special tokens are called: those that stand for no text."""
+        """The names of special tokens, which stand for no text."""
         names = (self._tokenizer.convert_ids_to_tokens(id_) for id_ in self._special)
         return frozenset(name for name in names if name)
 
