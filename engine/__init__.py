@@ -1,1 +1,1 @@
-"""The engine floor: requests in, tokens out. It knows models, batches and text; it knows no client and no store."""
+"""The engine floor: requests in, tokens out. Knows models, batches and text, but neither clients nor the store."""

@@ -1,4 +1,4 @@
-"""What the floors above may know of an engine. Nothing here, nor behind it in the gateway, imports torch or transformers."""
+"""The interface of an engine for the floors above. In the gateway, nothing of it imports torch or transformers."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ from engine.reply_spec import PLAIN, ReplySpec
 
 
 class EngineState(StrEnum):
-    """Where an engine is in its life."""
+    """The state of an engine."""
 
     LOADING = "loading"
     READY = "ready"
     RESTARTING = "restarting"
-    """The process died; a new one is being started. Requests wait for it."""
+    """The process died and is being restarted. Requests wait for it."""
     FAILED = "failed"
-    """It crashed too often, or the model is not usable: nobody tries again."""
+    """It crashed too often, or the model is not usable. It is not restarted."""
     STOPPED = "stopped"
 
     @property
     def is_final(self) -> bool:
-        """Whether no request will be served from here on."""
+        """Whether no request will be served any more."""
         return self in {EngineState.FAILED, EngineState.STOPPED}
 
 
 class EngineStatus(msgspec.Struct, frozen=True):
-    """A look at an engine, for `/readyz` and the terminal.
+    """The status of an engine, for `/readyz` and the terminal.
 
-    `stage` is for people; `progress` is the share of the loading that is done, from 0 to 1.
-    `message` says why the engine is not ready, where there is something to say.
+    `stage` is for people; `progress` is the loaded share, from 0 to 1. `message` says why the engine is not ready, if it can.
     """
 
     state: EngineState
@@ -48,11 +47,11 @@ class EngineStatus(msgspec.Struct, frozen=True):
 class Stream(Protocol):
     """The outputs of one request, in order; then the iteration ends.
 
-    They are `Queued`*, `Started`, `Prefilling`*, then `Reasoning`, `Chunk` and `Called` as they come, and `Finished`. Any but the last may be missing; a request that is preempted is queued and started again, so is one that an upstream
-    failed before its first text (`Retried` says so). Chunks merge while
-    their reader is late, and a `Queued` or `Prefilling` that waits is superseded by whatever follows. Iterating
-    raises `EngineLost`, after what had come before it, when the engine's process died, and `EngineUnavailable`
-    where an upstream turned the request away.
+    They are `Queued`*, `Started`, `Prefilling`*, then `Reasoning`, `Chunk` and `Called` in any order, and `Finished`. Any but
+    the last may be missing. A preempted request is queued and started again; so is one that an upstream failed before its first
+    text (`Retried` says so). Chunks merge while their reader is late. A waiting `Queued` or `Prefilling` is superseded by the
+    next output. After the outputs so far, iterating raises `EngineLost` if the engine's process died, and `EngineUnavailable`
+    if an upstream refused the request.
     """
 
     @property
@@ -62,7 +61,7 @@ class Stream(Protocol):
 
     @property
     def made_at(self) -> float | None:
-        """When the oldest token was made that is in the piece taken last, by `time.monotonic`; None where nobody knows."""
+        """When the oldest token in the last taken piece was made, by `time.monotonic`; None if unknown."""
         ...
 
     def __aiter__(self) -> AsyncIterator[Output]:
@@ -74,16 +73,16 @@ class Stream(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Ask for the end, which comes as `Finished`. May be called at any time, any number of times."""
+        """Ask the engine to stop; the end comes as `Finished`. May be called at any time, repeatedly."""
         ...
 
 
 class Engine(Protocol):
-    """Makes replies."""
+    """Generates replies."""
 
     @property
     def status(self) -> EngineStatus:
-        """Where the engine is in its life."""
+        """The engine's state."""
         ...
 
     @property
@@ -93,34 +92,33 @@ class Engine(Protocol):
 
     @property
     def parts(self) -> tuple[Engine, ...]:
-        """The engines behind this door, the same ones in the same order at any time; itself where it is the only one."""
+        """The engines behind this door, always the same in the same order; itself if it is the only one."""
         ...
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
         """Wait until requests are served.
 
-        Raises ModelNotUsable where the model can't be served with these settings, EngineUnavailable
-        where the engine has failed, is stopped, or is not ready in time.
+        Raises ModelNotUsable if the model can't be served with these settings, EngineUnavailable if the engine has failed, is
+        stopped, or is not ready in time.
         """
         ...
 
     async def count_tokens(
         self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
     ) -> int:
-        """Return the prompt's length in tokens, some of them beyond the window; waits while the engine loads or restarts.
+        """Return the prompt's length in tokens, counted to a little beyond the window; waits while the engine loads or restarts.
 
-        `client`, `spec`: as in `Request`. Who stops waiting has it given up.
+        `client`, `spec`: as in `Request`. Cancelling the wait cancels the count.
 
-        Raises PromptRejected for messages that the model's template refuses, and for a grammar that can't be compiled,
-        EngineUnavailable.
+        Raises EngineUnavailable, and PromptRejected for messages that the model's template refuses or a grammar that can't be
+        compiled.
         """
         ...
 
     def generate(self, request: Request) -> Stream:
         """Ask for a reply. A request made while the engine loads or restarts waits for it.
 
-        Raises EngineUnavailable where the engine has failed or is stopped, ValueError where
-        a request of the same id is still open.
+        Raises EngineUnavailable if the engine has failed or is stopped, ValueError if a request of the same id is still open.
         """
         ...
 
@@ -129,7 +127,7 @@ class Engine(Protocol):
         ...
 
     async def run(self) -> None:
-        """Serve until this is cancelled, or nobody tries any more. Leaves nothing behind."""
+        """Serve until this is cancelled, or the engine has failed for good. Leaves nothing behind."""
         ...
 
 
@@ -144,11 +142,11 @@ _NEUTRAL: dict[str, object] = {
     "ignore_eos": False,
     "special_tokens": False,
 }
-"""What changes nothing, and may be asked of everyone."""
+"""The spec without any wishes, which every engine can follow."""
 
 
 def not_served(params: Params, facts: ModelFacts) -> str | None:
-    """Return the first field that the engine would have to drop; None where it can follow all of them."""
+    """Return the first field that the engine can't follow, or None."""
     for name in facts.lacks:
         asked = getattr(params, name)
         if asked is not None and asked != _NEUTRAL.get(name):
@@ -157,14 +155,14 @@ def not_served(params: Params, facts: ModelFacts) -> str | None:
 
 
 def has_feature(facts: ModelFacts, feature: str, part: str) -> bool:
-    """Return whether an engine has a feature, or this part of it: some have no more than `tools.auto`, or `format.regex`."""
+    """Return whether an engine has a feature, or this part of it: some have only `tools.auto`, or `format.regex`."""
     return feature in facts.features or f"{feature}.{part}" in facts.features
 
 
 def spec_not_served(spec: ReplySpec, facts: ModelFacts) -> str | None:
-    """Return the first part of a spec that the engine can't follow, by its field's name; None where it can follow all.
+    """Return the field of the first part of a spec that the engine can't follow, or None.
 
-    Not to think may be asked of everyone: most models that have no switch for it never do.
+    Every engine accepts `reasoning: off`: most models without a switch for it do not reason.
     """
     form = "" if spec.format is None else spec.format.__struct_config__.tag
     asked = (
@@ -185,7 +183,7 @@ def spec_not_served(spec: ReplySpec, facts: ModelFacts) -> str | None:
 
 
 def messages_not_served(messages: Sequence[Message], facts: ModelFacts) -> str | None:
-    """Return the part of messages that the engine can't have the model read, by its name; None where it can all."""
+    """Return the name of the part of messages that the model can't read, or None."""
     if "images" not in facts.features and any(message.images for message in messages):
         return "images"
     if has_feature(facts, "tools", "auto"):
@@ -196,7 +194,7 @@ def messages_not_served(messages: Sequence[Message], facts: ModelFacts) -> str |
 
 
 class Runnable(Protocol):
-    """What runs until it is cancelled."""
+    """Something that runs until it is cancelled."""
 
     async def run(self) -> None:
         """Serve until this is cancelled."""
@@ -208,7 +206,7 @@ R = TypeVar("R", bound=Runnable)
 
 @asynccontextmanager
 async def running(one: R, name: str) -> AsyncIterator[R]:
-    """Run it inside the block, and stop it behind it."""
+    """Run it inside the block, and stop it at the end."""
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(one.run(), name=name)
         try:

@@ -1,4 +1,4 @@
-"""How long things took, counted by length: a histogram that costs little where it counts. Knows no metrics library."""
+"""A histogram of durations that is cheap to update. Knows no metrics library."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class Durations:
-    """Counts that only grow. One thread counts; a reader may be one duration behind."""
+    """Counters. One thread counts; a reader may be one duration behind."""
 
     __slots__ = ("bounds", "counts", "seconds")
 
     def __init__(self, bounds: Sequence[float] = SHORT) -> None:
-        """Take the upper ends of the ranges, in seconds and in order; what is longer has a range of its own."""
+        """Take the upper bounds of the ranges, in seconds and in order; longer durations have a range of their own."""
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(self.bounds) + 1)
         self.seconds = 0.0

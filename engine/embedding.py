@@ -1,4 +1,4 @@
-"""What the floors above may know of whoever turns texts into vectors."""
+"""The interface of embedding models for the floors above."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import msgspec
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """What is to be embedded, a vector for each text. `client`: whose request it is, as in `Request`.
+    """The texts to embed, a vector for each. `client`: as in `Request`.
 
-    `dimensions`: how long the vectors shall be; None: as the model makes them. `packed`: in base64, of little-endian floats
-    of 32 bits, in place of a list of numbers.
+    `dimensions`: the length of the vectors; None: the model's own. `packed`: as base64 of little-endian 32-bit floats, instead
+    of a list of numbers.
     """
 
     texts: tuple[str, ...]
@@ -21,32 +21,32 @@ class Texts(msgspec.Struct, frozen=True):
 
 
 class Vectors(msgspec.Struct, frozen=True):
-    """The vectors as JSON, in the order of their texts. `tokens`: what the model read; 0 where nobody counted."""
+    """The vectors as JSON, in the order of their texts. `tokens`: those of the texts; 0 if they were not counted."""
 
     vectors: tuple[msgspec.Raw, ...]
     tokens: int
 
 
 class Embedder(Protocol):
-    """Makes vectors of texts."""
+    """Embeds texts."""
 
     @property
     def name(self) -> str:
-        """What clients call the model."""
+        """The model's name for clients."""
         ...
 
     @property
     def max_texts(self) -> int:
-        """Of one request."""
+        """Most texts of one request."""
         ...
 
     @property
     def takes_dimensions(self) -> bool:
-        """Whether the model makes vectors as long as one asks."""
+        """Whether a request can choose the length of the vectors."""
         ...
 
     async def embed(self, texts: Texts) -> Vectors:
-        """Make a vector of each text. Who stops waiting has it given up.
+        """Embed each text. Cancelling the wait cancels the request.
 
         Raises PromptRejected, EngineBusy, EngineUnavailable.
         """

@@ -1,25 +1,25 @@
-"""What can go wrong at the engine's door.
+"""The errors of the engine's interface.
 
 EngineError
 ├── EngineUnavailable   no engine can take the request now (starting, crashed too often, stopped)
-│   └── EngineBusy      an upstream has as much to do as it can: nothing is wrong, later is better
+│   └── EngineBusy      an upstream is overloaded; a later attempt may succeed
 ├── EngineLost          the engine's process died while it served this request
-├── PromptRejected      the messages, or what their reply shall be, are refused: the sender's fault
-└── ModelNotUsable      the model can't be served with these settings: the operator's fault, told at the start
+├── PromptRejected      the messages, or the spec of their reply, are refused: the sender's fault
+└── ModelNotUsable      the model can't be served with these settings: the operator's fault, reported at the start
 """
 
 from __future__ import annotations
 
 OTHER_ENGINE = "--engine vllm may serve it"
-"""What refusals of models name that the engine here does not serve; docs/upstreams.md says how."""
+"""The advice for models that the built-in engine does not serve; see docs/upstreams.md."""
 
 
 class EngineError(Exception):
-    """The root of what the engine's door raises."""
+    """The root of the engine's errors."""
 
 
 class EngineUnavailable(EngineError):
-    """No engine can take the request now. `retry_after_s`: when one might, where it said so."""
+    """No engine can take the request now. `retry_after_s`: when one might, if it said so."""
 
     def __init__(self, message: str | None = None, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class EngineUnavailable(EngineError):
 
 
 class EngineBusy(EngineUnavailable):
-    """An upstream sheds the request: it has as much to do as it can."""
+    """An upstream refused the request, since it is overloaded."""
 
 
 class EngineLost(EngineError):

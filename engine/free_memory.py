@@ -1,4 +1,4 @@
-"""How much memory the machine, or this container, has free. Knows no torch."""
+"""The free memory of the machine or of this container. Knows no torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def free_memory() -> int | None:
-    """Return the bytes that are free, or None where nothing tells."""
+    """Return the free bytes, or None if they are not known."""
     limits = [free_by_meminfo(kernel_text("/proc/meminfo")), free_in_cgroup(Path("/sys/fs/cgroup"))]
     return min((limit for limit in limits if limit is not None), default=None)
 
@@ -19,7 +19,7 @@ def free_by_meminfo(meminfo: str) -> int | None:
 
 
 def free_in_cgroup(folder: Path) -> int | None:
-    """Return what a container's limit leaves (cgroup v2), or None where there is no limit."""
+    """Return what a container's limit leaves (cgroup v2), or None without a limit."""
     limit, used = (
         kernel_text(folder / "memory.max").strip(),
         kernel_text(folder / "memory.current").strip(),
@@ -28,7 +28,7 @@ def free_in_cgroup(folder: Path) -> int | None:
 
 
 def kernel_text(path: str | Path) -> str:
-    """Return a file of the kernel's, or nothing where this system has no such file."""
+    """Return the text of a kernel's file, or nothing if there is no such file."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError:

@@ -1,4 +1,4 @@
-"""What an engine's process is started with, and how several of them share a machine."""
+"""The options of an engine's process, and how several engines share a machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ON_CPU = frozenset({"cpu", "auto"})
 
 
 class ForwardOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a forward pass is computed. What is served, and why other things are not, `engine.loading.forward_choice` knows.
+    """How a forward pass is computed. `engine.loading.forward_choice` decides what is possible, and why not.
 
     `compile`: by torch.compile. `quantize`: the kind of the linear layers' weights. `tensor_parallel`: devices that
     share one model.
@@ -24,10 +24,10 @@ class ForwardOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one engine. `model` is a hub name or a folder; None and "auto" leave the choice to the loader.
+    """The options of one engine. `model` is a hub name or a folder; None and "auto" leave the choice to the loader.
 
-    `kv_bytes` bounds the memory for keys and values; where it is None, `memory_share` is the part of what the loader
-    would take for them that is this engine's. `threads` compute on the CPU, as many as PyTorch likes where it is None.
+    `kv_bytes` bounds the memory for keys and values; if it is None, this engine gets the part `memory_share` of what the loader
+    would take. `threads`: compute threads on the CPU; None: PyTorch's default.
     """
 
     model: str
@@ -45,14 +45,14 @@ def spread(
 ) -> tuple[EngineOptions, ...]:
     """Return the options of `each` engines on each device, in the order of `devices`.
 
-    Engines of one device share its memory, those that may compute on the CPU its `cores`: at least one thread each.
+    Engines of one device share its memory. Those that may use the CPU share its `cores`, with at least one thread each.
     """
     placed = [msgspec.structs.replace(options, device=device) for device in devices for _ in range(each)]
     return shared_out(placed, cores=cores)
 
 
 def shared_out(engines: Sequence[EngineOptions], *, cores: int) -> tuple[EngineOptions, ...]:
-    """Return the options of engines of one machine, whichever models they serve, with each one's part of it."""
+    """Return the options of all engines of one machine, with each one's share of it."""
     together = Counter(engine.device for engine in engines)
     computing = sum(engine.device in _ON_CPU for engine in engines)
     threads = max(1, cores // computing) if computing > 1 else None

@@ -1,4 +1,4 @@
-"""The log of the engine's process: lines on standard error, without what people wrote."""
+"""The log of the engine's process: lines on standard error, without any content."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from engine.tracebacks import without_values
 
 TOLD = (OSError, RuntimeError)
-"""What the system and torch say of themselves: sizes, shapes and devices."""
+"""Errors whose messages hold only sizes, shapes and devices."""
 
 log = logging.getLogger(__name__)
 
 
 class Formatter(logging.Formatter):
-    """Lines with tracebacks that hold no values."""
+    """Writes lines whose tracebacks hold no values."""
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is logging's
         """See `logging.Formatter`."""
@@ -25,7 +25,7 @@ class Formatter(logging.Formatter):
 
 
 def set_up() -> None:
-    """Log to standard error, also what nobody caught."""
+    """Log to standard error, uncaught exceptions included."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Formatter("engine: %(levelname)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

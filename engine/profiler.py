@@ -1,4 +1,4 @@
-"""Where a process spends its time: looks at what all its threads do, so often a second. Costs nothing while nobody asks.
+"""A sampling profiler for all threads of a process. It costs nothing while it does not run.
 
 A profile holds names of functions and files, never values.
 """
@@ -15,9 +15,9 @@ import msgspec
 
 INTERVAL_S = 0.01
 DEEPEST = 100
-"""Frames of a stack; of a deeper one the outer ones are left out."""
+"""Most frames of a stack; of a deeper one the outer frames are left out."""
 MOST_STACKS = 5_000
-"""Different stacks that are told apart; what comes beyond is counted as `dropped`."""
+"""Most different stacks; further ones count as `dropped`."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -29,21 +29,21 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Stack(msgspec.Struct, frozen=True):
-    """Frames, the outermost first, by their places among those of the profile. `seen`: how often."""
+    """Frames, outermost first, by their index in the profile. `seen`: how often the stack was seen."""
 
     frames: tuple[int, ...]
     seen: int
 
 
 class Thread(msgspec.Struct, frozen=True):
-    """What one thread did."""
+    """The profile of one thread."""
 
     name: str
     stacks: tuple[Stack, ...]
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """What all threads of a process did. `interval_s`: between two looks, as it was."""
+    """The profile of a process. `interval_s`: the real interval between two samples."""
 
     frames: tuple[Frame, ...]
     threads: tuple[Thread, ...]
@@ -52,7 +52,7 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 def profile(seconds: float, stop: threading.Event | None = None) -> Profile:
-    """Look for so long, or until stopped, and return what was seen. It blocks: call it in a thread, which is left out."""
+    """Sample for so long, or until stopped, and return the profile. It blocks: call it in a thread, which is left out."""
     sampler, stop = _Sampler(), stop or threading.Event()
     begun = time.monotonic()
     looks = 0
@@ -63,7 +63,7 @@ def profile(seconds: float, stop: threading.Event | None = None) -> Profile:
         sampler.look()
         looks = max(
             looks + 1, int((time.monotonic() - begun) / INTERVAL_S)
-        )  # one that was missed is not made up for
+        )  # a missed sample is not made up for
     return sampler.told(time.monotonic() - begun)
 
 

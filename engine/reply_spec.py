@@ -1,4 +1,4 @@
-"""What a reply may be, beside its sampling: the tools it may call, the format it has to have, how much is thought before it."""
+"""The spec of a reply beside its sampling: tools, format, reasoning."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import msgspec
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a model may call. `parameters`: a JSON Schema of an object, as text.
+    """A tool that a model may call. `parameters`: a JSON Schema of an object, as text.
 
-    `strict`: arguments follow it to the letter, or the request is refused. Else keywords that no grammar can follow are
-    passed over.
+    `strict`: arguments follow the schema exactly, or the request is refused. Otherwise keywords that no grammar can follow are
+    ignored.
     """
 
     name: str
@@ -84,9 +84,9 @@ class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def shown_tools(self) -> tuple[Tool, ...]:
-        """The tools that the model is told of."""
+        """The tools that the prompt shows."""
         return () if self.tool_choice == "none" else self.tools
 
 
 PLAIN = ReplySpec()
-"""A reply of text, as the model writes it."""
+"""A plain text reply."""

@@ -1,4 +1,4 @@
-"""The models that are served, by the names that clients have for them, and the engine of each behind one door."""
+"""The served models by their names for clients, and one door for their engines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """One model. `aliases`: further names of it; `fallbacks`: the names of models that answer where it can't, in this order."""
+    """One model. `aliases`: further names; `fallbacks`: names of the models that answer if it can't, in order."""
 
     name: str
     engine: Engine
@@ -32,14 +32,14 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BadModels(ValueError):
-    """The models can't be served by these names. The message is for the operator."""
+    """The models can't be served under these names. The message is for the operator."""
 
 
 class ServedModels:
-    """An `Engine` that asks the model that a request names; where none is named, the first one."""
+    """An `Engine` that passes each request to the model that it names, by default the first."""
 
     def __init__(self, models: Sequence[ServedModel]) -> None:
-        """Take the models, at least one. Raises BadModels where a name is not unique, or stands for none."""
+        """Take the models, at least one. Raises BadModels if a name is not unique, or unknown."""
         self._models = {model.name: model for model in models}
         self._names = {name: model.name for model in models for name in (model.name, *model.aliases)}
         _check(models)
@@ -51,39 +51,39 @@ class ServedModels:
 
     @property
     def default(self) -> ServedModel:
-        """The model of whoever names none."""
+        """The default model."""
         return self.models[0]
 
     def find(self, name: str) -> ServedModel | None:
-        """Return a model by its name or an alias, None where there is no such."""
+        """Return a model by its name or an alias, or None."""
         found = self._names.get(name)
         return None if found is None else self._models[found]
 
     def named(self, name: str) -> ServedModel:
-        """Return a model by its name or an alias. Raises EngineUnavailable where there is no such."""
+        """Return a model by its name or an alias. Raises EngineUnavailable if there is none."""
         model = self.find(name) if name else self.default
         if model is None:
             raise EngineUnavailable(f"The model {name!r} is not served any more.")
         return model
 
     def standing_in(self, requested: str, behind: str | None = None) -> tuple[str, ...]:
-        """Return the names of those that may answer for a model: all of them, or those that come behind one of them."""
+        """Return the names of a model's fallbacks: all, or those after one of them."""
         names = self.named(requested).fallbacks
         return names if behind is None or behind not in names else names[names.index(behind) + 1 :]
 
     def serving(self, names: Iterable[str]) -> list[ServedModel]:
-        """Return those of these models that serve at this moment, in the same order."""
+        """Return those of these models that serve now, in the same order."""
         models = [self.named(name) for name in names]
         return [model for model in models if model.engine.status.state is EngineState.READY]
 
     @property
     def status(self) -> EngineStatus:
-        """Where the engines are in their lives: as far as the one that is furthest."""
+        """The state of the engine that has come furthest."""
         return status_of([model.engine.status for model in self.models])
 
     @property
     def facts(self) -> ModelFacts | None:
-        """The default model's; while they are not known, those of the first model whose are."""
+        """The default model's facts; while they are not known, the first known ones."""
         return next((model.engine.facts for model in self.models if model.engine.facts is not None), None)
 
     @property
@@ -99,7 +99,7 @@ class ServedModels:
                 yield model.name, part
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wait until a model is served. Raises what the default model's engine does, where none will be."""
+        """Wait until a model is served. If none will be, raises the error of the default model's engine."""
         waits = [asyncio.ensure_future(model.engine.ready(timeout_s)) for model in self.models]
         try:
             for wait in asyncio.as_completed(waits):
@@ -120,18 +120,18 @@ class ServedModels:
         return await self.default.engine.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> Stream:
-        """Ask the model that is named. Raises as its engine does; EngineUnavailable, too, where another one need not wait."""
+        """Ask the named model. Raises as its engine does; also EngineUnavailable if another model can answer at once."""
         engine = self.named(request.model).engine
         if request.fallbacks and engine.status.state is not EngineState.READY:
             raise EngineUnavailable(engine.status.message or "The engine is not ready.")
         return engine.generate(msgspec.structs.replace(request, trace=trace.current.get()))
 
     def statistics(self) -> EngineStatistics:
-        """Return the sums of what all engines told last."""
+        """Return the sums of the engines' latest statistics."""
         return reduce(summed, (model.engine.statistics() for model in self.models))
 
     def running(self) -> AbstractAsyncContextManager[Self]:
-        """Run the engines inside the block, and stop them behind it."""
+        """Run the engines inside the block, and stop them at the end."""
         return running(self, "models")
 
     async def run(self) -> None:
@@ -142,7 +142,7 @@ class ServedModels:
 
 
 def served_models(engine: Engine) -> ServedModels:
-    """Return an engine's models; one that has no name for itself serves one without a name."""
+    """Return an engine's models; an engine without names serves one without a name."""
     return engine if isinstance(engine, ServedModels) else ServedModels([ServedModel(name="", engine=engine)])
 
 

@@ -1,4 +1,4 @@
-"""The outputs of one request on their way to one reader, merged while the reader is late. Knows no process and no socket."""
+"""The outputs of one request for one reader, merged while the reader is late. Knows neither processes nor sockets."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from engine.errors import EngineError, EngineLost
 from engine.messages import Called, Chunk, Finished, Output, Prefilling, Queued, Reasoning, Retried, Started
 
 MERGED_CHARS = 16 * 1024
-"""The longest text that chunks are merged to; in UTF-8 at most 64 KiB."""
+"""Most characters of merged chunks; in UTF-8 at most 64 KiB."""
 
 
 Piece = Chunk | Reasoning | Called
-"""What a reply is made of."""
+"""The pieces of a reply."""
 
 T = TypeVar("T", Chunk, Reasoning)
 
 
 class MergingCollector:
-    """What one reader is late for: a retry, the start, the text in as few pieces as may be, the end or the last report.
+    """The outputs that wait for one reader: a retry, the start, the text in few pieces, the end or the last report.
 
-    A report (`Queued`, `Prefilling`) is superseded by whatever comes after it. `made_at`: when the oldest part of the piece
-    taken last was made.
+    A report (`Queued`, `Prefilling`) is superseded by the next output. `made_at`: when the oldest part of the last taken piece
+    was made.
     """
 
     __slots__ = ("_last", "_made", "_pieces", "_retried", "_started", "made_at")
@@ -41,7 +41,7 @@ class MergingCollector:
 
     @property
     def pieces(self) -> int:
-        """How many pieces of the reply wait."""
+        """The number of waiting pieces."""
         return len(self._pieces)
 
     def put_nowait(self, output: Output, made_at: float = 0.0) -> None:
@@ -52,7 +52,7 @@ class MergingCollector:
                 self._made.append(made_at)
                 self._last = None
             case Started():
-                # Again after a preemption, perhaps: its facts may be told before the text that waits.
+                # it may be repeated after a preemption: its facts may come before the waiting text
                 self._started = output
                 self._last = None
             case Retried():
@@ -64,7 +64,7 @@ class MergingCollector:
                 assert_never(output)
 
     def get_nowait(self) -> Output | None:
-        """Take the oldest output, None where nothing waits; neighbours of one kind are taken as one."""
+        """Take the oldest output, or None; neighbours of one kind are taken together."""
         if self._retried is not None:
             retried, self._retried = self._retried, None
             return retried
@@ -97,7 +97,7 @@ class MergingCollector:
                 assert_never(first)
 
     def _neighbours(self, first: T) -> list[T]:
-        """Take what follows a piece of text and is of its kind, up to a length together."""
+        """Take the following pieces of the same kind, up to a total length."""
         merged, chars = [first], len(first.text)
         while self._pieces and isinstance(piece := self._pieces[0], type(first)):
             chars += len(piece.text)
@@ -113,7 +113,7 @@ def _together(pieces: Sequence[Chunk | Reasoning]) -> tuple[str, int]:
 
 
 class ReplyStream:
-    """The `Stream` that every engine here hands out: a merging collector and the wait for it.
+    """The `Stream` of our engines: a merging collector and the wait for it.
 
     The engine's side calls `put_nowait` and `lose`; one reader iterates.
     """
@@ -123,27 +123,27 @@ class ReplyStream:
         self.request_id = request_id
         self._on_cancel = on_cancel
         self._collector = MergingCollector()
-        self._news: asyncio.Future[None] | None = None  # what the reader waits for
+        self._news: asyncio.Future[None] | None = None  # the reader waits for it
         self._closed = False
         self._cancelled = False
         self._loss: EngineError | None = None
 
     @property
     def closed(self) -> bool:
-        """Whether the engine's side has ended this stream. Its last outputs may still wait for the reader."""
+        """Whether the engine has ended this stream. Its last outputs may still wait for the reader."""
         return self._closed
 
     @property
     def made_at(self) -> float | None:
-        """When the oldest token was made that is in the piece taken last, by `time.monotonic`."""
+        """When the oldest token in the last taken piece was made, by `time.monotonic`."""
         return self._collector.made_at
 
     def redirect(self, on_cancel: Callable[[str], None]) -> None:
-        """Send the cancel elsewhere: another engine answers from now on."""
+        """Redirect the cancel: another engine answers from now on."""
         self._on_cancel = on_cancel
 
     def put_nowait(self, output: Output, made_at: float | None = None) -> None:
-        """Hand an output to the reader. What comes after the end is dropped. `made_at`: see `Stream`; None: now."""
+        """Hand an output to the reader; after the end it is dropped. `made_at`: see `Stream`; None: now."""
         if self._closed:
             return
         self._closed = isinstance(output, Finished)
@@ -164,7 +164,7 @@ class ReplyStream:
     def get_nowait(self) -> Output | None:
         """Take what is there, None where the reader has to wait.
 
-        Raises StopAsyncIteration after the end, EngineLost (or what `fail` was told) after a loss; both again at every call.
+        Raises StopAsyncIteration after the end, EngineLost (or the error given to `fail`) after a loss, at every call.
         """
         output = self._collector.get_nowait()
         if output is None and self._loss is not None:
@@ -194,7 +194,7 @@ class ReplyStream:
 
 
 class Deliveries:
-    """How many pieces of text readers took, and how long those had lain here, together."""
+    """The number of pieces that readers took, and their total waiting time."""
 
     __slots__ = ("count", "seconds")
 
@@ -209,9 +209,9 @@ class Deliveries:
 
 
 class TimedStream(ReplyStream):
-    """Text that merges while its reader is late has waited since the first of it came.
+    """Measures deliveries. Merged text has waited since its first part.
 
-    `deadline`: the loop's time by which its reply shall have ended, whichever engines try; None for any.
+    `deadline`: the loop's time by which the reply must have ended, over all engines that try; None: none.
     """
 
     def __init__(
@@ -234,13 +234,13 @@ class TimedStream(ReplyStream):
         self._deliveries = deliveries
 
     def put_nowait(self, output: Output, made_at: float | None = None) -> None:
-        """Hand an output to the reader. What comes after the end is dropped."""
+        """Hand an output to the reader; after the end it is dropped."""
         if isinstance(output, Piece) and not self.closed:
             self._arrivals.append(self._clock())
         super().put_nowait(output, made_at)
 
     def get_nowait(self) -> Output | None:
-        """Take what is there, None where the reader has to wait. Raises as `ReplyStream` does."""
+        """Take the next output, None if the reader has to wait. Raises as `ReplyStream` does."""
         output = super().get_nowait()
         if isinstance(output, Piece):
             self._deliveries.note(self._clock() - self._arrivals[0])

@@ -1,6 +1,6 @@
-"""Whose request is worked on: what a client, or a proxy before it, calls it. For logs and for the upstreams; it decides nothing.
+"""The ids of the current request, from a client or its proxy, for logs and upstreams. They decide nothing.
 
-Tasks inherit it from the task that began them, so that nobody has to hand it on.
+Tasks inherit them from the task that began them.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ _REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
 )
-"""W3C Trace Context, section 3.2. Only version 00 has nothing behind the flags."""
+"""W3C Trace Context, section 3.2. Only version 00 ends with the flags."""
 
 
 class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`request_id`: of the header `X-Request-Id`; `traceparent`: W3C Trace Context's. Empty where there is none, or none that is sound."""
+    """`request_id`: from the header `X-Request-Id`; `traceparent`: that of W3C Trace Context. Empty if missing or invalid."""
 
     request_id: str = ""
     traceparent: str = ""
 
     @property
     def trace_id(self) -> str:
-        """The id that all parts of one request share; empty where nobody traces it."""
+        """The trace id, which all parts of one request share; empty without tracing."""
         return self.traceparent[3:35]
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the log says of it."""
+        """Return the fields of log lines."""
         told = {"request_id": self.request_id, "trace_id": self.trace_id}
         return {name: value for name, value in told.items() if value}
 
     @property
     def headers(self) -> dict[str, str]:
-        """The same for a server that is asked on behalf of the request."""
+        """Return the headers for a server that is asked for this request."""
         told = {"X-Request-Id": self.request_id, "traceparent": self.traceparent}
         return {name: value for name, value in told.items() if value}
 
 
 NOBODYS = Trace()
 current: ContextVar[Trace] = ContextVar("trace", default=NOBODYS)
-"""Of the request that this task works for."""
+"""Return the ids of this task's request."""
 
 
 def of_headers(headers: Iterable[tuple[bytes, bytes]]) -> Trace:
-    """Return what a request's headers say; names are in lower case. What is not sound is left out."""
+    """Read a request's headers, with names in lower case. Invalid values are left out."""
     found = {name: value.decode("latin-1") for name, value in headers if name in _NAMES}
     request_id, traceparent = (found.get(name, "") for name in _NAMES)
     return Trace(

@@ -1,4 +1,4 @@
-"""Exceptions as the log may hold them: where and of what type, but no value. Pure; for the gateway and the engine's process."""
+"""Formats exceptions for the log: places and types, but no values. Pure; for the gateway and the engine's process."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 
 def without_values(error: BaseException, *, told: tuple[type[BaseException], ...] = (OSError,)) -> str:
-    """Return the traceback of an exception, of what led to it and of those in it.
+    """Return the traceback of an exception, with its causes and the exceptions of a group.
 
-    Messages are left out, but for those of the types in `told`: a message often quotes what the code choked on, and that
-    may be what a person wrote.
+    Messages are left out, except those of the types in `told`: a message often quotes a value, which a person may have written.
     """
     return "\n".join(_lines(error, told, set()))
 
