@@ -1,7 +1,7 @@
 """The engine's process: `python -m engine.process FD OPTIONS`. The only one that imports torch and transformers.
 
-Its main thread loads the model and runs the step loop; two threads read the gateway's socket and have prompts
-made, by a process of their own. It ends when the gateway goes away, however that happens, or by SIGTERM.
+Its main thread loads the model and runs the step loop. Two threads read the gateway's socket, and have prompts made by another
+process. It ends by SIGTERM, or when the gateway ends in any way.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from engine.process.used import Used, no_device
 from engine.prompts.worker import PromptProcess
 
 NOT_USABLE = 3
-"""The exit code of a model that can't be served: told by `LoadFailed`, without a traceback."""
+"""The exit code for a model that can't be served: `LoadFailed` says why, without a traceback."""
 
 _OF_PROMPTS = {"TRANSFORMERS_VERBOSITY": "critical", "TOKENIZERS_PARALLELISM": "false"}
-"""The process that makes prompts has no torch, and one text at a time."""
+"""The environment of the process that makes prompts: it has no torch, and handles one text at a time."""
 
 _PR_SET_PDEATHSIG = 1
 _PATIENCE_S = 5.0
@@ -78,7 +78,7 @@ def _load(
 ) -> StepLoop:
     """Load the model, tell the gateway, and return the loop that serves it. Raises ModelNotUsable."""
     channel.send(Loading("importing torch and transformers", 0.0))
-    gc.disable()  # what is imported stays, and would be looked through again and again
+    gc.disable()  # imported objects stay, and each collection would visit them
     import torch  # noqa: PLC0415
 
     from engine.loading.loader import load  # noqa: PLC0415
@@ -88,7 +88,7 @@ def _load(
     from engine.prompts.translation import FEATURES  # noqa: PLC0415
     from engine.scheduling.core import Core  # noqa: PLC0415 - seconds of imports, begun only when the gateway can be told
 
-    gc.freeze()  # with some garbage of the imports, too little to look for
+    gc.freeze()  # with a little garbage of the imports
     gc.enable()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -114,7 +114,7 @@ def _load(
         )
     )
     gc.collect()
-    gc.freeze()  # half a million objects: looking through them later would hold up all replies for some 0.3 s
+    gc.freeze()  # half a million objects: collecting them later would stop all replies for some 0.3 s
     facts = model.facts()
     features = FEATURES if model.translates else PromptBuilder(model.tokenizer, how).features
     channel.send(msgspec.structs.replace(facts, features=(*facts.features, *features)))
@@ -124,7 +124,7 @@ def _load(
 
 
 def _live_and_die_with_the_gateway() -> None:
-    """Leave Ctrl-C and what asks for a profile to the gateway, end cleanly at SIGTERM, and at once where the kernel sees the gateway die."""
+    """Leave Ctrl-C and requests for profiles to the gateway; end cleanly at SIGTERM, and at once when the gateway dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
@@ -138,12 +138,12 @@ def _leave(_signal: int, _frame: object) -> NoReturn:
 
 
 def _finish_undisturbed() -> None:
-    """Ignore further wishes to end: raised behind the last `except` they would print a traceback."""
+    """Ignore further signals: raised after the last `except` they would print a traceback."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _ender() -> Callable[[], None]:
-    """Return what ends this process from a thread: politely, then, where the main thread does not listen, hard."""
+    """Return a function that ends this process from a thread: by a signal, then, if the main thread does not react, at once."""
     main_thread = threading.main_thread()
 
     def end() -> None:
@@ -155,7 +155,7 @@ def _ender() -> Callable[[], None]:
 
 
 def _run_and_end() -> NoReturn:
-    """Run, and end without taking torch and the model down piece by piece: that takes a second, the kernel none."""
+    """Run, and exit without freeing torch and the model, which takes a second."""
     try:
         code = main(sys.argv[1:])
     except SystemExit as end:

@@ -1,6 +1,6 @@
 """Messages over a stream socket: four bytes of length, big-endian, then one message in msgpack.
 
-Knows bytes and, for the engine's process, a blocking socket; no event loop.
+Knows bytes, and for the engine's process a blocking socket, but no event loop.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _LARGEST_READ = 1 << 18
 
 
 def pack(message: ToEngine | FromEngine) -> bytes:
-    """Return a message as it goes over the socket. Raises UnicodeEncodeError for text with a lone surrogate."""
+    """Return an encoded message. Raises UnicodeEncodeError for text with a lone surrogate."""
     body = msgspec.msgpack.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
 class Unpacker:
-    """Cuts a stream of bytes into the bodies of messages, however the bytes are split."""
+    """Splits a stream of bytes into the bodies of messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, received: bytes) -> list[bytes]:
-        """Take more bytes; return the bodies that are complete by them."""
+        """Take more bytes; return the bodies that are complete now."""
         self._buffer += received
         bodies = []
         start = 0
@@ -60,13 +60,13 @@ class BlockingChannel:
         self._decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
 
     def send(self, message: FromEngine) -> None:
-        """Send a message, waiting while the gateway is late. Raises OSError once it is gone."""
+        """Send a message; wait if the gateway is late. Raises OSError once it is gone."""
         packed = pack(message)
         with self._writing:
             self._connection.sendall(packed)
 
     def receive(self) -> Iterator[ToEngine]:
-        """Yield messages until the gateway closes its end. Raises OSError where it breaks."""
+        """Yield messages until the gateway closes its end. Raises OSError if the connection breaks."""
         unpacker = Unpacker()
         while received := self._connection.recv(_LARGEST_READ):
             for body in unpacker.feed(received):

@@ -1,4 +1,4 @@
-"""One engine's process as the gateway sees it: started, spoken to over a socket pair, heard, stopped."""
+"""The gateway's side of one engine process: start, messages over a socket pair, stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engine.options import EngineOptions
 from engine.process.channel import Unpacker
 
 _ROOT = Path(__file__).resolve().parents[len(__name__.split(".")) - 1]
-"""Where the packages lie: a checkout, or what Python has installed."""
+"""The folder of the packages: a checkout, or Python's site-packages."""
 _STDERR = 2
 _LAST_WORDS_S = 1.0
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class _Line(asyncio.Protocol):
-    """The gateway's end of the socket. Hands each message on as it arrives."""
+    """The gateway's end of the socket. Passes each message on as it arrives."""
 
     def __init__(self, receive: Callable[[FromEngine], None]) -> None:
         self._receive = receive
@@ -77,13 +77,13 @@ class Child:
 
     def send(self, packed: bytes) -> None:
         """Send a packed message. Never waits; nothing happens once the process is gone."""
-        if not self._transport.is_closing():  # the line breaks before the process's end is known
+        if not self._transport.is_closing():  # the connection breaks before the process's end is known
             self._transport.write(packed)
 
     async def wait(self) -> str:
         """Wait until the process ends by itself, and its last messages have been received. Returns how it ended."""
         code = await self._process.wait()
-        with suppress(TimeoutError):  # where something that the process started keeps the line open
+        with suppress(TimeoutError):  # if a child of the process keeps the connection open
             async with asyncio.timeout(_LAST_WORDS_S):
                 await self._line.ended.wait()
         if code >= 0:
@@ -91,12 +91,12 @@ class Child:
         return f"The engine's process was ended by {signal.Signals(-code).name}."
 
     def kill(self) -> None:
-        """End the process at once, without a word."""
+        """Kill the process."""
         with suppress(ProcessLookupError):
             self._process.kill()
 
     async def stop(self, deadline_s: float) -> None:
-        """Ask the process to end, and end it after `deadline_s`. It is gone when this returns or is cancelled."""
+        """Ask the process to end, and kill it after `deadline_s`. It has ended when this returns or is cancelled."""
         try:
             await ask_to_end(self._process, deadline_s)
         finally:
@@ -106,7 +106,7 @@ class Child:
 
 
 async def ask_to_end(process: asyncio.subprocess.Process, deadline_s: float) -> None:
-    """Send SIGTERM, and wait for the end as long as `deadline_s`; who still runs then is the caller's to kill."""
+    """Send SIGTERM, and wait for the end for `deadline_s`; after that the caller has to kill it."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.terminate()
@@ -131,7 +131,7 @@ def _command(descriptor: int, options: EngineOptions) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment, in which a child finds the same sources wherever it was started."""
+    """Return an environment in which a child finds the same sources from any folder."""
     if str(_ROOT) in get_paths().values():
         return dict(os.environ)  # it is found anyway; named here, it would come before the standard library
     inherited = os.environ.get("PYTHONPATH")

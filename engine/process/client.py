@@ -1,4 +1,4 @@
-"""The gateway's `Engine`: one engine's process, kept alive, and its streams. Imports neither torch nor transformers."""
+"""The gateway's `Engine`: one supervised engine process, and its streams. Imports neither torch nor transformers."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from engine.reply_spec import PLAIN, ReplySpec
 from engine.stream import ReplyStream
 
 PROFILE_LATE_S = 10.0
-"""How long behind its time a profile may come: a long step, or the telling."""
+"""Seconds by which a profile may be late: after a long step, and for sending it."""
 
 log = logging.getLogger(__name__)
 
 
 class EngineClient:
-    """Serves requests by a process of its own, which is started again when it dies.
+    """Serves requests by a separate process, which is restarted when it dies.
 
-    Nothing runs until `run` does: put that into a task group, or use `running`.
+    Nothing runs before `run`: put it into a task group, or use `running`.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class EngineClient:
         stop_deadline_s: float = 5.0,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take what the process is started with, and how patient its supervisor is with it.
+        """Take the options of the process and of its supervision.
 
-        `on_change` is called, and must not raise, when the engine has entered another state.
+        `on_change` is called when the engine has entered another state, and must not raise.
         """
         self._options = options
         self._stop_deadline_s = stop_deadline_s
@@ -74,7 +74,7 @@ class EngineClient:
 
     @property
     def status(self) -> EngineStatus:
-        """Where the engine is in its life."""
+        """The engine's state."""
         return self._life.status
 
     @property
@@ -84,16 +84,16 @@ class EngineClient:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process that runs now."""
+        """The id of the running process."""
         return self._child.pid if self._child else None
 
     @property
     def open_requests(self) -> int:
-        """How many requests were made here and have not ended."""
+        """The number of open requests."""
         return self._switchboard.open
 
     def has_open(self, request_id: str) -> bool:
-        """Whether a request of this id has not ended."""
+        """Return whether a request of this id is open."""
         return request_id in self._switchboard
 
     @property
@@ -118,7 +118,7 @@ class EngineClient:
         return self._switchboard.request(request)
 
     def hand_over(self, other: EngineClient) -> None:
-        """Let another engine serve what waits here for a process."""
+        """Give the requests that wait for a process to another engine."""
         self._switchboard.hand_over(other._switchboard)
 
     def statistics(self) -> EngineStatistics:
@@ -126,10 +126,10 @@ class EngineClient:
         return self._statistics
 
     async def profile(self, seconds: float) -> Profile | None:
-        """Return where its process spends its time; None where no process runs, or it does not answer. One at a time."""
+        """Return a profile of the process; None if none runs, or it does not answer. One at a time."""
         if self._child is None:
             return None
-        # A late answer to the question before is none to this one.
+        # a late answer to the previous question is not one to this
         number = 1 if self._profiling is None else self._profiling[0] + 1
         answer: asyncio.Future[Profile] = asyncio.get_running_loop().create_future()
         self._profiling = (number, answer)
@@ -142,7 +142,7 @@ class EngineClient:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[EngineClient]:
-        """Run the engine inside the block, and stop it behind it."""
+        """Run the engine inside the block, and stop it at the end."""
         async with asyncio.TaskGroup() as tasks:
             supervision = tasks.create_task(self.run(), name="engine supervision")
             try:
@@ -151,7 +151,7 @@ class EngineClient:
                 supervision.cancel()
 
     async def run(self) -> None:
-        """Keep a process running until it fails for good, or until this is cancelled. Leaves no process behind."""
+        """Keep a process running until it has failed for good, or this is cancelled. Leaves no process behind."""
         try:
             while not self._life.status.state.is_final:
                 delay_s = self._bury(await self._live())
@@ -180,7 +180,7 @@ class EngineClient:
         return ending
 
     def _bury(self, ending: str) -> float:
-        """Note the end of a process. Returns how long to wait before the next one."""
+        """Handle the end of a process; return how long to wait before the next one."""
         self._statistics = EngineStatistics()
         if self._life.status.state.is_final:
             return 0.0
@@ -195,7 +195,7 @@ class EngineClient:
         return delay_s
 
     async def _watch(self, child: Child) -> str:
-        """Ping the process, and end it where it is stalled. Returns why. While it loads, silence is no stall."""
+        """Ping the process, and end it if it stalls; return why. Silence during loading is no stall."""
         for number in count():
             await asyncio.sleep(self._beats.interval_s)
             if self._life.status.state is not EngineState.READY:
@@ -203,7 +203,7 @@ class EngineClient:
             if trouble := self._heart.beat():
                 log.error("the engine's process is ended: %s", trouble)
                 child.kill()
-                # A process that waits for a broken driver may outlive even that: no turn waits for its end.
+                # a process that waits for a broken driver may outlive even that; no turn waits for its end
                 self._life.stalled(trouble)
                 self._switchboard.disconnect(trouble)
                 return trouble
@@ -243,7 +243,7 @@ class EngineClient:
             self._switchboard.connect(self._child.send)
 
     def _load_failed(self, why: str) -> None:
-        """Give up at the first start. A model that was served before gets the restarts of any other death."""
+        """Give up if it is the first start. A model that was served before is restarted as after any other death."""
         if self._life.facts is None:
             self._life.not_usable(why)
         else:

@@ -1,6 +1,6 @@
-"""The lanes between the threads of the engine's process: requests being prepared, prepared ones, cancels.
+"""The queue between the threads of the engine's process: requests in preparation, prepared ones, cancels.
 
-Knows no tokenizer, no socket and no model. Safe for any thread.
+Knows neither tokenizer, socket nor model. Thread-safe.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from engine.text.prepared import PreparedRequest
 
 
 class Work(NamedTuple):
-    """What came in since the last step. Cancels apply after the requests were submitted."""
+    """The work since the last step. Cancels apply after the requests were submitted."""
 
     prepared: list[PreparedRequest]
     cancels: list[str]
@@ -21,7 +21,7 @@ class Work(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Whether the step loop does something else than to wait for work, and how often it took some."""
+    """Whether the step loop is working, and how often it has taken work."""
 
     busy: bool
     turns: int
@@ -38,17 +38,17 @@ class Lanes:
         self._progress = Progress(True, 0)
 
     def arrive(self, request: Request) -> None:
-        """Note a request that was read and is to be prepared."""
+        """Note a request that will be prepared."""
         with self._changed:
             self._arriving[request.request_id] = request
 
     def wants(self, request: Request) -> bool:
-        """Whether a request that arrived was not cancelled since."""
+        """Return whether an arrived request is not cancelled."""
         with self._changed:
             return self._arriving.get(request.request_id) is request
 
     def deliver(self, request: Request, outcome: PreparedRequest | Finished) -> None:
-        """Pass on what became of an arrived request: it is prepared, or ended. Dropped where it was cancelled."""
+        """Pass on a prepared or ended request; it is dropped if it was cancelled."""
         with self._changed:
             if self._arriving.get(request.request_id) is not request:
                 return
@@ -60,7 +60,7 @@ class Lanes:
             self._changed.notify()
 
     def cancel(self, request_id: str) -> None:
-        """Pass on a cancel; a request that is still being prepared is ended here."""
+        """Pass on a cancel; a request in preparation is ended here."""
         with self._changed:
             if self._arriving.pop(request_id, None) is None:
                 self._work.cancels.append(request_id)
@@ -70,7 +70,7 @@ class Lanes:
             self._changed.notify()
 
     def take(self, wait_s: float | None) -> Work:
-        """Take all that came in. Waits for something at most `wait_s` seconds, without limit for None."""
+        """Take all new work. Waits for some for `wait_s` seconds at most; None: without limit."""
         with self._changed:
             turns = self._progress.turns
             self._progress = Progress(False, turns)
@@ -81,17 +81,17 @@ class Lanes:
 
     @property
     def progress(self) -> Progress:
-        """Where whoever takes the work is: a step that never ends shows here."""
+        """The progress of the step loop: it shows a step that never ends."""
         return self._progress
 
     @property
     def arriving(self) -> int:
-        """How many requests are being prepared."""
+        """The number of requests in preparation."""
         return len(self._arriving)
 
     @property
     def cancelled_early(self) -> int:
-        """How many requests were cancelled while they were being prepared, since the start."""
+        """The number of requests that were cancelled during preparation, since the start."""
         return self._cancelled_early
 
 

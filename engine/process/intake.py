@@ -1,7 +1,7 @@
-"""Two threads of the engine's process: one reads the socket, one has prompts made. Neither waits for a step.
+"""Two threads of the engine's process: one reads the socket, the other has prompts made. Neither waits for a step.
 
-So pings and cancels are read while a long prompt is tokenized, and prompts are counted while a step runs. What waits for
-the one process that makes prompts waits fairly.
+So pings and cancels are read while a long prompt is tokenized, and prompts are counted while a step runs. The process that
+makes prompts serves waiting requests fairly.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from engine.prompts.worker import PromptMaker
 from engine.reply_spec import ReplySpec
 
 Key = str | int
-"""Requests go by their ids, counts by their numbers."""
+"""The key of a request is its id, that of a count its number."""
 
 log = logging.getLogger(__name__)
 
 GRAMMAR_COST = 20_000
-"""What a grammar takes to be tried at least, in characters of a prompt that are read meanwhile."""
+"""The least cost of compiling a grammar, in characters of a prompt."""
 SET_ASIDE_COST = 4_000
-"""What a prompt takes each time that it is asked for and its grammar is still tried: others who wait, wait so long."""
+"""The cost of each further attempt while a prompt's grammar is being compiled."""
 
 
 class Intake:
-    """Sorts what the gateway sends: cancels and pings at once, prompts one after the other, in a fair order."""
+    """Dispatches the gateway's messages: cancels and pings at once, prompts one at a time, in a fair order."""
 
     def __init__(self, channel: BlockingChannel, lanes: Lanes, prompts: PromptMaker) -> None:
-        """Take the ends that it stands between, and who makes prompts."""
+        """Take both ends, and the maker of prompts."""
         self._channel = channel
         self._lanes = lanes
         self._prompts = prompts
@@ -51,10 +51,9 @@ class Intake:
         self._preparer: SimpleQueue[Preparer] = SimpleQueue()
 
     def start(self, at_end: Callable[[], None]) -> None:
-        """Start both threads. `at_end` is called on one when the gateway is gone, or no prompt can be made any more.
+        """Start both threads. `at_end` is called on one of them when the gateway is gone, or no prompt can be made any more.
 
-        To be called before torch is imported: where OpenMP binds the main thread to a core, threads
-        started later would have to share it.
+        Call it before importing torch: if OpenMP binds the main thread to a core, later threads would share that core.
         """
         threading.Thread(target=self._read, args=(at_end,), name="intake", daemon=True).start()
         threading.Thread(target=self._prepare, args=(at_end,), name="prompts", daemon=True).start()
@@ -70,7 +69,7 @@ class Intake:
         except OSError as error:
             log.info("the gateway is gone: %s", error)
         except Exception:
-            # The boundary of this thread. Without a reader the process is of no use: it ends.
+            # the boundary of this thread: without a reader the process is useless and ends
             log.exception("the gateway's messages can't be read any more")
         at_end()
 
@@ -109,7 +108,7 @@ class Intake:
             self._changed.notify()
 
     def _give_up(self, key: Key) -> None:
-        """Make no prompt that nobody waits for: not at all, or no further."""
+        """Stop making a prompt that nobody waits for."""
         with self._changed:
             self._plain.discard(key)
             if self._waiting.remove(key) is None and key == self._current:
@@ -117,7 +116,7 @@ class Intake:
                 self._prompts.stop()
 
     def _next(self) -> tuple[Request | Count, bool]:
-        """Return what is next, and whether somebody waits who needs no grammar."""
+        """Return the next request, and whether one without a grammar waits."""
         with self._changed:
             self._current = None
             self._changed.wait_for(lambda: len(self._waiting) > 0)
@@ -126,7 +125,7 @@ class Intake:
             return asked, bool(self._plain)
 
     def _set_aside(self, asked: Request | Count) -> bool:
-        """Have a prompt made later whose grammar is still tried; return False where nobody waits for it any more."""
+        """Postpone a prompt whose grammar is still being compiled; return False if nobody waits for it any more."""
         with self._changed:
             if self._current is None:
                 return False
@@ -144,7 +143,7 @@ class Intake:
                 asked, hurried = self._next()
                 self._do(preparer, asked, hurried=hurried)
         except Exception:
-            # The boundary of this thread. Without prompts the process is of no use: it ends.
+            # the boundary of this thread: without prompts the process is useless and ends
             log.exception("no prompts can be made any more")
         at_end()
 
@@ -157,12 +156,12 @@ class Intake:
         if isinstance(asked, Request):
             self._lanes.deliver(asked, preparer.prepared(asked, made))
             return
-        with suppress(OSError):  # the reading thread sees the gateway's end as well, and acts on it
+        with suppress(OSError):  # the reading thread notices the gateway's end, too, and handles it
             self._channel.send(preparer.counted(asked, made))
 
 
 def _grammar_cost(spec: ReplySpec) -> int:
-    """Return about what the grammar of a spec takes, in characters of a prompt."""
+    """Return the approximate cost of a spec's grammar, in characters of a prompt."""
     if spec.format is None and not spec.shown_tools:
         return 0
     return GRAMMAR_COST + len(msgspec.json.encode(spec.format))

@@ -1,4 +1,4 @@
-"""Requests into jobs for whoever makes prompts, and what they made into requests for the core. Knows no tokenizer's prompts."""
+"""Turns requests into jobs for the maker of prompts, and the results into requests for the core."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.text.reply_memory import ReplyNotes, WrittenReply
 
 
 class Replies(Protocol):
-    """Who begins replies: `engine.parsing.replies.Replies`."""
+    """Begins replies: see `engine.parsing.replies.Replies`."""
 
     def begin(self, request: Request, beginning: Beginning, notes: ReplyNotes) -> Begun:
         """Return the reply to a request."""
@@ -32,9 +32,9 @@ class Preparer:
         context_tokens: int,
         remember: Callable[[str, WrittenReply], None],
     ) -> None:
-        """Take what the loaded model brought along, and who begins its replies. `context_tokens`: of a prompt and its reply, at most.
+        """Take the loaded model's parts, and the factory of replies. `context_tokens`: the most of a prompt with its reply.
 
-        `remember` is told how each reply was written: a salt, and the reply. It is called by whoever steps.
+        `remember` is called by the step loop with the salt and the record of each reply.
         """
         self._replies = replies
         self._defaults = defaults
@@ -42,9 +42,10 @@ class Preparer:
         self._remember = remember
 
     def job(self, asked: Request | Count) -> Build:
-        """Return what is to be made of a request's messages, or of those that are counted.
+        """Return the job for a request or a count.
 
-        Prompts were counted as the tokenizer spells them; the window's last quarter is the reply's, if it needs as much.
+        Prompts were counted as the tokenizer spells them. The last quarter of the window is reserved for the reply, if it needs
+        that much.
         """
         window = self._context_tokens
         if isinstance(asked, Count):
@@ -61,7 +62,7 @@ class Preparer:
         )
 
     def prepared(self, request: Request, made: Answer) -> PreparedRequest | Finished:
-        """Return the request made ready, or its end where there is no prompt."""
+        """Return the prepared request, or its end if there is no prompt."""
         if not isinstance(made, Built):
             is_of_spec = isinstance(made, Rejected) and made.field
             return _refused(
@@ -88,7 +89,7 @@ class Preparer:
         )
 
     def counted(self, count: Count, made: Answer) -> Counted:
-        """Return the prompt's length, as far as it was read, or why there is none."""
+        """Return the prompt's length as far as it was read, or why there is none."""
         if isinstance(made, Built | TooLong):
             return Counted(count.count_id, made.tokens)
         field = made.field if isinstance(made, Rejected) else ""

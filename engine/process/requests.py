@@ -1,4 +1,4 @@
-"""Which streams and counts wait for which answers of the engine's process. Knows no process: it is told of its life."""
+"""The streams and counts that wait for answers of the engine's process. Knows no process: it is told of starts and ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Send = Callable[[bytes], None]
 
 
 class _Counting(NamedTuple):
-    """A count that was asked for."""
+    """A requested count."""
 
     future: asyncio.Future[int]
     messages: tuple[Message, ...]
@@ -27,9 +27,9 @@ class _Counting(NamedTuple):
 
 
 class Switchboard:
-    """Requests wait here while no process is connected; what a process was told of is lost with it.
+    """Open requests. They wait here while no process runs; those that a process has are lost with it.
 
-    Counts are asked again of the next process. All of it is synchronous.
+    Counts are repeated with the next process. All of it is synchronous.
     """
 
     def __init__(self) -> None:
@@ -41,19 +41,19 @@ class Switchboard:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for a process."""
+        """The number of requests that wait for a process."""
         return len(self._waiting)
 
     @property
     def open(self) -> int:
-        """How many requests have not ended."""
+        """The number of open requests."""
         return len(self._told) + len(self._waiting)
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._told or request_id in self._waiting
 
     def connect(self, send: Send) -> None:
-        """Tell a process that is ready of all that waited for one."""
+        """Send a ready process all that waited for it."""
         self._send = send
         for request_id, (stream, packed) in self._waiting.items():
             self._told[request_id] = stream
@@ -63,14 +63,14 @@ class Switchboard:
             send(counting.packed)
 
     def disconnect(self, why: str) -> None:
-        """Let the streams know that the process died which had been told of them."""
+        """End the streams of requests that a dead process had."""
         self._send = None
         lost, self._told = self._told, {}
         for stream in lost.values():
             stream.lose(why)
 
     def close(self, why: str) -> None:
-        """End everything: no process will come any more."""
+        """End everything: there will be no further process."""
         self.disconnect(why)
         waiting, self._waiting = self._waiting, {}
         for stream, _ in waiting.values():
@@ -81,7 +81,7 @@ class Switchboard:
                 counting.future.set_exception(EngineUnavailable(why))
 
     def hand_over(self, other: Switchboard) -> None:
-        """Let another one ask, of its own process, what waits here for one. What a process was told of stays."""
+        """Move the requests that wait for a process to another engine. Those that a process has stay."""
         waiting, self._waiting = self._waiting, {}
         for request_id, (stream, packed) in waiting.items():
             stream.redirect(other._cancel)
@@ -130,7 +130,7 @@ class Switchboard:
             stream.put_nowait(output, made_at)
 
     def counted(self, counted: Counted) -> None:
-        """Hand a prompt's length to who asked for it, unless that one went away."""
+        """Return a prompt's length to its waiting caller, if it is still there."""
         counting = self._counts.pop(counted.count_id, None)
         if counting is None or counting.future.done():
             return

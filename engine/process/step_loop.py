@@ -1,4 +1,4 @@
-"""The step loop of the engine's process: lanes in, one core, one message per step out. Runs on the main thread."""
+"""The step loop of the engine's process: takes work, runs the core, sends one message a step. Runs on the main thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StepCore(Protocol):
 
     @property
     def made_at(self) -> float:
-        """When the tokens were there whose text the last step gave, by the monotonic clock."""
+        """When the tokens of the last step's text were there, by the monotonic clock."""
         ...
 
     def submit(self, request: PreparedRequest) -> None:
@@ -36,7 +36,7 @@ class StepCore(Protocol):
         ...
 
     def cancel(self, request_id: str) -> None:
-        """End a request by the next step."""
+        """End a request with the next step."""
         ...
 
     def step(self) -> list[Output]:
@@ -44,12 +44,12 @@ class StepCore(Protocol):
         ...
 
     def statistics(self) -> EngineStatistics:
-        """Count what was done."""
+        """Return the counters."""
         ...
 
 
 class StepLoop:
-    """Takes what came in, steps, sends: for ever, one turn at a time."""
+    """Takes work, runs a step, sends its outputs, repeatedly."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class StepLoop:
         clock: Callable[[], float] = time.monotonic,
         used: Callable[[EngineStatistics], EngineStatistics] = lambda counted: counted,
     ) -> None:
-        """Take the core, where its work comes from and where its outputs go. `clock` gives seconds.
+        """Take the core, the source of its work and the receiver of its outputs. `clock` returns seconds.
 
-        `used` adds what the process takes of the machine to facts that are about to be told.
+        `used` adds the process's use of the machine to the counters.
         """
         self._core = core
         self._lanes = lanes
@@ -73,7 +73,7 @@ class StepLoop:
         self._told_at = clock()
 
     def turn(self) -> None:
-        """Wait for work while idle, run one step, send what it made. Raises OSError once the gateway is gone."""
+        """Wait for work if idle, run one step, send its outputs. Raises OSError once the gateway is gone."""
         work = self._lanes.take(0.0 if self._core.busy else self._idle_s())
         outputs: list[Output] = list(work.ends)
         self._hand_over(work)
@@ -94,7 +94,7 @@ class StepLoop:
             self._core.cancel(request_id)
 
     def _idle_s(self) -> float | None:
-        """Return how long nothing is to be told, None for as long as nothing changes."""
+        """Return how long to wait without news; None: until something changes."""
         if self._statistics() == self._told:
             return None
         return max(0.0, self._told_at + STATISTICS_EVERY_S - self._clock())

@@ -1,4 +1,4 @@
-"""What keeps an engine alive: its heartbeat, when it is started again, and its status over its life. Knows no process."""
+"""Supervision of an engine: heartbeat, restarts, and status. Knows no process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ STEP_TIMEOUT_S = 300.0
 
 
 class HeartbeatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that is ready and sends nothing for `misses` intervals in a row, pongs included, is stalled.
+    """A ready process that sends nothing, pongs included, for `misses` intervals in a row is stalled.
 
-    So is one that answers while its step loop stands at one step for `step_timeout_s`: its device hangs.
+    So is one that answers while one step takes longer than `step_timeout_s`: its device hangs.
     """
 
     interval_s: float = 5.0
@@ -30,13 +30,13 @@ class HeartbeatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Heartbeat:
-    """Counts intervals of silence, and those in which the step loop stood. One process has one.
+    """Counts intervals of silence, and those without progress of the step loop, of one process.
 
-    Intervals are counted, not seconds: where the gateway itself stood still, it misses one.
+    Intervals are counted, not seconds: if the gateway itself stalled, only one is missed.
     """
 
     def __init__(self, options: HeartbeatOptions) -> None:
-        """Take how many of them in a row are too many."""
+        """Take how many in a row are too many."""
         self._options = options
         self._most_standing = ceil(options.step_timeout_s / options.interval_s)
         self._silent = 0
@@ -44,17 +44,17 @@ class Heartbeat:
         self._turns: int | None = None
 
     def heard(self) -> None:
-        """Note a message of the process, whichever."""
+        """Note any message of the process."""
         self._silent = 0
 
     def answered(self, *, busy: bool, turns: int) -> None:
-        """Note a pong: whether the step loop is at work, and at which turn."""
+        """Note a pong, with the step loop's progress."""
         stands = busy and turns == self._turns
         self._standing = self._standing + 1 if stands else 0
         self._turns = turns
 
     def beat(self) -> str | None:
-        """Note the end of an interval. Returns why the process can't be alive, None where it may be."""
+        """Note the end of an interval; return why the process counts as stalled, or None."""
         self._silent += 1
         if self._silent > self._options.misses:
             return "The engine's process was stalled: it answered nothing."
@@ -66,7 +66,7 @@ class Heartbeat:
 class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """After the first death in `window_s` the wait is `first_delay_s`; it doubles with each further one.
 
-    `deaths` within `window_s` are too many. `jitter` is the share by which a wait is shortened at random.
+    `deaths` within `window_s` are too many. `jitter`: the largest share by which a wait is shortened at random.
     """
 
     first_delay_s: float = 0.2
@@ -80,13 +80,13 @@ class RestartLedger:
     """Remembers the deaths of one engine."""
 
     def __init__(self, policy: RestartPolicy, chance: Callable[[], float]) -> None:
-        """Take the policy and a source of numbers from 0 to 1."""
+        """Take the policy, and a source of numbers from 0 to 1."""
         self._policy = policy
         self._chance = chance
         self._deaths: deque[float] = deque()
 
     def died(self, now: float) -> float | None:
-        """Note a death at `now`, in seconds. Returns how long to wait, None where it was one too many."""
+        """Note a death at `now`, in seconds; return how long to wait, or None if there were too many."""
         policy = self._policy
         self._deaths.append(now)
         while self._deaths[0] <= now - policy.window_s:
@@ -103,7 +103,7 @@ class _Blame(Enum):
 
 
 class Lifecycle:
-    """Told of what happens to an engine; tells those who ask, or wait. All but `ready` is synchronous."""
+    """Records an engine's state, for callers that ask or wait. All but `ready` is synchronous."""
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         """Take what is called, and must not raise, whenever another state was entered."""
@@ -126,7 +126,7 @@ class Lifecycle:
         self._on_change()
 
     def stalled(self, why: str) -> None:
-        """Note that a process serves nothing any more and is being ended; its death is told of by itself."""
+        """Note that a process no longer serves and is being ended; its death is noted separately."""
         self._restarting(why, self.status.restarts)
 
     def died(self, why: str) -> None:

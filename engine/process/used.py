@@ -1,4 +1,4 @@
-"""What the engine's process takes of the machine: processor time, memory, and the memory of its CUDA device."""
+"""The engine process's use of the machine: processor time, memory, and its CUDA device's memory."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ import msgspec
 from engine.messages import EngineStatistics
 
 DeviceMemory = Callable[[], tuple[int, int]]
-"""Gives the bytes that are free, and all of them."""
+"""Returns the free and the total bytes."""
 
 _MEMORY = Path("/proc/self/statm")
 
 
 def no_device() -> tuple[int, int]:
-    """Return that there is no memory but the machine's."""
+    """Return that there is no device memory."""
     return 0, 0
 
 
 class Used:
-    """Adds it to facts that are about to be told."""
+    """Adds it to the counters."""
 
     def __init__(self, device_memory: DeviceMemory = no_device) -> None:
-        """Take what knows the device's memory."""
+        """Take the function that returns the device's memory."""
         self._device_memory = device_memory
 
     def __call__(self, counted: EngineStatistics) -> EngineStatistics:
-        """Return the facts with what is taken now."""
+        """Return the counters with the current use."""
         free, total = self._device_memory()
         return msgspec.structs.replace(
             counted,
@@ -44,7 +44,7 @@ class Used:
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process takes; where the system doesn't say, the most that it ever took."""
+    """Return this process's memory; if the system doesn't say, the most that it ever had."""
     try:
         return int(_MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Attempts at requests: each in its turn, once the upstream is there, and noted in what is known and counted of it."""
+"""Attempts at requests: each waits for its turn and for the upstream, and updates its health and counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engine.upstream.wire.reply import UpstreamReply
 
 @dataclass(slots=True)
 class UpstreamCounts:
-    """Counts rise only."""
+    """Counters."""
 
     generated_tokens: int = 0
     prompt_tokens: int = 0
@@ -33,14 +33,14 @@ class UpstreamCounts:
     deliveries: Deliveries = field(default_factory=Deliveries)
 
     def count(self, reply: UpstreamReply) -> None:
-        """Count what a reply that is over took of the upstream, as far as that told."""
+        """Count the tokens of an ended reply, as far as the upstream reported them."""
         self.generated_tokens += reply.generated_tokens
         if reply.started:
             self.prompt_tokens += max(0, reply.prompt_tokens - reply.cached_tokens)
             self.cached_tokens += reply.cached_tokens
 
     def statistics(self, *, running: int, queued: int, circuit_open: bool) -> EngineStatistics:
-        """Return all of it beside what is under way now."""
+        """Return all counts, with the current ones."""
         return EngineStatistics(
             running=running,
             queued=queued,
@@ -59,12 +59,12 @@ class UpstreamCounts:
 
 
 class Attempts:
-    """Asks one upstream, no more at once than it runs well. Knows nothing of what comes behind a failure."""
+    """Asks one upstream, within its concurrency limit. Knows nothing of retries."""
 
     def __init__(
         self, exchange: Exchange, watch: UpstreamWatch, counts: UpstreamCounts, options: UpstreamOptions
     ) -> None:
-        """Take who asks, who keeps in mind what the answers say of the upstream, and where failures are counted."""
+        """Take the exchange, the health of the upstream, and the counters."""
         self._exchange = exchange
         self._watch = watch
         self._counts = counts
@@ -72,7 +72,7 @@ class Attempts:
         self._places: Places[OpenRequest] = Places(options.max_requests, OpenRequest.wait_at)
 
     async def make(self, opened: OpenRequest) -> None:
-        """Ask once, and tell what comes. Raises EngineError where that is not a whole reply, RequestRefused."""
+        """Ask once, and pass on what comes. Raises EngineError if it is not a whole reply, RequestRefused."""
         try:
             await self._watch.life.ready(self._patience_s)
             await self._places.enter(opened)

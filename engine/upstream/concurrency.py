@@ -1,4 +1,4 @@
-"""As many requests at once as an upstream runs well; the others wait their turn, fair between clients."""
+"""The concurrency limit of an upstream; other requests wait, fairly between clients."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ W = TypeVar("W", bound=Waiting)
 
 
 class Places(Generic[W]):
-    """Who waits is told of the place in the queue, from 1 on, by `on_position`, at each change of the queue."""
+    """A waiting request gets its place in the queue, from 1 on, through `on_position`, at each change."""
 
     def __init__(self, limit: int, on_position: Callable[[W, int], None]) -> None:
-        """Take how many may run at once, at least one."""
+        """Take the limit, at least one."""
         self._limit = limit
         self._on_position = on_position
         self._queue: WaitingQueue[W] = WaitingQueue()
@@ -24,16 +24,16 @@ class Places(Generic[W]):
 
     @property
     def running(self) -> int:
-        """How many have a place."""
+        """The number of requests with a place."""
         return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """How many wait for one."""
+        """The number of waiting requests."""
         return len(self._queue)
 
     async def enter(self, one: W) -> None:
-        """Wait for a place. Whoever comes back from here has one, and gives it back by `leave`."""
+        """Wait for a place, which `leave` gives back."""
         if self.running < self._limit and not self.waiting:
             self._running.add(one.client)
             return
@@ -44,7 +44,7 @@ class Places(Generic[W]):
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                self._running.remove(one.client)  # its turn came in the same moment
+                self._running.remove(one.client)  # it was granted at the same moment
             raise
         finally:
             del self._turns[one.arrival]
@@ -54,12 +54,12 @@ class Places(Generic[W]):
             self._fill()
 
     def leave(self, one: W) -> None:
-        """Give a place back, to whoever is next."""
+        """Give a place back, to the next request."""
         self._running.remove(one.client)
         self._fill()
 
     def _fill(self) -> None:
-        """Let those in for whom there is room."""
+        """Admit requests while there is room."""
         while self.waiting and self.running < self._limit:
             first = self._queue.first(self._running)
             self._queue.remove(first)

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that makes embeddings: a connection for each request, which is closed where nobody waits any more."""
+"""An OpenAI-compatible server of embeddings: each request has a connection, which is closed if nobody waits any more."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from engine.upstream.options import Count, Timeouts
 from engine.upstream.wire.vectors import IllVectors, read_vectors
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Of an answer. 256 vectors of 2,048 numbers are less; who asks for more is told to ask for fewer texts."""
+"""Most bytes of an answer. 256 vectors of 2,048 numbers have fewer; a larger request is told to send fewer texts."""
 
 
 class EmbedderOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model that makes embeddings, and the server that has it.
+    """An embedding model and its server.
 
     `url`, `model`, `served_name`, `key_variable`, `ca_file`, `max_requests` and `retries`: as of `UpstreamOptions`.
-    `dimensions`: whether it makes vectors as long as one asks. `max_inputs`: texts of one request, as many as it takes.
+    `dimensions`: whether a request can choose the length of vectors. `max_inputs`: most texts of one request.
     """
 
     name: Annotated[str, Meta(min_length=1)]
@@ -60,7 +60,7 @@ class _Waiting(msgspec.Struct, eq=False):
 
 
 class UpstreamEmbedder:
-    """An `Embedder`. What is lost on its way is asked again, `retries` times, since it changes nothing anywhere; what takes too long is not."""
+    """An `Embedder`. A lost request is retried `retries` times, since it has no side effects; one that takes too long is not."""
 
     def __init__(self, options: EmbedderOptions, *, key: str | None = None) -> None:
         self._options = options
@@ -85,12 +85,12 @@ class UpstreamEmbedder:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[UpstreamEmbedder]:
-        """Serve inside the block; behind it no connection is open."""
+        """Serve inside the block; at its end no connection is open."""
         async with self._client:
             yield self
 
     async def embed(self, texts: Texts) -> Vectors:
-        """Make a vector of each text. Raises PromptRejected, EngineBusy, EngineUnavailable."""
+        """Embed each text. Raises PromptRejected, EngineBusy, EngineUnavailable."""
         waiting = _Waiting(texts.client, next(self._arrivals))
         await self._places.enter(waiting)
         try:

@@ -1,4 +1,4 @@
-"""What an upstream's refusals and errors mean at the engine's door. Pure.
+"""Maps an upstream's refusals and errors to the engine's errors. Pure.
 
 Shed (429, 503, 529): EngineBusy. The operator's to mend (401, 403, 404, redirects): EngineUnavailable. The request's own fault
 (other 4xx): RequestRefused. All else, a server's failure: EngineLost.
@@ -28,16 +28,16 @@ _MOST_SHOWN = 300
 
 
 class RequestRefused(EngineError):
-    """The upstream does not take the request, as it is, and never will."""
+    """The upstream refuses the request, and will refuse it again."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
-        """Take the kind of fault, and words for whoever sent the request."""
+        """Take the kind of fault, and a sentence for the sender."""
         super().__init__(message)
         self.code = code
 
 
 class Complaint(msgspec.Struct, frozen=True):
-    """What an upstream said about an error: its words, and its codes and types, as far as it has them."""
+    """An upstream's error: its text, and its codes and types, as far as it has them."""
 
     message: str = ""
     words: str = ""
@@ -65,7 +65,7 @@ def complaint_in(error: Any) -> Complaint:
 
 
 def complaint_of(body: bytes) -> Complaint:
-    """Read the body of an answer that is no 200."""
+    """Read the body of an answer that is not 200."""
     try:
         return complaint_in(msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -75,7 +75,7 @@ def complaint_of(body: bytes) -> Complaint:
 def error_for(
     name: str, status: int, complaint: Complaint, retry_after_s: float | None = None
 ) -> EngineError:
-    """Return what an answer of this status is at our door; `name`: the upstream's."""
+    """Return the error for an answer of this status; `name`: the upstream's."""
     if status in _SHED:
         return EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=retry_after_s)
     if status in _OPERATORS:
@@ -91,7 +91,7 @@ def error_for(
 
 
 def error_inside(name: str, error: Any) -> EngineError:
-    """Return what an error event, in a stream that had begun well, is at our door."""
+    """Return the error for an error event in a stream."""
     complaint = complaint_in(error)
     if complaint.is_overflow:
         return error_for(name, 400, complaint)
@@ -99,7 +99,7 @@ def error_inside(name: str, error: Any) -> EngineError:
 
 
 def retry_after(header: str | None, now: float) -> float | None:
-    """Return the seconds that a `Retry-After` asks for (RFC 9110, 10.2.3), None where it can't be read; `now`: Unix time."""
+    """Return the seconds of a `Retry-After` (RFC 9110, 10.2.3), None if it can't be read; `now`: Unix time."""
     if not header:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Whether an upstream serves: looked at in intervals, with growing pauses while it does not."""
+"""The health of an upstream: checked at intervals, with growing pauses while it does not serve."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.upstream.options import UpstreamOptions
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 15.0
 MISSES = 2
-"""Looks in a row that may fail before an upstream that served counts as away."""
+"""Consecutive checks that may fail before a serving upstream counts as away."""
 _TOO_MANY = 429
 
 
@@ -28,26 +28,26 @@ class _Models(msgspec.Struct, frozen=True):
 
 
 async def trouble_of(client: httpx.AsyncClient, options: UpstreamOptions) -> str | None:
-    """Ask an upstream for its models; return why it does not serve ours, None where it does."""
+    """Ask an upstream for its models; return why it does not serve ours, or None."""
     try:
         response = await client.get(options.health, timeout=options.timeouts.connect_s)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return f"The engine {options.name} can't be reached ({type(error).__name__})."
     if response.status_code == _TOO_MANY:
-        return None  # it lives, and has a lot to do
+        return None  # it is alive, but overloaded
     if response.status_code != httpx.codes.OK:
         return f"The engine {options.name} answers {response.status_code} to GET {options.health}."
     try:
         names = {model.id for model in msgspec.json.decode(response.content, type=_Models).data}
     except msgspec.DecodeError:
-        return None  # another page than OpenAI's list: that it answers has to be enough
+        return None  # not OpenAI's list: an answer has to be enough
     if names and options.model not in names:
         return f"The engine {options.name} does not serve {options.model!r}."
     return None
 
 
 async def window_of(client: httpx.AsyncClient, options: UpstreamOptions) -> int | None:
-    """Ask an upstream for its model's window; None where it does not answer yet, or does not tell."""
+    """Ask an upstream for its model's window; None if it does not answer yet, or does not say."""
     try:
         response = await client.get("models", timeout=options.timeouts.connect_s)
         models = msgspec.json.decode(response.content, type=_Models).data
@@ -55,37 +55,37 @@ async def window_of(client: httpx.AsyncClient, options: UpstreamOptions) -> int 
         return None
     if options.model not in {model.id for model in models}:
         return None
-    return next((model.max_model_len for model in models if model.max_model_len), None)  # adapters tell none
+    return next((model.max_model_len for model in models if model.max_model_len), None)  # adapters have none
 
 
 class Pauses:
-    """How long to wait before the next look. Pure."""
+    """The pause before the next check. Pure."""
 
     def __init__(self, health_s: float, random: Callable[[], float]) -> None:
-        """Take the interval of looks at an upstream that serves, and a source of numbers from 0 to 1."""
+        """Take the interval of checks while it serves, and a source of numbers from 0 to 1."""
         self._health_s = health_s
         self._random = random
         self._misses = 0
 
     @property
     def away(self) -> bool:
-        """Whether so many looks failed in a row that the upstream is away."""
+        """Whether so many consecutive checks failed that the upstream counts as away."""
         return self._misses >= MISSES
 
     def seen(self) -> float:
-        """Note that it serves; return the seconds to the next look."""
+        """Note a successful check; return the seconds to the next one."""
         self._misses = 0
         return self._health_s
 
     def missed(self) -> float:
-        """Note that it does not; return the seconds to the next look, which grow and differ between replicas."""
+        """Note a failed check; return the seconds to the next one, which grow and differ between replicas."""
         longest = min(FIRST_PAUSE_S * 2.0**self._misses, LONGEST_PAUSE_S, self._health_s)
         self._misses = min(self._misses + 1, 16)
         return longest * (0.5 + self._random() / 2)
 
 
 def backoff(times: int, random: Callable[[], float]) -> Iterator[float]:
-    """Yield so many pauses, each about twice as long as the one before; `random`: a source of numbers from 0 to 1. Pure."""
+    """Yield so many pauses, each about twice the one before; `random`: a source of numbers from 0 to 1. Pure."""
     for attempt in range(times):
         yield min(FIRST_PAUSE_S * 2.0**attempt, LONGEST_PAUSE_S) * (0.5 + random() / 2)
 
@@ -107,7 +107,7 @@ LONGEST_PAUSE_S = 30.0
 
 
 class CircuitState(StrEnum):
-    """Who may ask."""
+    """The state of a circuit breaker."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -115,14 +115,14 @@ class CircuitState(StrEnum):
 
 
 class Circuit:
-    """Told of how requests end; says whether the next one may begin.
+    """A circuit breaker: records how requests end, and decides whether the next one may begin.
 
-    Whoever begins says at last one of `succeeded`, `failed` and `withdrew`; `answered` comes before, with the first
-    text: it lets the others in again, on probation until a request succeeds.
+    Each request calls one of `succeeded`, `failed` and `withdrew` at its end. `answered`, at its first text, admits other
+    requests again, on probation until one succeeds.
     """
 
     def __init__(self, clock: Callable[[], float], random: Callable[[], float]) -> None:
-        """Take a clock in seconds, and a source of numbers from 0 to 1, so that replicas do not try at one moment."""
+        """Take a clock in seconds, and a source of numbers from 0 to 1, so that replicas do not retry at the same moment."""
         self._clock = clock
         self._random = random
         self._failures = 0
@@ -132,14 +132,14 @@ class Circuit:
 
     @property
     def state(self) -> CircuitState:
-        """Who may ask now."""
+        """The current state."""
         if self._failures < FAILURES:
             return CircuitState.CLOSED
         return CircuitState.OPEN if self._clock() < self._until else CircuitState.HALF_OPEN
 
     @property
     def admits(self) -> bool:
-        """Whether a request may begin."""
+        """Return whether a request may begin."""
         match self.state:
             case CircuitState.CLOSED:
                 return True
@@ -150,27 +150,27 @@ class Circuit:
 
     @property
     def left_s(self) -> float:
-        """The seconds until a request may try."""
+        """Return the seconds until a request may try."""
         return max(0.0, self._until - self._clock())
 
     def begin(self) -> None:
-        """Note that a request is sent, which was admitted."""
+        """Note that an admitted request is sent."""
         self._trial = self.state is CircuitState.HALF_OPEN
 
     def answered(self) -> None:
-        """Note that a reply began. Nothing is proved yet: the next failure opens the circuit again."""
+        """Note that a reply began. The next failure still opens the circuit again."""
         if self.state is CircuitState.HALF_OPEN:
             self._trial = False
             self._failures = FAILURES - 1
 
     def succeeded(self) -> None:
-        """Note that a request was answered as it should be."""
+        """Note that a request succeeded."""
         self._trial = False
         self._failures = 0
         self.opened = 0
 
     def withdrew(self) -> None:
-        """Note that a request ended without telling anything: it was cancelled, or shed."""
+        """Note that a request ended without a result: it was cancelled, or shed."""
         self._trial = False
 
     def failed(self) -> None:
