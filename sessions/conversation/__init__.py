@@ -1,1 +1,1 @@
-"""Conversations that are live on this replica, who is attached, and how they are read."""
+"""Live conversations of this replica, their attached connections, and reading them."""

@@ -1,7 +1,6 @@
-"""A conversation while somebody is attached to it or a turn of it runs. All of its decisions are synchronous.
+"""A conversation while connections are attached or a turn runs. All of its decisions are synchronous.
 
-It knows what happens when: who is attached, which turns come one after the other, which seq is next.
-It writes nothing.
+It knows the order of events: attached connections, successive turns, the next seq. It writes nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Attached = dict[Subscriber, set["Conversation"]]
 
 
 class Conversation:
-    """The live part of a conversation. `attached`: where every conversation notes who is attached to it."""
+    """The live part of a conversation. `attached`: the attached connections of all conversations."""
 
     def __init__(self, owner: Owner, conversation_id: str, *, attached: Attached) -> None:
         self.address = Address(owner, conversation_id, Keys.of(owner, conversation_id))
@@ -57,75 +56,75 @@ class Conversation:
 
     @property
     def owner(self) -> Owner:
-        """Whose it is."""
+        """Its owner."""
         return self.address.owner
 
     @property
     def conversation_id(self) -> str:
-        """Its name for its owner."""
+        """Its id for its owner."""
         return self.address.conversation_id
 
     @property
     def keys(self) -> Keys:
-        """Its names for the store."""
+        """Its keys in the store."""
         return self.address.keys
 
     @property
     def idle(self) -> bool:
-        """Whether nobody needs it here."""
+        """Whether it is not needed here."""
         return self.is_unused and not self.turns and not self.arriving and not self.others.watching
 
     @property
     def is_unused(self) -> bool:
-        """Whether no connection is attached to it here, or about to be."""
+        """Whether no connection is attached here, or about to be."""
         return not self.subscribers and not self.users
 
     @property
     def is_attended(self) -> bool:
-        """Whether a connection is attached, on any replica, as far as known."""
+        """Whether a connection is attached on any replica, as far as known."""
         return bool(self.subscribers) or self.others.watched
 
     @property
     def live(self) -> LiveTurn | None:
-        """The turn that runs here, or waits for calls, once it has its place."""
+        """The turn that runs here or waits for calls, once it has its place."""
         return next((live for live in self.turns if live.has_place), None)
 
     def know(self, meta: Meta) -> None:
-        """Takes over the store's facts."""
+        """Take the store's facts."""
         self.known.meta = meta
         self.known.seq = meta.seq
 
     def forget(self) -> None:
-        """The store's facts must be read again."""
+        """Require that the store's facts are read again."""
         self.known.meta = None
         self.known.version += 1
 
     def next_seq(self) -> int:
-        """Reserves the next seq."""
+        """Reserve the next seq."""
         self.known.seq += 1
         return self.known.seq
 
     def twin(self, arrival: LiveTurn) -> LiveTurn | None:
-        """A live turn of the same `client_msg_id` that came earlier, and begins its exchange."""
+        """Return the live turn of the same `client_msg_id` that came earlier, and began its exchange."""
         earlier = [*self.turns, *self.arriving[: self.arriving.index(arrival)]]
         begun = (live for live in earlier if live.exchange.awaited is None)
         same = arrival.send.client_msg_id
         return next((live for live in begun if live.send.client_msg_id == same), None)
 
     def turn(self, turn_id: str | None) -> LiveTurn | None:
-        """A live turn by its id."""
+        """Return a live turn by its id."""
         return next((live for live in self.turns if live.turn.ids.turn_id == turn_id), None)
 
     def calling(self, call_id: str) -> LiveTurn | None:
-        """The newest turn here whose call this is, or that waits for it."""
+        """Return the newest turn here with this call, or waiting for it."""
         return next((live for live in reversed(self.turns) if live.exchange.has(call_id)), None)
 
     def has_told(self, call_id: str) -> bool:
-        """Whether a call is one of those told last, or waits here."""
+        """Return whether a call was published recently, or waits here."""
         return call_id in self.published.calls or self.calling(call_id) is not None
 
     def follow(self, live: LiveTurn, following: LiveTurn) -> None:
-        """A turn waits for another one's calls, right behind it; what is queued stands behind its reply."""
+        """Add a turn that waits for another one's calls, right behind it; queued turns follow its reply."""
         live.exchange.following = following
         self.turns.insert(self.turns.index(live) + 1, following)
         called, reply = live.record.reply_id, following.record.reply_id
@@ -136,7 +135,7 @@ class Conversation:
             self.known.newest_reply = reply
 
     def go_on(self, live: LiveTurn, *, seq: int, watched: bool) -> None:
-        """A turn that waited on a replica that died waits here, before all else. Whoever is attached knows all up to `seq`."""
+        """Add a turn that waited on a dead replica, before all others. Attached connections know all up to `seq`."""
         self.turns.insert(0, live)
         self.known.meta = None
         self.known.seq = seq
@@ -145,11 +144,11 @@ class Conversation:
         self.others.watched = watched
 
     def blocking(self) -> list[LiveTurn]:
-        """The turns that make a new one wait or be refused: those whose end is not decided."""
+        """Return the turns that make a new one wait or be refused: those whose end is not decided."""
         return [live for live in self.turns if not live.turn.is_over]
 
     def claim(self, live: LiveTurn) -> list[LiveTurn]:
-        """Puts a turn behind those that are ending; gives back the ones that it interrupts. Raises Busy."""
+        """Add a turn behind those that are ending; return the ones that it interrupts. Raises Busy."""
         blocking = self.blocking()
         if blocking and live.send.on_busy == "reject":
             raise Busy(
@@ -160,7 +159,7 @@ class Conversation:
         return [] if live.send.on_busy == "enqueue" else blocking
 
     def release(self, live: LiveTurn) -> None:
-        """A turn is over, or was never accepted."""
+        """Remove a turn that has ended, or was never accepted."""
         for place in (self.turns, self.arriving):
             if live in place:
                 place.remove(live)
@@ -171,16 +170,16 @@ class Conversation:
         live.stages.released.set()
 
     def before(self, live: LiveTurn) -> LiveTurn | None:
-        """The turn that must end before this one begins."""
+        """Return the turn that must end before this one begins."""
         place = self.turns.index(live)
         return self.turns[place - 1] if place else None
 
     def cancel(self, live: LiveTurn, cause: Cause, *, seen_off: int | None, now: float) -> bool:
-        """Fixes the cut and withdraws what waits beyond it; False where the end had been decided before."""
+        """Decide the cut and withdraw what waits beyond it; False if the end was decided before."""
         turn_id, delivery = live.turn.ids.turn_id, live.delivery
         handed = max([delivery.handed, *(one.handed(turn_id) for one in self.subscribers)])
         thought = max([delivery.thought, *(one.thought(turn_id) for one in self.subscribers)])
-        if self.others.watched:  # what was published reached other replicas, and their connections
+        if self.others.watched:  # published text has reached other replicas and their connections
             handed, thought = delivery.published_off, delivery.published_thought
         seen_off = live.seen(seen_off)
         cut = live.turn.cancel(cause, handed=handed, seen_off=seen_off, now=now, thought=thought)
@@ -193,57 +192,57 @@ class Conversation:
         return True
 
     def attach(self, subscriber: Subscriber) -> None:
-        """Gives a connection all events from now on."""
+        """Attach a connection to all events from now on."""
         if not subscriber.closed:
             self.keep_turns()
             self.subscribers.add(subscriber)
             self._attached.setdefault(subscriber, set()).add(self)
 
     def keep_turns(self) -> None:
-        """Somebody came back: no turn's grace runs any more."""
+        """Stop all grace periods: somebody came back."""
         for live in self.turns:
             if live.grace is not None:
                 live.grace.cancel()
                 live.grace = None
 
     def ack(self, seq: int) -> None:
-        """A reader has all events up to `seq`. Nothing where it says more than was told, or no turn runs here."""
+        """Note that a reader has all events up to `seq`. Ignored if that was not published, or no turn runs here."""
         live = self.live
         if live is not None and not live.waits and live.record.accepted_seq <= seq <= self.published.seq:
             live.turn.ack(seq)
 
     def stand_at(self, seq: int) -> None:
-        """Whoever is attached knows all events up to `seq`, and is told those behind it."""
+        """Note that attached connections know all events up to `seq`, and get the later ones."""
         self.published.followed = True
         self.published.seq = seq
 
     def enter_epoch(self, epoch: str) -> None:
-        """Whoever is attached is told that seqs count anew; news that the one before was deleted are no news any more."""
+        """Note a new epoch; a deletion of the one before is no longer news."""
         if epoch != self.published.epoch:
             self.deletion.known = self.published.epoch
         self.published.epoch = epoch
 
     def leave(self, subscriber: Subscriber) -> None:
-        """Detaches a connection; what it was handed counts on."""
+        """Detach a connection; what it was handed still counts."""
         for live in self.turns:
             turn_id = live.turn.ids.turn_id
             live.delivery.handed = max(live.delivery.handed, subscriber.handed(turn_id))
             live.delivery.thought = max(live.delivery.thought, subscriber.thought(turn_id))
             live.delivery.followers.discard(subscriber)
             if live.sender is subscriber and subscriber.closed:
-                live.sender = Nobody()  # a reply that goes on keeps nothing of a connection that is gone
+                live.sender = Nobody()  # a running reply keeps no reference to a closed connection
         self.subscribers.discard(subscriber)
         self.published.followed = self.published.followed and bool(self.subscribers or self.turns)
 
     def publish(self, event: Event, made_at: float | None = None) -> None:
-        """Gives an event to every attached connection. `made_at`: see `Subscriber`."""
+        """Send an event to every attached connection. `made_at`: see `Subscriber`."""
         if isinstance(event, ToolCall):
             self.published.calls.append(event.call_id)
         for subscriber in self.subscribers:
             subscriber.publish(event, made_at)
 
     def publish_text(self, live: LiveTurn, text: Text) -> None:
-        """Gives text of a running turn, or what is thought beside it."""
+        """Publish text or reasoning of a running turn."""
         self.publish(text, live.made_at)
         self.published.seq = text.seq
         if isinstance(text, Delta):
@@ -254,24 +253,24 @@ class Conversation:
             live.delivery.published_thought = text.off + len(text.text)
 
     def publish_bare(self, event: ToolCall | ToolState | SourceText) -> None:
-        """Tells that a running turn calls a tool, that a call moves, or that what it translates grew."""
+        """Publish a call, a call's new state, or a growth of the source of a running turn."""
         self.publish(event)
         self.published.seq = event.seq
         self.known.version += 1
 
     def publish_status(self, live: LiveTurn, status: Status) -> None:
-        """Tells where a turn stands; whoever is attached later is told too, while there is no text."""
+        """Publish a turn's status; later connections get it, too, while there is no text."""
         live.delivery.status = status
         self.publish(status)
 
     def publish_removed(self, removed: Removed) -> None:
-        """Tells that an exchange left the history."""
+        """Publish that an exchange was removed from the history."""
         self.known.seq = self.published.seq = removed.seq
         self.publish(removed)
         self.known.version += 1
 
     def take_over(self, events: Sequence[Journalled]) -> None:
-        """Gives what was journalled, but not by a turn of this replica, as far as it is news here."""
+        """Publish events that no turn of this replica journalled, as far as they are new here."""
         for event in events:
             if event.seq <= self.published.seq:
                 continue
@@ -288,7 +287,7 @@ class Conversation:
         self.forget()
 
     def publish_deleted(self, epoch: str) -> None:
-        """Tells, once, that all of it is gone: to whoever asked for it with the ref of that."""
+        """Publish once that the conversation is gone; its requesters get their ref."""
         if self.deletion.tell(epoch, Deleted(conversation_id=self.conversation_id), self.subscribers):
             self.forget()
             self.published.followed = False
@@ -303,7 +302,7 @@ class Conversation:
         self.stand_at(event.seq)
 
     def publish_done(self, done: Done) -> None:
-        """Gives the end of a turn; it covers the seqs of deltas that no one was given."""
+        """Publish the end of a turn; it covers the seqs of deltas that nobody was given."""
         if (live := self.turn(done.turn_id)) is not None:
             live.record = msgspec.structs.replace(live.record, done=done)
             live.stages.ended.set()
@@ -314,13 +313,13 @@ class Conversation:
         self.known.version += 1
 
     def publish_accepted(self, live: LiveTurn, event: Accepted) -> None:
-        """Gives `accepted`: to the sender with its ref, to all others with the content."""
+        """Publish `accepted`: to the sender with its ref, to all others with the content."""
         for subscriber in self.subscribers - {live.sender}:
             subscriber.publish(event)
         if live.sender in self.subscribers:
             live.sender.publish(msgspec.structs.replace(event, ref=live.send.ref, content=None))
         live.delivery.followers = set(self.subscribers)
-        if live.exchange.awaited is None:  # else it had its place before
+        if live.exchange.awaited is None:  # otherwise it had its place before
             self.known.newest_reply = live.record.reply_id
         self.known.seq = event.seq
         self.published.epoch = event.epoch

@@ -1,4 +1,4 @@
-"""Who is told that a conversation was deleted: all who are attached, and once, however often the news come."""
+"""Tells attached connections once that a conversation was deleted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sessions.turn.live_turn import Subscriber
 
 
 class Deletion:
-    """Of one conversation. `known`: the epoch whose deletion is no news any more."""
+    """The deletion of one conversation. `known`: the epoch whose deletion was published."""
 
     __slots__ = ("_asked", "known")
 
@@ -23,7 +23,7 @@ class Deletion:
 
     @contextmanager
     def asked_by(self, subscriber: Subscriber, ref: str | None) -> Iterator[None]:
-        """Somebody waits for it, who is told with a ref; it is answered then, also where another one was faster."""
+        """Note a requester, which is told with its ref, even if another one was faster."""
         self._asked.append(asked := (subscriber, ref))
         try:
             yield
@@ -35,7 +35,7 @@ class Deletion:
                 self._asked.remove(asked)
 
     def tell(self, epoch: str, told: Deleted, attached: set[Subscriber]) -> bool:
-        """Tells whoever is attached or asked for it; False where it was told before."""
+        """Tell attached connections and requesters; False if that was done before."""
         if epoch == self.known:
             return False
         self.known = epoch

@@ -1,4 +1,4 @@
-"""The conversations that are live here, and which of them each connection is attached to."""
+"""The live conversations of this replica, and those that each connection is attached to."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sessions.turn.live_turn import LiveTurn, Subscriber
 
 
 class Directory:
-    """Opens a conversation when somebody needs it, and forgets it when nobody does.
+    """Opens a conversation on demand, and drops it when it is not needed.
 
-    `opened` and `closed` are given the store's name for it.
+    `opened` and `closed` are called with its key in the store.
     """
 
     def __init__(
@@ -29,11 +29,11 @@ class Directory:
         return len(self._live)
 
     def get(self, owner: Owner, conversation_id: str) -> Conversation | None:
-        """A conversation that is live here."""
+        """Return a live conversation, or None."""
         return self._live.get((owner, conversation_id))
 
     def open(self, owner: Owner, conversation_id: str) -> Conversation:
-        """A conversation, live from here on; the caller makes it busy, or tidies up."""
+        """Return a conversation, live from here on; the caller uses it, or tidies up."""
         key = (owner, conversation_id)
         if key not in self._live:
             self._live[key] = new = Conversation(owner, conversation_id, attached=self._attached)
@@ -43,11 +43,11 @@ class Directory:
         return self._live[key]
 
     def by_key(self, key: str) -> Conversation | None:
-        """A live conversation by the store's name for it."""
+        """Return a live conversation by its key in the store."""
         return self._by_key.get(key)
 
     def runs(self, turn: RunningTurn) -> bool:
-        """Whether a turn runs here."""
+        """Return whether a turn runs here."""
         conversation = self.get(turn.owner, turn.conversation_id)
         return conversation is not None and conversation.turn(turn.turn_id) is not None
 
@@ -56,11 +56,11 @@ class Directory:
         return [conversation for conversation in self._live.values() if conversation.turns]
 
     def unsaved(self) -> int:
-        """How many turns here have text, or an end, that was told and that the store does not have."""
+        """Return the number of turns here with published text or ends that the store does not have."""
         return sum(live.is_unsaved for one in self._live.values() for live in one.turns)
 
     def watched_elsewhere(self) -> list[Conversation]:
-        """The conversations with turns here that only connections of other replicas are attached to."""
+        """Return the conversations with turns here that only other replicas' connections are attached to."""
         return [
             conversation
             for conversation in self.with_turns()
@@ -68,26 +68,26 @@ class Directory:
         ]
 
     def watched_for_nobody(self) -> list[Conversation]:
-        """The conversations that the store has this replica watch, though no connection is attached here."""
+        """Return the conversations that this replica watches without an attached connection."""
         return [one for one in self._live.values() if one.others.watching and one.is_unused]
 
     def unwatched(self) -> list[Conversation]:
-        """The conversations with connections here of which the store does not know that."""
+        """Return the conversations with connections here that this replica does not watch yet."""
         return [one for one in self._live.values() if one.subscribers and not one.others.watching]
 
     def followed(self) -> list[Conversation]:
-        """The conversations whose events other replicas may write, and connections here have to be told of."""
+        """Return the conversations with connections here whose events other replicas may write."""
         return [one for one in self._live.values() if one.published.followed and one.live is None]
 
     @contextmanager
     def using(self, owner: Owner, conversation_id: str) -> Iterator[Conversation]:
-        """A conversation that stays live while the context lasts."""
+        """Yield a conversation that stays live while the context lasts."""
         with self.held(conversation := self.open(owner, conversation_id)):
             yield conversation
 
     @contextmanager
     def held(self, conversation: Conversation) -> Iterator[None]:
-        """Keeps a conversation live while the context lasts."""
+        """Keep a conversation live while the context lasts."""
         self.hold(conversation)
         try:
             yield
@@ -95,16 +95,16 @@ class Directory:
             self.let_go(conversation)
 
     def hold(self, conversation: Conversation) -> None:
-        """Keeps a conversation live, once more."""
+        """Keep a conversation live; calls are counted."""
         conversation.users += 1
 
     def let_go(self, conversation: Conversation) -> None:
-        """Takes one `hold` back."""
+        """Undo one `hold`."""
         conversation.users -= 1
         self.tidy(conversation)
 
     def tidy(self, conversation: Conversation) -> None:
-        """Forgets a conversation that nobody needs any more."""
+        """Drop a conversation that is not needed any more."""
         if conversation.idle and self.by_key(conversation.keys.conversation) is conversation:
             del self._live[conversation.owner, conversation.conversation_id]
             del self._by_key[conversation.keys.conversation]
@@ -112,20 +112,20 @@ class Directory:
                 self._closed(conversation.keys.conversation)
 
     def attached(self, subscriber: Subscriber) -> list[Conversation]:
-        """The conversations that a connection is attached to."""
+        """Return the conversations that a connection is attached to."""
         return list(self._attached.get(subscriber, ()))
 
     def detach(self, subscriber: Subscriber) -> list[Conversation]:
-        """Takes a connection off all conversations; gives them back, to be tidied up."""
+        """Detach a connection from all conversations; return them, to be tidied up."""
         conversations = list(self._attached.pop(subscriber, ()))
         for conversation in conversations:
             conversation.leave(subscriber)
         return conversations
 
     def untold(self) -> list[tuple[Conversation, LiveTurn]]:
-        """The turns, and the messages on their way to be one, whose end was not told so far.
+        """Return the turns, and messages being accepted, whose end is not published yet.
 
-        Without those that wait for calls, unless a tool runs here for them.
+        Turns that wait for calls count only if a tool runs here for them.
         """
         return [
             (conversation, live)

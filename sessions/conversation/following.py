@@ -1,6 +1,6 @@
-"""Brings a conversation's attached connections up to what the store has of it: other replicas write there too.
+"""Brings attached connections up to the store's state of a conversation, to which other replicas write, too.
 
-Where that leaves a hole they are told so, and where the conversation stands.
+If events are missing, they get a gap and a snapshot.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _ALL = 2**53
 
 
 async def follow_up_to(history: History, conversation: Conversation, epoch: str, seq: int) -> None:
-    """Tells attached connections the events up to `seq`, the last that the store had, as far as they are news.
+    """Publish the events up to `seq`, the last one in the store, as far as they are new.
 
-    Where the journal does not have them any more, or the store lost some that were told, they are told of a gap.
-    Nothing where a turn runs here: then this replica writes all events. Raises StoreDown.
+    If the journal no longer has them, or the store lost published ones, a gap is published. Does nothing if a turn runs here:
+    then this replica writes all events. Raises StoreDown.
     """
-    async with conversation.locks.writing:  # what is written here is told by its writer
+    async with conversation.locks.writing:  # the writer publishes what is written here
         if conversation.live is not None:
             return
         if not conversation.published.followed:
@@ -41,7 +41,7 @@ async def follow_up_to(history: History, conversation: Conversation, epoch: str,
 
 
 async def with_running_turn(history: History, keys: Keys) -> Since | None:
-    """The facts of a conversation with all events of the running turn; None where there is no conversation."""
+    """Return the facts of a conversation with all events of the running turn; None if there is no conversation."""
     since = await history.since(keys, _ALL)
     if since is None or since.running is None:
         return since
@@ -49,7 +49,7 @@ async def with_running_turn(history: History, keys: Keys) -> Since | None:
 
 
 def gap(conversation: Conversation, since: Since, *, ref: str | None = None) -> list[Event]:
-    """That there is a hole, and where the conversation stands. `since` is behind the running turn's `accepted`."""
+    """Return a gap and a snapshot. `since` is after the running turn's `accepted`."""
     live, place = conversation.live, conversation.conversation_id
     if live is None:
         turn_id = since.running.turn_id if since.running is not None else None
@@ -72,7 +72,7 @@ def gap(conversation: Conversation, since: Since, *, ref: str | None = None) -> 
 
 
 def gap_before(done: Done, since: Since, reply: MessageRecord | None) -> list[Event]:
-    """That there is a hole, and how the conversation stood right before a turn's end. `reply`: as it is kept, if it is."""
+    """Return a gap and a snapshot right before a turn's end. `reply`: the stored one, if any."""
     snapshot = Snapshot(
         conversation_id=done.conversation_id,
         epoch=since.epoch,
@@ -89,7 +89,7 @@ def gap_before(done: Done, since: Since, reply: MessageRecord | None) -> list[Ev
 
 
 class ReplySoFar(msgspec.Struct, frozen=True):
-    """What a running reply has, as far as that is known."""
+    """Return a running reply, as far as it is known."""
 
     text: str
     reasoning: str
@@ -99,7 +99,7 @@ class ReplySoFar(msgspec.Struct, frozen=True):
 def reply_so_far(
     events: Sequence[Journalled], turn_id: str | None, base: MessageRecord | None = None
 ) -> ReplySoFar:
-    """What a turn that runs elsewhere has, by its events. `base`: the reply that it goes on with."""
+    """Return a reply that runs elsewhere, from its events. `base`: the reply that it continues."""
     own = [event for event in events if getattr(event, "turn_id", None) == turn_id]
     text = "".join(event.text for event in own if isinstance(event, Delta))
     reasoning = "".join(event.text for event in own if isinstance(event, Reasoning))
@@ -109,7 +109,7 @@ def reply_so_far(
 
 
 async def _fill(history: History, conversation: Conversation) -> bool:
-    """Tells what the journal has. False where it has a hole: that is told, and the conversation stands behind it."""
+    """Publish the journal's events. False if some are missing: then a gap and a snapshot are published."""
     since = await history.since(conversation.keys, conversation.published.seq)
     if since is not None and since.events and since.first <= conversation.published.seq + 1:
         conversation.take_over(since.events)
@@ -119,7 +119,7 @@ async def _fill(history: History, conversation: Conversation) -> bool:
 
 
 async def _store_lost_data(history: History, conversation: Conversation, seq: int) -> bool:
-    """Whether events were told that the store does not have any more: then a new epoch begins."""
+    """Return whether published events are missing in the store: then a new epoch begins."""
     told = conversation.published.seq
     if told <= seq:
         return False
@@ -132,7 +132,7 @@ async def _store_lost_data(history: History, conversation: Conversation, seq: in
 
 async def _tell_gap(history: History, conversation: Conversation) -> None:
     since = await with_running_turn(history, conversation.keys)
-    if since is None:  # it was deleted, and the news of that are on their way, or the store lost all of it
+    if since is None:  # it was deleted and the message about it is on its way, or the store lost all of it
         conversation.publish_deleted(conversation.published.epoch)
         return
     conversation.stand_at(since.seq)

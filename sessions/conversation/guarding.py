@@ -1,4 +1,4 @@
-"""A task's boundary: who asked is told what went wrong, nobody else notices. And the group that all tasks of a replica run in."""
+"""The boundary of tasks: failures reach the requester alone. And the group of all tasks of a replica."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _log = structlog.get_logger("midstream.sessions")
 
 
 class Tasks:
-    """The tasks of a replica, all in one group, which ends with it. Made before the replica runs, usable while it does."""
+    """The tasks of a replica, in one group that ends with it. Created before the replica runs, usable while it does."""
 
     def __init__(self) -> None:
         self._group: asyncio.TaskGroup | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Takes tasks while the context lasts; it ends when they have."""
+        """Accept tasks while the context lasts; it ends when they have."""
         async with asyncio.TaskGroup() as self._group:
             yield
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Does it beside its caller."""
+        """Run a task in the background."""
         if self._group is None:
             work.close()
             raise RuntimeError("The replica does not run.")
@@ -40,7 +40,7 @@ class Tasks:
 
 
 class Changes:
-    """Changes of conversations that go on to their end, also where the one who asked leaves meanwhile."""
+    """Changes of conversations that are completed even if the requester leaves."""
 
     def __init__(self, *, directory: Directory, tasks: Tasks) -> None:
         self._directory = directory
@@ -49,20 +49,20 @@ class Changes:
     def begin(
         self, conversation: Conversation, change: Coroutine[None, None, None]
     ) -> asyncio.Task[Refused | None]:
-        """Begins a change, and keeps the conversation live until it is done."""
+        """Begin a change, and keep the conversation live until it is done."""
         self._directory.hold(conversation)
         changing = self._tasks.begin(guarded(change))
         changing.add_done_callback(lambda _: self._directory.let_go(conversation))
         return changing
 
     async def carry_through(self, conversation: Conversation, change: Coroutine[None, None, None]) -> None:
-        """Returns once a change is done. Raises Refused."""
+        """Wait until a change is done. Raises Refused."""
         if (refusal := await asyncio.shield(self.begin(conversation, change))) is not None:
             raise refusal
 
 
 async def guarded(work: Coroutine[None, None, None]) -> Refused | None:
-    """Does it; gives the refusal, which for a defect is a number that the log has."""
+    """Run it; return the refusal, which for a defect has the number of a log entry."""
     try:
         await work
     except Refused as refusal:
@@ -73,7 +73,7 @@ async def guarded(work: Coroutine[None, None, None]) -> Refused | None:
 
 
 def incident() -> InternalError:
-    """Logs the exception that is being handled; its number is all that who asked is told."""
+    """Log the exception being handled; the requester gets only its number."""
     number = secrets.token_hex(4)
     _log.exception("request failed", incident=number)
     return InternalError(incident=number)

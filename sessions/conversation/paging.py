@@ -1,4 +1,4 @@
-"""What a reader of a conversation's history is given: stored messages, and the running reply as far as it was published."""
+"""Pages of a conversation's history: stored messages, and the running reply as far as it was published."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sessions.turn.live_turn import LiveTurn, Subscriber
 
 MAX_PAGE_BYTES = 256 * 1024
 RUNNING = "running"
-_FRAME_BYTES = 2048  # what a frame has around its messages: ids of at most 128 code points
+_FRAME_BYTES = 2048  # the rest of a frame beside its messages: ids of at most 128 code points
 
 
 class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,21 +63,21 @@ class HistoryPage(Event, frozen=True, kw_only=True, tag="history"):
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A page and, where the reply in it that is being written has no text so far, what was told of its wait."""
+    """A page, with the status of its running reply if that has no text yet."""
 
     page: HistoryPage
     wait: Status | None
 
 
 class Writing(msgspec.Struct, frozen=True):
-    """A reply that is being written, as far as it is told, or as another replica has journalled it."""
+    """A running reply, as far as it was published, or journalled by another replica."""
 
     record: TurnRecord
     reply: ReplySoFar
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What the store said at one moment: a branch, and the reply in it that another replica is writing."""
+    """The store's state at one moment: a branch, and the reply in it that another replica writes."""
 
     branch: Branch
     elsewhere: Writing | None
@@ -86,7 +86,7 @@ class Reading(msgspec.Struct, frozen=True):
 async def read_steadily(
     history: History, conversation: Conversation, *, limit: int, before: str | None
 ) -> Reading:
-    """The newest messages, or those before a message; no turn began or ended, and no branch became active, meanwhile.
+    """Return the newest messages, or those before a message, read while no turn began or ended and no branch became active.
 
     Raises NotFound, StoreDown.
     """
@@ -124,7 +124,7 @@ async def _branch(history: History, conversation: Conversation, *, limit: int, b
     branch = await history.branch(conversation.keys, leaf=leaf, limit=limit, most_bytes=MAX_PAGE_BYTES)
     if not branch.epoch:
         raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
-    if before is not None and not leaf:  # nothing comes before a root
+    if before is not None and not leaf:  # a root has nothing before it
         return msgspec.structs.replace(branch, messages=[], siblings=[], older=None, pending={})
     return branch
 
@@ -132,12 +132,12 @@ async def _branch(history: History, conversation: Conversation, *, limit: int, b
 def page_of(
     conversation: Conversation, reading: Reading, reader: Subscriber, *, limit: int, ref: str | None = None
 ) -> Shown:
-    """A page, with the running reply where that stands; the reader of its text so far follows it from there."""
+    """Return a page with the running reply in its place; its reader follows the text from there."""
     branch, live = reading.branch, conversation.live
     messages, seq = _shown(branch), branch.seq
     if live is not None:
         seq = conversation.published.seq
-        # Else its end was in the store when that was read.
+        # otherwise its end was in the store when that was read
         if not live.waits and not _has_ended(branch, live.record):
             _put_reply(Writing(live.record, _so_far(live)), messages, branch.pending)
     elif reading.elsewhere is not None and not _has_ended(branch, reading.elsewhere.record):
@@ -190,7 +190,7 @@ def _message(message: MessageRecord, siblings: Siblings) -> ShownMessage:
 
 
 def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, Siblings]) -> None:
-    """The reply as connections know it, behind its message: running, or ended and not saved so far."""
+    """Return the reply as published, after its message: running, or ended and not saved yet."""
     record, done = reply.record, reply.record.done
     if record.continues is not None:
         _go_on(reply, messages)
@@ -219,7 +219,7 @@ def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, 
 
 
 def _go_on(reply: Writing, messages: list[ShownMessage]) -> None:
-    """The same of a reply that goes on, which has its place and its first part."""
+    """Return the same for a continued reply, which has its place and its first part."""
     record, done = reply.record, reply.record.done
     place = next((n for n, one in enumerate(messages) if one.message_id == record.reply_id), None)
     if place is None or (done is not None and record.leaves_as_it_stood(done, reply.reply.calls)):
@@ -237,13 +237,13 @@ def _go_on(reply: Writing, messages: list[ShownMessage]) -> None:
 
 
 def _has_ended(branch: Branch, record: TurnRecord) -> bool:
-    """Whether the end of a turn was in the store when a branch was read."""
+    """Return whether the end of a turn was in the store when a branch was read."""
     ended = (one.turn_id for one in branch.messages if one.role == "assistant")
     return record.turn_id in ended
 
 
 def _first_that_fits(messages: list[ShownMessage]) -> int:
-    """Where a page of at most MAX_PAGE_BYTES begins; one message always fits."""
+    """Return the first message of a page of at most MAX_PAGE_BYTES; one message always fits."""
     left = MAX_PAGE_BYTES - _FRAME_BYTES
     for place in range(len(messages) - 1, -1, -1):
         left -= len(msgspec.json.encode(messages[place])) + 1

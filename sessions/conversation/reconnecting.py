@@ -1,4 +1,4 @@
-"""The connections that are being told what they missed of a conversation: what else they ask for comes behind that."""
+"""The connections that are being resumed in a conversation: their other requests wait for that."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sessions.turn.live_turn import Subscriber
 
 
 class Returning:
-    """Of one conversation."""
+    """Those of one conversation."""
 
     __slots__ = ("_told",)
 
@@ -19,7 +19,7 @@ class Returning:
 
     @contextmanager
     def under_way(self, subscriber: Subscriber) -> Iterator[None]:
-        """It is told while the context lasts."""
+        """Mark a connection as being resumed while the context lasts."""
         told = self._told[subscriber] = asyncio.Event()
         try:
             yield
@@ -29,6 +29,6 @@ class Returning:
                 del self._told[subscriber]
 
     async def told(self, subscriber: Subscriber) -> None:
-        """Returns once it knows what it missed, or gave up; at once where it does not ask for that."""
+        """Wait until a connection is resumed, or gave up; returns at once if it is not being resumed."""
         while (told := self._told.get(subscriber)) is not None:
             await told.wait()

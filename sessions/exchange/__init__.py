@@ -1,1 +1,1 @@
-"""What happens between a reply's calls and the turn that follows them."""
+"""The time between a reply's calls and the turn that follows them."""

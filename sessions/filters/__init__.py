@@ -1,1 +1,1 @@
-"""What filters do to messages and replies: words, patterns and hooks, one character at a time."""
+"""Filters of messages and replies: words, patterns and hooks, one character at a time."""

@@ -1,4 +1,4 @@
-"""All filters of a service, as the rest of it sees them: they refuse messages and end replies."""
+"""The chain of all filters of a service. They refuse messages and end replies."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from sessions.filters.filtered_reply import FilteredReply
 
 
 class Filters:
-    """Filters one behind the other."""
+    """A chain of filters."""
 
     def __init__(self, filters: Sequence[Filter] = ()) -> None:
         self._filters = tuple(filters)
 
     async def check(self, *texts: str | None) -> None:
-        """Reads what a client wants to say to the model (None: nothing). Raises Filtered."""
+        """Check a client's text for the model (None: nothing). Raises Filtered."""
         for text in texts:
             for one in self._filters if text else ():
                 if text and await one.refuses(text):
                     raise Filtered("A filter of this server refuses the message.")
 
     def reply(self) -> FilteredReply:
-        """What reads one reply from its first character on; a reply that is begun again takes a new one."""
+        """Return a reader of one reply from its first character on; a restarted reply takes a new one."""
         stages = (one.reply() for one in self._filters)
         return FilteredReply([stage for stage in stages if stage is not None])
 

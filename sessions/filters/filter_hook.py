@@ -1,4 +1,4 @@
-"""What a filter is: the lists of the settings are ones, and an operator's own class may be one."""
+"""The interface of filters, for the built-in lists and for operators' own classes."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ import msgspec
 
 
 class Passed(msgspec.Struct, frozen=True):
-    """What of a reply may leave now. `filtered`: nothing more may, the reply ends there."""
+    """The part of a reply that may leave now. `filtered`: the reply ends there."""
 
     text: str
     filtered: bool = False
 
 
 class ReplyFilter(Protocol):
-    """Reads one reply as it is written. Called from the event loop: it never waits, and does little at a time.
+    """Reads one reply as it is written. It runs on the event loop: it never waits, and does little at a time.
 
-    All that it passes, joined, is a beginning of all that it was fed.
+    The joined output is always a beginning of the joined input.
     """
 
     def feed(self, text: str) -> Passed:
-        """Takes the next whole characters, none perhaps; gives what is known to be harmless."""
+        """Take the next whole characters, possibly none; return what is known to be harmless."""
         ...
 
     def finish(self) -> Passed:
-        """The reply has no more text: gives the rest, or the end of it."""
+        """End the reply: return the rest, or end it there."""
         ...
 
 
 class Filter:
-    """A filter that lets everything pass; derive from it to refuse messages, to end replies, or both."""
+    """A filter that passes everything. Derive from it to refuse messages, to end replies, or both."""
 
     async def refuses(self, message: str) -> bool:  # noqa: ARG002 - for those who derive from it
-        """Whether a user's message, whole, may not come in. May wait, for a service that judges it."""
+        """Return whether to refuse a user's whole message. It may wait, as for a service that judges it."""
         return False
 
     def reply(self) -> ReplyFilter | None:
-        """What reads one reply; None where this filter has nothing to say to it."""
+        """Return a reader of one reply, or None if this filter does not read replies."""
         return None

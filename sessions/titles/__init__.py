@@ -1,1 +1,1 @@
-"""Titles of conversations: the first words of the first message, then what the model makes of the first exchange."""
+"""Titles of conversations: first the first words of the first message, then the model's title for the first exchange."""
