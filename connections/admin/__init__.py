@@ -1,1 +1,1 @@
-"""The admin API below `/v1/admin/`: what an operator's key opens, and nothing else does."""
+"""The admin API below `/v1/admin/`, for operators' keys only."""

@@ -1,4 +1,4 @@
-"""What an operator may do, on all replicas. Raises what the requests' refusals are made of; knows no HTTP."""
+"""The acts of operators, on all replicas. They raise the errors that refusals are made of. Knows no HTTP."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sessions.service import Sessions
 
 
 class AdminActs:
-    """Does it."""
+    """Carries out the acts."""
 
     def __init__(self, sessions: Sessions, access: AccessControl, counts: SharedCounts | None) -> None:
         self._sessions = sessions
@@ -43,7 +43,7 @@ class AdminActs:
         self._counts = counts
 
     async def connections(self, whose: Whose, *, limit: int, after: str) -> ConnectionsPage:
-        """A page of them. Raises StoreDown."""
+        """Return a page of connections. Raises StoreDown."""
         told = await self._ask(ListConnections(whose, limit + 1, after))
         every = (
             msgspec.structs.replace(row, replica=name) for name, one in _each(told) for row in one.connections
@@ -53,7 +53,7 @@ class AdminActs:
         return ConnectionsPage(connections=rows[:limit], next=more, silent=told.silent)
 
     async def turns(self, whose: Whose, *, limit: int, after: str) -> TurnsPage:
-        """A page of those that run or wait. Raises StoreDown."""
+        """Return a page of turns that run or wait. Raises StoreDown."""
         told = await self._ask(ListTurns(whose, limit + 1, after))
         every = (msgspec.structs.replace(row, replica=name) for name, one in _each(told) for row in one.turns)
         rows = first_turns(every, limit + 1)
@@ -63,7 +63,7 @@ class AdminActs:
     async def disconnect(
         self, whose: Whose, connection_id: str | None = None
     ) -> tuple[Whose | None, Disconnected]:
-        """Ends one connection, or all of somebody's; whose the one was. Raises StoreDown, NotFound where there is none."""
+        """End one connection, or all of a principal; return the owner of the one. Raises StoreDown, NotFound if there is none."""
         told = await self._ask(Disconnect(whose, connection_id))
         ended = sum(one.ended for _, one in _each(told))
         if not ended:
@@ -72,7 +72,7 @@ class AdminActs:
         return owner, Disconnected(connections=ended, silent=told.silent)
 
     async def stop(self, turn_id: str) -> tuple[Whose | None, Stopped]:
-        """Ends a turn; whose it was, where that is known. Raises Refused, NotFound where it does not run."""
+        """End a turn; return its owner, if known. Raises Refused, NotFound if it does not run."""
         if (stopped := await self._sessions.stop(turn_id)) is not None:
             owner, met = stopped
             return Whose(owner.principal, owner.client_id), Stopped(turn_id=turn_id, already=met.already)
@@ -80,10 +80,10 @@ class AdminActs:
         for _, one in _each(told):
             if one.ended:
                 return one.whose, Stopped(turn_id=turn_id, already=one.already)
-        raise NotFound("There is no such turn that runs." + _but_silent(told))
+        raise NotFound("No such turn runs." + _but_silent(told))
 
     async def keys(self, *, limit: int, after: str) -> KeysPage:
-        """A page of the keys, by name, with what they used today. Raises StoreDown."""
+        """Return a page of the keys, by name, with today's usage. Raises StoreDown."""
         keys = sorted((key for key in self._access.keys if key.name > after), key=lambda key: key.name)
         shown = keys[:limit]
         gauges = [gauge for key in shown for gauge in _gauges(key)]
@@ -97,7 +97,7 @@ class AdminActs:
         return KeysPage(keys=rows, next=shown[-1].name if len(keys) > limit else None)
 
     def is_person(self, principal: str) -> bool | None:
-        """Whether a principal is one person; None where it is a key that is not there any more."""
+        """Return whether a principal is one person; None for a removed key."""
         if not principal.startswith(KEY):
             return True
         name = principal.removeprefix(KEY)
@@ -109,7 +109,7 @@ class AdminActs:
 
 
 def _each(told: Gathered) -> Iterator[tuple[str, Answered]]:
-    """What each replica answered that understood the question."""
+    """Return the answers of the replicas that understood the question."""
     for name, body in told.answers:
         yield name, answered(body) if body else NOTHING
 
@@ -119,6 +119,6 @@ def _but_silent(told: Gathered) -> str:
 
 
 def _gauges(key: ApiKey) -> list[Gauge]:
-    """Messages, replies and tokens of the day."""
+    """Return the messages, replies and tokens of the day."""
     replies, tokens = usage_gauges(Client(f"{KEY}{key.name}", ""))
     return [msgspec.structs.replace(replies, kind=Counted.TODAY), replies, tokens]

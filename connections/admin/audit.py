@@ -1,4 +1,4 @@
-"""One line in the log for each act of an operator's, whatever level the log has: who, what, on whom, and what came of it. No content."""
+"""Logs one line for each act of an operator, at any log level: who, what, on whom, and the outcome. No content."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ _log = structlog.wrap_logger(logging.getLogger(NAME), wrapper_class=structlog.st
 
 
 def note(*, operator: str | None, act: str, outcome: str, on: dict[str, str | int]) -> None:
-    """Writes it. `operator`: the name of the key; None: of nobody who is one. `on`: whom it was about, and how much."""
+    """Write the line. `operator`: the name of the key; None: without a valid one. `on`: the subject of the act, and its extent."""
     _log.info("admin", operator=operator, act=act, outcome=outcome, **on)

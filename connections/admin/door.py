@@ -1,4 +1,4 @@
-"""`/v1/admin/…`: the doors of operators. Pages can't ask here: no answer is for another origin than the server's own."""
+"""`/v1/admin/…`: the door of operators. Pages of other origins can't read its answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from sessions.store.redis.asker import asking_for
 PATH = "/v1/admin"
 
 On = dict[str, str | int]
-"""Whom an act was about, and how much; for the log."""
+"""The subject of an act, and its extent, for the log."""
 Act = Callable[[Exchange, On], Awaitable[None]]
 
 
@@ -48,7 +48,7 @@ class AdminDoor:
         self._limiters = limiters
 
     def routes(self) -> list[BaseRoute]:
-        """The routes below `/v1`."""
+        """Return the routes below `/v1`."""
         connections = {
             "GET": ("list connections", self._list_connections),
             "DELETE": ("disconnect", self._disconnect),
@@ -64,7 +64,7 @@ class AdminDoor:
         ]
 
     def _route(self, path: str, acts: Mapping[str, tuple[str, Act]]) -> BaseRoute:
-        """`acts`: by method, each with its name in the log."""
+        """`acts`: the acts by method, each with its name in the log."""
         serve = {method: partial(self._serve, name, act) for method, (name, act) in acts.items()}
         return Route(f"{PATH}{path}", _Asgi(serve), methods=list(serve))
 
@@ -156,26 +156,26 @@ class AdminDoor:
 
 
 class _Asgi:
-    """An application of one route; Starlette takes a function for something else."""
+    """The application of a route, as an object: Starlette treats functions differently."""
 
     def __init__(self, serve: Mapping[str, Callable[[Exchange], Awaitable[None]]]) -> None:
         """`serve`: by method."""
         self._serve = dict(serve)
-        if "GET" in serve:  # Starlette lets HEAD in wherever GET is
+        if "GET" in serve:  # Starlette accepts HEAD wherever it accepts GET
             self._serve["HEAD"] = serve["GET"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         await self._serve[scope["method"]](Exchange(scope, receive, send))
 
 
 def _by_operator(owner: Owner) -> Subject:
-    """For whom it is counted: an owner's own exports take no operator's place."""
+    """Return the subject of its counts: owners' own exports take no operator's place."""
     return Subject(f"/admin/{owner}")
 
 
 def _noted(query: queries.Query, on: On, *, is_needed: bool = False) -> Whose:
-    """Whom a request is about, which the log is told. Raises BadParams."""
+    """Return the owner that a request is about, and note it for the log. Raises BadParams."""
     whose = queries.whose(query, is_needed=is_needed)
     _note(whose, on)
     return whose
@@ -187,5 +187,5 @@ def _note(whose: Whose | None, on: On) -> None:
 
 
 def _named(exchange: Exchange, field: str) -> str:
-    """What the path names. Raises BadParams."""
+    """Return what the path names. Raises BadParams."""
     return name_of(field, exchange.request.path_params[field])

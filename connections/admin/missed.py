@@ -1,4 +1,4 @@
-"""Notes requests to operators' doors that nothing takes: who looks for a door is in the log, as who came in is."""
+"""Logs requests to operators' paths that no route takes, as well as authenticated ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Missed:
         self._limiters = limiters
 
     def note(self, scope: Scope, code: str, path: str) -> None:
-        """Writes one. `code`: of the answer; `path`: what may be told of it."""
+        """Write a line. `code`: of the answer; `path`: the part that may be logged."""
         try:
             operator = self._access.identify_operator(
                 authorization=Headers(scope=scope).get("authorization")
@@ -37,7 +37,7 @@ class Missed:
 
 
 def may_be_noted(limiters: Limiters, scope: Scope) -> bool:
-    """Whether a request that did nothing gets a line: an address so many, or whoever asks could fill the log."""
+    """Return whether a request without effect gets a line: each address has a limit, so that nobody can fill the log."""
     try:
         limiters.take_read(Subject(f"/admin/{group_of(ANONYMOUS, scope)}", ""))
     except RateLimited:

@@ -1,4 +1,4 @@
-"""What an operator's request names: whose, which page of a list, and which owner. Pure."""
+"""Reads operators' requests: principal, page of a list, owner. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST = 200
 FEW = 50
 _LONGEST = 4096
 _PRINCIPAL = re.compile(r"key:[A-Za-z0-9._@-]{1,64}|jwt:[A-Za-z0-9._~@:|%-]{1,3060}|anonymous")
-"""A principal as it is listed: what is unusual in a JWT's subject is percent-encoded."""
+"""A principal as lists show it: unusual characters of a JWT's subject are percent-encoded."""
 
 _NO_PRINCIPAL = "must be one as lists show it: key:NAME, jwt:SUBJECT or anonymous."
 
@@ -23,7 +23,7 @@ Query = Mapping[str, str]
 
 
 def whose(query: Query, *, is_needed: bool = False) -> Whose:
-    """Whom a request is about. Raises BadParams."""
+    """Return the subject of a request. Raises BadParams."""
     found = Whose(_principal(query), None if (name := query.get("client_id")) is None else client_named(name))
     if is_needed and found.principal is None:
         raise BadParams("is missing: whose connections are to end?", field="principal")
@@ -31,7 +31,7 @@ def whose(query: Query, *, is_needed: bool = False) -> Whose:
 
 
 def page(query: Query) -> tuple[int, str]:
-    """How many rows, and behind which one. Raises BadParams."""
+    """Return the number of rows, and the row that they follow. Raises BadParams."""
     text = query.get("limit", str(FEW))
     if not (text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= MOST):  # noqa: PLR2004 - digits
         raise BadParams(f"must be a whole number from 1 to {MOST}.", field="limit")
@@ -39,7 +39,7 @@ def page(query: Query) -> tuple[int, str]:
 
 
 def owner(query: Query, is_person: Callable[[str], bool | None]) -> Owner:
-    """Whose conversations are meant. `is_person`: whether a principal is one; None: nobody knows. Raises BadParams."""
+    """Return the owner of conversations. `is_person`: whether the principal is one; None: not known. Raises BadParams."""
     if (principal := _principal(query)) is None:
         raise BadParams(_NO_PRINCIPAL, field="principal")
     given = query.get("client_id")
@@ -53,7 +53,7 @@ def owner(query: Query, is_person: Callable[[str], bool | None]) -> Owner:
 
 
 def _principal(query: Query) -> str | None:
-    """The principal that a request names. What is none, a key perhaps, is neither repeated nor logged. Raises BadParams."""
+    """Return the principal that a request names. An invalid one, perhaps a key, is neither repeated nor logged. Raises BadParams."""
     principal = query.get("principal")
     if principal is not None and not _PRINCIPAL.fullmatch(principal):
         raise BadParams(_NO_PRINCIPAL, field="principal")

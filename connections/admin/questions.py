@@ -1,4 +1,4 @@
-"""What replicas ask each other in an operator's name, and what each answers: who is connected here, and what runs here."""
+"""The questions of replicas to each other for an operator, and the answers: local connections and turns."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _log = structlog.get_logger("midstream.admin")
 
 
 class Whose(msgspec.Struct, frozen=True):
-    """Whose something is; None: anybody's. Of turns `client_id` is the owner's, which a person's have none of."""
+    """A subject; None: anybody. For turns, `client_id` is the owner's, which a person does not have."""
 
     principal: str | None = None
     client_id: str | None = None
 
     def means(self, principal: str, client_id: str) -> bool:
-        """Whether this one is meant."""
+        """Return whether this one is meant."""
         return self.principal in (None, principal) and self.client_id in (None, client_id)
 
 
 class ListConnections(msgspec.Struct, frozen=True, tag="connections"):
-    """At most `limit` connections whose ids come behind `after`, in their order."""
+    """At most `limit` connections with ids after `after`, in order."""
 
     whose: Whose
     limit: int
@@ -49,7 +49,7 @@ class ListTurns(msgspec.Struct, frozen=True, tag="turns"):
 
 
 class Disconnect(msgspec.Struct, frozen=True, tag="disconnect"):
-    """End one connection, or all of somebody's."""
+    """End one connection, or all of a subject."""
 
     whose: Whose
     connection_id: str | None = None
@@ -65,7 +65,7 @@ Question = ListConnections | ListTurns | Disconnect | Stop
 
 
 class ConnectionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A connection. `opened_at`: Unix milliseconds; `waiting_bytes`: what waits for its reader."""
+    """A connection. `opened_at`: Unix milliseconds; `waiting_bytes`: the bytes that wait for its reader."""
 
     connection_id: str
     door: str
@@ -77,7 +77,7 @@ class ConnectionRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, one: Registered, opened_at: float) -> ConnectionRow:
-        """As it is now. `opened_at`: Unix seconds."""
+        """Describe a connection. `opened_at`: Unix seconds."""
         return cls(
             connection_id=one.connection_id,
             door=one.door,
@@ -89,7 +89,7 @@ class ConnectionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that runs or waits. `principal`, `client_id`: its owner's; the latter is empty for a person. `chars`: of its reply so far."""
+    """A turn that runs or waits. `principal`, `client_id`: its owner's; the latter is empty for a person. `chars`: the length of its reply so far."""
 
     turn_id: str
     conversation_id: str | None
@@ -102,7 +102,7 @@ class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, one: ListedTurn) -> TurnRow:
-        """As it is now."""
+        """Describe a turn."""
         return cls(
             turn_id=one.turn_id,
             conversation_id=one.conversation_id,
@@ -115,9 +115,9 @@ class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one replica answers. `ended`: how many connections, or whether a turn; `already`: that its end was decided before.
+    """The answer of one replica. `ended`: the number of ended connections, or whether the turn was ended; `already`: its end was decided before.
 
-    `whose`: whose the one connection or turn was.
+    `whose`: the owner of the one connection or turn.
     """
 
     connections: tuple[ConnectionRow, ...] = ()
@@ -141,7 +141,7 @@ class Desk:
         self._presence = presence
 
     def hear(self, body: str) -> str:
-        """The answer to a question, both as JSON; an empty one where the question is another version's."""
+        """Answer a question, both as JSON; the answer is empty if the question is from another version."""
         try:
             question = _question(body)
         except msgspec.DecodeError:
@@ -191,12 +191,12 @@ def first_turns(rows: Iterable[TurnRow], limit: int) -> tuple[TurnRow, ...]:
 
 
 def _one(meant: list[Registered]) -> Whose | None:
-    """Whose the connection is that an id names."""
+    """Return the owner of a connection."""
     client = meant[0].caller.client if meant else None
     return None if client is None else Whose(client.principal, client.client_id)
 
 
 def _end(connection: Registered) -> None:
-    """Tells a client that it is to go, and not to come back by itself."""
+    """Close a client's connection, so that it does not reconnect by itself."""
     connection.push(Error(code=Forbidden.code, message=ENDED, retryable=False))
     connection.shut(Close(CloseCode.FORBIDDEN, ENDED))

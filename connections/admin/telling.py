@@ -1,4 +1,4 @@
-"""What the admin API answers."""
+"""The answers of the admin API."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class TurnsPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Disconnected(msgspec.Struct, frozen=True, kw_only=True):
-    """How many connections were ended."""
+    """The number of ended connections."""
 
     connections: int
     silent: tuple[str, ...]
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that was ended. `already`: its end was decided before."""
+    """An ended turn. `already`: its end was decided before."""
 
     turn_id: str
     already: bool
 
 
 class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A key, its terms, and what it used since midnight UTC. `messages_today` null: they are not limited, so not counted."""
+    """A key, its terms, and its usage since midnight UTC. `messages_today` null: without a limit they are not counted."""
 
     name: str
     kind: str
@@ -80,7 +80,7 @@ class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeysPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys by their names."""
+    """Keys by name."""
 
     keys: tuple[KeyRow, ...]
     next: str | None

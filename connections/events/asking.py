@@ -1,4 +1,4 @@
-"""Whose conversation a reader asks for, and from where on: what stands in the URL and the headers of its request. Pure.
+"""Reads a request for an event stream: the conversation, and the position to resume from. Pure.
 
 The `id` of an event is its epoch and its seq. EventSource sends the last one in `Last-Event-ID` when it comes back by
 itself; a page that has to make a new one, because a ticket opens one stream, puts it into the query as `last_event_id`.
@@ -17,7 +17,7 @@ from connections.wire.sentences import complaint
 from sessions.commands.resuming import Position
 
 NOWHERE = Position("", 0)
-"""A place that no conversation has: who says that it was there is told of a gap."""
+"""A position that no conversation has: resuming from it gives a gap."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def asked(request: Request) -> Asked:
-    """What a request asks for. Raises BadParams."""
+    """Read a request. Raises BadParams."""
     query = request.query_params
     last = request.headers.get("last-event-id") or query.get("last_event_id")
     return Asked(
@@ -47,12 +47,12 @@ def asked(request: Request) -> Asked:
 
 
 def event_id(epoch: str, seq: int) -> str:
-    """The id of an event."""
+    """Return the id of an event."""
     return f"{epoch}:{seq}"
 
 
 def position(shown: str) -> Position:
-    """The place behind the event that has this id; NOWHERE for what is no id of ours."""
+    """Return the position after the event of this id; NOWHERE for an unknown id."""
     epoch, _, digits = shown.rpartition(":")
     if not (epoch and digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_SEQ))):
         return NOWHERE
@@ -60,7 +60,7 @@ def position(shown: str) -> Position:
 
 
 def _features(named: str) -> Features:
-    """Names with commas between them. Raises BadParams."""
+    """Read names that are separated by commas. Raises BadParams."""
     try:
         return msgspec.convert(tuple(filter(None, named.split(","))), Features)
     except msgspec.ValidationError as error:

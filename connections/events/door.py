@@ -38,7 +38,7 @@ from sessions.service import Sessions
 
 PATH = "/v1/conversations/{conversation_id}/events"
 RETRY_MS = (1000, 3000)
-"""Readers of a server that stops come back at different moments."""
+"""Spreads the reconnections of readers when the server stops."""
 
 
 class EventsDoor:
@@ -54,7 +54,7 @@ class EventsDoor:
         self._tally = limiters.tally(Door.EVENTS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         exchange = Exchange(scope, receive, send)
         if exchange.request.method == "HEAD":
             await exchange.answer(Response(status_code=405, headers={"Allow": "GET, OPTIONS"}))
@@ -81,7 +81,7 @@ class EventsDoor:
         await exchange.answer(refused(why))
 
     async def _identify(self, exchange: Exchange, ask: Asked) -> Identity:
-        """Who reads. What lasts has no place in a URL. Raises Unauthenticated, Refused."""
+        """Return the identity of the reader. A lasting token must not be in a URL. Raises Unauthenticated, Refused."""
         if ask.ticket is not None and not (ask.ticket.startswith(TICKET) or self._access.asks_nobody):
             raise Unauthenticated("A URL takes tickets only.", why="no ticket in the URL")
         authorization = exchange.request.headers.get("authorization")
@@ -109,7 +109,7 @@ class EventsDoor:
 
 
 def _client_id(ask: Asked, identity: Identity) -> str:
-    """Who reads; a person needs no name for that. Raises BadParams."""
+    """Return the caller; a person needs no client id. Raises BadParams."""
     if ask.client_id is None and not identity.is_person:
         raise BadParams("client_id: is missing.")
     return ask.client_id or secrets.token_hex(16)
@@ -124,12 +124,12 @@ async def _live(
 
 
 async def _come_back(exchange: Exchange) -> None:
-    """An answer that is no refusal: behind one of those an EventSource never comes back."""
+    """Return an answer that is not a refusal: after a refusal an EventSource never reconnects."""
     await exchange.begin_events("draining")
     await exchange.write(begin(retry_ms=RETRY_MS[1]), more=False)
 
 
 def events_routes(door: EventsDoor, origins: Origins, refusals: Refusals) -> list[BaseRoute]:
-    """The route below `/v1`."""
+    """Return the route below `/v1`."""
     shown = CrossOrigin(door, origins, refusals, method="GET", refusal=foreign_page)
     return [Route(PATH, shown, methods=["GET", "OPTIONS"])]

@@ -1,4 +1,4 @@
-"""One reader of a conversation: what it missed, or where the conversation stands, and what happens from then on."""
+"""One reader of a conversation: missed events or the current state, then live events."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sessions.events import Deleted, Gap
 from sessions.service import Sessions
 
 PAGE = 50
-"""Messages of the history that a reader is shown: as many as on a socket that names no number."""
+"""Messages of the history for a reader: the default of sockets."""
 
 
 class Reader:
-    """Asks in the name of one who can't."""
+    """Sends requests for a reader, which can't send any."""
 
     def __init__(self, sessions: Sessions, conversation_id: str) -> None:
         self._sessions = sessions
@@ -27,27 +27,27 @@ class Reader:
         self._news = asyncio.Event()
 
     def encode(self, frame: Frame) -> bytes:
-        """The event of a frame on its way to the reader."""
+        """Return the event of a frame."""
         if isinstance(frame, Gap | Deleted):
             self._news.set()
         return self._telling.encode(frame)
 
     async def begin(self, view: Connection, position: Position | None) -> None:
-        """Attaches the view; what its reader is told first waits in it then. Raises Refused."""
+        """Attach the reader; its first events then wait in it. Raises Refused."""
         if position is None:
             await self._show_history(view)
         else:
             await self._sessions.resume(view.owner, view, self._conversation_id, position, ref=None)
 
     async def follow(self, view: Connection) -> None:
-        """Shows the history behind every gap, and ends the view with its conversation."""
+        """Send the history after every gap, and end with the conversation."""
         while not self._telling.is_over:
             await self._news.wait()
             self._news.clear()
             if self._telling.owes_history:
                 try:
                     await self._show_history(view)
-                except Refused as refused:  # whoever comes back is told why
+                except Refused as refused:  # a reconnecting reader is told why
                     view.shut(Close(CloseCode.INTERNAL, str(refused)))
                     return
         view.shut(Close(CloseCode.BYE, "The conversation is gone."))

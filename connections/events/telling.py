@@ -9,18 +9,18 @@ from sessions.conversation.paging import HistoryPage
 from sessions.events import Accepted, Deleted, Gap, Journalled, Resumed, Snapshot
 
 BEAT = b":\n\n"
-"""A comment: no event, but a sign that the line stands."""
+"""A comment, which shows that the connection is alive."""
 
 
 def begin(*, retry_ms: int) -> bytes:
-    """What comes first: how long a reader waits before it comes back."""
+    """Return the first line: the reconnection time."""
     return b"retry: %d\n\n" % retry_ms
 
 
 class Telling:
     """One reader's events, in order. They have no names: each is a `message`, whose data is the frame as on a socket.
 
-    `owes_history`: a gap was told, and no history since; `is_over`: the conversation is gone.
+    `owes_history`: a gap was sent, and no history since; `is_over`: the conversation is gone.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Telling:
         self._epoch = ""
 
     def encode(self, frame: Frame) -> bytes:
-        """The event of a frame. One who is owed the history gets no ids: coming back then begins with the gap again."""
+        """Return the event of a frame. While the history is missing, events have no ids: reconnecting then repeats the gap."""
         match frame:
             case Accepted() | Resumed() | Snapshot():
                 self._epoch = frame.epoch

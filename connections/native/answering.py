@@ -1,4 +1,4 @@
-"""What waits until a message is taken in."""
+"""Waits until a message is accepted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from sessions.errors import Refused
 
 
 async def refusal(taking: asyncio.Task[Refused | None]) -> None:
-    """Waits for a message to be taken in, which goes on where this wait ends. Raises the refusal."""
+    """Wait for a message to be accepted. Cancelling the wait does not stop that. Raises the refusal."""
     if (refused := await asyncio.shield(taking)) is not None:
         raise refused

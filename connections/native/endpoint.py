@@ -52,7 +52,7 @@ class Endpoint(SocketDoor[WebSocket]):
         spoken: SpokenDesk | None = None,
         hello_s: float = HELLO_S,
     ) -> None:
-        """`spoken`: where conversations are spoken; None: this server hears nothing."""
+        """`spoken`: the part for spoken conversations; None: this server has no speech recognition."""
         super().__init__(Door.NATIVE, access=access, limiters=limiters, hello_s=hello_s)
         self._sessions = sessions
         self._greeter = greeter
@@ -60,15 +60,15 @@ class Endpoint(SocketDoor[WebSocket]):
         self._spoken = spoken
 
     async def receive(self, websocket: WebSocket) -> WebSocket:
-        """Whoever comes: its first frame says who that is."""
+        """Accept every client: its first frame authenticates it."""
         return websocket
 
     def subprotocol(self, guest: WebSocket) -> str | None:
-        """Ours, where it is offered."""
+        """Return our subprotocol, if it is offered."""
         return SUBPROTOCOL if SUBPROTOCOL in guest.scope.get("subprotocols", ()) else None
 
     async def serve(self, socket: Socket, guest: WebSocket) -> None:
-        """Serves one socket, which begins with a hello. Raises Close, Disconnected."""
+        """Serve one socket, which begins with a hello. Raises Close, Disconnected."""
         with self.limiters.waiting_room.place(client_of(guest.scope)):
             hello = self._hello_in(await self.first(socket, "hello"), socket)
             identity = await self._identify(socket, hello, guest.headers.get("authorization"))
@@ -76,27 +76,27 @@ class Endpoint(SocketDoor[WebSocket]):
         await self._serve(socket, hello, identity, said, scope=guest.scope)
 
     async def _greeting(self, grant: Grant) -> Greeting:
-        """What `ready` says. Raises Close."""
+        """Return the `ready` frame. Raises Close."""
         try:
             return await self._greeter.greeting(grant)
         except EngineError as error:
             raise Close(CloseCode.OVERLOAD, "The model is not loaded yet; reconnect.") from error
 
     async def _identify(self, transport: Socket, hello: Hello, authorization: str | None) -> Identity:
-        """Who says hello. Raises Close, Disconnected."""
+        """Return the client that says hello. Raises Close, Disconnected."""
         try:
             return await self.access.identify(authorization=authorization, token=hello.token)
         except Unauthenticated as refused:
             why = Error(ref=hello.ref, code=refused.code, message=str(refused), retryable=False)
             close = Close(CloseCode.UNAUTHENTICATED, str(refused))
-        except Refused as refused:  # the store or the keys of who signs tokens: neither is the client's fault
+        except Refused as refused:  # the store, or the keys that verify tokens: neither is the client's fault
             why = refusal(refused, hello.ref)
             close = Close(CloseCode.OVERLOAD, f"{refused} Reconnect.")
         self._tell(transport, why)
         raise close
 
     def _hello_in(self, message: str | bytes, transport: Socket) -> Hello:
-        """The first frame. Raises Close."""
+        """Return the first frame. Raises Close."""
         why = "The first frame must be a hello."
         try:
             frame = codec.decode(message)
@@ -147,16 +147,16 @@ class Endpoint(SocketDoor[WebSocket]):
                 try:
                     await connection.serve(limited, decode)
                 finally:
-                    spoken.say_as_frame = None  # a cycle, which the collector would find in its time
+                    spoken.say_as_frame = None  # breaks a cycle that only the collector would free
 
     def _features(self) -> tuple[str, ...]:
-        """What this server has beyond the base."""
+        """Return this server's features beyond the base."""
         shares, speaks = self._sessions.shares, self._spoken is not None
         return SERVED + ((SHARE,) if shares else ()) + ((AUDIO,) if speaks else ())
 
 
 def _tools_of(sessions: Sessions) -> tuple[ServerTool, ...]:
-    """What the server runs, as a client is told of it."""
+    """Describe the server's tools for clients."""
     return tuple(
         ServerTool(name=tool.name, description=tool.description, approval=tool.approval.value)
         for tool in sessions.tools.offered()
@@ -172,6 +172,6 @@ class _Refresh:
         self._ready = ready
 
     async def answer(self, frame: AuthRefresh) -> None:
-        """Says `ready` again where the new token is good. Raises KeySetDown, StoreDown."""
+        """Send `ready` again if the new token is valid. Raises KeySetDown, StoreDown."""
         if await self._standing.refresh(frame.token, ref=frame.ref):
             self._connection.push(msgspec.structs.replace(self._ready, ref=frame.ref))

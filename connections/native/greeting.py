@@ -1,4 +1,4 @@
-"""What every client is told in `ready`: the models, the server's limits, how long things are kept."""
+"""The content of `ready` for every client: models, limits, lifetimes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from engine.served_models import ServedModel, ServedModels
 SERVER = "midstream"
 LOADING_S = 10.0
 UNKNOWN_WINDOW = 2**31 - 1
-"""Of a model that was not loaded yet: what it can't do is refused once that is known."""
+"""Assumed for a model that is not loaded yet: unsupported requests are refused later."""
 
 
 _PARAMS = frozenset(Params.__struct_fields__)
 _FEATURES = frozenset({"tools", "reasoning", "format", "continue", "images", "translate"})
-"""What a client may ask of a model beyond text."""
+"""What a model offers beyond text."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """The part that is known before a model is loaded."""
+    """The part that does not need a loaded model."""
 
     server_version: str
     heartbeat_ms: int
@@ -40,7 +40,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Greeting(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of `ready` that are the same for everybody."""
+    """The fields of `ready` that are the same for all clients."""
 
     model: str
     models: tuple[Model, ...]
@@ -60,22 +60,22 @@ class Greeter:
 
     @property
     def models(self) -> tuple[ServedModel, ...]:
-        """The models that are served, the default first."""
+        """Return the served models, the default first."""
         return self._models.models
 
     def models_for(self, grant: Grant) -> tuple[ServedModel, ...]:
-        """Those of them that may be asked."""
+        """Return those that this client may use."""
         if not grant.models:
             return self.models
         allowed = [self._models.find(name) for name in grant.models]
         return tuple(model for model in self.models if model in allowed)
 
     def model(self, name: str | None) -> ServedModel | None:
-        """A model by its name or an alias, the default for None; None where there is no such."""
+        """Return a model by its name or an alias, the default for None; None if there is none."""
         return self._models.default if name is None else self._models.find(name)
 
     async def greeting(self, grant: Grant = EVERYTHING) -> Greeting:
-        """What is said; waits a moment for a model that is loading, and never once one was loaded. Raises EngineError."""
+        """Return the greeting; waits a moment for a loading model, but not once one was loaded. Raises EngineError."""
         facts = self._models.facts or await self._models.ready(LOADING_S)
         offer, models = self._offer, self.models_for(grant)
         return Greeting(
@@ -89,7 +89,7 @@ class Greeter:
         )
 
     async def limits(self, model: ServedModel) -> Limits:
-        """What may be asked of a model; waits a moment while none is loaded. Raises EngineError."""
+        """Return a model's abilities; waits a moment while none is loaded. Raises EngineError."""
         if self._models.facts is None:
             await self._models.ready(LOADING_S)
         facts = model.engine.facts
@@ -98,7 +98,7 @@ class Greeter:
 
 
 def takes_images(model: ServedModel) -> bool:
-    """Whether a model sees images, or may do so once it is loaded."""
+    """Return whether a model sees images, or may once it is loaded."""
     return model.engine.facts is None or "images" in model.engine.facts.features
 
 
@@ -118,7 +118,7 @@ def _limits(offer: Offer, window: int, *, takes_images: bool) -> Limits:
 
 
 def _shown(model: ServedModel, names: Sequence[str]) -> Model:
-    """A model as one is told of it who may ask the models of these names."""
+    """Describe a model for a client that may use the models of these names."""
     facts: ModelFacts | None = model.engine.facts
     return Model(
         name=model.name,

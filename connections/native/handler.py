@@ -49,7 +49,7 @@ class FrameHandler:
         self._interpreting = InterpretHandler(sessions)
 
     def handle(self, connection: Connection, frame: Asked) -> Slow | None:  # noqa: C901, PLR0911 - one for each kind
-        """Decides at once; gives back what waits for the store. Raises BadFrame, BadParams, Refused."""
+        """Decide at once; return the work that waits for the store. Raises BadFrame, BadParams, Refused."""
         for scope in scopes_of(frame):
             connection.caller.grant.check(scope)
         if isinstance(frame, Spoken):
@@ -81,7 +81,7 @@ class FrameHandler:
         if isinstance(frame, Said):
             return self._turn(connection, frame.send, frame.playback)
         if self._spoken is None:
-            raise BadFrame("Sound and its frames have no place here.")
+            raise BadFrame("Refuse sound and its frames.")
         return self._spoken.handle(frame)
 
     def _note(self, connection: Connection, frame: frames.Ack | frames.Ping) -> None:
@@ -136,7 +136,7 @@ class FrameHandler:
     async def _cancel_both(
         self, connection: Connection, frame: frames.Cancel, cancel: Cancel, met: Cancelled
     ) -> None:
-        """It has one answer, which is an error where the other replica can't be asked."""
+        """Answer once; the answer is an error if the other replica can't be asked."""
 
         def tell(_: Cancelled) -> None:
             _tell_cancelled(connection, frame, met)
@@ -144,7 +144,7 @@ class FrameHandler:
         await self._sessions.cancel_elsewhere(connection.owner, cancel, tell=tell)
 
     async def _cancel_the_rest(self, connection: Connection, cancel: Cancel) -> None:
-        with suppress(StoreDown):  # it was answered, with what it met here
+        with suppress(StoreDown):  # it was answered, with the local outcome
             await self._sessions.cancel_elsewhere(connection.owner, cancel)
 
     async def _cancel_elsewhere(self, connection: Connection, frame: frames.Cancel, cancel: Cancel) -> None:
@@ -154,7 +154,7 @@ class FrameHandler:
             await slow
 
     def _take_back(self, connection: Connection, frame: frames.Cancel, met: Cancelled) -> Slow | None:
-        """What takes back an exchange that had ended before its cancel."""
+        """Return the work that rolls back an exchange that had ended before its cancel."""
         if frame.mode == "rollback" and met.already and frame.turn_id is not None:
             return self._take_back_where_it_is(connection, frame.conversation_id, frame.turn_id)
         return None

@@ -1,4 +1,4 @@
-"""What the frames of a live translation do: it begins as a turn, and its source grows."""
+"""Handles the frames of a live translation: it begins as a turn, and its source grows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class InterpretHandler:
         self._sessions = sessions
 
     def handle(self, connection: Connection, frame: frames.Interpreting) -> Slow:
-        """Decides at once; gives back what waits for the store. Raises BadParams, Refused."""
+        """Decide at once; return the work that waits for the store. Raises BadParams, Refused."""
         if INTERPRET not in connection.features:
             raise BadParams("is for clients that name the feature `interpret` in `hello`.", field="type")
         if isinstance(frame, frames.Source):

@@ -1,4 +1,4 @@
-"""What clients ask of their conversations as a whole: the list, search, titles, links to read by, deletion."""
+"""Handles requests about whole conversations: the list, search, titles, links, deletion."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ListHandler:
         self._sessions = sessions
 
     def handle(self, connection: Connection, frame: frames.Listing) -> Slow:
-        """Gives back what waits for the store. That raises BadParams, Refused."""
+        """Return the work that waits for the store. That raises BadParams, Refused."""
         match frame:
             case frames.Conversations():
                 return self._conversations(connection, frame)
