@@ -181,12 +181,12 @@ class Desk:
 
 
 def first_connections(rows: Iterable[ConnectionRow], limit: int) -> tuple[ConnectionRow, ...]:
-    """So many of them, by their ids."""
+    """Return so many of them, by id."""
     return tuple(heapq.nsmallest(limit, rows, key=lambda row: row.connection_id))
 
 
 def first_turns(rows: Iterable[TurnRow], limit: int) -> tuple[TurnRow, ...]:
-    """So many of them, by their ids."""
+    """Return so many of them, by id."""
     return tuple(heapq.nsmallest(limit, rows, key=lambda row: row.turn_id))
 
 

@@ -125,7 +125,7 @@ async def test_the_key_may_be_in_a_file(guarded: Running, operator: str, tmp_pat
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("stop", "turn_none"), "There is no such turn that runs."),
+        (("stop", "turn_none"), "No such turn runs."),
         (("stop", "a/b"), "does not serve"),
         (("disconnect", "--principal", "jwt:nobody"), "There is no such connection."),
         (("erase", "jwt:ann", "--client-id", "laptop", "--yes"), "all devices of a person are one owner"),
