@@ -82,7 +82,10 @@ ROOMS = {
         ),
         *("process", "fleet", "upstream", "launcher", "served_models", "scripted"),
     ),
-    "speech": ("errors", "sound", "contract", "activity", "models", "recognition", "listening", "voice"),
+    "speech": (
+        *("errors", "sound", "contract", "activity", "process", "models"),
+        *("recognition", "listening", "voice"),
+    ),
     "sessions": (
         *("errors", "attachment", "events", "cuts", "records", "observer"),
         *(
@@ -426,7 +429,7 @@ def test_the_environment_is_read_in_few_places() -> None:
         "engine.process.__main__",
         "engine.process.child",
         "engine.launcher.child",
-        "speech.recognition.child",
+        "speech.process.child",
         "midstream.terminal.home",
     }
 

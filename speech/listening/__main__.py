@@ -24,9 +24,9 @@ from speech.listening.messages import (
     ToListener,
 )
 from speech.listening.stream import SpeechStream, Understand
+from speech.process.messages import LENGTH, pack
+from speech.process.turns import Turns
 from speech.recognition.decoding import Listener
-from speech.recognition.messages import LENGTH, pack
-from speech.recognition.turns import Turns
 
 
 class Work:

@@ -23,7 +23,7 @@ from speech.listening.messages import (
     Taken,
     Told,
 )
-from speech.recognition.child import Child, running
+from speech.process.child import Child, running
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 """Before a process is started again: twice as long each time, until one has worked."""

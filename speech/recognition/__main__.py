@@ -5,20 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from speech.process.line import Line
+from speech.process.messages import Cancel, Failed, Working
+from speech.process.turns import Turns
 from speech.recognition.decoding import Listener
-from speech.recognition.line import Line
-from speech.recognition.messages import (
-    Cancel,
-    Failed,
-    Finished,
-    Heard,
-    Ready,
-    Segment,
-    ToRecognizer,
-    Transcribe,
-    Working,
-)
-from speech.recognition.turns import Turns
+from speech.recognition.messages import Finished, Heard, Ready, Segment, ToRecognizer, Transcribe
 
 
 class Work:

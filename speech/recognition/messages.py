@@ -1,17 +1,11 @@
-"""What the gateway and a recognizer's process tell each other, and how it goes over their socket.
-
-`Cancel`, `Working`, `Refused`, `Finished` and `Failed` are what a voice's process says, too.
-"""
+"""What the gateway and a recognizer's process tell each other."""
 
 from __future__ import annotations
 
-import struct
-
 import msgspec
 
+from speech.process.messages import Cancel, Failed, Refused, Working
 from speech.sound.wav import Recording
-
-LENGTH = struct.Struct(">I")
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -45,12 +39,6 @@ class Transcribe(msgspec.Struct, frozen=True, tag=True):
     wants_words: bool = True
 
 
-class Cancel(msgspec.Struct, frozen=True, tag=True):
-    """Nobody waits for it any more."""
-
-    number: int
-
-
 class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Recordings are taken from now on.
 
@@ -61,16 +49,6 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     languages: dict[str, str]
     language: str | None = None
     times_words: bool = True
-
-
-class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The process can't serve, and ends. `why`: for the operator."""
-
-    why: str
-
-
-class Working(msgspec.Struct, frozen=True, tag=True):
-    """The next piece, or the next step of one, is being worked at."""
 
 
 class Heard(msgspec.Struct, frozen=True, tag=True):
@@ -86,18 +64,5 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
-    """It can't be done. `why`: for its sender."""
-
-    number: int
-    why: str
-
-
 ToRecognizer = Transcribe | Cancel
 FromRecognizer = Ready | Working | Heard | Finished | Failed | Refused
-
-
-def pack(message: msgspec.Struct) -> bytes:
-    """Return a message as it goes over the socket: four bytes of length, big-endian, then msgpack."""
-    body = msgspec.msgpack.encode(message)
-    return LENGTH.pack(len(body)) + body

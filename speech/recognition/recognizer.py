@@ -9,7 +9,7 @@ import msgspec
 
 from speech.errors import RecognizerLost
 from speech.models.families import Options
-from speech.recognition.keeper import STALL_S, Keeper, Trade
+from speech.process.keeper import STALL_S, Keeper, Trade
 from speech.recognition.messages import Finished, FromRecognizer, Heard, Ready, Segment, Transcribe
 from speech.sound.wav import Recording
 

@@ -1,11 +1,11 @@
-"""What the gateway and a voice's process tell each other. It goes over their socket as the recognizer's messages do."""
+"""What the gateway and a voice's process tell each other."""
 
 from __future__ import annotations
 
 import msgspec
 
 from speech.contract import SpokenClause
-from speech.recognition.messages import Cancel, Failed, Refused, Working
+from speech.process.messages import Cancel, Failed, Refused, Working
 
 
 class Speak(msgspec.Struct, frozen=True, tag=True):

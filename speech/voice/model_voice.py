@@ -11,7 +11,7 @@ import msgspec
 from speech.contract import SpokenClause
 from speech.errors import VoiceFailed
 from speech.models.families import Options
-from speech.recognition.keeper import STALL_S, Keeper, Trade
+from speech.process.keeper import STALL_S, Keeper, Trade
 from speech.voice.clauses import Clauses
 from speech.voice.messages import FromVoice, Speak, Spoken, VoiceReady
 

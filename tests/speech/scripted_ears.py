@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from speech.recognition.line import Line
-from speech.recognition.messages import Ready, Refused, Segment, ToRecognizer
+from speech.process.line import Line
+from speech.process.messages import Refused
+from speech.recognition.messages import Ready, Segment, ToRecognizer
 from speech.recognition.models.hearing import Watch, Wave
 from speech.recognition.models.work import Work
 

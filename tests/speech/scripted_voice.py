@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from speech.contract import SpokenClause
-from speech.recognition.line import Line
+from speech.process.line import Line
 from speech.voice.messages import ToVoice, VoiceReady
 from speech.voice.models.asking import TooLong, Watch
 from speech.voice.models.work import Work

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from speech.recognition.turns import Turns
+from speech.process.turns import Turns
 
 
 def test_an_owner_with_many_recordings_holds_up_nobody() -> None:

@@ -8,8 +8,9 @@ import msgspec
 
 from speech.errors import ModelUnusable
 from speech.models.families import Options
-from speech.recognition.line import Line
-from speech.recognition.messages import Refused, ToRecognizer
+from speech.process.line import Line
+from speech.process.messages import Refused
+from speech.recognition.messages import ToRecognizer
 from speech.recognition.models.choosing import load
 from speech.recognition.models.work import Work
 

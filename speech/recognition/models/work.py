@@ -9,19 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from speech.recognition.line import Line
-from speech.recognition.messages import (
-    Cancel,
-    Failed,
-    Finished,
-    Heard,
-    Segment,
-    ToRecognizer,
-    Transcribe,
-    Working,
-)
+from speech.process.line import Line
+from speech.process.messages import Cancel, Failed, Working
+from speech.process.turns import Turns
+from speech.recognition.messages import Finished, Heard, Segment, ToRecognizer, Transcribe
 from speech.recognition.models.hearing import Hearing
-from speech.recognition.turns import Turns
 from speech.sound.samples import mono
 
 MOST_TOGETHER = 8

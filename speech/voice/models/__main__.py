@@ -8,8 +8,8 @@ import msgspec
 
 from speech.errors import ModelUnusable
 from speech.models.families import Options
-from speech.recognition.line import Line
-from speech.recognition.messages import Refused
+from speech.process.line import Line
+from speech.process.messages import Refused
 from speech.voice.messages import ToVoice
 from speech.voice.models.choosing import load
 from speech.voice.models.work import Work

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from speech.recognition.line import Line
-from speech.recognition.messages import Cancel, Failed, Working
-from speech.recognition.turns import Turns
+from speech.process.line import Line
+from speech.process.messages import Cancel, Failed, Working
+from speech.process.turns import Turns
 from speech.voice.messages import Speak, Spoken, ToVoice
 from speech.voice.models.asking import Left, Speaking, TooLong
 

@@ -1,4 +1,4 @@
-"""A process that recognises, as the gateway has it: started, spoken to over a socket pair, ended."""
+"""A process for sound, as the gateway has it: started, spoken to over a socket pair, ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sysconfig import get_paths
 
 import msgspec
 
-from speech.recognition.messages import LENGTH, pack
+from speech.process.messages import LENGTH, pack
 
 _ROOT = Path(__file__).resolve().parents[len(__name__.split(".")) - 1]
 """Where the packages lie: a checkout, or what Python has installed."""

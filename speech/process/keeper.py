@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from speech.errors import ModelUnusable, SpeechError
-from speech.recognition import child
-from speech.recognition.messages import Cancel, Failed, Refused, Working
+from speech.process import child
+from speech.process.messages import Cancel, Failed, Refused, Working
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 """Before a process is started again: twice as long each time, until one has worked."""

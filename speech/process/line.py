@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from speech.recognition.messages import LENGTH, pack
+from speech.process.messages import LENGTH, pack
 
 
 class Line:
