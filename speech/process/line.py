@@ -34,9 +34,12 @@ class Line:
         except (BrokenPipeError, ConnectionResetError):
             sys.exit(0)
 
-    def wait(self) -> Any:
-        """Return the next message, once it is there."""
-        return self._inbox.get()
+    def wait(self, timeout_s: float | None = None) -> Any | None:
+        """Return the next message, once it is there; None where none came in time."""
+        try:
+            return self._inbox.get(timeout=timeout_s)
+        except Empty:
+            return None
 
     def poll(self) -> Any | None:
         """Return the next message; None where there is none yet."""

@@ -14,7 +14,7 @@ from speech.process.line import Line
 from speech.process.messages import Refused
 from speech.recognition.messages import Ready, Segment, ToRecognizer
 from speech.recognition.models.hearing import Watch, Wave
-from speech.recognition.models.work import Work
+from speech.recognition.models.work import RecognizerWork
 
 
 class Says(IntEnum):
@@ -59,4 +59,4 @@ if __name__ == "__main__":
     if sys.argv[2:]:
         line.send(Refused("There is no such model."))
     else:
-        Work(line, Scripted()).run()
+        RecognizerWork(line, Scripted()).run()

@@ -8,7 +8,7 @@ from speech.contract import SpokenClause
 from speech.process.line import Line
 from speech.voice.messages import ToVoice, VoiceReady
 from speech.voice.models.asking import TooLong, Watch
-from speech.voice.models.work import Work
+from speech.voice.models.work import VoiceWork
 
 
 class Scripted:
@@ -27,4 +27,4 @@ class Scripted:
 
 
 if __name__ == "__main__":
-    Work(Line(int(sys.argv[1]), ToVoice), Scripted()).run()
+    VoiceWork(Line(int(sys.argv[1]), ToVoice), Scripted()).run()

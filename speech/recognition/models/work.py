@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from speech.process.line import Line
-from speech.process.messages import Cancel, Failed, Working
-from speech.process.turns import Turns
-from speech.recognition.messages import Finished, Heard, Segment, ToRecognizer, Transcribe
+from speech.process.work import Work
+from speech.recognition.messages import Finished, Heard, Segment, Transcribe
 from speech.recognition.models.hearing import Hearing
 from speech.sound.samples import mono
 
 MOST_TOGETHER = 8
 """Recordings of which a window is heard at once. Who comes meanwhile waits for the end of these windows."""
 FULL_SCALE = 32_768
+_FAILED = "This recording could not be recognised"
 
 
 @dataclass(slots=True)
@@ -34,33 +33,24 @@ class Asked:
         return self.asked.wants_words
 
 
-class Work:
+class RecognizerWork(Work[Asked]):
     """Hears windows of several recordings at a time, and looks between two steps for who has left."""
 
     def __init__(self, line: Line, model: Hearing[Any]) -> None:
-        self._line = line
+        super().__init__(line, model.facts)
         self._model = model
-        self._turns: Turns[Asked] = Turns()
-        self._gone: set[int] = set()
 
-    def run(self) -> None:
-        """Work until the gateway is gone."""
-        self._line.send(self._model.facts)
-        while True:
-            if not self._turns:
-                self._take(self._line.wait())
-            self._catch_up()
-            if self._turns:
-                self._step()
-
-    def _step(self) -> None:
+    def step(self) -> None:
         """Hear a window of each whose turn it is."""
-        chosen = self._turns.several(MOST_TOGETHER, lambda one, other: one.kind == other.kind)
-        self._gone.clear()
+        chosen = self.turns.several(MOST_TOGETHER, lambda one, other: one.kind == other.kind)
         jobs = {number: job for number, asked in chosen if (job := self._job(number, asked)) is not None}
         for number, segments in self._heard(jobs).items():
-            if number not in self._gone:
+            if not self.is_gone(number):
                 self._tell(number, jobs[number], segments)
+
+    def take(self, message: Transcribe) -> None:
+        """Put a recording behind what its owner has."""
+        self.turns.add(message.owner, message.number, Asked(message))
 
     def _job(self, number: int, asked: Asked) -> Any | None:
         """Return what the model makes of a recording; None where it can make nothing of it."""
@@ -69,8 +59,8 @@ class Work:
             try:
                 wave = mono(told.recording, self._model.rate).astype(np.float32) / np.float32(FULL_SCALE)
                 asked.job = self._model.begin(wave, language=told.language, wants_words=told.wants_words)
-            except Exception as error:  # noqa: BLE001 - it is of this recording alone; its message may quote the sound
-                self._fail(number, error)
+            except Exception as error:  # noqa: BLE001 - it is of this recording alone
+                self.fail(number, error, _FAILED)
         return asked.job
 
     def _heard(self, jobs: Mapping[int, Any]) -> dict[int, list[Segment] | None]:
@@ -78,44 +68,19 @@ class Work:
         if not jobs:
             return {}
         try:
-            told = self._model.hear(list(jobs.values()), lambda: self._watched(jobs))
+            told = self._model.hear(list(jobs.values()), lambda: self.watch(jobs))
             return dict(zip(jobs, told, strict=True))
         except Exception as error:  # noqa: BLE001 - as above
             if len(jobs) == 1:
-                self._fail(next(iter(jobs)), error)
+                self.fail(next(iter(jobs)), error, _FAILED)
                 return {}
         return {number: told for one in jobs for number, told in self._heard({one: jobs[one]}).items()}
 
     def _tell(self, number: int, job: Any, segments: Sequence[Segment] | None) -> None:
         if segments is None:
-            self._fail(number, FloatingPointError())
+            self.fail(number, FloatingPointError(), _FAILED)
             return
         for segment in segments:
-            self._line.send(Heard(number, segment))
+            self.line.send(Heard(number, segment))
         if job.is_over:
-            self._end(number, Finished(number))
-
-    def _fail(self, number: int, error: Exception) -> None:
-        print(f"a recording could not be recognised: {type(error).__name__}", file=sys.stderr)  # noqa: T201
-        self._end(number, Failed(number, "This recording could not be recognised."))
-
-    def _end(self, number: int, told: Finished | Failed) -> None:
-        self._turns.remove(number)
-        self._line.send(told)
-
-    def _watched(self, jobs: Mapping[int, Any]) -> list[bool]:
-        self._line.send(Working())
-        self._catch_up()
-        return [number in self._gone for number in jobs]
-
-    def _catch_up(self) -> None:
-        while (message := self._line.poll()) is not None:
-            self._take(message)
-
-    def _take(self, message: ToRecognizer) -> None:
-        match message:
-            case Transcribe(number, owner):
-                self._turns.add(owner, number, Asked(message))
-            case Cancel(number):
-                self._gone.add(number)
-                self._turns.remove(number)
+            self.end(number, Finished(number))

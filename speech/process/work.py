@@ -1,0 +1,89 @@
+"""The loop of a process for sound: owners take turns by the piece, and between two steps it looks for what is new. Knows no sound."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from speech.process.line import Line
+from speech.process.messages import Cancel, Failed, Working
+from speech.process.turns import Turns
+
+T = TypeVar("T")
+
+
+class Work(ABC, Generic[T]):
+    """What was asked and is not done, as `T`. A kind of process says what one step is."""
+
+    def __init__(self, line: Line, hello: msgspec.Struct) -> None:
+        """`hello`: what the gateway is told first."""
+        self.line = line
+        self.turns: Turns[T] = Turns()
+        self._hello = hello
+        self._gone: set[int] = set()
+
+    def run(self) -> None:
+        """Work until the gateway is gone."""
+        self.line.send(self._hello)
+        while True:
+            if not self.turns and (message := self.line.wait(self.until_s())) is not None:
+                self._hear(message)
+            self.catch_up()
+            if self.turns:
+                self._gone.clear()
+                self.step()
+
+    @abstractmethod
+    def step(self) -> None:
+        """Do a piece of the work whose turn it is. What it raises ends the process."""
+
+    @abstractmethod
+    def take(self, message: Any) -> None:
+        """Take what is asked; a `Cancel` was taken before."""
+
+    def until_s(self) -> float | None:
+        """How long to wait where there is nothing to do; None: for the next message."""
+        return None
+
+    def catch_up(self) -> None:
+        """Take what was asked meanwhile."""
+        while (message := self.line.poll()) is not None:
+            self._hear(message)
+
+    def watch(self, numbers: Iterable[int]) -> list[bool]:
+        """Between two steps of a model: say that it works, and return which of these nobody waits for any more."""
+        self.line.send(Working())
+        self.catch_up()
+        return [number in self._gone for number in numbers]
+
+    def leave(self, number: int) -> None:
+        """Somebody waits no longer."""
+        self._gone.add(number)
+        self.turns.remove(number)
+
+    def is_gone(self, number: int) -> bool:
+        """Whether somebody has left since the step began."""
+        return number in self._gone
+
+    def end(self, number: int, told: msgspec.Struct) -> None:
+        """Say the last of something."""
+        self.turns.remove(number)
+        self.line.send(told)
+
+    def fail(self, number: int, error: Exception, what: str) -> None:
+        """Give something up, for whoever asked for it alone. `what`: as "This text could not be spoken".
+
+        The message of the error stays out of the log: it may quote sound or text.
+        """
+        print(f"{what}: {type(error).__name__}", file=sys.stderr)  # noqa: T201
+        self.end(number, Failed(number, f"{what}."))
+
+    def _hear(self, message: Any) -> None:
+        if isinstance(message, Cancel):
+            self.leave(message.number)
+        else:
+            self.take(message)
