@@ -19,7 +19,8 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True):
     """The sound that comes, with one channel, and when speech is over.
 
     `pause_ms`: so much silence is a `Paused`; `silence_ms`: so much is a `Stopped`. `threshold`: the share of frames, 0 to 1,
-    that have to be speech before somebody speaks. `detects`: False, only `commit` ends what was said.
+    that have to be speech before somebody speaks. `detects`: False, only `commit` ends what was said. `language`: a code of
+    those that are understood; None: whichever it is.
     """
 
     coding: Coding
@@ -28,6 +29,7 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True):
     pause_ms: int = 160
     silence_ms: int = 500
     threshold: float = 0.5
+    language: str | None = None
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
@@ -57,11 +59,15 @@ class Resumed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stopped(msgspec.Struct, frozen=True, tag=True):
-    """It is over since `at_ms`. `text`: all that was said, empty where nothing was understood; `started_ms`: when it began."""
+    """It is over since `at_ms`. `text`: all that was said, empty where nothing was understood; `started_ms`: when it began.
+
+    `is_committed`: by `commit`.
+    """
 
     started_ms: int
     at_ms: int
     text: str
+    is_committed: bool = False
 
 
 Heard = Started | Partly | Paused | Resumed | Stopped
@@ -72,7 +78,10 @@ class Hearing(Protocol):
     """Sound that is being listened to."""
 
     def feed(self, sound: bytes) -> None:
-        """Take the next sound, whole samples. Never waits. Raises TooFarBehind: more waits than may."""
+        """Take the next sound, whole samples. Never waits. Raises TooFarBehind: more waits to be understood than may.
+
+        Where somebody speaks and no more sound comes for a while, he has stopped.
+        """
         ...
 
     def commit(self) -> None:
@@ -80,11 +89,14 @@ class Hearing(Protocol):
         ...
 
     def clear(self) -> None:
-        """Forget what was said since the last `Stopped`. Nothing is told of it."""
+        """Forget what was said and not committed. Nothing is told of it from now on, though it was heard before."""
         ...
 
     def events(self) -> AsyncIterator[Heard]:
-        """Yield what is heard, for as long as the context lasts. Raises RecognizerLost: what came meanwhile is lost."""
+        """Yield what is heard, for as long as the context lasts. Raises RecognizerLost: what came meanwhile is lost.
+
+        It is to be read on: what was understood counts as such once it was yielded.
+        """
         ...
 
 

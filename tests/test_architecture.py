@@ -309,7 +309,8 @@ def test_torch_is_out_of_the_gateways_reach() -> None:
 def test_torch_is_imported_by_processes_of_models_alone() -> None:
     """The engine's, and those that hear and speak."""
     process = reached(
-        "engine.process.__main__", *(f"speech.{room}.models.__main__" for room in ("recognition", "voice"))
+        "engine.process.__main__",
+        *(f"speech.{room}.models.__main__" for room in ("recognition", "voice", "listening")),
     )
     assert [
         module

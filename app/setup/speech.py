@@ -17,7 +17,7 @@ from engine.errors import ModelNotUsable
 from engine.loading.preflight import check_device
 from sessions.service import Sessions
 from speech.errors import ModelUnusable, SpeechError
-from speech.listening.ear import PocketSphinxEar
+from speech.listening.ear import ProcessEar, model_ear, pocketsphinx_ear
 from speech.models.families import Options, check_named, check_parts, recognizer_family, voice_family
 from speech.recognition.recognizer import POCKETSPHINX, Recognizer, model_recognizer, pocketsphinx
 from speech.voice.espeak import PROGRAM, voices
@@ -33,10 +33,10 @@ _log = structlog.get_logger("midstream.speech")
 @asynccontextmanager
 async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[SpokenDesk | None]:
     """Give where conversations are spoken, while its process is kept; None where nothing is heard. Raises SettingsError."""
-    if settings.speech not in {"both", "recognition"} or settings.speech_recognizer != POCKETSPHINX:
+    ear = _ear(settings)
+    if ear is None:
         yield None
         return
-    ear = PocketSphinxEar(_grammar(settings))
     names = voices() if settings.speech == "both" and settings.speech_voice == PROGRAM else ()
     first = sorted(names, key=lambda name: name != _FIRST_VOICE)
     desk = SpokenDesk(
@@ -82,15 +82,30 @@ async def _start(
 def _recognizer(settings: Settings) -> Recognizer | None:
     if settings.speech not in {"both", "recognition"}:
         return None
-    if settings.speech_recognizer != POCKETSPHINX:
-        _need("soxr")
-        options = _options(settings, settings.speech_recognizer)
-        with _named("speech_recognizer"):
-            if (config := check_named(options.model)) is not None:
-                recognizer_family(options.model, config)
+    if (options := _recognizing(settings)) is not None:
         return model_recognizer(_name(options.model), options)
-    _need("pocketsphinx", "soxr")
     return pocketsphinx(_grammar(settings))
+
+
+def _ear(settings: Settings) -> ProcessEar | None:
+    if settings.speech not in {"both", "recognition"}:
+        return None
+    _need("pocketsphinx")  # whoever understands the words, it tells speech from silence
+    options = _recognizing(settings)
+    return pocketsphinx_ear(_grammar(settings)) if options is None else model_ear(options)
+
+
+def _recognizing(settings: Settings) -> Options | None:
+    """Return the model that hears; None: PocketSphinx does. Raises SettingsError."""
+    if settings.speech_recognizer == POCKETSPHINX:
+        _need("pocketsphinx", "soxr")
+        return None
+    _need("soxr")
+    options = _options(settings, settings.speech_recognizer)
+    with _named("speech_recognizer"):
+        if (config := check_named(options.model)) is not None:
+            recognizer_family(options.model, config)
+    return options
 
 
 def _grammar(settings: Settings) -> str | None:

@@ -42,8 +42,8 @@ class SpokenDesk:
 
     def check(self, start: AudioStart) -> None:
         """Raises BadParams where what is asked can't be had."""
-        language = (start.language or "").partition("-")[0].lower()
-        if language and self.ear.languages and language not in self.ear.languages:
+        language = self.language_of(start)
+        if language is not None and language not in self.ear.languages:
             raise BadParams(
                 f"must be one of {', '.join(self.ear.languages)}: no other is understood.", field="language"
             )
@@ -55,6 +55,11 @@ class SpokenDesk:
             raise BadParams(
                 f"is none of this server's voices, such as {self._voice.names[0]}.", field="output.voice"
             )
+
+    def language_of(self, start: AudioStart) -> str | None:
+        """The code of the language that is asked for; None: none, or whoever listens asks for none."""
+        language = (start.language or "").partition("-")[0].lower()
+        return language if language and self.ear.languages else None
 
     def voice_of(self, start: AudioStart) -> str | None:
         """The voice that will speak."""

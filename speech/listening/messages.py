@@ -1,14 +1,16 @@
-"""What the gateway and the listening process tell each other. It goes over their socket as the recognizer's messages do."""
+"""What the gateway and a listening process tell each other, beside what all processes for sound do: the contract, over a socket."""
 
 from __future__ import annotations
 
 import msgspec
 
 from speech.contract import Heard, Listening
+from speech.process.messages import Cancel, Failed, Refused, Working
+from speech.recognition.messages import Ready
 
 
 class Listen(msgspec.Struct, frozen=True, tag=True):
-    """Sound of this number follows. `owner`: those of one owner take turns."""
+    """Somebody speaks under this number until a `Cancel`. `owner`: those of one owner take one turn together."""
 
     number: int
     owner: str
@@ -16,32 +18,22 @@ class Listen(msgspec.Struct, frozen=True, tag=True):
 
 
 class Sound(msgspec.Struct, frozen=True, tag=True):
-    """The next sound."""
+    """`Hearing.feed`."""
 
     number: int
     sound: bytes
 
 
 class Commit(msgspec.Struct, frozen=True, tag=True):
-    """What came so far is all that is said."""
+    """`Hearing.commit`. A `Stopped` answers it."""
 
     number: int
 
 
 class Clear(msgspec.Struct, frozen=True, tag=True):
-    """Forget what was said since the last end."""
+    """`Hearing.clear`. `Cleared` answers it."""
 
     number: int
-
-
-class Leave(msgspec.Struct, frozen=True, tag=True):
-    """Nobody speaks there any more."""
-
-    number: int
-
-
-class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Sound is taken from now on."""
 
 
 class Told(msgspec.Struct, frozen=True, tag=True):
@@ -51,12 +43,18 @@ class Told(msgspec.Struct, frozen=True, tag=True):
     heard: Heard
 
 
+class Cleared(msgspec.Struct, frozen=True, tag=True):
+    """What was told before this was heard before the `Clear`."""
+
+    number: int
+
+
 class Taken(msgspec.Struct, frozen=True, tag=True):
-    """So many bytes of the sound were listened to."""
+    """So many more bytes of the sound wait for nothing any more: they were understood, or were no speech."""
 
     number: int
     size: int
 
 
-ToListener = Listen | Sound | Commit | Clear | Leave
-FromListener = Ready | Told | Taken
+ToListener = Listen | Sound | Commit | Clear | Cancel
+FromListener = Ready | Told | Cleared | Taken | Working | Failed | Refused

@@ -14,6 +14,7 @@ from pocketsphinx import Vad
 
 from speech.activity.turns import LONGEST_MS, WINDOW_MS, Kind, Moment, TurnDetector
 from speech.contract import Heard, Listening, Partly, Paused, Resumed, Started, Stopped
+from speech.sound.pauses import quietest
 from speech.sound.samples import Resampler, Samples, linear
 
 RATE = 16_000
@@ -25,6 +26,13 @@ _LEAD_FRAMES = (LEAD_MS + WINDOW_MS) // FRAME_MS
 _MOST_FRAMES = LONGEST_MS // FRAME_MS
 _WARM_UP_FRAMES = 180 // FRAME_MS
 """The first sound of a stream is no speech: until it knows the room's noise, the detector takes that for speech."""
+PIECE_MS = 8_000
+"""So much is understood at once, at most: who speaks beside waits no longer than that takes. More is cut where it is quietest."""
+_PIECE_FRAMES = PIECE_MS // FRAME_MS
+_SEARCHED = 1 / 3
+"""Of a piece: its last part, in which it may be cut."""
+MUTED_S = 1.0
+"""Beyond the silence that ends what is said: who sends no sound for so long has switched off the microphone, or lost the network."""
 PART_MS = 200
 """What is being said is understood anew once there is so much more of it, or eight times what the last time took."""
 _PATIENCE = 8
@@ -33,10 +41,15 @@ Understand = Callable[[Samples], str]
 
 
 class _Waiting(msgspec.Struct, frozen=True):
-    """A moment that is to be told. `end`: so many frames had come by then."""
+    """A moment that is to be told. `end`: so many frames had come by then; `since`: by the first moment that it stands for.
+
+    `is_committed`: the speaker's client said that it is over.
+    """
 
     moment: Moment
     end: int
+    since: int
+    is_committed: bool = False
 
 
 class SpeechStream:
@@ -57,7 +70,7 @@ class SpeechStream:
             silence_ms=listening.silence_ms,
             threshold=listening.threshold,
         )
-        self._rest = b""
+        self._sound = _Sound(mute_s=listening.silence_ms / 1000 + MUTED_S)
         self._frames = _Frames()
         self._waiting: deque[_Waiting] = deque()
         self._words = _Words()
@@ -67,36 +80,63 @@ class SpeechStream:
         """Whether `step` has something to do."""
         return bool(self._waiting)
 
+    @property
+    def is_speaking(self) -> bool:
+        """Whether somebody began to speak and has not ended."""
+        return self._turns.is_speaking
+
     def feed(self, sound: bytes) -> None:
         """Take the next sound, whole samples."""
+        self._sound.came_at = self._clock()
         pcm = linear(self._coding, sound).astype("<i2").tobytes()
-        self._rest += pcm if self._resampler is None else self._resampler.part(pcm)
-        whole = len(self._rest) - len(self._rest) % _FRAME_BYTES
+        rest = self._sound.rest + (pcm if self._resampler is None else self._resampler.part(pcm))
+        whole = len(rest) - len(rest) % _FRAME_BYTES
         for start in range(0, whole, _FRAME_BYTES):
-            self._frame(self._rest[start : start + _FRAME_BYTES])
-        self._rest = self._rest[whole:]
+            self._frame(rest[start : start + _FRAME_BYTES])
+        self._sound.rest = rest[whole:]
+        self._sound.note(len(sound), self._frames.end)
+
+    def taken(self) -> int:
+        """Return how many more bytes of the sound wait to be understood no longer."""
+        return self._sound.taken(self._waiting[0].since if self._waiting else None)
 
     def commit(self) -> None:
         """What came so far is all that is said."""
-        self._wait_for(self._turns.end())
+        end = self._frames.end
+        self._waiting.append(_Waiting(self._turns.end(), end, end, is_committed=True))
+
+    def expire(self) -> None:
+        """Who speaks and has sent no more sound for too long has stopped."""
+        if self.is_speaking and self._clock() - self._sound.came_at > self._sound.mute_s:
+            self._wait_for(self._turns.end())
 
     def clear(self) -> None:
-        """Forget what is being said."""
+        """Forget what was said and not committed."""
         self._turns.reset()
-        self._waiting.clear()
-        self._words = _Words()
-        self._frames.forget(self._frames.end)
+        while self._waiting and not self._waiting[-1].is_committed:
+            self._waiting.pop()
+        self._frames.drop(self._waiting[-1].end if self._waiting else 0)
+        self._sound.drop(self._frames.end)
+        if not self._waiting:
+            self._words = _Words()
 
-    def step(self) -> Heard:
-        """Do the next piece of work, and return what is to be told."""
-        waiting = self._waiting.popleft()
+    def step(self) -> Heard | None:
+        """Do the next piece of work, and return what is to be told; None where that needs more work."""
+        waiting = self._waiting[0]
+        if self._needs_words(waiting) and self._frames.before(waiting.end) > _PIECE_FRAMES:
+            self._settle()
+            return None
+        self._waiting.popleft()
+        return self._tell(waiting)
+
+    def _tell(self, waiting: _Waiting) -> Heard:
         moment = waiting.moment
         match moment.kind:
             case Kind.STARTED:
                 self._words = _Words(again_at=waiting.end)
                 return Started(moment.started_ms)
             case Kind.GOING:
-                self._try(waiting.end)
+                self._try(waiting)
                 return Partly(moment.at_ms, self._words.text)
             case Kind.PAUSED:
                 self._words.paused = self._understood(waiting.end)
@@ -120,17 +160,40 @@ class SpeechStream:
             self._frames.forget(self._frames.end - _LEAD_FRAMES)
 
     def _wait_for(self, moment: Moment) -> None:
-        self._waiting.append(_Waiting(moment, self._frames.end))
+        """Note what is to be told. That speech goes on is told of the newest moment alone."""
+        since = end = self._frames.end
+        if self._waiting and moment.kind is self._waiting[-1].moment.kind is Kind.GOING:
+            since = self._waiting.pop().since
+        self._waiting.append(_Waiting(moment, end, since))
+
+    def _needs_words(self, waiting: _Waiting) -> bool:
+        match waiting.moment.kind:
+            case Kind.GOING:
+                return len(self._waiting) == 1 and waiting.end >= self._words.again_at
+            case Kind.STOPPED:
+                return self._words.paused is None
+            case kind:
+                return kind is Kind.PAUSED
+
+    def _settle(self) -> None:
+        """Understand the beginning of what is being said, for good."""
+        piece = _samples(self._frames.until(self._frames.first + _PIECE_FRAMES))
+        frame = RATE * FRAME_MS // 1000
+        most = len(piece)
+        cut = quietest(piece, int(most * (1 - _SEARCHED)), most, RATE) // frame
+        self._words.settle(self._understand(piece[: cut * frame]))
+        self._frames.forget(self._frames.first + cut)
 
     def _stop(self, waiting: _Waiting) -> Heard:
         words = self._words
         text = self._understood(waiting.end) if words.paused is None else words.paused
         self._words = _Words()
         self._frames.forget(waiting.end)
-        return Stopped(waiting.moment.started_ms, waiting.moment.at_ms, text)
+        return Stopped(waiting.moment.started_ms, waiting.moment.at_ms, text, waiting.is_committed)
 
-    def _try(self, end: int) -> None:
+    def _try(self, waiting: _Waiting) -> None:
         """Understand what there is so far, if nothing else waits and it is time."""
+        end = waiting.end
         if self._waiting or end < self._words.again_at:
             return
         began = self._clock()
@@ -139,45 +202,98 @@ class SpeechStream:
         self._words.again_at = end + int(max(PART_MS, took_ms * _PATIENCE)) // FRAME_MS
 
     def _understood(self, end: int) -> str:
+        """Return all words up to a frame."""
         pcm = self._frames.until(end)
-        return self._understand(np.frombuffer(pcm, np.dtype("<i2")).astype(np.int16)) if pcm else ""
+        return self._words.whole(self._understand(_samples(pcm)) if pcm else "")
+
+
+def _samples(pcm: bytes) -> Samples:
+    return np.frombuffer(pcm, np.dtype("<i2")).astype(np.int16)
+
+
+class _Sound:
+    """What came and is not understood. `rest`: less than a frame; `came_at`: when the last sound did; `mute_s`: see `MUTED_S`."""
+
+    __slots__ = ("_fed", "came_at", "mute_s", "rest")
+
+    def __init__(self, *, mute_s: float) -> None:
+        self.rest = b""
+        self.came_at = 0.0
+        self.mute_s = mute_s
+        self._fed: deque[tuple[int, int]] = deque()
+
+    def note(self, size: int, end: int) -> None:
+        """So many bytes came, and there are so many frames now. One entry a frame: small parts are added up."""
+        if self._fed and self._fed[-1][0] == end:
+            size += self._fed.pop()[1]
+        self._fed.append((end, size))
+
+    def taken(self, end: int | None) -> int:
+        """Return how many bytes came before a frame, or of all, that were not told of so far."""
+        size = 0
+        while self._fed and (end is None or self._fed[0][0] < end):
+            size += self._fed.popleft()[1]
+        return size
+
+    def drop(self, end: int) -> None:
+        """Frames from this one on are forgotten."""
+        self.rest = b""
+        self._fed = deque((min(at, end), size) for at, size in self._fed)
 
 
 class _Words:
     """What is understood so far. `paused`: all of it, while there is a pause."""
 
-    __slots__ = ("again_at", "paused", "text")
+    __slots__ = ("_settled", "again_at", "paused", "text")
 
     def __init__(self, *, again_at: int = 0) -> None:
+        self._settled = ""
         self.text = ""
         self.paused: str | None = None
         self.again_at = again_at
+
+    def settle(self, text: str) -> None:
+        """These words are not understood again."""
+        self._settled = self.whole(text)
+
+    def whole(self, text: str) -> str:
+        """Return what is settled, with the words behind it."""
+        return f"{self._settled} {text}".strip()
 
 
 class _Frames:
     """The frames that may still have to be understood, the newest minute at most."""
 
-    __slots__ = ("_first", "_kept")
+    __slots__ = ("_kept", "first")
 
     def __init__(self) -> None:
         self._kept: deque[bytes] = deque(maxlen=_MOST_FRAMES + _LEAD_FRAMES)
-        self._first = 0
+        self.first = 0
 
     @property
     def end(self) -> int:
         """How many have come."""
-        return self._first + len(self._kept)
+        return self.first + len(self._kept)
 
     def put(self, frame: bytes) -> None:
-        self._first += len(self._kept) == self._kept.maxlen
+        self.first += len(self._kept) == self._kept.maxlen
         self._kept.append(frame)
+
+    def before(self, end: int) -> int:
+        """Return how many are kept of those that had come when there were `end`."""
+        return max(0, end - self.first)
 
     def until(self, end: int) -> bytes:
         """Return those that had come when there were `end`."""
-        return b"".join(islice(self._kept, max(0, end - self._first)))
+        return b"".join(islice(self._kept, self.before(end)))
 
     def forget(self, end: int) -> None:
         """Drop them."""
-        for _ in range(min(max(0, end - self._first), len(self._kept))):
+        for _ in range(min(self.before(end), len(self._kept))):
             self._kept.popleft()
-            self._first += 1
+            self.first += 1
+
+    def drop(self, end: int) -> None:
+        """Drop those that came behind."""
+        while self._kept and self.end > end:
+            self._kept.pop()

@@ -41,17 +41,25 @@ class Trade(Generic[Hello]):
 
 
 class Asked:
-    """Something that was asked of a process, and its answers."""
+    """Something that was asked of a process, and its answers. `owed_since`: when the next one fell due; None: none is due."""
 
     def __init__(self, number: int, process: child.Child, lost: SpeechError) -> None:
         self.number = number
         self.told: asyncio.Queue[Any] = asyncio.Queue()
+        self.owed_since: float | None = asyncio.get_running_loop().time()
         self._process = process
         self._lost = lost
 
     def send(self, message: msgspec.Struct) -> None:
         """Say more about it."""
         self._process.send(message)
+
+    def owe(self, *, is_owed: bool) -> None:
+        """Say whether an answer is due: a process that gives none is ended in its time."""
+        if not is_owed:
+            self.owed_since = None
+        elif self.owed_since is None:
+            self.owed_since = asyncio.get_running_loop().time()
 
     async def next(self) -> Any:
         """Return the next answer. Raises what the trade calls lost."""
@@ -67,7 +75,7 @@ class Keeper(Generic[Hello]):
     """One process. `running` keeps it; `asking` asks it."""
 
     def __init__(self, trade: Trade[Hello], *, stall_s: float = STALL_S) -> None:
-        """`stall_s`: how long it may say nothing though it has work."""
+        """`stall_s`: how long it may say nothing though an answer is due."""
         self._trade = trade
         self._stall_s = stall_s
         self._numbers = count()
@@ -115,8 +123,6 @@ class Keeper(Generic[Hello]):
         process = await self._process()
         asked = Asked(next(self._numbers), process, self._trade.lost(lost))
         self._waiting[asked.number] = asked
-        if len(self._waiting) == 1:
-            self._heard_at = asyncio.get_running_loop().time()
         process.send(question(asked.number))
         try:
             yield asked
@@ -155,12 +161,17 @@ class Keeper(Generic[Hello]):
         try:
             while not reading.done():
                 await asyncio.wait((reading,), timeout=self._stall_s / 4)
-                if self._waiting and loop.time() - self._heard_at > self._stall_s:
+                if loop.time() - self._silent_since(loop.time()) > self._stall_s:
                     log.warning("the %s's process stands still and is ended", self._trade.who)
                     return
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
+
+    def _silent_since(self, now: float) -> float:
+        """When it said something last, or something fell due of it, whichever was later; now, where nothing is due."""
+        due = [asked.owed_since for asked in self._waiting.values() if asked.owed_since is not None]
+        return max(self._heard_at, min(due, default=now))
 
     async def _take_all(self, process: child.Child) -> None:
         decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(self._trade.kinds)

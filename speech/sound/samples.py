@@ -11,6 +11,8 @@ import soxr
 from speech.sound.wav import Coding, Recording
 
 Samples = npt.NDArray[np.int16]
+FULL_SCALE = 32_768
+"""What a model that wants samples from -1 to 1 divides them by."""
 
 
 def mono(recording: Recording, rate: int) -> Samples:

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from speech.errors import VoiceFailed
 from speech.voice.timed_espeak import TimedEspeak
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
@@ -30,3 +31,9 @@ async def test_each_word_has_its_sound_and_there_is_silence_between_sentences() 
         part = samples[mark.start_ms * spoken.rate // 1000 : mark.end_ms * spoken.rate // 1000]
         assert np.abs(part).max() > 500
     assert not np.any(samples[spoken.marks[-1].end_ms * spoken.rate // 1000 :])
+
+
+async def test_a_voice_that_fails_says_so_in_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("speech.voice.espeak.PROGRAM", "no-such-program")
+    with pytest.raises(VoiceFailed, match="could not be started"):
+        await TimedEspeak(("en-us",)).speak("Hello.", voice="en-us")

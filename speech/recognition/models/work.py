@@ -12,11 +12,10 @@ from speech.process.line import Line
 from speech.process.work import Work
 from speech.recognition.messages import Finished, Heard, Segment, Transcribe
 from speech.recognition.models.hearing import Hearing
-from speech.sound.samples import mono
+from speech.sound.samples import FULL_SCALE, mono
 
 MOST_TOGETHER = 8
 """Recordings of which a window is heard at once. Who comes meanwhile waits for the end of these windows."""
-FULL_SCALE = 32_768
 _FAILED = "This recording could not be recognised"
 
 

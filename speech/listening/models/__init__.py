@@ -1,0 +1,1 @@
+"""Models of transformers that listen while somebody speaks."""

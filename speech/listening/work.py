@@ -1,0 +1,114 @@
+"""Listens to all who speak; what is to be understood is done a piece at a time, owners by turns. Knows no recognizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from typing import assert_never
+
+from speech.listening.messages import Clear, Cleared, Commit, Listen, Sound, Taken, Told
+from speech.listening.stream import SpeechStream
+from speech.process.line import Line
+from speech.process.work import Work
+from speech.recognition.messages import Ready
+from speech.sound.samples import Samples
+
+LOOK_S = 0.1
+"""How often it is looked who speaks and sends no more sound."""
+
+Understand = Callable[[Samples, str | None], str]
+"""From what was said, and its language, to words."""
+
+
+class ListenWork(Work[SpeechStream]):
+    """What goes wrong with one speaker's sound ends his stream alone."""
+
+    def __init__(
+        self, line: Line, hello: Ready, understand: Understand, *, clock: Callable[[], float] = monotonic
+    ) -> None:
+        super().__init__(line, hello)
+        self._understand = understand
+        self._clock = clock
+        self._streams: dict[int, tuple[str, SpeechStream]] = {}
+        self._speaking: set[int] = set()
+        self._looked_at = clock()
+
+    def step(self) -> None:
+        """Do the next piece of work."""
+        number, stream = self.turns.next()
+        try:
+            if stream.has_work and (heard := stream.step()) is not None:
+                self.line.send(Told(number, heard))
+        except Exception as error:  # noqa: BLE001 - it is of this speaker alone
+            self._give_up(number, error)
+        else:
+            if not stream.has_work:
+                self.turns.remove(number)
+            self._go_on(number)
+
+    def take(self, message: Listen | Sound | Commit | Clear) -> None:
+        """Listen to it."""
+        number = message.number
+        try:
+            if isinstance(message, Listen):
+                understand = partial(self._text_of, message.listening.language)
+                stream = SpeechStream(message.listening, understand, clock=self._clock)
+                self._streams[number] = message.owner, stream
+            elif number in self._streams:
+                self._do(message, self._streams[number][1])
+        except Exception as error:  # noqa: BLE001 - it is of this speaker alone
+            self._give_up(number, error)
+        else:
+            self._go_on(number)
+
+    def leave(self, number: int) -> None:
+        """Nobody speaks there any more."""
+        self._streams.pop(number, None)
+        self._speaking.discard(number)
+        super().leave(number)
+
+    def until_s(self) -> float | None:
+        """How long to wait where there is nothing to do."""
+        return LOOK_S if self._speaking else None
+
+    def catch_up(self) -> None:
+        """Take what came meanwhile. Who speaks on and sends no more sound has stopped."""
+        super().catch_up()
+        if self._clock() - self._looked_at < LOOK_S:
+            return
+        self._looked_at = self._clock()
+        for number in list(self._speaking):
+            self._streams[number][1].expire()
+            self._go_on(number)
+
+    def _do(self, message: Sound | Commit | Clear, stream: SpeechStream) -> None:
+        match message:
+            case Sound():
+                stream.feed(message.sound)
+            case Commit():
+                stream.commit()
+            case Clear():
+                stream.clear()
+                self.line.send(Cleared(message.number))
+            case _:
+                assert_never(message)
+
+    def _text_of(self, language: str | None, samples: Samples) -> str:
+        return self._understand(samples, language)
+
+    def _go_on(self, number: int) -> None:
+        """Say what waits no more, and have done what does."""
+        if number not in self._streams:
+            return
+        owner, stream = self._streams[number]
+        (self._speaking.add if stream.is_speaking else self._speaking.discard)(number)
+        if size := stream.taken():
+            self.line.send(Taken(number, size))
+        if stream.has_work:
+            self.turns.add(owner, number, stream)
+
+    def _give_up(self, number: int, error: Exception) -> None:
+        self._streams.pop(number, None)
+        self._speaking.discard(number)
+        self.fail(number, error, "What was said could not be listened to")

@@ -1,0 +1,123 @@
+"""The sound of one speaker: when it is understood, in which pieces, and what is forgotten."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from speech.contract import Heard, Listening, Partly, Started, Stopped
+from speech.listening.stream import MUTED_S, PIECE_MS, SpeechStream
+from speech.sound.samples import Samples
+from speech.sound.wav import Coding
+from tests.speech.voiced import RATE, silence, voiced
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Words:
+    """Understands how long something is, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Samples] = []
+
+    def __call__(self, samples: Samples) -> str:
+        self.asked.append(samples)
+        return str(len(samples) * 1000 // RATE)
+
+
+def listening(*, detects: bool = True) -> Listening:
+    return Listening(coding=Coding.PCM16, rate=RATE, detects=detects)
+
+
+def told(stream: SpeechStream) -> list[Heard]:
+    heard: list[Heard] = []
+    while stream.has_work:
+        if (event := stream.step()) is not None:
+            heard.append(event)
+    return heard
+
+
+def test_who_sends_no_more_sound_in_the_middle_of_a_word_has_stopped() -> None:
+    clock = Clock()
+    stream = SpeechStream(listening(), Words(), clock=clock)
+    stream.feed(silence(300) + voiced(900))
+    assert isinstance(told(stream)[0], Started)
+    clock.now = 0.5 + MUTED_S
+    stream.expire()
+    assert told(stream) == []  # a network may hold sound up for so long
+    clock.now += 0.01
+    stream.expire()
+    (stopped,) = told(stream)
+    assert isinstance(stopped, Stopped)
+    assert (stopped.at_ms, stopped.is_committed) == (1200, False)
+    stream.expire()
+    assert not stream.has_work
+
+
+def test_a_long_utterance_is_understood_in_pieces_that_lose_nothing() -> None:
+    words = Words()
+    stream = SpeechStream(listening(detects=False), words)
+    noise = np.random.default_rng(0).normal(0, 3000, RATE * 30).astype("<i2")
+    stream.feed(noise.tobytes())
+    stream.commit()
+    (stopped,) = told(stream)
+    assert isinstance(stopped, Stopped)
+    assert len(words.asked) >= 30_000 // PIECE_MS
+    assert max(len(piece) for piece in words.asked) <= RATE * PIECE_MS // 1000
+    assert np.array_equal(np.concatenate(words.asked), noise)
+    assert stopped.text == " ".join(str(len(piece) * 1000 // RATE) for piece in words.asked)
+
+
+def test_words_of_pieces_stay_where_speech_goes_on() -> None:
+    words = Words()
+    stream = SpeechStream(listening(), words)
+    heard: list[Heard] = []
+    for _ in range(40):
+        stream.feed(voiced(300))
+        heard += told(stream)
+    stream.feed(silence(900))
+    heard += told(stream)
+    last = heard[-1]
+    assert isinstance(last, Stopped)
+    first = next(text for one in heard if isinstance(one, Partly) and " " in (text := one.text)).split()[0]
+    assert last.text.split()[0] == first
+    assert max(len(piece) for piece in words.asked) <= RATE * PIECE_MS // 1000
+
+
+def test_sound_counts_as_waiting_until_it_is_understood() -> None:
+    stream = SpeechStream(listening(), Words())
+    stream.feed(silence(300))
+    assert stream.taken() == len(silence(300))
+    for _ in range(30):
+        stream.feed(voiced(100))
+    before = stream.taken()
+    assert before < len(voiced(500))
+    told(stream)
+    assert before + stream.taken() == len(voiced(100)) * 30
+
+
+def test_what_was_committed_outlasts_that_all_is_forgotten() -> None:
+    words = Words()
+    stream = SpeechStream(listening(detects=False), words)
+    stream.feed(voiced(600))
+    stream.commit()
+    stream.feed(voiced(900))
+    stream.clear()
+    stream.feed(voiced(300))
+    stream.commit()
+    assert [one.text for one in told(stream) if isinstance(one, Stopped)] == ["600", "300"]
+    assert stream.taken() == len(voiced(1800))
+
+
+def test_what_was_heard_and_not_committed_is_forgotten() -> None:
+    stream = SpeechStream(listening(), Words())
+    stream.feed(silence(300) + voiced(900) + silence(600))
+    assert stream.has_work
+    stream.clear()
+    assert told(stream) == []
+    stream.commit()
+    assert told(stream) == [Stopped(1800, 1800, "", is_committed=True)]
