@@ -11,7 +11,7 @@ from connections.limits.limiters import Limiters
 from connections.limits.meter import Meter
 from connections.limits.quotas import RateLimited
 from connections.line.connection import Connection, Handler
-from connections.wire.audio import Played, Sound
+from connections.wire.audio import AudioStop, Played, Sound
 from connections.wire.frames import AuthRefresh, Cancel, Hello, Ping
 from connections.wire.table import Counts, counts_of
 from sessions.errors import Overloaded
@@ -46,7 +46,7 @@ class RateLimiter(Generic[HandledT]):
         waits = is_limited or (self._under_way and not isinstance(frame, _NEVER_WAIT))
         if meter is None or not waits:
             return self._inner.handle(connection, frame)
-        if self._under_way >= MAX_WAITING and not isinstance(frame, Cancel):
+        if self._under_way >= MAX_WAITING and not isinstance(frame, Cancel | AudioStop):
             raise Overloaded("Too many requests at once.")
         return self._in_turn(connection, frame, meter if is_message else None)
 

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 
+from connections.wire.audio import AudioStop
 from connections.wire.frames import Cancel
 from connections.wire.table import overtakes
 from sessions.errors import Overloaded
 
 MAX_REQUESTS = 64
 MAX_CANCELS = 64
-"""Pending cancels: they wait for another replica, or for a rollback. They have a limit of their own, since a cancel must be heard."""
+"""Pending cancels: they wait for another replica, or for a rollback. They and `audio.stop` have a limit of their own: they must be heard."""
 
 Slow = Coroutine[None, None, None]
 
@@ -33,7 +34,7 @@ class UnderWay:
         self, frame: object, slow: Slow, finish: Callable[[Slow], Slow], tasks: asyncio.TaskGroup
     ) -> None:
         """Run the waiting part of a request. Raises Overloaded if too many cancels wait."""
-        kin = self._cancels if isinstance(frame, Cancel) else self._requests
+        kin = self._cancels if isinstance(frame, Cancel | AudioStop) else self._requests
         if kin is self._cancels and len(kin) >= MAX_CANCELS:
             slow.close()
             raise Overloaded(

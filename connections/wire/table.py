@@ -142,7 +142,13 @@ CLIENT_FRAMES: dict[type[object], ClientKind] = {
         ClientKind(struct=AudioStart, answers=(AudioStarted,), counts=Counts.READ, scope=KeyScope.CHAT),
         ClientKind(struct=AudioCommit, answers=(), counts=Counts.NOTHING, scope=KeyScope.CHAT),
         ClientKind(struct=AudioClear, answers=(), counts=Counts.NOTHING, scope=KeyScope.CHAT),
-        ClientKind(struct=AudioStop, answers=(AudioStopped,), counts=Counts.NOTHING, scope=KeyScope.CHAT),
+        ClientKind(
+            struct=AudioStop,
+            answers=(AudioStopped,),
+            counts=Counts.NOTHING,
+            scope=KeyScope.CHAT,
+            overtakes=True,
+        ),
         ClientKind(struct=Played, answers=(), counts=Counts.NOTHING, scope=KeyScope.CHAT, overtakes=True),
     )
 }

@@ -19,6 +19,7 @@ from connections.line.outbox import Outbox
 from connections.line.requests import MAX_CANCELS, MAX_REQUESTS
 from connections.line.strikes import Strikes
 from connections.wire import codec
+from connections.wire.audio import AudioStop
 from connections.wire.errors import BadFrame, BadParams, Close, CloseCode
 from connections.wire.frames import Cancel, Cancelled, Delete, Hello, History, Ping, Pong, Request, Send
 from sessions.errors import NotFound
@@ -47,6 +48,8 @@ class Desk:
                 return self.wait(connection, frame) if frame.mode == "rollback" else None
             case History():
                 return self.wait(connection, frame)
+            case AudioStop():
+                return None
             case Delete():
                 return self.fail(frame)
             case Hello():
@@ -139,11 +142,12 @@ async def test_too_many_requests_at_once_are_refused_before_anything_is_done() -
         assert not [frame for frame in peer.desk.asked if isinstance(frame, Send)]
 
 
-async def test_a_cancel_is_heard_however_many_requests_wait() -> None:
+async def test_a_cancel_and_an_end_of_listening_are_heard_however_many_requests_wait() -> None:
     async with served() as peer:
         for _ in range(MAX_REQUESTS):
             peer.wire.says({"type": "history"})
         assert (await peer.ask({"type": "cancel", "ref": "c1"}))["type"] == "cancelled"
+        peer.wire.says({"type": "audio.stop"})
         assert (await peer.ask({"type": "cancel", "mode": "rollback", "ref": "c2"}))["type"] == "cancelled"
         peer.desk.open.set()
         answered = [(await peer.wire.sent.get()).get("ref") for _ in range(MAX_REQUESTS + 1)]

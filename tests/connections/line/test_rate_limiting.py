@@ -15,6 +15,7 @@ from connections.limits.quotas import Gauge, Quotas, RateLimited, Reading
 from connections.limits.rates import Rate, Rates
 from connections.line.connection import Connection
 from connections.line.rate_limiting import MAX_WAITING, RateLimiter
+from connections.wire.audio import AudioStop
 from connections.wire.frames import Cancel, Frame, History, Ping, Request, Send
 from sessions.errors import Overloaded
 from sessions.records import Client, Owner
@@ -70,6 +71,7 @@ class Room:
 
 
 SEND, CANCEL, HISTORY = Send(client_msg_id="m", content="x"), Cancel(), History()
+STOP = AudioStop()
 
 
 @pytest.fixture
@@ -106,9 +108,10 @@ async def test_too_many_that_wait_are_refused_and_a_cancel_is_not(room: Room) ->
         with pytest.raises(Overloaded):
             await room.reads(frame)
     await room.reads(CANCEL)
+    await room.reads(STOP)
     room.counts.open.set()
     await asyncio.gather(*room.under_way)
-    assert room.handled == [*[SEND] * MAX_WAITING, CANCEL]
+    assert room.handled == [*[SEND] * MAX_WAITING, CANCEL, STOP]
 
 
 async def test_a_client_that_asks_too_quickly_is_told_when_to_come_back(room: Room) -> None:
