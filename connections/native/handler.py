@@ -79,7 +79,8 @@ class FrameHandler:
 
     def _hear(self, connection: Connection, frame: Spoken) -> Slow | None:
         if isinstance(frame, Said):
-            return self._turn(connection, frame.send, frame.playback)
+            is_wanted = not (frame.is_withdrawn or connection.closed)
+            return self._turn(connection, frame.send, frame.playback) if is_wanted else None
         if self._spoken is None:
             raise BadFrame("Refuse sound and its frames.")
         return self._spoken.handle(frame)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from itertools import count
 
 from connections.line.connection import Connection
@@ -34,6 +33,8 @@ Say = Callable[[Connection, Said], Slow | None]
 
 PAUSE_MS = 160
 """So much silence may be the end: the turn begins, and is taken back when speech goes on."""
+AGAIN_S = 0.5
+"""Before somebody is listened to again who could not be. What comes meanwhile is dropped, and he is told no oftener."""
 
 
 class SpokenLine:
@@ -61,9 +62,9 @@ class SpokenLine:
             case Sound():
                 self._feed(frame)
             case AudioCommit():
-                self._hear(frame, Hearing.commit)
+                self._hear(frame, lambda hearing: hearing.commit())
             case AudioClear():
-                self._hear(frame, Hearing.clear)
+                self._hear(frame, lambda hearing: hearing.clear())
                 if self._talk is not None:
                     self._talk.forget()
             case AudioStop():
@@ -80,8 +81,9 @@ class SpokenLine:
         self._stopping.set()
 
     async def say(self, said: Said) -> None:
-        """Send a message as the connection's own. Raises Refused, BadParams."""
-        assert self.say_as_frame is not None  # noqa: S101 - whoever made the line said so
+        """Send a message as the connection's own; nothing is sent where that is gone. Raises Refused, BadParams."""
+        if self.say_as_frame is None:
+            return
         if (slow := self.say_as_frame(self.connection, said)) is not None:
             await slow
 
@@ -138,19 +140,15 @@ class SpokenLine:
     async def _hear_all(self, desk: SpokenDesk, talk: Talk) -> None:
         """Listen on after the recognizer was lost: what was being said then is lost with it."""
         while True:
-            with suppress(RecognizerLost):
+            try:
                 await self._hear_on(desk, talk)
-            talk.forget()
-            self.connection.push(
-                Error(
-                    code="speech_unavailable",
-                    message="The recognizer was lost, and is started again. Say it once more.",
-                    retryable=True,
-                )
-            )
+            except RecognizerLost as lost:
+                talk.forget()
+                self.connection.push(Error(code="speech_unavailable", message=str(lost), retryable=True))
+            await asyncio.sleep(AGAIN_S)
 
     async def _hear_on(self, desk: SpokenDesk, talk: Talk) -> None:
-        async with desk.ear.listen(_listening(self.start), owner=str(self.connection.owner)) as hearing:
+        async with desk.ear.listen(_listening(self.start, desk), owner=str(self.connection.owner)) as hearing:
             self._hearing = hearing
             try:
                 async for heard in hearing.events():
@@ -189,7 +187,7 @@ class SpokenLine:
             what(self._hearing)
 
 
-def _listening(start: AudioStart) -> Listening:
+def _listening(start: AudioStart, desk: SpokenDesk) -> Listening:
     detection = start.turn_detection
     return Listening(
         coding=Coding(start.input.format),
@@ -198,4 +196,5 @@ def _listening(start: AudioStart) -> Listening:
         pause_ms=PAUSE_MS,
         silence_ms=detection.silence_ms,
         threshold=detection.threshold,
+        language=desk.language_of(start),
     )

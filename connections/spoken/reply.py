@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import Enum, auto
+from time import monotonic
 
 from connections.spoken.timeline import Timeline
 from connections.wire.audio import LAST, AudioOutput, AudioReply, Marks, Sound
@@ -38,14 +39,24 @@ class Hold(Enum):
 class SpokenReply:
     """The `Playback` of a turn. `run` speaks; the others never wait, but for `over`."""
 
-    def __init__(self, voice: Voice, output: AudioOutput, *, conversation_id: str, stream: int) -> None:
-        """`stream`: the number of its binary frames."""
+    def __init__(
+        self,
+        voice: Voice,
+        output: AudioOutput,
+        *,
+        conversation_id: str,
+        stream: int,
+        cut: Callable[[SpokenReply], None],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """`stream`: the number of its binary frames. `cut`: ends its turn at what was heard, once that has a name."""
         self._voice, self._output = voice, output
         self._conversation_id, self._stream = conversation_id, stream
         self._timeline = Timeline(rate=output.rate, width=2 if output.format == "pcm16" else 1)
         self._clauses = Clauses()
         self._waiting: asyncio.Queue[Clause | None] = asyncio.Queue()
-        self._state = _State()
+        self._state = _State(clock)
+        self._cut = cut
         self._holds: set[Hold] = set()
         self._push: Push | None = None
         self.turn_id = ""
@@ -65,9 +76,22 @@ class SpokenReply:
         """To what that is exact."""
         return self._timeline.precision
 
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether its message was taken back before its turn began: it is not to be sent."""
+        return self._state.is_withdrawn
+
+    @property
+    def patience_s(self) -> float | None:
+        """How long its listener may say nothing of what he plays until he counts as gone; None: he has nothing to say."""
+        waits = self._push is not None and int(self._timeline.sent_ms) > self._timeline.played_ms
+        return self._state.patience.left_s if waits and not self._holds else None
+
     def begin(self, turn_id: str) -> None:
-        """Its turn has this name."""
+        """Its turn has this name. One that was cut before ends as soon as it can be ended."""
         self.turn_id = turn_id
+        if self.is_over:
+            asyncio.get_running_loop().call_soon(self._cut, self)
 
     def say(self, text: Delta) -> None:
         """Take more text. What waits is no more than a reply may have."""
@@ -84,19 +108,29 @@ class SpokenReply:
 
     def stop(self) -> None:
         """Play nothing any more."""
+        self._state.patience.stop_waiting()
         self._state.over.set()
         self._state.moved.set()
 
+    def withdraw(self) -> None:
+        """Its message is not to be sent, where it was not so far."""
+        self._state.is_withdrawn = True
+        self.stop()
+
     def attach(self, push: Push) -> None:
         """Send to somebody who has nothing of it: from what was played on."""
+        self._state.patience.stop_waiting()
+        self._state.patience.renew()
         self._push = push
         self._state.is_told = self._state.is_ended = False
         self._timeline.rewind()
         self._send()
 
-    def detach(self) -> None:
-        """Nobody listens for now."""
+    def detach(self, grace_s: float) -> None:
+        """Nobody listens for now. Who has not come back by then has its turn ended, whoever else is attached."""
         self._push = None
+        if not self.is_over:
+            self._state.patience.wait(grace_s, lambda: self._cut(self))
 
     def hold(self, why: Hold) -> None:
         """Send nothing from now on."""
@@ -105,20 +139,22 @@ class SpokenReply:
     def let_go(self, why: Hold) -> None:
         """Go on, unless there is another reason not to."""
         self._holds.discard(why)
+        self._state.patience.renew()
         self._send()
 
     def played(self, ms: int) -> None:
         """So much of its sound was played."""
         if self._timeline.played(ms):
+            self._state.patience.renew()
             self._state.moved.set()
             self._send()
 
-    async def run(self, stalled: Callable[[], None]) -> None:
-        """Speak until it is over. `stalled`: nobody says that he listens. Raises VoiceFailed, when it is over, too."""
+    async def run(self) -> None:
+        """Speak until it is over; a listener who says nothing for too long ends it. Raises VoiceFailed, when it is over, too."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 speaking = tasks.create_task(self._speak())
-                watching = tasks.create_task(self._watch(stalled))
+                watching = tasks.create_task(self._watch())
                 await self._state.over.wait()
                 speaking.cancel()
                 watching.cancel()
@@ -153,19 +189,22 @@ class SpokenReply:
             self._push(self._marks(marks))
         self._send()
 
-    async def _watch(self, stalled: Callable[[], None]) -> None:
+    async def _watch(self) -> None:
+        """Whatever falls due meanwhile falls due behind this."""
         while True:
-            before = self._timeline.played_ms
-            await asyncio.sleep(STALLED_S)
-            waits = self._push is not None and self._timeline.sent_ms > self._timeline.played_ms
-            if waits and not self._holds and self._timeline.played_ms == before:
-                stalled()
+            left_s = self.patience_s
+            if left_s is not None and left_s <= 0:
+                break
+            await asyncio.sleep(STALLED_S if left_s is None else left_s)
+        self._cut(self)
 
     def _send(self) -> None:
         """Send what may be sent by now."""
         push = self._push
         if push is None or self._holds or self.is_over:
             return
+        if int(self._timeline.sent_ms) <= self._timeline.played_ms:
+            self._state.patience.renew()
         while part := self._timeline.take(PART_MS):
             self._introduce(push)
             is_last = self._state.is_whole and self._timeline.is_sent
@@ -206,16 +245,54 @@ class SpokenReply:
 
 
 class _State:
-    """Where it stands. `is_whole`: all of its sound is made; `is_told`, `is_ended`: so much its listener knows of it."""
+    """Where it stands. `is_whole`: all of its sound is made; `is_told`, `is_ended`: so much its listener knows of it.
 
-    __slots__ = ("is_ended", "is_mute", "is_told", "is_whole", "marks", "moved", "over", "said", "seq")
+    `patience`: with him; `is_withdrawn`: its message is not to be sent.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        *("is_ended", "is_mute", "is_told", "is_whole", "is_withdrawn"),
+        *("marks", "moved", "over", "patience", "said", "seq"),
+    )
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.patience = _Patience(clock)
         self.over = asyncio.Event()
         self.moved = asyncio.Event()
-        self.is_whole = self.is_told = self.is_ended = self.is_mute = False
+        self.is_whole = self.is_told = self.is_ended = self.is_mute = self.is_withdrawn = False
         self.marks: tuple[Mark, ...] = ()
         self.said = self.seq = 0
+
+
+class _Patience:
+    """With a listener who says nothing of what he plays, or who has left."""
+
+    __slots__ = ("_clock", "_leaving", "_since")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since = clock()
+        self._leaving: asyncio.TimerHandle | None = None
+
+    @property
+    def left_s(self) -> float:
+        """How much there is left of it."""
+        return self._since + STALLED_S - self._clock()
+
+    def renew(self) -> None:
+        """He said something, or has something to say from now on."""
+        self._since = self._clock()
+
+    def wait(self, grace_s: float, end: Callable[[], None]) -> None:
+        """He has left: wait for so long."""
+        self.stop_waiting()
+        self._leaving = asyncio.get_running_loop().call_later(grace_s, end)
+
+    def stop_waiting(self) -> None:
+        """He is back, or there is nothing to wait for."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
 
 
 def _converted(pcm: bytes, rate: int, output: AudioOutput) -> bytes:

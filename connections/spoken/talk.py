@@ -23,7 +23,7 @@ from sessions.service import Sessions
 from sessions.turn.cancelling import Cancel
 from sessions.turn.sends import Playback
 from speech.contract import Heard as HeardSound
-from speech.contract import Voice
+from speech.contract import Stopped, Voice
 from speech.errors import VoiceFailed
 
 MOST_REPLIES = 4
@@ -37,6 +37,11 @@ class Said(msgspec.Struct, frozen=True):
 
     send: Send
     playback: Playback | None
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether it was taken back while it was still counted: it is not to be sent."""
+        return isinstance(self.playback, SpokenReply) and self.playback.is_withdrawn
 
     @property
     def ref(self) -> str | None:
@@ -55,7 +60,7 @@ class Speaker(Protocol):
         ...
 
     async def say(self, said: Said) -> None:
-        """Send a message as the connection's own. Raises Refused, BadParams."""
+        """Send a message as the connection's own; nothing is sent where that is gone. Raises Refused, BadParams."""
         ...
 
 
@@ -78,6 +83,7 @@ class Talk:
         self._voice = voice
         self._tasks = tasks
         self._replies: list[SpokenReply] = []
+        self._guess: SpokenReply | None = None
         self._streams = count(1)
         self._item, self._tries = "", count(1)
         self._conduct = _conduct(AudioStart())
@@ -102,12 +108,14 @@ class Talk:
             self.forget()
             self.speaker = None
             for reply in self._replies:
-                reply.detach()
+                reply.detach(speaker.start.grace_s)
 
     def hear(self, heard: HeardSound) -> None:
         """Do what is to be done about it."""
         for act in self._conduct.heard(heard, talking=bool(self._replies)):
             self._do(act)
+        if isinstance(heard, Stopped):
+            self._item = ""
 
     def forget(self) -> None:
         """What is being said comes to nothing."""
@@ -134,7 +142,6 @@ class Talk:
                 self._push(
                     Heard(conversation_id=self.conversation_id, text=text, final=final, item=self._named())
                 )
-                self._item = "" if final else self._item
             case Say(text, is_guess):
                 self._say(text, is_guess=is_guess)
             case Do.HOLD:
@@ -143,11 +150,18 @@ class Talk:
                 self._each(lambda reply: reply.let_go(Hold.SPEECH))
             case Do.CUT:
                 self.cut()
-            case Do.CONFIRM:
-                self._each(lambda reply: reply.let_go(Hold.GUESS))
-            case Do.TAKE_BACK:
-                for reply in self._replies[-1:]:
-                    self._cancel(reply, rollback=True)
+            case Do.CONFIRM | Do.TAKE_BACK:
+                self._settle(is_right=act is Do.CONFIRM)
+
+    def _settle(self, *, is_right: bool) -> None:
+        """Let the guess out, or take it back. There is none where it was refused."""
+        guess, self._guess = self._guess, None
+        if guess is None:
+            return
+        if is_right:
+            guess.let_go(Hold.GUESS)
+        else:
+            self._take_back(guess)
 
     def _tell_speech(self, *, began: bool, at_ms: int) -> None:
         state = Speech(
@@ -195,8 +209,11 @@ class Talk:
         if output is None or self._voice is None:
             return None
         stream = next(self._streams) % (1 << 16)
-        reply = SpokenReply(self._voice, output, conversation_id=self.conversation_id, stream=stream)
+        reply = SpokenReply(
+            self._voice, output, conversation_id=self.conversation_id, stream=stream, cut=self._cancel
+        )
         if is_guess:
+            self._guess = reply
             reply.hold(Hold.GUESS)
         reply.attach(speaker.connection.push)
         self._replies.append(reply)
@@ -223,25 +240,44 @@ class Talk:
             speaker.connection.push(refusal(why, said.ref))
             if reply is not None:
                 reply.stop()
+        if reply is not None and not reply.turn_id:  # it was withdrawn, or its sender is gone
+            reply.stop()
 
     async def _play(self, reply: SpokenReply) -> None:
         try:
-            await reply.run(stalled=lambda: self._cancel(reply))
+            await reply.run()
         except VoiceFailed as failed:
             self._push(Error(code="speech_unavailable", message=str(failed), retryable=True))
 
-    def _cancel(self, reply: SpokenReply, *, rollback: bool = False) -> None:
-        """End its turn. One whose message is still counted elsewhere has none: it will find its reply stopped."""
+    def _cancel(self, reply: SpokenReply) -> None:
+        """End its turn at what was heard. One whose message is still counted has none: it is ended when it begins."""
         if not reply.turn_id:
             reply.stop()
             return
         cancel = Cancel(
-            conversation_id=self.conversation_id,
-            turn_id=reply.turn_id,
-            seen_off=None if rollback else reply.heard,
-            rollback=rollback,
+            conversation_id=self.conversation_id, turn_id=reply.turn_id, seen_off=reply.heard, rollback=False
         )
         self._sessions.cancel(self.owner, cancel)
+
+    def _take_back(self, guess: SpokenReply) -> None:
+        """Have its message and its turn never been, wherever they are by now."""
+        if not guess.turn_id:
+            guess.withdraw()
+            return
+        cancel = Cancel(
+            conversation_id=self.conversation_id, turn_id=guess.turn_id, seen_off=None, rollback=True
+        )
+        met = self._sessions.cancel(self.owner, cancel)
+        if met is None or met.already:  # as of one whose voice failed
+            self._tasks.create_task(self._take_back_ended(guess.turn_id))
+
+    async def _take_back_ended(self, turn_id: str) -> None:
+        try:
+            await self._sessions.take_back(self.owner, self.conversation_id, turn_id)
+        except Refused as why:
+            self._push(refusal(why, None))
+        except Exception:  # noqa: BLE001 - a task's boundary: this turn stays, the others go on
+            _log.exception("guess not taken back", conversation_id=self.conversation_id)
 
 
 def _conduct(start: AudioStart) -> Conduct:

@@ -35,16 +35,13 @@ class TimedEspeak:
 
         words = words_of(clause)
         spans = [plain(clause[word.off : word.end]) for word in words]
-        why: VoiceFailed | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 said = [
                     tasks.create_task(_said(_commanded(spans, bit), voice)) for bit in (None, *range(BITS))
                 ]
         except* VoiceFailed as failed:
-            why = VoiceFailed(str(failed.exceptions[0]))
-        if why is not None:  # raised within `except*` it would be a group
-            raise why
+            raise VoiceFailed(str(failed.exceptions[0])) from None
         return await asyncio.to_thread(_aligned, words, [task.result() for task in said])
 
 

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import random
 import shutil
 import signal
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import pytest_asyncio
-import soxr
-from jsonschema import Draft202012Validator
 
-from connections.wire.audio import HEAD, LAST, SOUND
+from connections.wire.audio import HEAD, SOUND
 from engine.scripted.engine import ScriptedEngine
-from specs import schemas
-from speech.voice.timed_espeak import TimedEspeak
-from tests.app.in_process import Frame, Running, Socket, serving
+from tests.app.in_process import Running, serving
+from tests.app.phone import GRAMMAR, RATE, SILENCE, Phone, spoken
 from tests.server_process import child_of
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng"),
     pytest.mark.asyncio(loop_scope="module"),
 ]
-RATE = 16_000
-OUTPUT = {"format": "pcm16", "rate": RATE}
-GRAMMAR = str(Path(__file__).parent.parent / "e2e" / "demo.jsgf")
 REPLY = "One, two, three, four, five, six, seven, eight, nine and ten."
-SILENCE = bytes(2 * RATE)
-FRAMES = Draft202012Validator(schemas.document())
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -44,83 +32,6 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
     options: dict[str, Any] = {"speech": "both", "speech_grammar": GRAMMAR, "message_rate": 1000}
     async with serving(folder, engine, **options) as service:
         yield service
-
-
-async def spoken(text: str) -> bytes:
-    said = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
-    samples = np.frombuffer(said.pcm, "<i2")
-    return np.asarray(soxr.resample(samples, said.rate, RATE), "<i2").tobytes()
-
-
-class Phone:
-    """A client with a microphone and a player. It has played what it says that it has."""
-
-    def __init__(self, socket: Socket, place: str) -> None:
-        self.socket, self.place = socket, place
-        self.stream = self.seq = 0
-        self.turn, self.got, self.from_ms = "", 0, 0
-        self.is_whole = False
-        self.marks: list[Frame] = []
-        self.frames: list[Frame] = []
-
-    async def start(self, **more: Any) -> Phone:
-        await self.socket.send(
-            type="audio.start", conversation_id=self.place, input=OUTPUT, **({"output": OUTPUT} | more)
-        )
-        self.stream = (await self.until("audio.started"))["stream"]
-        return self
-
-    async def say(self, sound: bytes) -> None:
-        for at in range(0, len(sound), 1280):
-            self.seq += 1
-            head = HEAD.pack(SOUND, 0, self.stream, self.seq)
-            await self.socket.opened.send(head + sound[at : at + 1280])
-            await asyncio.sleep(0)
-
-    async def take(self) -> Frame | None:
-        """The next frame; None where it was sound."""
-        message = await self.socket.opened.recv()
-        if isinstance(message, bytes):
-            self.got += len(message) - HEAD.size
-            self.is_whole = bool(HEAD.unpack_from(message)[1] & LAST)
-            return None
-        frame: Frame = json.loads(message)
-        assert FRAMES.is_valid(frame), frame
-        self.frames.append(frame)
-        if frame["type"] == "audio.reply":
-            self.turn, self.got, self.from_ms = frame["turn_id"], 0, frame["from_ms"]
-            self.is_whole, self.marks = False, []
-        elif frame["type"] == "marks":
-            self.marks += frame["marks"]
-        return frame
-
-    async def until(self, kind: str, **fields: Any) -> Frame:
-        while True:
-            frame = await self.take()
-            if frame is not None and frame["type"] == kind and fields.items() <= frame.items():
-                return frame
-
-    @property
-    def has_ms(self) -> int:
-        return self.from_ms + self.got * 1000 // (2 * RATE)
-
-    async def play(self, ms: float, chance: random.Random | None = None) -> None:
-        """Play so much of the reply, in steps that a player might tell of."""
-        told = 0
-        while told < ms and not (self.is_whole and told >= self.has_ms):
-            while self.has_ms <= told:
-                await self.take()
-            step = 200 if chance is None else chance.randint(30, 350)
-            told = int(min(told + step, self.has_ms, ms))
-            await self.played(told)
-
-    async def played(self, ms: int) -> None:
-        await self.socket.send(type="played", conversation_id=self.place, turn_id=self.turn, audio_ms=ms)
-
-    async def kept(self) -> list[str]:
-        """The history."""
-        await self.socket.send(type="history", conversation_id=self.place)
-        return [message["content"] for message in (await self.until("history"))["messages"]]
 
 
 async def test_what_is_said_is_a_message_and_its_turn_ends_when_it_was_played(running: Running) -> None:
@@ -240,3 +151,49 @@ async def test_a_recognizer_that_dies_in_the_middle_of_a_word_is_told_and_comes_
             await phone.say(SILENCE[:8000] + sound + SILENCE)
             await socket.send(type="ping")
             await phone.until("pong")
+
+
+async def test_a_microphone_that_is_switched_off_in_the_middle_of_a_word_ends_what_is_said(
+    running: Running,
+) -> None:
+    sound = await spoken("Count from one to ten.")
+    async with running.socket({"client_id": "hal", "features": ["audio"]}) as socket:
+        phone = await Phone(socket, "muted").start()
+        await phone.say(SILENCE[:16000] + sound)
+        await phone.until("speech", state="stopped")
+        heard = await phone.until("heard", final=True)
+        assert heard["text"] == "count from one to ten"
+        accepted = await phone.until("accepted")
+        assert accepted["ref"].startswith(f"{heard['item']}.")
+
+
+async def test_a_reply_ends_when_its_listener_stays_away_though_another_tab_is_there(
+    running: Running,
+) -> None:
+    async with running.socket({"client_id": "ida"}) as tab:
+        async with running.socket({"client_id": "ida", "features": ["audio"]}) as socket:
+            phone = await Phone(socket, "tabs").start(grace_s=0)
+            await phone.say(SILENCE[:16000] + await spoken("Count from one to ten.") + SILENCE)
+            await phone.until("marks")
+            await tab.send(type="history", conversation_id="tabs")
+            await tab.next("history")
+            await phone.play(700)
+            await socket.send(type="ping")
+            await phone.until("pong")
+        done = await tab.next("done")
+        assert (done["reason"], done["cancel"]["precision"]) == ("cancelled", "word")
+
+
+async def test_what_is_committed_is_said_and_what_is_cleared_is_not(running: Running) -> None:
+    sound = await spoken("Count from one to ten.")
+    by_hand = {"output": None, "turn_detection": {"type": "none"}}
+    async with running.socket({"client_id": "jan", "features": ["audio"]}) as socket:
+        phone = await Phone(socket, "by-hand").start(**by_hand)
+        await phone.say(sound)
+        await socket.send(type="audio.clear", conversation_id="by-hand")
+        await phone.say(await spoken("What did you say last?"))
+        await socket.send(type="audio.commit", conversation_id="by-hand")
+        await phone.say(sound)
+        await socket.send(type="audio.clear", conversation_id="by-hand")
+        await phone.until("done")
+        assert await phone.kept() == ["what did you say last", REPLY]

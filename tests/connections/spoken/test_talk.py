@@ -8,13 +8,17 @@ from typing import cast
 import pytest
 
 from connections.line.connection import Connection
+from connections.spoken.conduct import Do
 from connections.spoken.reply import SpokenReply
 from connections.spoken.talk import Said, Talk
 from connections.wire.audio import AudioOutput, AudioStart, AudioStopped, Heard
-from connections.wire.frames import Frame
+from connections.wire.frames import Error, Frame
+from sessions.events import Delta
 from sessions.records import Owner
 from sessions.service import Sessions
-from speech.contract import Partly, Paused, SpokenClause, Started, Stopped
+from sessions.turn.cancelling import Cancel, Cancelled
+from speech.contract import Partly, Paused, Resumed, SpokenClause, Started, Stopped
+from speech.errors import VoiceFailed
 
 pytestmark = pytest.mark.asyncio
 
@@ -47,23 +51,58 @@ class Speaker:
             await said.playback.over()
 
 
-class Silent:
-    """A voice that has nothing to say here."""
+class Answered(Speaker):
+    """One whose messages are answered at once."""
+
+    turn_id = "guess"
+
+    async def say(self, said: Said) -> None:
+        assert said.playback is not None
+        said.playback.begin(self.turn_id)
+        text = Delta(
+            conversation_id="here", turn_id="guess", seq=1, first_seq=1, off=0, text="One. Two.", tokens=1
+        )
+        said.playback.say(text)
+        await super().say(said)
+
+
+class Mute:
+    """A voice that fails."""
 
     names = ("nobody",)
 
     async def speak(self, clause: str, *, voice: str) -> SpokenClause:
-        raise NotImplementedError
+        raise VoiceFailed("The voice ended.")
 
 
-def a_talk(tasks: asyncio.TaskGroup) -> Talk:
+class Asked:
+    """Sessions that were asked to end turns, of which one may have ended before."""
+
+    def __init__(self) -> None:
+        self.cancels: list[Cancel] = []
+        self.taken_back: list[str] = []
+        self.ended = ""
+
+    def cancel(self, _owner: Owner, cancel: Cancel) -> Cancelled:
+        self.cancels.append(cancel)
+        return Cancelled(cancel.turn_id, already=cancel.turn_id == self.ended)
+
+    async def take_back(self, _owner: Owner, _conversation_id: str, turn_id: str) -> None:
+        self.taken_back.append(turn_id)
+
+
+def a_talk(tasks: asyncio.TaskGroup, asked: Asked | None = None) -> Talk:
     return Talk(
         owner=Owner("anna", ""),
         conversation_id="here",
-        sessions=cast("Sessions", None),  # no turn began, so none is ended
-        voice=Silent(),
+        sessions=cast("Sessions", asked),  # without them no turn began, so none is ended
+        voice=Mute(),
         tasks=tasks,
     )
+
+
+def reply_of(said: Said) -> SpokenReply:
+    return cast("SpokenReply", said.playback)
 
 
 async def test_words_after_those_that_were_forgotten_are_another_item() -> None:
@@ -93,3 +132,77 @@ async def test_a_guess_is_taken_back_when_another_one_begins_to_speak() -> None:
         is_over = said.playback is not None and cast("SpokenReply", said.playback).is_over
         talk.cut()  # whatever is left would be waited for
     assert is_over
+
+
+async def test_a_message_bears_the_name_of_what_was_said() -> None:
+    async with asyncio.TaskGroup() as tasks:
+        talk, anna = a_talk(tasks), Speaker()
+        talk.begin(anna)
+        for event in (Started(0), Paused(600, "count"), Resumed(700), Stopped(0, 1800, "count to ten")):
+            talk.hear(event)
+            await asyncio.sleep(0)  # what is said is sent
+        (heard,) = [frame for frame in anna.told.frames if isinstance(frame, Heard)]
+        talk.cut()
+    assert [said.send.client_msg_id for said in anna.said] == [f"{heard.item}.1", f"{heard.item}.2"]
+
+
+async def test_a_guess_that_was_taken_back_before_it_was_sent_is_not_sent() -> None:
+    async with asyncio.TaskGroup() as tasks:
+        talk, anna = a_talk(tasks), Speaker()
+        talk.begin(anna)
+        talk.hear(Started(0))
+        talk.hear(Paused(900, "count to ten"))
+        await asyncio.sleep(0)
+        (said,) = anna.said  # it is counted, and has no turn so far
+        assert not said.is_withdrawn
+        talk.hear(Resumed(1000))
+        assert said.is_withdrawn
+
+
+async def test_no_other_turn_than_the_guess_is_taken_back() -> None:
+    """The guess itself may have been refused, or have ended."""
+    async with asyncio.TaskGroup() as tasks:
+        asked, anna = Asked(), Speaker()
+        talk = a_talk(tasks, asked)
+        talk.begin(anna)
+        talk.hear(Stopped(0, 900, "count to ten"))
+        await asyncio.sleep(0)
+        reply_of(anna.said[0]).begin("first")
+        talk._do(Do.TAKE_BACK)
+        assert asked.cancels == []
+        talk.cut()
+        assert [cancel.turn_id for cancel in asked.cancels] == ["first"]
+        reply_of(anna.said[0]).stop()
+
+
+async def test_a_guess_whose_voice_failed_is_taken_back_all_the_same() -> None:
+    async with asyncio.TaskGroup() as tasks:
+        asked, anna = Asked(), Answered()
+        asked.ended = anna.turn_id
+        talk = a_talk(tasks, asked)
+        talk.begin(anna)
+        talk.hear(Started(0))
+        talk.hear(Paused(900, "count to ten"))
+        while talk._replies:  # noqa: ASYNC110 - turns of the loop
+            await asyncio.sleep(0)
+        talk.hear(Resumed(1000))
+    assert [frame.code for frame in anna.told.frames if isinstance(frame, Error)] == ["speech_unavailable"]
+    assert [cancel.rollback for cancel in asked.cancels] == [True]
+    assert asked.taken_back == [anna.turn_id]
+
+
+async def test_a_reply_waits_for_its_listener_no_longer_than_he_said() -> None:
+    """Another tab may be attached, for which the turn would go on for ever."""
+    async with asyncio.TaskGroup() as tasks:
+        asked, anna = Asked(), Speaker()
+        anna.start = AudioStart(output=AudioOutput(), grace_s=0)
+        talk = a_talk(tasks, asked)
+        talk.begin(anna)
+        talk.hear(Stopped(0, 900, "count to ten"))
+        await asyncio.sleep(0)
+        reply_of(anna.said[0]).begin("first")
+        talk.end(anna)
+        while not asked.cancels:  # noqa: ASYNC110 - a timer of the loop
+            await asyncio.sleep(0)
+        reply_of(anna.said[0]).stop()
+    assert [cancel.turn_id for cancel in asked.cancels] == ["first"]

@@ -1,0 +1,103 @@
+"""A client with a microphone and a player, for tests of spoken conversations."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soxr
+from jsonschema import Draft202012Validator
+
+from connections.wire.audio import HEAD, LAST, SOUND
+from specs import schemas
+from speech.voice.timed_espeak import TimedEspeak
+from tests.app.in_process import Frame, Socket
+
+RATE = 16_000
+OUTPUT = {"format": "pcm16", "rate": RATE}
+GRAMMAR = str(Path(__file__).parent.parent / "e2e" / "demo.jsgf")
+SILENCE = bytes(2 * RATE)
+"""A second of it."""
+FRAMES = Draft202012Validator(schemas.document())
+
+
+async def spoken(text: str) -> bytes:
+    """A text in the voice of espeak-ng, 16-bit PCM."""
+    said = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
+    samples = np.frombuffer(said.pcm, "<i2")
+    return np.asarray(soxr.resample(samples, said.rate, RATE), "<i2").tobytes()
+
+
+class Phone:
+    """A client with a microphone and a player. It has played what it says that it has."""
+
+    def __init__(self, socket: Socket, place: str) -> None:
+        self.socket, self.place = socket, place
+        self.stream = self.seq = 0
+        self.turn, self.got, self.from_ms = "", 0, 0
+        self.is_whole = False
+        self.marks: list[Frame] = []
+        self.frames: list[Frame] = []
+
+    async def start(self, **more: Any) -> Phone:
+        await self.socket.send(
+            type="audio.start", conversation_id=self.place, **({"input": OUTPUT, "output": OUTPUT} | more)
+        )
+        self.stream = (await self.until("audio.started"))["stream"]
+        return self
+
+    async def say(self, sound: bytes) -> None:
+        for at in range(0, len(sound), 1280):
+            self.seq += 1
+            head = HEAD.pack(SOUND, 0, self.stream, self.seq)
+            await self.socket.opened.send(head + sound[at : at + 1280])
+            await asyncio.sleep(0)
+
+    async def take(self) -> Frame | None:
+        """The next frame; None where it was sound."""
+        message = await self.socket.opened.recv()
+        if isinstance(message, bytes):
+            self.got += len(message) - HEAD.size
+            self.is_whole = bool(HEAD.unpack_from(message)[1] & LAST)
+            return None
+        frame: Frame = json.loads(message)
+        assert FRAMES.is_valid(frame), frame
+        self.frames.append(frame)
+        if frame["type"] == "audio.reply":
+            self.turn, self.got, self.from_ms = frame["turn_id"], 0, frame["from_ms"]
+            self.is_whole, self.marks = False, []
+        elif frame["type"] == "marks":
+            self.marks += frame["marks"]
+        return frame
+
+    async def until(self, kind: str, **fields: Any) -> Frame:
+        while True:
+            frame = await self.take()
+            if frame is not None and frame["type"] == kind and fields.items() <= frame.items():
+                return frame
+
+    @property
+    def has_ms(self) -> int:
+        return self.from_ms + self.got * 1000 // (2 * RATE)
+
+    async def play(self, ms: float, chance: random.Random | None = None) -> None:
+        """Play so much of the reply, in steps that a player might tell of."""
+        told = 0
+        while told < ms and not (self.is_whole and told >= self.has_ms):
+            while self.has_ms <= told:
+                await self.take()
+            step = 200 if chance is None else chance.randint(30, 350)
+            told = int(min(told + step, self.has_ms, ms))
+            await self.played(told)
+
+    async def played(self, ms: int) -> None:
+        await self.socket.send(type="played", conversation_id=self.place, turn_id=self.turn, audio_ms=ms)
+
+    async def kept(self) -> list[str]:
+        """The history."""
+        await self.socket.send(type="history", conversation_id=self.place)
+        return [message["content"] for message in (await self.until("history"))["messages"]]
