@@ -23,6 +23,8 @@ class Ground(StrEnum):
     """The product as it starts, with the demo model: for what reaches the tokenizer."""
     KEYS = "keys"
     """As scripted, with API keys and a key set, so that nobody comes in without a token."""
+    SPEECH = "speech"
+    """As scripted, and it listens: PocketSphinx understands the demo's sentences."""
 
 
 class Cost(StrEnum):

@@ -110,10 +110,16 @@ class Attacker:
         await one.shake_hands()
         return one
 
-    async def greet(self, client_id: str | None = None, *, receive_buffer: int | None = None) -> Socket:
+    async def greet(
+        self,
+        client_id: str | None = None,
+        *,
+        receive_buffer: int | None = None,
+        features: tuple[str, ...] = (),
+    ) -> Socket:
         """A WebSocket that said hello. Raises Refused, Dropped, OSError."""
         one = await self.connect(receive_buffer=receive_buffer)
-        hello: Frame = {"client_id": client_id or self.client_id}
+        hello: Frame = {"client_id": client_id or self.client_id, "features": features}
         await one.greet(**hello | ({"token": self.key} if self.key else {}))
         return one
 

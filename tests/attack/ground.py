@@ -32,6 +32,10 @@ END_S = 10.0
 QUIET = {"MIDSTREAM_LOG_LEVEL": "warning"}
 AS_DEPLOYED = {"PYTHONMALLOC": "malloc"}
 """As `deploy/` does: what a burst took is given back."""
+LISTENING = {
+    "MIDSTREAM_SPEECH": "recognition",
+    "MIDSTREAM_SPEECH_GRAMMAR": str(Path(__file__).parent.parent / "e2e" / "demo.jsgf"),
+}
 KV_BYTES = 32 * MB
 """Of the engine: it takes this memory as it is used, whoever asks, and keeps it. All of it is used before the first attack."""
 LONG_PROMPTS = 16
@@ -134,6 +138,8 @@ def _opened(ground: Ground) -> Iterator[Place]:
                 f"{secrets.token_hex(4)}:{sha256(key.encode()).hexdigest()}" for key in (*keys, *own_keys)
             )
             environ |= {"MIDSTREAM_API_KEYS": ",".join(named), "MIDSTREAM_JWKS_URL": issuer.url}
+        if ground is Ground.SPEECH:
+            environ |= LISTENING
         if ground is Ground.MODEL:
             environ |= {"MIDSTREAM_KV_BYTES": str(KV_BYTES)}
         server = stack.enter_context(serving(Path(folder), environ, command=command))

@@ -12,11 +12,12 @@ from tests.attack.families import (
     nobody,
     readers,
     sockets,
+    sound,
     tools,
     turns,
 )
 
-FAMILIES = (nobody, frames, sockets, turns, readers, lists, bodies, doors, tools, credentials)
+FAMILIES = (nobody, frames, sockets, turns, readers, lists, bodies, doors, tools, credentials, sound)
 FIRST_SEEN = (
     "empty-fragments",
     "unread-pongs",

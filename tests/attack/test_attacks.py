@@ -57,6 +57,11 @@ TOLD = {
     "made-up-key-ids": "error unauthenticated",
     "forged-signatures": "error unauthenticated",
     "long-tokens": "error unauthenticated",
+    "noise-floods": "audio.started",
+    "endless-speech": "audio.started",
+    "sound-starts": "audio.stopped",
+    "commits-and-clears": "heard",
+    "odd-sound": "error bad_frame",
 }
 """What an attack's sockets must have been told."""
 SECONDS = (0.4, 2.0, 6.0)
