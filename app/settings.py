@@ -63,9 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     upstreams: Annotated[
         str | None,
-        Meta(
-            description="TOML file of the OpenAI-compatible servers and local engines that serve the models."
-        ),
+        Meta(description="TOML file of the servers and local engines that serve the models."),
     ] = None
     served_names: Annotated[
         tuple[str, ...],
@@ -105,8 +103,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store_durability: Annotated[
         Literal["everysec", "always", "replicated"],
         Meta(
-            description="How safe a message or a reply's end is when it is told: everysec: in the store's memory, "
-            "the embedded one writes to disk each second; always: on the store's disk; replicated: also on one of its replicas."
+            description="Where a message or a reply's end is before it is told: everysec: in the store's memory, "
+            "which the embedded one writes to disk each second; always: on the store's disk; replicated: also on one of its replicas."
         ),
     ] = "everysec"
     data_dir: Annotated[str, Meta(description="Folder of the embedded store.")] = msgspec.field(
@@ -124,9 +122,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     jwt_secret: Annotated[
         Annotated[str, Meta(min_length=32)] | None,
-        Meta(
-            description="Secret for JWTs signed by HS256, 32 characters or more; @PATH reads it from a file."
-        ),
+        Meta(description="Secret for JWTs signed by HS256, 32 characters or more; @PATH names a file."),
     ] = None
     jwks_url: Annotated[
         Annotated[str, Meta(pattern=r"^https?://[^/]")] | None,
@@ -206,9 +202,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 64
     tool_wait_s: Annotated[
         float,
-        Meta(
-            gt=0, le=30 * 86_400, description="Seconds that a call waits for a client's result or approval."
-        ),
+        Meta(gt=0, le=30 * 86_400, description="Seconds a call waits for a client's result or approval."),
     ] = 3600.0
     max_connections: Annotated[
         int, Meta(ge=1, description="WebSocket connections and event streams at once.")
@@ -229,9 +223,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = MESSAGES_PER_S
     read_rate: Annotated[
         float,
-        Meta(
-            gt=0, description="The same for requests to the store: history, resume, lists, renames, deletes."
-        ),
+        Meta(gt=0, description="The same for calls of the store: history, resume, lists, renames, deletes."),
     ] = READS_PER_S
     messages_per_minute: Annotated[
         Annotated[int, Meta(ge=1)] | None, Meta(description="Of one client id; unset: no limit.")
@@ -241,9 +233,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     tokens_per_day: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(
-            description="Tokens of prompts and replies of one client id, until midnight UTC; unset: no limit."
-        ),
+        Meta(description="Tokens of one client id, until midnight UTC; unset: no limit."),
     ] = None
     key_tokens_per_day: Annotated[
         Annotated[int, Meta(ge=1)] | None,

@@ -347,8 +347,7 @@ def texts_of(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[str]:
 def refuse_endless(messages: Sequence[Message], facts: ModelFacts, spec: ReplySpec = PLAIN) -> None:
     """Refuse a prompt that can't fit by its bytes, before tokenizing it, which takes long. Raises ContextOverflow.
 
-    Templates may strip white space: it counts only beyond the length of all else that fits. They may drop reasoning, too, which
-    is not counted.
+    Templates may strip white space: it counts only beyond the length of all else. Reasoning, which they may drop, does not count.
     """
     room = facts.context_tokens * (facts.token_bytes or UNKNOWN_TOKEN_BYTES)
     read = [

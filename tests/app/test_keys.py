@@ -158,7 +158,7 @@ def test_two_operators_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_a_file_that_is_wrong_already_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("ann:msk_raw")
-    with pytest.raises(BadList, match="entry 1 is no NAME:HASH"):
+    with pytest.raises(BadList, match="entry 1 is not NAME:HASH"):
         key_file.add(file, "bob")
     assert file.read_text() == "ann:msk_raw"
 

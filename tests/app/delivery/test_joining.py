@@ -60,7 +60,7 @@ def test_types_in_comments_are_no_imports() -> None:
         ('export * from "./a.js";', ":1: export a `class`"),
         ('import a from "./a.js";', ":1: there are no default exports: `import { name }` instead"),
         ('import { a } from "a";', ":1: name the file by a string that begins with `./` or `../`"),
-        ("import(name);", ":1: a file is named by a text"),
+        ("import(name);", ":1: name the file by a string"),
         ('import { a } from "./gone.js";', ":1: it imports gone.js, which is not there"),
         ('import { a } from "./a.js"', ":1: the module ends in the middle of a statement"),
         ('import.meta.resolve("./gone.css");', ":1: it names gone.css, which is not there"),
@@ -75,7 +75,7 @@ def test_what_can_t_be_joined_is_named_with_its_place(script: str, why: str) -> 
 def test_a_module_that_others_need_does_not_wait_while_it_loads() -> None:
     """The first one may."""
     told = refusal(main='import { a } from "./a.js";\nawait a();', a="\nexport const a = await 1;")
-    assert told.startswith("app/page/a.js:2: others can't wait")
+    assert told.startswith("app/page/a.js:2: a module that others import can't")
 
 
 def test_modules_that_import_each_other_are_refused() -> None:

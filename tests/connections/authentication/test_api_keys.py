@@ -81,12 +81,12 @@ def test_a_key_has_a_kind_and_is_an_applications_without_one(kind: str, read: Ki
 
 @pytest.mark.parametrize("kind", ["user", "Personal", "app:", "msk_secret"])
 def test_another_kind_is_refused_and_not_repeated(kind: str) -> None:
-    with pytest.raises(BadList, match=r"entry 1: the kind of ann is none of personal, app and admin\.$"):
+    with pytest.raises(BadList, match=r"entry 1: the kind of ann must be personal, app or admin\.$"):
         parsed([f"ann:{digest_of('k')}:{kind}"])
 
 
 @pytest.mark.parametrize("entry", ["msk_secret", "ann:msk_secret", "ann", ":", f"a b:{digest_of('k')}"])
 def test_a_bad_entry_is_told_by_its_place_and_not_repeated(entry: str) -> None:
-    with pytest.raises(BadList, match="entry 2 is no NAME:HASH") as refused:
+    with pytest.raises(BadList, match="entry 2 is not NAME:HASH") as refused:
         parsed(["# keys", entry])
     assert "secret" not in str(refused.value)

@@ -99,7 +99,7 @@ def test_a_file_that_became_unusable_changes_nothing_and_is_told_once(
 
 
 @pytest.mark.parametrize(
-    ("content", "why"), [(None, "No such file"), (b"\xff", "UTF-8"), (b"ann", "entry 1 is no NAME:HASH")]
+    ("content", "why"), [(None, "No such file"), (b"\xff", "UTF-8"), (b"ann", "entry 1 is not NAME:HASH")]
 )
 def test_a_file_that_can_not_be_used_stops_the_start(content: bytes | None, why: str, tmp_path: Path) -> None:
     if content is not None:

@@ -68,7 +68,7 @@ def test_the_table_has_what_was_timed_and_says_what_to_make_of_it() -> None:
     told = "\n".join(lines(facts(tally, PLAN, READY, "ws://here")))
     assert re.search(r"message, to the first text +2 +101 +200 ", told)
     assert "1 rate_limited" in told
-    assert "200 ms late" in told
+    assert "lagged by up to 200 ms" in told
     assert "3 conversations were left out" in told
     assert "between two texts" not in told
 
