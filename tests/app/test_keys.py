@@ -74,7 +74,7 @@ def test_a_keys_terms_stand_in_its_file_and_are_listed(tmp_path: Path) -> None:
         ("--scope all", "is not one of"),
         ("--tokens-per-day 0", "0 is not in the range"),
         ("--model a|b,c", "names without white space"),
-        ("--admin --scope read", "An admin key has no scopes"),
+        ("--admin --scope read", "An admin key takes no scopes"),
     ],
 )
 def test_terms_that_a_key_can_not_have_are_told_and_no_key_is_made(
