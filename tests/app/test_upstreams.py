@@ -339,7 +339,7 @@ def test_the_example_is_a_file_that_is_taken(monkeypatch: pytest.MonkeyPatch) ->
         (ONE + ONE, "one name"),
         (ONE + 'key_variable = "NOT_SET_ANYWHERE"', "NOT_SET_ANYWHERE is not set"),
         (ONE + 'key_variable = "MIDSTREAM_KEY"', "would be a setting"),
-        (ONE + 'key_variable = "TWO_LINES"', "no key may hold"),
+        (ONE + 'key_variable = "TWO_LINES"', "no key may have"),
         (ONE + 'ca_file = "/nowhere.pem"', "ca_file"),
     ],
 )

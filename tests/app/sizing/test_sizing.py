@@ -173,7 +173,7 @@ def test_an_assumption_that_can_not_be_is_told_by_its_option() -> None:
         (["--model", "/no/such/dir"], "no folder /no/such/dir"),
         (["--reply-tokens", "nan"], "finite"),
         (["--engine-tokens-per-s", "inf"], "finite"),
-        (["--reply-tokens", "1e308", "--messages-per-hour", "1e308"], "more than can be reckoned with"),
+        (["--reply-tokens", "1e308", "--messages-per-hour", "1e308"], "too large to compute"),
     ],
 )
 def test_what_can_not_be_reckoned_with_is_told_in_a_sentence(given: list[str], complaint: str) -> None:

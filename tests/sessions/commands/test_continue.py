@@ -254,7 +254,7 @@ async def test_the_first_part_is_not_taken_back_from_under_the_second(chat: Chat
     first = await cut(chat)
     second = await go_on(chat, first.message_id)
     await chat.quiet()
-    with pytest.raises(Conflict, match="went on with this reply"):
+    with pytest.raises(Conflict, match="continued this reply"):
         await chat.sessions.take_back(chat.owner, ROOM, first.turn_id)
     await chat.sessions.take_back(chat.owner, ROOM, second.turn_id)
     await chat.sessions.take_back(chat.owner, ROOM, first.turn_id)
@@ -342,7 +342,7 @@ async def test_a_wait_is_told_before_its_first_text(chat: Chat, engine: Scripted
 async def test_a_reply_that_has_come_to_its_end_does_not_go_on(chat: Chat) -> None:
     done = await chat.exchange("Hello?")
     await chat.quiet()
-    with pytest.raises(Conflict, match="come to its end"):
+    with pytest.raises(Conflict, match="is complete"):
         await chat.send("", place=Onward(done.message_id))
     assert len(chat.engine.requests) == 1
 
@@ -352,7 +352,7 @@ async def test_an_empty_reply_does_not_go_on(chat: Chat) -> None:
     chat.cancel(accepted.turn_id)
     done = await chat.reader.next(Done)
     await chat.quiet()
-    with pytest.raises(Conflict, match="nothing in this reply"):
+    with pytest.raises(Conflict, match="This reply is empty"):
         await chat.send("", place=Onward(done.message_id))
 
 
@@ -536,7 +536,7 @@ async def test_a_reply_with_open_calls_is_busy_and_one_that_called_does_not_go_o
     await chat.quiet()
     with pytest.raises(Conflict, match="calls tools"):
         await chat.send("", place=Onward(done.message_id))
-    with pytest.raises(Conflict, match="come to its end"):
+    with pytest.raises(Conflict, match="is complete"):
         await chat.send("", place=Onward(end.message_id))
 
 

@@ -146,7 +146,7 @@ async def test_without_any_binary_the_message_says_what_to_do(
 
 async def test_a_server_that_stops_at_once_is_told(tmp_path: Path, on_path: Callable[[str], None]) -> None:
     on_path("exit 1")
-    with pytest.raises(EmbeddedStoreFailed, match=r"stopped at its start; see .*store\.log"):
+    with pytest.raises(EmbeddedStoreFailed, match=r"stopped while it started; see .*store\.log"):
         async with embedded_store(tmp_path):
             pass
 
