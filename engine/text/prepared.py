@@ -112,7 +112,7 @@ def objection(request: PreparedRequest, *, context_tokens: int, vocabulary: int)
     if len(prompt) >= context_tokens:
         return f"The prompt has {len(prompt)} tokens; with its reply it must fit into {context_tokens}."
     if min(prompt) < 0 or max(prompt) >= vocabulary:
-        return f"The prompt has a token id outside the vocabulary of {vocabulary}."
+        return f"The prompt has a token id outside of the vocabulary of {vocabulary}."
     if request.sampling.max_new_tokens < 1:
         return "max_new_tokens must be at least 1."
     return None

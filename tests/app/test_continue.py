@@ -62,7 +62,7 @@ async def test_what_can_not_go_on_is_refused_to_its_sender_alone(running: Runnin
         await socket.send(**same, client_msg_id="c")
         await socket.until("done")
         refused = await socket.ask(**same, client_msg_id="d")
-        assert (refused["code"], "come to its end" in refused["message"]) == ("conflict", True)
+        assert (refused["code"], "is complete" in refused["message"]) == ("conflict", True)
 
 
 async def test_an_engine_that_can_not_go_on_is_known_before_and_says_so(running: Running) -> None:

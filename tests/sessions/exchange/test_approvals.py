@@ -24,7 +24,7 @@ async def test_a_call_waits_until_it_is_allowed_and_its_result_comes_behind_that
     done = await chat.play("Pay!", FIFTY, tools=TOOLS)
     call = reader.of(ToolCall)[0]
     assert (call.needs, call.expires_at is not None) == ("approval", True)
-    with pytest.raises(Conflict, match="not allowed"):
+    with pytest.raises(Conflict, match="not been allowed"):
         await chat.result(done.open[0], "Paid.")
     assert (await chat.decide(call)).state is CallState.RUNNING
     await chat.result(done.open[0], "Paid.")
