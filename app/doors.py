@@ -59,7 +59,12 @@ def doors(
     )
     reception = Reception(access=access, limiters=limiters, greeter=greeter)
     realtime = RealtimeDoor(
-        sessions=sessions, reception=reception, access=access, presence=presence, limiters=limiters
+        sessions=sessions,
+        reception=reception,
+        access=access,
+        presence=presence,
+        limiters=limiters,
+        spoken=spoken,
     )
     creator = Creator(sessions, reception)
     responses = ResponsesSocket(

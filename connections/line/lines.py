@@ -12,7 +12,6 @@ class Lines:
         self._socket = socket
         self.receive = socket.receive
         self.writable = socket.writable
-        self.write_binary = socket.write_binary
         self.charge = socket.charge
         self.close = socket.close
 
@@ -20,6 +19,10 @@ class Lines:
     def is_writable(self) -> bool:
         """Whether `write` may be called."""
         return self._socket.is_writable
+
+    def write_binary(self, message: bytes) -> None:
+        """Sends what is binary elsewhere; here it is told in lines, too."""
+        self.write(message)
 
     def write(self, text: bytes) -> None:
         """Send a message for each line, all in one go."""

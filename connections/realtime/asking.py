@@ -34,6 +34,8 @@ from connections.realtime.server_events import (
     SessionUpdated,
 )
 from connections.realtime.settings import Settings, of_response, of_session, refuse_change
+from connections.realtime.sound.told import AudioSettings, InputSettings, OutputSettings
+from connections.realtime.sound.wishes import SoundSettings, in_force, named_format
 from connections.wire import frames
 from connections.wire.facts import Limits
 from sessions.events import Accepted
@@ -50,7 +52,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A turn on its way in: which items it answers, and what its client wants to hear of it again.
 
     `known_by`: its `client_msg_id`, or the turn whose calls it follows. `bends`: it has instructions of its own, which the
-    store takes for the conversation's.
+    store takes for the conversation's. `speaks`: its reply is spoken.
     """
 
     known_by: str
@@ -58,12 +60,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     bends: bool
     max_output_tokens: Tokens
     metadata: Metadata | None
+    speaks: bool = False
 
 
 class Asking:
-    """One session, as far as its client shapes it. One turn at a time is on its way in.
+    """One session, as far as its client shapes it. One turn at a time is on its way in, but for what is said.
 
-    `names_model`: its client named the model, which all of its turns are asked of then.
+    `sound` None: this server takes none. `names_model`: its client named the model, which all of its turns are asked of then.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Asking:
         model: str,
         limits: Limits,
         names_model: bool = False,
+        sound: SoundSettings | None = None,
     ) -> None:
         self.conversation_id = conversation_id
         self._items = items
@@ -81,9 +85,10 @@ class Asking:
         self._named = model if names_model else None
         self._limits = limits
         self._session_id = f"sess_{secrets.token_hex(12)}"
-        self._settings = Settings()
-        self._begun = Settings()  # how the newest exchange of this session is made
+        self.settings = Settings(sound=sound)
+        self.begun = self.settings  # how the newest exchange of this session is made
         self._asked: Asked | None = None
+        self._said: dict[str, Asked] = {}  # of what was said, by what it is known by
         self._bent = False  # the conversation has the instructions of one reply
 
     def created(self) -> ServerEvent:
@@ -92,7 +97,7 @@ class Asking:
 
     def update(self, event: SessionUpdate) -> ServerEvent:
         """Changes how replies are made. Raises Invalid."""
-        self._settings = of_session(self._settings, event.session, self._limits)
+        self.settings = of_session(self.settings, event.session, self._limits)
         return SessionUpdated(session=self._session())
 
     def create(self, event: ItemCreate) -> tuple[ServerEvent, ...]:
@@ -107,11 +112,11 @@ class Asking:
 
     def retrieve(self, event: ItemRetrieve) -> ServerEvent:
         """An item as it stands. Raises Invalid."""
-        return ItemRetrieved(item=self._known(event.item_id, "item_retrieve_invalid_item_id").shown())
+        return ItemRetrieved(item=self.item(event.item_id, "item_retrieve_invalid_item_id").shown())
 
     def delete(self, item_id: str) -> ServerEvent | str:
         """Takes out an item that waits; of a reply, the turn that is to be taken back for it. Raises Invalid."""
-        item = self._known(item_id, "item_delete_invalid_item_id")
+        item = self.item(item_id, "item_delete_invalid_item_id")
         if item.state is State.WAITING:
             self._items.remove(item_id)
             return ItemDeleted(item_id=item_id)
@@ -131,7 +136,7 @@ class Asking:
         wishes, calls = event.response or ResponseWishes(), self._items.open_calls()
         if self._asked or self._is_writing():
             self._refuse_another()
-        refuse_change(self._begun, wishes, self._limits)
+        refuse_change(self.begun, wishes, self._limits)
         outcomes = {item.call_id: item for item in self._items.waiting("tool")}
         if missing := [call.call_id for call in calls if call.call_id not in outcomes]:
             why = f'The call "{missing[0]}" has no output: create its function_call_output, or cancel the response.'
@@ -140,7 +145,7 @@ class Asking:
             known_by=calls[-1].turn_id,
             items=tuple(item.item_id for item in outcomes.values()),
             bends=self._bent,
-            max_output_tokens=self._begun.max_output_tokens,
+            max_output_tokens=self.begun.max_output_tokens,
             metadata=wishes.metadata,
         )
         self._items.change(self._asked.items, state=State.ASKED)
@@ -157,17 +162,18 @@ class Asking:
     def _send(self, event: ResponseCreate) -> frames.Send:
         """Raises Invalid."""
         wishes = event.response or ResponseWishes()
-        settings = of_response(self._settings, wishes, self._limits)
+        settings = of_response(self.settings, wishes, self._limits)
         waiting = self._items.waiting()
         if self._asked or not waiting:
             self._refuse_another()
-        self._begun = settings
+        self.begun = settings
         asked = self._asked = Asked(
             known_by=f"realtime_{secrets.token_hex(12)}",
             items=tuple(item.item_id for item in waiting),
-            bends=settings.instructions != self._settings.instructions,
+            bends=settings.instructions != self.settings.instructions,
             max_output_tokens=settings.max_output_tokens,
             metadata=wishes.metadata,
+            speaks=settings.speaks,
         )
         self._items.change(asked.items, state=State.ASKED)
         return frames.Send(
@@ -175,6 +181,29 @@ class Asking:
             client_msg_id=asked.known_by,
             conversation_id=self.conversation_id,
             content=BETWEEN.join(item.text for item in waiting),
+            on_busy="enqueue" if settings.speaks else "reject",
+            params=self._params(settings),
+            tools=settings.tools,
+            tool_choice=settings.tool_choice,
+        )
+
+    def say(self, send: frames.Send, item_id: str) -> frames.Send:
+        """What was said, as a message of the session, with what waits before it. `item_id`: of the item that it is, or will be."""
+        settings, waiting = self.settings, [one for one in self._items.waiting() if one.item_id != item_id]
+        self.begun = settings
+        asked = self._said[send.client_msg_id] = Asked(
+            known_by=send.client_msg_id,
+            items=(*(item.item_id for item in waiting), item_id),
+            bends=False,
+            max_output_tokens=settings.max_output_tokens,
+            metadata=None,
+            speaks=settings.speaks,
+        )
+        self._items.change(asked.items, state=State.ASKED)
+        return msgspec.structs.replace(
+            send,
+            ref=None,
+            content=BETWEEN.join([*(item.text for item in waiting), send.content]),
             params=self._params(settings),
             tools=settings.tools,
             tool_choice=settings.tool_choice,
@@ -211,9 +240,13 @@ class Asking:
         """An item is gone: no turn is on its way for it any more."""
         if self._asked is not None and item.item_id in self._asked.items:
             self._asked = None
+        for known_by in [one for one, asked in self._said.items() if item.item_id in asked.items]:
+            del self._said[known_by]
 
     def _taken(self, known_by: str | None) -> Asked | None:
         """What was asked under this name, which is on its way no longer."""
+        if known_by in self._said:
+            return self._said.pop(known_by)
         if known_by is None or known_by != self.on_its_way:
             return None
         asked, self._asked = self._asked, None
@@ -266,24 +299,38 @@ class Asking:
             raise Invalid("A reply is being written.", code="conversation_already_has_active_response")
         raise Invalid("No item waits for a reply: create one first.", code="no_item_to_answer")
 
-    def _known(self, item_id: str, code: str) -> Item:
+    def item(self, item_id: str, code: str) -> Item:
+        """An item that its client knows of. Raises Invalid, with the code."""
         if (item := self._items.get(item_id)) is None or not item.told:
             raise Invalid(f'There is no item "{item_id}", or it is too old.', field="item_id", code=code)
         return item
 
     def _session(self) -> Session:
-        instructions, choice = self._settings.instructions, self._settings.tool_choice
+        instructions, choice = self.settings.instructions, self.settings.tool_choice
         return Session(
             id=self._session_id,
             model=self._model,
             conversation_id=self.conversation_id,
             instructions="" if isinstance(instructions, msgspec.UnsetType) else instructions,
-            max_output_tokens=self._settings.max_output_tokens,
-            temperature=self._settings.temperature,
-            tools=tuple(_shown(tool) for tool in self._settings.tools),
+            max_output_tokens=self.settings.max_output_tokens,
+            temperature=self.settings.temperature,
+            tools=tuple(_shown(tool) for tool in self.settings.tools),
             tool_choice=choice if choice in _WORDS else NamedFunction(name=choice),
-            reasoning=None if self._settings.effort is None else Effort(self._settings.effort),
+            reasoning=None if self.settings.effort is None else Effort(self.settings.effort),
+            output_modalities=("audio",) if self.settings.speaks else ("text",),
+            audio=msgspec.UNSET if self.settings.sound is None else _audio(self.settings.sound),
         )
+
+
+def _audio(sound: SoundSettings) -> AudioSettings:
+    return AudioSettings(
+        input=InputSettings(
+            format=named_format(sound.input),
+            turn_detection=in_force(sound.detection),
+            transcription=sound.transcription,
+        ),
+        output=OutputSettings(format=named_format(sound.output), voice=sound.voice),
+    )
 
 
 def _id_of(item: NewItem) -> str:

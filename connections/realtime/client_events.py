@@ -27,10 +27,11 @@ class ClientEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of an item's content."""
+    """A part of an item's content. `audio`: sound in base64, in the session's format."""
 
     type: str = "input_text"
     text: str | None = None
+    audio: str | None = None
 
 
 class NewItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +76,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     tools: list[NewTool] | UnsetType | None = UNSET
     tool_choice: str | NewChoice | UnsetType | None = UNSET
     reasoning: NewReasoning | UnsetType | None = UNSET
+    output_modalities: msgspec.Raw = NULL
+    audio: msgspec.Raw = NULL
     parallel_tool_calls: msgspec.Raw = NULL
     prompt: msgspec.Raw = NULL
 
@@ -119,9 +122,11 @@ class ItemDelete(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.
 
 
 class ItemTruncate(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.truncate"):
-    """Shortens the sound of an item."""
+    """Says how much of an item's sound was heard."""
 
     item_id: str
+    audio_end_ms: Annotated[int, Meta(ge=0)]
+    content_index: int = 0
 
 
 class ResponseCreate(ClientEvent, frozen=True, kw_only=True, tag="response.create"):
@@ -141,19 +146,21 @@ class Sound(ClientEvent, frozen=True, kw_only=True):
 
 
 class InputAppend(Sound, frozen=True, kw_only=True, tag="input_audio_buffer.append"):
-    """Not served."""
+    """What the microphone hears, in base64."""
+
+    audio: str
 
 
 class InputCommit(Sound, frozen=True, kw_only=True, tag="input_audio_buffer.commit"):
-    """Not served."""
+    """What was said so far is an item."""
 
 
 class InputClear(Sound, frozen=True, kw_only=True, tag="input_audio_buffer.clear"):
-    """Not served."""
+    """What was said so far is forgotten."""
 
 
 class OutputClear(Sound, frozen=True, kw_only=True, tag="output_audio_buffer.clear"):
-    """Not served."""
+    """What is played ends."""
 
 
 Asks = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import msgspec
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
@@ -19,7 +21,7 @@ from connections.line.presence import Presence
 from connections.line.rate_limiting import RateLimiter
 from connections.line.socket import Socket
 from connections.line.socket_door import OUTBOX_BYTES
-from connections.native.handler import FrameHandler
+from connections.native.handler import Asked, FrameHandler
 from connections.openai.problems import invalid
 from connections.openai.reception import Reception, client_id_of
 from connections.openai.sockets import OpenAiSocketDoor
@@ -28,11 +30,15 @@ from connections.realtime.coding import Coding
 from connections.realtime.handler import RealtimeHandler
 from connections.realtime.handshake import Arrival, arrival
 from connections.realtime.items import Items
+from connections.realtime.sound.hearing import Hearing
+from connections.realtime.sound.microphone import Microphone
+from connections.realtime.sound.wishes import Offer, SoundSettings
 from connections.realtime.telling import Said, Telling
+from connections.spoken.desk import SpokenDesk
 from connections.wire.errors import BadParams, Close, CloseCode
 from connections.wire.facts import Limits
-from connections.wire.features import TOOLS
-from connections.wire.frames import AuthRefresh, Request
+from connections.wire.features import AUDIO, TOOLS
+from connections.wire.frames import AuthRefresh
 from connections.wire.scopes import KeyScope
 from sessions.errors import NotFound, Refused
 from sessions.service import Sessions
@@ -63,11 +69,14 @@ class RealtimeDoor(OpenAiSocketDoor[Guest]):
         access: AccessControl,
         presence: Presence,
         limiters: Limiters,
+        spoken: SpokenDesk | None = None,
     ) -> None:
+        """`spoken`: where conversations are spoken; None: sessions are text."""
         super().__init__(Door.REALTIME, access=access, limiters=limiters)
         self._sessions = sessions
         self._reception = reception
         self._presence = presence
+        self._spoken = spoken
 
     async def guest(self, websocket: WebSocket) -> Guest:
         """Who comes, and for what. Raises Refused."""
@@ -99,6 +108,7 @@ class RealtimeDoor(OpenAiSocketDoor[Guest]):
             model=guest.model,
             limits=guest.limits,
             names_model=guest.asked.model is not None,
+            sound=None if self._spoken is None else SoundSettings.of(offer_of(self._spoken)),
         )
         telling = Telling(items, asking, after=guest.asked.after)
         coding = Coding(telling, conversation_id=place)
@@ -108,20 +118,32 @@ class RealtimeDoor(OpenAiSocketDoor[Guest]):
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             encode=coding.encode,
             tally=self.tally,
-            features=frozenset({TOOLS}),
+            features=frozenset({TOOLS} if self._spoken is None else {TOOLS, AUDIO}),
         )
-        inner = self._frames(guest.limits)
-        handler = RealtimeHandler(asking=asking, telling=telling, inner=inner, sessions=self._sessions)
+        microphone = None
+        if self._spoken is not None:
+            microphone = Microphone(
+                self._spoken,
+                connection,
+                asking=asking,
+                hearing=Hearing(items, asking),
+                replies=telling.spoken,
+            )
+        inner = self._frames(guest.limits, microphone)
+        handler = RealtimeHandler(
+            asking=asking, telling=telling, inner=inner, sessions=self._sessions, microphone=microphone
+        )
         async with self._presence.of(connection):
             connection.push(Said(events=(asking.created(),)))
             if guest.asked.known:
                 await self._show_history(connection, place)
             with self.access.inside(guest.identity, connection):
-                await connection.serve(handler, coding.decode)
+                async with nullcontext() if microphone is None else microphone.running(inner):
+                    await connection.serve(handler, coding.decode)
 
-    def _frames(self, limits: Limits) -> Handler[Request]:
+    def _frames(self, limits: Limits, microphone: Microphone | None) -> Handler[Asked]:
         """What answers the frames that a client's events become."""
-        return RateLimiter(FrameHandler(self._sessions, limits, _no_refresh), self.limiters)
+        return RateLimiter(FrameHandler(self._sessions, limits, _no_refresh, microphone), self.limiters)
 
     async def _show_history(self, connection: Connection, conversation_id: str) -> None:
         """Tells what is there, and attaches the connection. Raises Close where that can't be had."""
@@ -140,6 +162,11 @@ def _client_id(asked: Arrival, identity: Identity, token: str | None) -> str:
     if asked.client_id is not None:
         return asked.client_id
     return f"{client_id_of(identity, token)}/{asked.conversation_id}"
+
+
+def offer_of(desk: SpokenDesk) -> Offer:
+    """What a desk has."""
+    return Offer(voices=desk.voices, languages=desk.ear.languages)
 
 
 async def _no_refresh(_: AuthRefresh) -> None:

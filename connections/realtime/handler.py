@@ -7,8 +7,9 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, assert_never
 
+import msgspec
+
 from connections.line.connection import Connection, Handler
-from connections.openai.unserved import NO_SOUND
 from connections.realtime.asking import Asking
 from connections.realtime.client_events import (
     Asks,
@@ -20,51 +21,86 @@ from connections.realtime.client_events import (
     ItemRetrieve,
     ItemTruncate,
     OutputClear,
+    Part,
     ResponseCancel,
     ResponseCreate,
     SessionUpdate,
 )
 from connections.realtime.problems import Invalid
 from connections.realtime.server_events import ServerEvent
-from connections.realtime.telling import Said, Telling
+from connections.realtime.sound.microphone import Microphone
+from connections.realtime.telling import Said, Telling, truncated
 from connections.wire import frames
 from connections.wire.scopes import KeyScope
 from sessions.service import Sessions
 
 Slow = Coroutine[Any, Any, None]
+NO_SOUND = "This server does not take sound: its operator can switch that on (MIDSTREAM_SPEECH)."
 TOLD_S = 60.0
 """How long the next event waits for a late reader to be told of a deletion."""
 
 
 class RealtimeHandler:
-    """Answers one session's events. `inner`: what answers frames."""
+    """Answers one session's events. `inner`: what answers frames; `microphone`: None, this server takes no sound."""
 
     def __init__(
-        self, *, asking: Asking, telling: Telling, inner: Handler[frames.Request], sessions: Sessions
+        self,
+        *,
+        asking: Asking,
+        telling: Telling,
+        inner: Handler[frames.Request],
+        sessions: Sessions,
+        microphone: Microphone | None = None,
     ) -> None:
         self._asking = asking
         self._telling = telling
         self._inner = inner
         self._sessions = sessions
+        self._microphone = microphone
         self._one_by_one = asyncio.Lock()
         self._under_way = 0
 
     def handle(self, connection: Connection, event: Asks | frames.Cancel) -> Slow | None:
-        """Decides at once, but behind a deletion in its turn; gives back what waits for the store. Raises Refused."""
-        if self._under_way or isinstance(event, ItemDelete):
+        """Decides at once, but behind what takes its time in its turn; gives back what waits for the store. Raises Refused."""
+        if isinstance(event, InputAppend):
+            self._sound().append(event.audio)
+            return None
+        if self._under_way or self._takes_time(event):
             return self._in_turn(connection, event)
         return self._at_once(connection, event)
 
+    def _takes_time(self, event: Asks | frames.Cancel) -> bool:
+        """Whether what comes behind an event has to wait: for the store, or until something is understood."""
+        match event:
+            case ItemDelete() | InputCommit():
+                return True
+            case ItemCreate():
+                return self._microphone is not None and any(part.audio for part in event.item.content or ())
+            case _:
+                return False
+
+    def _sound(self) -> Microphone:
+        """Raises Invalid where this server takes none."""
+        if self._microphone is None:
+            raise Invalid(NO_SOUND, field="type", code="unsupported_content_type")
+        return self._microphone
+
     async def _in_turn(self, connection: Connection, event: Asks | frames.Cancel) -> None:
-        """Waits for the deletions before it, and for what waits for those; this begins before the next event is read."""
+        """Waits for what takes its time before it, and for what waits for that; this begins before the next event is read."""
         slow: Slow | None = None
         self._under_way += 1
         try:
             async with self._one_by_one:
-                if isinstance(event, ItemDelete):
-                    await self._delete(connection, event)
-                else:
-                    slow = self._at_once(connection, event)
+                match event:
+                    case ItemDelete():
+                        await self._delete(connection, event)
+                    case InputCommit():
+                        await self._sound().commit()
+                    case ItemCreate() if self._takes_time(event):
+                        understood = await self._understood(event)
+                        connection.push(Said(events=self._asking.create(understood)))
+                    case _:
+                        slow = self._at_once(connection, event)
         finally:
             self._under_way -= 1
         if slow is not None:
@@ -76,6 +112,10 @@ class RealtimeHandler:
                 return self._inner.handle(connection, event)
             case ResponseCreate():
                 return self._respond(connection, event)
+            case ItemTruncate():
+                return self._truncate(connection, event)
+            case OutputClear():
+                return self._sound().clear_output()
             case _:
                 connection.push(Said(events=self._answered(event)))
                 return None
@@ -84,17 +124,26 @@ class RealtimeHandler:
         """What is answered without a turn or the store. Raises Invalid."""
         match event:
             case SessionUpdate():
-                return (self._asking.update(event),)
+                updated = self._asking.update(event)
+                if self._microphone is not None:
+                    self._microphone.changed()
+                return (updated,)
             case ItemCreate():
                 return self._asking.create(event)
             case ItemRetrieve():
                 return (self._asking.retrieve(event),)
-            case ItemTruncate():
-                why = "The item is text: it can't be truncated by the time of its sound."
-                raise Invalid(why, field="item_id", code="unsupported_content_type")
-            case InputAppend() | InputCommit() | InputClear() | OutputClear():
-                raise Invalid(NO_SOUND, field="type", code="unsupported_content_type")
-            case ResponseCreate() | ResponseCancel() | ItemDelete():
+            case InputClear():
+                self._sound().clear()
+                return ()
+            case (
+                InputAppend()
+                | InputCommit()
+                | ItemTruncate()
+                | OutputClear()
+                | ResponseCreate()
+                | ResponseCancel()
+                | ItemDelete()
+            ):
                 raise TypeError("This is not answered at once.")
             case _:
                 assert_never(event)
@@ -103,13 +152,43 @@ class RealtimeHandler:
         """Sends what waits; this begins before the next event is read, so that a cancel behind it finds it."""
         asked = self._asking.ask(event)
         known_by = self._asking.on_its_way
+        sound = self._asking.begun.sound
         try:
             for frame in asked:
+                if isinstance(frame, frames.Send) and sound is not None and sound.speaks:
+                    await self._sound().answer(frame, sound.output)
+                    continue
                 if (slow := self._inner.handle(connection, frame)) is not None:
                     await slow
         except BaseException:
             self._asking.give_back(known_by)
             raise
+
+    def _truncate(self, connection: Connection, event: ItemTruncate) -> Slow | None:
+        """Raises Invalid."""
+        item = self._asking.item(event.item_id, "item_truncate_invalid_item_id")
+        if item.sound_ms is None or item.role != "assistant":
+            why = "The item is text: it can't be truncated by the time of its sound."
+            raise Invalid(why, field="item_id", code="unsupported_content_type")
+        if item.status != "in_progress":
+            connection.push(Said(events=(truncated(item),)))
+            return None
+        return self._sound().truncate(item.turn_id, event.audio_end_ms)
+
+    async def _understood(self, event: ItemCreate) -> ItemCreate:
+        """The item with the words of its sound. Raises Invalid."""
+        parts = []
+        for number, part in enumerate(event.item.content or ()):
+            if part.type == "input_audio" and part.audio:
+                text = await self._sound().understand(part.audio, f"item.content[{number}].audio")
+                if not text:
+                    why = "has no words that were understood."
+                    raise Invalid(why, field=f"item.content[{number}].audio", code="no_speech")
+                parts.append(Part(text=text))
+            else:
+                parts.append(part)
+        item = msgspec.structs.replace(event.item, content=parts)
+        return msgspec.structs.replace(event, item=item)
 
     async def _delete(self, connection: Connection, event: ItemDelete) -> None:
         """Raises Invalid, and Refused where others stand behind the item."""

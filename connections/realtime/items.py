@@ -21,6 +21,7 @@ from connections.realtime.server_events import (
     FunctionCallOutput,
     ItemStatus,
     Message,
+    SpokenContent,
 )
 
 MAX_ITEMS = 1000
@@ -46,7 +47,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
     Of a stored one `turn_id` is the turn that it belongs to, `exchange` the first turn of its exchange where that is
     another one, and `message_id` the message's name on other doors, once known. `off`: of a call, the characters of the
-    reply's text before it. `told`: its client knows of it.
+    reply's text before it. `told`: its client knows of it. `sound_ms`: so much of its sound counts; None: it is text.
     """
 
     item_id: str
@@ -61,6 +62,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     off: int = 0
     told: bool = True
+    sound_ms: int | None = None
 
     @property
     def is_call(self) -> bool:
@@ -81,9 +83,14 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
                 name=self.name,
                 arguments="" if self.status == "in_progress" else self.text,
             )
-        kind: Literal["input_text", "output_text"] = "input_text" if self.role == "user" else "output_text"
-        content = (Content(kind, self.text),) if self.text or self.status != "in_progress" else ()
-        return Message(id=self.item_id, status=self.status, role=self.role, content=content)
+        return Message(id=self.item_id, status=self.status, role=self.role, content=self._content())
+
+    def _content(self) -> tuple[Content, ...] | tuple[SpokenContent, ...]:
+        if self.status == "in_progress" and not self.text:
+            return ()
+        if self.sound_ms is None:
+            return (Content("input_text" if self.role == "user" else "output_text", self.text),)
+        return (SpokenContent("input_audio" if self.role == "user" else "output_audio", self.text),)
 
 
 class Items:

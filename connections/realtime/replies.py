@@ -14,6 +14,7 @@ from connections.realtime.items import Item
 from connections.realtime.server_events import (
     ArgumentsDelta,
     ArgumentsDone,
+    AudioPart,
     CachedTokens,
     ContentPartAdded,
     ContentPartDone,
@@ -35,6 +36,7 @@ from connections.realtime.server_events import (
     TextPart,
     Usage,
 )
+from connections.realtime.sound.told import OutputAudioDone, OutputTranscriptDelta, OutputTranscriptDone
 from sessions.events import Done, Reason
 
 _WHOLE = (Reason.STOP, Reason.TOOLS)
@@ -48,7 +50,7 @@ _INCOMPLETE = {
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What is the same in all that is told of one reply, its text so far, and its items in the order in which they came.
 
-    `called`: its calls, those that the server runs too, which are no items.
+    `called`: its calls, those that the server runs too, which are no items. `speaks`: its text is a transcript.
     """
 
     response_id: str
@@ -59,6 +61,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[str] = []
     output: list[str] = []
     called: list[str] = []
+    speaks: bool = False
 
     def begin(self) -> ServerEvent:
         """The response exists."""
@@ -68,19 +71,20 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         """The item of its text exists, and that one's part."""
         place = self._place(item)
         part = ContentPartAdded(
-            response_id=self.response_id, item_id=item.item_id, output_index=place, part=TextPart("")
+            response_id=self.response_id, item_id=item.item_id, output_index=place, part=self._part("")
         )
         return [*self._added(item, previous, place), part]
 
     def text(self, text: str) -> ServerEvent:
         """More text."""
         self.parts.append(text)
-        return OutputTextDelta(
-            response_id=self.response_id,
-            item_id=self.item_id,
-            output_index=self.output.index(self.item_id),
-            delta=text,
-        )
+        kind = OutputTranscriptDelta if self.speaks else OutputTextDelta
+        return kind(**self.about(), delta=text)
+
+    def about(self) -> dict[str, Any]:
+        """What all events of its text and its sound begin with."""
+        place = self.output.index(self.item_id)
+        return {"response_id": self.response_id, "item_id": self.item_id, "output_index": place}
 
     def call(self, begun: Item, item: Item, previous: str | None) -> list[ServerEvent]:
         """A whole call. `begun`: without its arguments."""
@@ -104,21 +108,22 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     def end_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
         """The text is whole."""
-        place, part = self._place(item), TextPart(item.text)
-        about: dict[str, Any] = {
-            "response_id": self.response_id,
-            "item_id": item.item_id,
-            "output_index": place,
-        }
+        place, about = self._place(item), self.about()
+        done: list[ServerEvent] = [OutputTextDone(**about, text=item.text)]
+        if self.speaks:
+            done = [OutputAudioDone(**about), OutputTranscriptDone(**about, transcript=item.text)]
         return [
-            OutputTextDone(**about, text=item.text),
-            ContentPartDone(**about, part=part),
+            *done,
+            ContentPartDone(**about, part=self._part(item.text)),
             *self._whole(item, previous, place),
         ]
 
-    def end(self, output: Sequence[Item], done: Done) -> ServerEvent:
-        """Everything is whole."""
-        details = _details(done)
+    def _part(self, text: str) -> TextPart | AudioPart:
+        return AudioPart(text) if self.speaks else TextPart(text)
+
+    def end(self, output: Sequence[Item], done: Done, *, by_speech: bool = False) -> ServerEvent:
+        """Everything is whole. `by_speech`: its listener spoke over it."""
+        details = _details(done, by_speech=by_speech)
         return ResponseDone(
             response=msgspec.structs.replace(
                 self._response(),
@@ -154,6 +159,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         return Response(
             id=self.response_id,
             conversation_id=self.conversation_id,
+            output_modalities=("audio",) if self.speaks else ("text",),
             max_output_tokens=self.max_output_tokens,
             metadata=self.metadata,
         )
@@ -164,11 +170,11 @@ def item_status(done: Done) -> ItemStatus:
     return "completed" if done.reason in _WHOLE else "incomplete"
 
 
-def _details(done: Done) -> StatusDetails:
+def _details(done: Done, *, by_speech: bool) -> StatusDetails:
     if done.reason in _WHOLE:
         return StatusDetails("completed")
     if done.reason is Reason.CANCELLED:
-        return StatusDetails("cancelled", "client_cancelled")
+        return StatusDetails("cancelled", "turn_detected" if by_speech else "client_cancelled")
     if done.reason in _INCOMPLETE:
         return _INCOMPLETE[done.reason]
     if (problem := problem_at(done)) is None:

@@ -12,6 +12,7 @@ import msgspec
 from connections.realtime.client_events import Metadata, Tokens
 from connections.wire.frames import JsonObject
 
+Modality = Literal["text", "audio"]
 ItemStatus = Literal["completed", "incomplete", "in_progress"]
 ResponseStatus = Literal["completed", "cancelled", "incomplete", "failed", "in_progress"]
 
@@ -29,6 +30,13 @@ class Content(msgspec.Struct, frozen=True):
     text: str
 
 
+class SpokenContent(msgspec.Struct, frozen=True):
+    """The words of an item that was spoken; its sound is not kept. `transcript` None: they follow in an event."""
+
+    type: Literal["input_audio", "output_audio"]
+    transcript: str | None
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody said."""
 
@@ -37,7 +45,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     type: Literal["message"] = "message"
     status: ItemStatus
     role: Literal["user", "assistant"]
-    content: tuple[Content, ...]
+    content: tuple[Content, ...] | tuple[SpokenContent, ...]
 
 
 class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +104,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     type: Literal["realtime"] = "realtime"
     model: str
     conversation_id: str
-    output_modalities: tuple[Literal["text"], ...] = ("text",)
+    output_modalities: tuple[Modality, ...] = ("text",)
+    audio: msgspec.Struct | msgspec.UnsetType = msgspec.UNSET
     instructions: str = ""
     max_output_tokens: Tokens = "inf"
     temperature: float | None = None
@@ -118,7 +127,7 @@ class StatusDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a response ended."""
 
     type: ResponseStatus
-    reason: Literal["client_cancelled", "max_output_tokens", "content_filter"] | None = None
+    reason: Literal["client_cancelled", "turn_detected", "max_output_tokens", "content_filter"] | None = None
     error: Failure | None = None
 
 
@@ -166,7 +175,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     status_details: StatusDetails | None = None
     output: tuple[Item, ...] = ()
     conversation_id: str
-    output_modalities: tuple[Literal["text"], ...] = ("text",)
+    output_modalities: tuple[Modality, ...] = ("text",)
     max_output_tokens: Tokens = "inf"
     metadata: Metadata | None = None
     usage: Usage | None = None
@@ -256,8 +265,15 @@ class TextPart(msgspec.Struct, frozen=True):
     type: Literal["text"] = "text"
 
 
+class AudioPart(msgspec.Struct, frozen=True):
+    """The one part of a reply that is spoken."""
+
+    transcript: str
+    type: Literal["audio"] = "audio"
+
+
 class InReply(ServerEvent, frozen=True, kw_only=True):
-    """The root of what is said of the text of a reply."""
+    """The root of what is said of the text of a reply, or of its sound."""
 
     response_id: str
     item_id: str
@@ -268,13 +284,13 @@ class InReply(ServerEvent, frozen=True, kw_only=True):
 class ContentPartAdded(InReply, frozen=True, kw_only=True, tag="response.content_part.added"):
     """Text will follow."""
 
-    part: TextPart
+    part: TextPart | AudioPart
 
 
 class ContentPartDone(InReply, frozen=True, kw_only=True, tag="response.content_part.done"):
     """The text is whole."""
 
-    part: TextPart
+    part: TextPart | AudioPart
 
 
 class OutputTextDelta(InReply, frozen=True, kw_only=True, tag="response.output_text.delta"):

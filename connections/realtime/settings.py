@@ -18,6 +18,8 @@ from connections.realtime.client_events import (
     Wishes,
 )
 from connections.realtime.problems import Invalid
+from connections.realtime.sound.wishes import SoundSettings
+from connections.realtime.sound.wishes import changed as changed_sound
 from connections.wire import frames, params, tools
 from connections.wire.errors import BadParams
 from connections.wire.facts import Limits
@@ -39,7 +41,10 @@ _NO_SERVER_TOOLS = ToolBox()
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """`instructions` unset: the conversation's own, or the operator's. `tool_choice`: a word, or the name of a tool."""
+    """`instructions` unset: the conversation's own, or the operator's. `tool_choice`: a word, or the name of a tool.
+
+    `sound` None: this server takes none.
+    """
 
     instructions: str | UnsetType = UNSET
     max_output_tokens: Tokens = "inf"
@@ -47,6 +52,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[frames.OfferedTool, ...] = ()
     tool_choice: str = "auto"
     effort: str | None = None
+    sound: SoundSettings | None = None
+
+    @property
+    def speaks(self) -> bool:
+        """Whether replies are spoken."""
+        return self.sound is not None and self.sound.speaks
 
     def params(self) -> frames.Params:
         """What a turn is asked for."""
@@ -83,7 +94,7 @@ def refuse_change(begun: Settings, wishes: ResponseWishes, limits: Limits) -> No
     begun = msgspec.structs.replace(begun, tool_choice="auto")
     wanted = of_response(begun, wishes, limits)
     for field in begun.__struct_fields__:
-        if getattr(wanted, field) != getattr(begun, field):
+        if field != "sound" and getattr(wanted, field) != getattr(begun, field):
             name = "reasoning" if field == "effort" else field
             why = "can't be changed while the outputs of calls wait to be read."
             raise Invalid(why, field=f"response.{name}", code="unsupported_parameter")
@@ -101,6 +112,9 @@ def _checked(settings: Settings, wishes: Wishes, limits: Limits, where: str) -> 
     except BadParams as error:
         field = error.field or ""
         raise Invalid(error.why, field=f"{where}.{_NAMES.get(field, field)}") from None
+    if changed.speaks and changed.tools:
+        why = 'can\'t be had while replies are spoken: ask for output_modalities ["text"].'
+        raise Invalid(why, field=f"{where}.tools", code="unsupported_parameter")
     return changed
 
 
@@ -120,6 +134,8 @@ def _updated(settings: Settings, wishes: Wishes, where: str) -> Settings:
         changed["tools"] = _tools(wishes.tools or (), f"{where}.tools")
     if not isinstance(wishes.tool_choice, UnsetType):
         changed["tool_choice"] = _choice(wishes.tool_choice, f"{where}.tool_choice")
+    if settings.sound is not None:
+        changed["sound"] = changed_sound(settings.sound, wishes.audio, wishes.output_modalities, where)
     return msgspec.structs.replace(settings, **changed)
 
 

@@ -6,7 +6,9 @@ what waits; a client that puts items behind `previous_item_id` has the order tha
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Sequence
+from time import monotonic
 
 import msgspec
 
@@ -16,6 +18,9 @@ from connections.realtime.items import Item, Items, State
 from connections.realtime.problems import error_event
 from connections.realtime.replies import Reply, item_status
 from connections.realtime.server_events import ItemAdded, ItemDeleted, ItemDone, ServerEvent
+from connections.realtime.sound.spoken_replies import Guess, SpokenReplies
+from connections.realtime.sound.told import ItemTruncated, OutputAudioDelta
+from connections.wire.audio import AudioReply, Sound
 from connections.wire.frames import Cancelled, Error, Frame, ServerFrame
 from sessions.conversation.paging import RUNNING, HistoryPage, ShownMessage
 from sessions.events import (
@@ -56,11 +61,13 @@ class Telling:
     """One session, as far as its client is told. The text of a reply that only calls keeps its place, and is not told.
 
     `freeing`: turns that are taken back so that their items wait again, and whom to call once they do; `after`: the newest
-    item that the client had when it came, if it came back: the first page of the history is told from there on.
+    item that the client had when it came, if it came back: the first page of the history is told from there on. `spoken`:
+    the replies that are.
     """
 
     def __init__(self, items: Items, asking: Asking, *, after: str | None = None) -> None:
         self.freeing: dict[str, Callable[[], None]] = {}
+        self.spoken = SpokenReplies(monotonic)
         self._after = after
         self._items = items
         self._asking = asking
@@ -68,8 +75,12 @@ class Telling:
         self._aside: set[str] = set()  # turns that go on beside the branch of a newer one
         self._lost = False  # a parent that is not known may be one that was not told
 
-    def tell(self, frame: Frame) -> Sequence[ServerEvent]:  # noqa: PLR0911 - one for each kind
+    def tell(self, frame: Frame) -> Sequence[ServerEvent]:  # noqa: C901, PLR0911 - one for each kind
         """The events of a frame; none of what has no word here."""
+        if self.spoken.keeps(frame):
+            return ()
+        if isinstance(frame, Guess | AudioReply | Sound):
+            return self._aloud(frame)
         match frame:
             case Said():
                 return frame.events
@@ -87,7 +98,8 @@ class Telling:
                 return self._history(frame)
             case Gap():
                 self._lost = True
-        error = _error(frame)
+        is_stopping = isinstance(frame, Cancelled) and frame.turn_id in self._replies
+        error = None if is_stopping else _error(frame)
         return () if error is None else (error_event(error),)
 
     def _piece(self, piece: Delta | ToolCall | ToolState) -> list[ServerEvent]:
@@ -101,6 +113,25 @@ class Telling:
                 return self._settled(piece.call_id, read_as(piece))
             case _:
                 return []
+
+    def _aloud(self, frame: Guess | AudioReply | Sound) -> list[ServerEvent]:
+        match frame:
+            case Guess():
+                return [event for kept in self.spoken.judge(frame) for event in self.tell(kept)]
+            case AudioReply():
+                self.spoken.begin(frame)
+                return []
+            case Sound():
+                return self._sound(frame)
+
+    def _sound(self, sound: Sound) -> list[ServerEvent]:
+        """Sound of a reply. It is handed over now."""
+        reply = self._replies.get(sound.turn_id)
+        if reply is None or not reply.speaks or not sound.samples:
+            return []
+        self.spoken.sent(sound)
+        delta = b64encode(sound.samples).decode()
+        return [*self._begin_text(reply), OutputAudioDelta(**reply.about(), delta=delta)]
 
     def _accepted(self, accepted: Accepted) -> list[ServerEvent]:
         begun = self._text_of(accepted.continues)
@@ -154,6 +185,7 @@ class Telling:
             conversation_id=self._asking.conversation_id,
             max_output_tokens="inf" if asked is None else asked.max_output_tokens,
             metadata=None if asked is None else asked.metadata,
+            speaks=asked is not None and asked.speaks,
         )
 
     def _begin(self, turn_id: str, reply: Reply, *, message_id: str = "", exchange: str = "") -> ServerEvent:
@@ -169,6 +201,7 @@ class Telling:
                 message_id=message_id,
                 exchange=exchange,
                 told=False,
+                sound_ms=0 if reply.speaks else None,
             )
         )
         return reply.begin()
@@ -211,9 +244,14 @@ class Telling:
         events = self._drop([one for one in self._calls(done.turn_id) if one.off > done.chars])
         mine = [one.item_id for one in self._items.of_turn(done.turn_id) if one.role != "user"]
         self._items.change(mine, message_id=done.message_id)
+        heard = self.spoken.end(done)
+        if reply.speaks:
+            self._items.change([reply.item_id], sound_ms=heard.ms)
         events += self._end_text(reply, done)
         output = [item for one in reply.output if (item := self._items.get(one)) is not None]
-        events.append(reply.end(output, done))
+        events.append(reply.end(output, done, by_speech=heard.by_speech))
+        if heard.stop_ms is not None and (item := self._items.get(reply.item_id)) is not None:
+            events.append(truncated(item))
         if done.reason is not Reason.TOOLS:
             for call in self._calls(done.turn_id):
                 events += self._settled(call.call_id, CANCELLED)
@@ -316,6 +354,11 @@ class Telling:
                 called = call_of(call, message.turn_id, exchange=exchange)
                 events += self._whole(msgspec.structs.replace(called, message_id=message.message_id))
         return events
+
+
+def truncated(item: Item) -> ServerEvent:
+    """An item ends where it does."""
+    return ItemTruncated(item_id=item.item_id, audio_end_ms=item.sound_ms or 0, transcript=item.text)
 
 
 def _error(frame: Frame) -> Error | None:

@@ -40,6 +40,11 @@ class SpokenDesk:
                 for talk in self._talks.values():
                     talk.cut()
 
+    @property
+    def voices(self) -> tuple[str, ...]:
+        """What speaks, the default first; none: replies are text alone."""
+        return () if self._voice is None else self._voice.names
+
     def check(self, start: AudioStart) -> None:
         """Raises BadParams where what is asked can't be had."""
         language = self.language_of(start)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 
 from connections.line.connection import Connection
+from connections.spoken.conduct import Act
 from connections.spoken.desk import SpokenDesk
 from connections.spoken.talk import Said, Talk
 from connections.wire.audio import (
@@ -22,7 +23,7 @@ from connections.wire.audio import (
 )
 from connections.wire.errors import BadFrame, BadParams
 from connections.wire.features import AUDIO
-from connections.wire.frames import Error
+from connections.wire.frames import Error, Frame, Send
 from sessions.errors import Conflict
 from speech.contract import Hearing, Listening
 from speech.errors import RecognizerLost, TooFarBehind
@@ -39,6 +40,8 @@ AGAIN_S = 0.5
 
 class SpokenLine:
     """A connection that may speak, in one conversation at a time. It is the `Speaker` there."""
+
+    tells_late = False
 
     def __init__(self, desk: SpokenDesk | None, connection: Connection) -> None:
         """`desk`: None, this server hears nothing."""
@@ -74,6 +77,44 @@ class SpokenLine:
                 if self._talk is not None:
                     self._talk.played(turn_id, ms)
         return None
+
+    @property
+    def talk(self) -> Talk | None:
+        """What it speaks in; None: it is not listened to."""
+        return self._talk
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether sound that comes now is listened to."""
+        return self._hearing is not None
+
+    def tell(self, frame: Frame) -> None:
+        """Tell the connection."""
+        self.connection.push(frame)
+
+    def heed(self, act: Act, *, talking: bool) -> None:
+        """A client of frames is told by them."""
+
+    def message(self, send: Send, *, is_guess: bool) -> Send | None:  # noqa: ARG002 - other doors take their time
+        """What is said is sent as it is."""
+        return send
+
+    def began(self) -> None:
+        """Sound is listened to from now on."""
+
+    def hear(self, samples: bytes) -> None:
+        """Take what its microphone hears. Sound that comes while nobody can listen is dropped. Raises BadFrame."""
+        if self.start.input.format == "pcm16" and len(samples) % 2:
+            raise BadFrame("Sound of the format pcm16 has two bytes for each sample.")
+        if self._hearing is None:
+            return
+        try:
+            self._hearing.feed(samples)
+            self._is_behind = False
+        except TooFarBehind as why:
+            if not self._is_behind:
+                self._is_behind = True
+                self.tell(Error(code="rate_limited", message=str(why), retryable=True))
 
     def stop(self, reason: AudioStopped) -> None:
         """Listen no longer; the first reason counts."""
@@ -111,7 +152,7 @@ class SpokenLine:
             self._stream = next(self._streams) % (1 << 16)
             if talk.speaker is not None:
                 talk.speaker.stop(AudioStopped(conversation_id=start.conversation_id, reason="elsewhere"))
-            self.connection.push(
+            self.tell(
                 AudioStarted(
                     ref=start.ref,
                     conversation_id=start.conversation_id,
@@ -129,7 +170,7 @@ class SpokenLine:
 
     def _tell_end(self) -> None:
         if self._reason is not None:
-            self.connection.push(self._reason)
+            self.tell(self._reason)
 
     async def _until_stopped(self, desk: SpokenDesk, talk: Talk) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -144,12 +185,13 @@ class SpokenLine:
                 await self._hear_on(desk, talk)
             except RecognizerLost as lost:
                 talk.forget()
-                self.connection.push(Error(code="speech_unavailable", message=str(lost), retryable=True))
+                self.tell(Error(code="speech_unavailable", message=str(lost), retryable=True))
             await asyncio.sleep(AGAIN_S)
 
     async def _hear_on(self, desk: SpokenDesk, talk: Talk) -> None:
         async with desk.ear.listen(_listening(self.start, desk), owner=str(self.connection.owner)) as hearing:
             self._hearing = hearing
+            self.began()
             try:
                 async for heard in hearing.events():
                     if talk.speaker is self:
@@ -158,20 +200,11 @@ class SpokenLine:
                 self._hearing = None
 
     def _feed(self, sound: Sound) -> None:
-        """Sound that comes late, or while nobody can listen, is dropped."""
+        """Sound of a stream that is over is dropped."""
         if not self._stream:
             raise BadFrame("Sound came before audio.start.")
-        if self.start.input.format == "pcm16" and len(sound.samples) % 2:
-            raise BadFrame("Sound of the format pcm16 has two bytes for each sample.")
-        if self._hearing is None or sound.stream != self._stream:
-            return
-        try:
-            self._hearing.feed(sound.samples)
-            self._is_behind = False
-        except TooFarBehind as why:
-            if not self._is_behind:
-                self._is_behind = True
-                self.connection.push(Error(code="rate_limited", message=str(why), retryable=True))
+        if sound.stream == self._stream:
+            self.hear(sound.samples)
 
     def _talk_of(self, frame: AudioCommit | AudioClear | AudioStop) -> Talk:
         if self._talk is None or self._talk.conversation_id != frame.conversation_id:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 from time import monotonic
 
@@ -23,6 +24,8 @@ MADE_AHEAD_MS = 2000
 """No clause is spoken while so much sound waits to be sent: a reply that is cut soon costs little."""
 STALLED_S = 10.0
 """Who says nothing of what he plays for so long, though sound was sent, does not listen."""
+TOLD_WITHIN_S = 0.5
+"""So long a cut waits for a listener who says only then how much he heard."""
 
 Push = Callable[[Frame], None]
 
@@ -47,15 +50,19 @@ class SpokenReply:
         conversation_id: str,
         stream: int,
         cut: Callable[[SpokenReply], None],
+        tells_late: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`stream`: the number of its binary frames. `cut`: ends its turn at what was heard, once that has a name."""
+        """`stream`: the number of its binary frames. `cut`: ends its turn at what was heard, once that has a name.
+
+        `tells_late`: its listener may say what he heard once it was cut.
+        """
         self._voice, self._output = voice, output
         self._conversation_id, self._stream = conversation_id, stream
         self._timeline = Timeline(rate=output.rate, width=2 if output.format == "pcm16" else 1)
         self._clauses = Clauses()
         self._waiting: asyncio.Queue[Clause | None] = asyncio.Queue()
-        self._state = _State(clock)
+        self._state = _State(clock, tells_late=tells_late)
         self._cut = cut
         self._holds: set[Hold] = set()
         self._push: Push | None = None
@@ -67,9 +74,19 @@ class SpokenReply:
         return self._state.over.is_set()
 
     @property
+    def played_ms(self) -> int:
+        """How much of its sound was played."""
+        return self._timeline.played_ms
+
+    @property
     def heard(self) -> int:
-        """How much of its text was heard; where the voice failed all of it was left to be read."""
-        return self._state.said if self._state.is_mute else self._timeline.heard
+        """How much of its text was heard: all that was sent, perhaps, while its listener may say so.
+
+        Where the voice failed all of it was left to be read.
+        """
+        if self._state.is_mute:
+            return self._state.said
+        return self._timeline.heard if self._state.told.is_set() else self._timeline.sent_off
 
     @property
     def precision(self) -> Precision:
@@ -106,6 +123,19 @@ class SpokenReply:
         self._waiting.put_nowait(None)
         await self._state.over.wait()
 
+    async def settled(self) -> None:
+        """Wait for what its listener says that he heard, if he may. Without his word it is what was played by then."""
+        if self._push is not None and self._timeline.sent_ms:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TOLD_WITHIN_S):
+                    await self._state.told.wait()
+        self._state.told.set()
+
+    def stop_at(self, ms: int) -> None:
+        """Its listener heard so much of its sound, and hears no more of it."""
+        self._timeline.stop_at(ms)
+        self._state.told.set()
+
     def stop(self) -> None:
         """Play nothing any more."""
         self._state.patience.stop_waiting()
@@ -129,6 +159,7 @@ class SpokenReply:
     def detach(self, grace_s: float) -> None:
         """Nobody listens for now. Who has not come back by then has its turn ended, whoever else is attached."""
         self._push = None
+        self._state.told.set()
         if not self.is_over:
             self._state.patience.wait(grace_s, lambda: self._cut(self))
 
@@ -144,7 +175,7 @@ class SpokenReply:
 
     def played(self, ms: int) -> None:
         """So much of its sound was played."""
-        if self._timeline.played(ms):
+        if not self.is_over and self._timeline.played(ms):
             self._state.patience.renew()
             self._state.moved.set()
             self._send()
@@ -247,18 +278,21 @@ class SpokenReply:
 class _State:
     """Where it stands. `is_whole`: all of its sound is made; `is_told`, `is_ended`: so much its listener knows of it.
 
-    `patience`: with him; `is_withdrawn`: its message is not to be sent.
+    `patience`: with him; `is_withdrawn`: its message is not to be sent; `told`: nothing more is said of what was heard.
     """
 
     __slots__ = (
         *("is_ended", "is_mute", "is_told", "is_whole", "is_withdrawn"),
-        *("marks", "moved", "over", "patience", "said", "seq"),
+        *("marks", "moved", "over", "patience", "said", "seq", "told"),
     )
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], *, tells_late: bool) -> None:
         self.patience = _Patience(clock)
         self.over = asyncio.Event()
         self.moved = asyncio.Event()
+        self.told = asyncio.Event()
+        if not tells_late:
+            self.told.set()
         self.is_whole = self.is_told = self.is_ended = self.is_mute = self.is_withdrawn = False
         self.marks: tuple[Mark, ...] = ()
         self.said = self.seq = 0

@@ -14,9 +14,9 @@ import structlog
 from connections.line.connection import Connection, refusal
 from connections.spoken.conduct import Act, Conduct, Do, Say, Spoke, Understood
 from connections.spoken.reply import Hold, SpokenReply
-from connections.wire.audio import AudioStart, AudioStopped, Heard, Speech
+from connections.wire.audio import AudioOutput, AudioStart, AudioStopped, Heard, Speech
 from connections.wire.errors import BadParams
-from connections.wire.frames import Error, Params, Send
+from connections.wire.frames import Error, Frame, Params, Send
 from sessions.errors import Refused
 from sessions.records import Owner
 from sessions.service import Sessions
@@ -50,10 +50,26 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class Speaker(Protocol):
-    """Whoever speaks in the conversation at the moment: a connection that began to."""
+    """Whoever speaks in the conversation at the moment: a connection that began to.
+
+    `tells_late`: he says what he heard of a reply once that was cut, and not while it is played.
+    """
 
     connection: Connection
     start: AudioStart
+    tells_late: bool
+
+    def tell(self, frame: Frame) -> None:
+        """Hear what happens, and the sound of replies."""
+        ...
+
+    def heed(self, act: Act, *, talking: bool) -> None:
+        """Learn what is about to be done about what he says. `talking`: a reply is being made or played."""
+        ...
+
+    def message(self, send: Send, *, is_guess: bool) -> Send | None:
+        """Return what he said as it is to be sent; None: not now. `is_guess`: he may go on."""
+        ...
 
     def stop(self, reason: AudioStopped) -> None:
         """Speak no longer."""
@@ -89,6 +105,11 @@ class Talk:
         self._conduct = _conduct(AudioStart())
 
     @property
+    def is_talking(self) -> bool:
+        """Whether a reply is being made or played."""
+        return any(not reply.is_over for reply in self._replies)
+
+    @property
     def is_idle(self) -> bool:
         """Whether nobody speaks and nothing is spoken."""
         return self.speaker is None and not self._replies
@@ -100,7 +121,7 @@ class Talk:
         self._conduct = _conduct(speaker.start)
         for reply in self._replies:
             reply.let_go(Hold.SPEECH)
-            reply.attach(speaker.connection.push)
+            reply.attach(speaker.tell)
 
     def end(self, speaker: Speaker) -> None:
         """He left, or another one speaks already."""
@@ -112,16 +133,24 @@ class Talk:
 
     def hear(self, heard: HeardSound) -> None:
         """Do what is to be done about it."""
-        for act in self._conduct.heard(heard, talking=bool(self._replies)):
-            self._do(act)
+        for act in self._conduct.heard(heard, talking=self.is_talking):
+            self._heed(act)
         if isinstance(heard, Stopped):
             self._item = ""
 
     def forget(self) -> None:
         """What is being said comes to nothing."""
         for act in self._conduct.lost():
-            self._do(act)
+            self._heed(act)
         self._item = ""
+
+    async def answer(self, speaker: Speaker, send: Send, output: AudioOutput) -> None:
+        """Have a message answered that was not spoken, and the reply played to him."""
+        if len(self._replies) >= MOST_REPLIES:
+            speaker.tell(_too_many(send.ref))
+            return
+        reply = self._new_reply(speaker, output, is_guess=False)
+        await self._converse(speaker, Said(send, reply), reply)
 
     def cut(self) -> None:
         """End what is played, at what was heard of it."""
@@ -133,6 +162,11 @@ class Talk:
         for reply in list(self._replies):
             if reply.turn_id == turn_id:
                 reply.played(ms)
+
+    def _heed(self, act: Act) -> None:
+        if self.speaker is not None:
+            self.speaker.heed(act, talking=self.is_talking)
+        self._do(act)
 
     def _do(self, act: Act) -> None:
         match act:
@@ -177,7 +211,7 @@ class Talk:
 
     def _push(self, frame: Heard | Speech | Error) -> None:
         if self.speaker is not None:
-            self.speaker.connection.push(frame)
+            self.speaker.tell(frame)
 
     def _each(self, do: Callable[[SpokenReply], None]) -> None:
         for reply in list(self._replies):
@@ -190,7 +224,6 @@ class Talk:
         if len(self._replies) >= MOST_REPLIES:
             self._push(_too_many())
             return
-        reply = self._new_reply(speaker, is_guess=is_guess)
         message = f"{self._named()}.{next(self._tries)}"
         start = speaker.start
         send = Send(
@@ -202,20 +235,29 @@ class Talk:
             grace_s=start.grace_s,
             params=Params(model=start.model),
         )
-        self._tasks.create_task(self._converse(speaker, Said(send, reply), reply))
+        if (worded := speaker.message(send, is_guess=is_guess)) is None:
+            return
+        reply = self._new_reply(speaker, start.output, is_guess=is_guess)
+        self._tasks.create_task(self._converse(speaker, Said(worded, reply), reply))
 
-    def _new_reply(self, speaker: Speaker, *, is_guess: bool) -> SpokenReply | None:
-        output = speaker.start.output
+    def _new_reply(
+        self, speaker: Speaker, output: AudioOutput | None, *, is_guess: bool
+    ) -> SpokenReply | None:
         if output is None or self._voice is None:
             return None
         stream = next(self._streams) % (1 << 16)
         reply = SpokenReply(
-            self._voice, output, conversation_id=self.conversation_id, stream=stream, cut=self._cancel
+            self._voice,
+            output,
+            conversation_id=self.conversation_id,
+            stream=stream,
+            cut=self._cancel,
+            tells_late=speaker.tells_late,
         )
         if is_guess:
             self._guess = reply
             reply.hold(Hold.GUESS)
-        reply.attach(speaker.connection.push)
+        reply.attach(speaker.tell)
         self._replies.append(reply)
         return reply
 
@@ -237,7 +279,7 @@ class Talk:
         try:
             await speaker.say(said)
         except (Refused, BadParams) as why:
-            speaker.connection.push(refusal(why, said.ref))
+            speaker.tell(refusal(why, said.ref))
             if reply is not None:
                 reply.stop()
         if reply is not None and not reply.turn_id:  # it was withdrawn, or its sender is gone
@@ -290,8 +332,9 @@ def _conduct(start: AudioStart) -> Conduct:
     )
 
 
-def _too_many() -> Error:
+def _too_many(ref: str | None = None) -> Error:
     return Error(
+        ref=ref,
         code="overloaded",
         message="Too many replies wait to be spoken. Listen to one first.",
         retryable=True,

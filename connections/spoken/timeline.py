@@ -56,13 +56,21 @@ class Timeline:
     @property
     def heard(self) -> int:
         """The offset behind the last word that was played to its end."""
-        return self._last().off
+        return self._last(self.played_ms).off
+
+    @property
+    def sent_off(self) -> int:
+        """The offset behind the last word that was sent to its end."""
+        return self._last(ceil(self.sent_ms)).off
 
     @property
     def precision(self) -> Precision:
         """Whether a cut here is at a word."""
-        behind = self._ends[self._place() : self._place() + 1]
-        return "word" if self._last().is_word and all(end.is_word for end in behind) else "chunk"
+        place = self._place(self.played_ms)
+        behind = self._ends[place : place + 1]
+        return (
+            "word" if self._last(self.played_ms).is_word and all(end.is_word for end in behind) else "chunk"
+        )
 
     def add(self, sound: bytes, *, off: int, chars: int, marks: tuple[Mark, ...] | None) -> tuple[Mark, ...]:
         """Take a clause's sound, with the marks of its own text and time; return them for the reply's."""
@@ -101,15 +109,19 @@ class Timeline:
         self._dropped += done
         return True
 
+    def stop_at(self, ms: int) -> None:
+        """Whoever listened heard so much of what was sent and no more, whatever was noted before."""
+        self.played_ms = min(ms, ceil(self.sent_ms))
+
     def rewind(self) -> None:
         """Whoever listened lost what was sent and not played: it is sent again."""
         self._sent = self._dropped
 
-    def _last(self) -> _End:
-        return self._ends[self._place() - 1]
+    def _last(self, ms: int) -> _End:
+        return self._ends[self._place(ms) - 1]
 
-    def _place(self) -> int:
-        return bisect_right(self._ends, self.played_ms, key=lambda end: end.at_ms)
+    def _place(self, ms: int) -> int:
+        return bisect_right(self._ends, ms, key=lambda end: end.at_ms)
 
     def _ms(self, size: int) -> float:
         return size / self._width * 1000 / self._rate

@@ -14,7 +14,7 @@ from sessions.events import Event
 from speech.contract import Mark
 from speech.sound.wav import HIGHEST_RATE, LOWEST_RATE
 
-Format = Literal["pcm16", "mulaw"]
+Format = Literal["pcm16", "mulaw", "alaw"]
 Rate = Annotated[int, Meta(ge=LOWEST_RATE, le=HIGHEST_RATE)]
 
 HEAD = struct.Struct(">BBHI")

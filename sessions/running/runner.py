@@ -112,9 +112,14 @@ class Runner:
 
     @staticmethod
     async def _played(live: LiveTurn, outcome: Outcome) -> Outcome:
-        """Wait until a spoken reply was played."""
-        if live.delivery.playback is not None and not live.turn.is_over:
-            await live.delivery.playback.over()
+        """Wait until a spoken reply was played, or where it was cut, until it is known what was heard."""
+        if (playback := live.delivery.playback) is None:
+            return outcome
+        if not live.turn.is_over:
+            await playback.over()
+        if live.turn.cut is not None and not live.turn.cut.is_rollback:
+            await playback.settled()
+            live.turn.shorten(playback.heard)
         return outcome
 
     async def _end(self, run: Run, outcome: Outcome) -> None:

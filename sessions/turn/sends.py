@@ -137,6 +137,10 @@ class Playback(Protocol):
         """End the text: return once all of it was played, or it was stopped."""
         ...
 
+    async def settled(self) -> None:
+        """The turn was cut: return once it is known how much was heard, which may be less than it seemed."""
+        ...
+
     def stop(self) -> None:
         """Stop playing, since the turn's end is decided. May be called again."""
         ...

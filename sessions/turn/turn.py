@@ -233,6 +233,12 @@ class Turn:
         self.state = TurnState.ENDING
         return self.cut
 
+    def shorten(self, seen: int) -> None:
+        """Less of the text was seen than the cut says, which is decided and not told so far."""
+        if self.cut is not None and not self.cut.is_rollback and seen < self.cut.kept.chars:
+            kept = self.pieces.kept(seen=seen, thought=self.cut.kept.reasoning)
+            self.cut = msgspec.structs.replace(self.cut, kept=kept)
+
     def end(self, reason: Reason, *, seq: int, now: float, error: Failure | None = None) -> Done:
         """End the turn. A decided cut outranks the engine's reason. Raises IllegalTransition at a second end."""
         if self.state is TurnState.ENDED or self.accepted_at is None:

@@ -47,17 +47,17 @@ def linear(coding: Coding, sound: bytes) -> Samples:
 
 
 def converted(pcm: bytes, from_rate: int, to_rate: int, coding: Coding) -> bytes:
-    """Return 16-bit PCM at another rate, in a coding: itself or µ-law."""
+    """Return 16-bit PCM at another rate, in a coding."""
     if from_rate != to_rate:
         samples = np.frombuffer(pcm, np.dtype("<i2"))
         pcm = np.asarray(soxr.resample(samples, from_rate, to_rate), np.dtype("<i2")).tobytes()
-    return mulaw(pcm) if coding is Coding.MULAW else pcm
+    return pcm if coding is Coding.PCM16 else companded(pcm, coding)
 
 
-def mulaw(pcm: bytes) -> bytes:
-    """Return 16-bit PCM as µ-law: each sample as the code whose value is nearest."""
+def companded(pcm: bytes, coding: Coding) -> bytes:
+    """Return 16-bit PCM as µ-law or A-law: each sample as the code whose value is nearest."""
     samples = np.frombuffer(pcm, np.dtype("<i2"))
-    values, codes = _MULAW_CODES
+    values, codes = _CODES[coding]
     places = np.clip(np.searchsorted(values, samples), 1, len(values) - 1)
     below = samples.astype(np.int32) - values[places - 1] < values[places].astype(np.int32) - samples
     return np.asarray(codes[places - below], np.uint8).tobytes()
@@ -83,5 +83,7 @@ def _table(value: Callable[[int], int]) -> Samples:
 
 
 _TABLES = {Coding.MULAW: _table(_mulaw), Coding.ALAW: _table(_alaw)}
-_MULAW_CODES = (np.sort(_TABLES[Coding.MULAW]), np.argsort(_TABLES[Coding.MULAW]).astype(np.uint8))
+_CODES = {
+    coding: (np.sort(values), np.argsort(values).astype(np.uint8)) for coding, values in _TABLES.items()
+}
 """The values of all codes in order, and the codes that they belong to."""

@@ -50,6 +50,19 @@ async def test_what_is_said_is_a_message_and_its_turn_ends_when_it_was_played(ru
         assert " ".join(words) == REPLY
 
 
+async def test_who_says_himself_when_he_has_ended_is_answered_then(running: Running) -> None:
+    async with running.socket({"client_id": "hal", "features": ["audio"]}) as socket:
+        phone = await Phone(socket, "push").start(turn_detection={"type": "none"}, output=None)
+        await phone.say(await spoken("Tell me a story about a dragon."))
+        await socket.send(type="audio.clear", conversation_id="push")
+        await phone.say(await spoken("What did you say last?"))
+        await socket.send(type="audio.commit", conversation_id="push")
+        heard = await phone.until("heard", final=True)
+        assert heard["text"] == "what did you say last"
+        accepted = await phone.until("accepted")
+        assert accepted["client_msg_id"].startswith(f"{heard['item']}.")
+
+
 async def test_random_cuts_keep_the_word_that_was_heard(running: Running) -> None:
     """From the real service: its voice, its pacing, its history."""
     sound = SILENCE[:16000] + await spoken("Count from one to ten.") + SILENCE

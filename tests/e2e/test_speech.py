@@ -110,7 +110,7 @@ def test_what_is_spoken_is_heard(sdk: OpenAI) -> None:
 
 
 def test_the_guides_example_works(speaking: ServerProcess, tmp_path: Path) -> None:
-    (code,) = snippets(ROOT / "docs" / "speech.md", "python")
+    code, _ = snippets(ROOT / "docs" / "speech.md", "python")
     here = code.replace("http://127.0.0.1:8000", speaking.url)
     ran = subprocess.run(
         [sys.executable, "-c", here], cwd=tmp_path, capture_output=True, text=True, check=True

@@ -312,13 +312,13 @@ export interface AudioStartRequest {
 
 /** The microphone's sound, one channel. */
 export interface AudioInput {
-  format?: "mulaw" | "pcm16";
+  format?: "alaw" | "mulaw" | "pcm16";
   rate?: number;
 }
 
 /** The sound of replies, one channel. `voice`: without one, the server's default. */
 export interface AudioOutput {
-  format?: "mulaw" | "pcm16";
+  format?: "alaw" | "mulaw" | "pcm16";
   rate?: number;
   voice?: string | null;
 }
@@ -925,7 +925,7 @@ export interface AudioReply {
   conversation_id: string;
   turn_id: string;
   stream: number;
-  format: "mulaw" | "pcm16";
+  format: "alaw" | "mulaw" | "pcm16";
   rate: number;
   from_ms: number;
 }

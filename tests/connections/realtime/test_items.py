@@ -101,4 +101,4 @@ def test_an_item_without_text_yet_has_no_content() -> None:
 def shown_text(item: Item) -> tuple[Content, ...]:
     shown = item.shown()
     assert isinstance(shown, Message)
-    return shown.content
+    return tuple(part for part in shown.content if isinstance(part, Content))

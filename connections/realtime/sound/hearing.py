@@ -1,0 +1,159 @@
+"""What is heard, in the session's events: what is said becomes an item, and a message of the session. Pure.
+
+Speech over a reply is told once it ends that, so that no cough empties a player. A guess is told once it came true.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from connections.realtime import server_events
+from connections.realtime.asking import Asking
+from connections.realtime.items import Item, Items, State
+from connections.realtime.server_events import ItemAdded, ItemDone, ServerEvent
+from connections.realtime.sound.spoken_replies import Guess
+from connections.realtime.sound.told import (
+    Committed,
+    Duration,
+    SpeechStarted,
+    SpeechStopped,
+    TranscriptCompleted,
+    TranscriptDelta,
+)
+from connections.realtime.telling import Said
+from connections.spoken.conduct import Act, Do, Spoke, Understood
+from connections.wire.frames import Frame, Send
+
+
+class Hearing:
+    """One session's microphone."""
+
+    def __init__(self, items: Items, asking: Asking) -> None:
+        self._items = items
+        self._asking = asking
+        self._now = _Utterance()
+        self._guess: _Guess | None = None
+
+    def heed(self, act: Act, *, talking: bool) -> list[Frame]:  # noqa: PLR0911 - one for each kind
+        """Return what is told about what is done. `talking`: a reply is being made or played."""
+        match act:
+            case Spoke(True, at_ms):
+                self._now = _Utterance(started_ms=at_ms)
+                return [] if talking and self._interrupts else self._start()
+            case Spoke(False, at_ms):
+                self._now.stopped_ms = at_ms
+                return self._stop() if self._now.is_told else []
+            case Understood(text, False):
+                return self._words(text) if self._now.is_told else []
+            case Do.CUT if not self._now.is_told and self._now.started_ms is not None:
+                stop = [] if self._now.stopped_ms is None else self._stop()
+                return [*self._start(), *stop]
+            case Do.CONFIRM if (guess := self._guess) is not None:
+                self._guess = None
+                return [*self._commit(guess.text, State.ASKED), Guess(known_by=guess.known_by, came="true")]
+            case Do.CONFIRM:  # nothing was sent
+                return self._commit(self._now.text, State.WAITING)
+            case Do.TAKE_BACK if (guess := self._guess) is not None:
+                self._guess = None
+                self._asking.give_back(guess.known_by)
+                return [Guess(known_by=guess.known_by, came="false")]
+            case _:
+                return []
+
+    def message(self, send: Send, *, is_guess: bool) -> tuple[Send | None, list[Frame]]:
+        """Return what was said as the message that it is, and what is told of it; None: it waits for `response.create`."""
+        self._now.text = send.content
+        if not self._creates:
+            return None, [] if is_guess else self._commit(send.content, State.WAITING)
+        if is_guess:
+            self._guess = _Guess(send.client_msg_id, send.content)
+            asked = self._asking.say(send, self._now.item_id)
+            return asked, [Guess(known_by=send.client_msg_id, came="up")]
+        told = self._commit(send.content, State.WAITING)
+        return self._asking.say(send, self._now.item_id), told
+
+    def refused(self, known_by: str) -> list[Frame]:
+        """Note that a message was not taken: what was said waits, as any item."""
+        self._asking.give_back(known_by)
+        if self._guess is not None and self._guess.known_by == known_by:
+            self._guess = None
+        return [Guess(known_by=known_by, came="void")]
+
+    @property
+    def _creates(self) -> bool:
+        sound = self._asking.settings.sound
+        return sound is not None and sound.creates
+
+    @property
+    def _interrupts(self) -> bool:
+        sound = self._asking.settings.sound
+        return sound is not None and sound.interrupts
+
+    @property
+    def _transcribes(self) -> bool:
+        sound = self._asking.settings.sound
+        return sound is not None and sound.transcription is not None
+
+    def _start(self) -> list[Frame]:
+        now = self._now
+        now.is_told = True
+        return _said(SpeechStarted(audio_start_ms=now.started_ms or 0, item_id=now.item_id))
+
+    def _stop(self) -> list[Frame]:
+        return _said(SpeechStopped(audio_end_ms=self._now.stopped_ms or 0, item_id=self._now.item_id))
+
+    def _words(self, text: str) -> list[Frame]:
+        """Words so far; each text begins with the one before."""
+        if not self._transcribes or not text.startswith(self._now.told) or text == self._now.told:
+            return []
+        more, self._now.told = text[len(self._now.told) :], text
+        return _said(TranscriptDelta(item_id=self._now.item_id, delta=more))
+
+    def _commit(self, text: str, state: State) -> list[Frame]:
+        now = self._now
+        if now.is_committed:  # a second message of one utterance, as behind a forgotten one
+            self._now = now = _Utterance()
+        now.is_committed = True
+        item = Item(item_id=now.item_id, role="user", text=text, state=state, sound_ms=0)
+        previous, shown = self._items.create(item, behind=None), item.shown()
+        if self._transcribes and isinstance(shown, server_events.Message):
+            unheard = server_events.SpokenContent("input_audio", None)
+            shown = msgspec.structs.replace(shown, content=(unheard,))
+        events: list[ServerEvent] = [
+            Committed(previous_item_id=previous, item_id=now.item_id),
+            ItemAdded(previous_item_id=previous, item=shown),
+            ItemDone(previous_item_id=previous, item=shown),
+        ]
+        if self._transcribes:
+            usage = Duration(max(0, (now.stopped_ms or 0) - (now.started_ms or 0)) / 1000)
+            events.append(TranscriptCompleted(item_id=now.item_id, transcript=text, usage=usage))
+        return _said(*events)
+
+
+class _Guess:
+    """What was understood by a pause."""
+
+    __slots__ = ("known_by", "text")
+
+    def __init__(self, known_by: str, text: str) -> None:
+        self.known_by = known_by
+        self.text = text
+
+
+class _Utterance:
+    """What is said between two silences. `told`: the words that its client knows of."""
+
+    __slots__ = ("is_committed", "is_told", "item_id", "started_ms", "stopped_ms", "text", "told")
+
+    def __init__(self, started_ms: int | None = None) -> None:
+        self.item_id = f"item_{secrets.token_hex(12)}"
+        self.started_ms = started_ms
+        self.stopped_ms: int | None = None
+        self.is_told = self.is_committed = False
+        self.text = self.told = ""
+
+
+def _said(*events: ServerEvent) -> list[Frame]:
+    return [Said(events=events)]

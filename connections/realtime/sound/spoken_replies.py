@@ -1,0 +1,100 @@
+"""What is told of spoken replies: guesses once they came true, and how much was heard of a reply that was cut. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from connections.realtime.sound.play_clock import PlayClock
+from connections.wire.audio import AudioReply, Sound
+from connections.wire.frames import Frame, ServerFrame
+from sessions.events import Accepted, Done
+
+
+class Guess(ServerFrame, frozen=True, kw_only=True, tag="realtime.guess"):
+    """A turn that was begun at a pause, by what it is known by. `void`: its message was refused."""
+
+    known_by: str
+    came: Literal["up", "true", "false", "void"]
+
+
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """How a spoken reply ended. `stop_ms`: where its client said that it stopped, if it did."""
+
+    ms: int
+    by_speech: bool
+    stop_ms: int | None
+
+
+class SpokenReplies:
+    """Those of one session."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: in seconds."""
+        self.clock = PlayClock(clock)
+        self._guesses: dict[str, list[Frame] | None] = {}  # None: it came to nothing, and is told by nothing
+        self._turns: dict[str, str] = {}  # those of guesses
+        self._bytes_a_ms: dict[str, float] = {}
+        self._stops: dict[str, int] = {}
+        self._interrupted: set[str] = set()
+
+    def keeps(self, frame: Frame) -> bool:
+        """Whether a frame is of a guess, and is told once that came true, if ever. They are as many as a pause brings."""
+        turn_id = getattr(frame, "turn_id", None)
+        if not self._guesses or turn_id is None:
+            return False
+        if isinstance(frame, Accepted) and frame.client_msg_id in self._guesses:
+            self._turns[turn_id] = frame.client_msg_id
+        if (known_by := self._turns.get(turn_id)) is None:
+            return False
+        if (kept := self._guesses[known_by]) is not None:
+            kept.append(frame)
+        elif isinstance(frame, Done):
+            self._forget(known_by)
+        return True
+
+    def judge(self, guess: Guess) -> Sequence[Frame]:
+        """Note what became of a guess; return what is to be told of it now."""
+        if guess.came == "up":
+            self._guesses[guess.known_by] = []
+            return ()
+        kept = self._guesses.get(guess.known_by) or ()
+        if guess.came == "false" and not any(isinstance(frame, Done) for frame in kept):
+            self._guesses[guess.known_by] = None  # its turn's end is on its way
+            return ()
+        self._forget(guess.known_by)
+        return kept if guess.came == "true" else ()
+
+    def begin(self, reply: AudioReply) -> None:
+        """The sound of a turn comes so."""
+        self._bytes_a_ms[reply.turn_id] = reply.rate * (2 if reply.format == "pcm16" else 1) / 1000
+
+    def sent(self, sound: Sound) -> None:
+        """Sound was handed to the client."""
+        self.clock.sent(sound.turn_id, len(sound.samples) / self._bytes_a_ms[sound.turn_id])
+
+    def stop(self, turn_id: str, ms: int) -> None:
+        """The client says that it stopped there; no more than was sent can have been heard."""
+        self._stops[turn_id] = min(ms, self.clock.sent_ms(turn_id))
+
+    def interrupt(self, turn_id: str) -> None:
+        """Somebody speaks over a reply, which ends it."""
+        self._interrupted.add(turn_id)
+
+    def end(self, done: Done) -> Heard:
+        """A spoken turn has ended."""
+        turn_id = done.turn_id
+        stop_ms = self._stops.pop(turn_id, None)
+        whole_ms = self.clock.sent_ms(turn_id)
+        by_now_ms = whole_ms if done.cancel is None else self.clock.heard_ms(turn_id)
+        by_speech = turn_id in self._interrupted
+        self._interrupted.discard(turn_id)
+        self._bytes_a_ms.pop(turn_id, None)
+        self.clock.forget(turn_id)
+        return Heard(ms=by_now_ms if stop_ms is None else stop_ms, by_speech=by_speech, stop_ms=stop_ms)
+
+    def _forget(self, known_by: str) -> None:
+        self._guesses.pop(known_by, None)
+        self._turns = {turn: name for turn, name in self._turns.items() if name != known_by}

@@ -1,0 +1,283 @@
+"""How a session's client sends sound and wants to hear it, in the session's words and in the native socket's. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from connections.realtime.problems import Invalid
+from connections.wire.audio import AudioInput, AudioOutput, AudioStart, Format, TurnDetection
+from connections.wire.sentences import complaint
+from speech.sound.wav import HIGHEST_RATE, LOWEST_RATE
+
+PCM_RATE, TELEPHONE_RATE = 24_000, 8_000
+OPENAIS_VOICES = frozenset(
+    ("alloy", "ash", "ballad", "cedar", "coral", "echo", "marin", "sage", "shimmer", "verse")
+)
+"""Stock clients name one of these whether or not their user chose it: the default voice speaks for them all."""
+SILENCES_MS = {"low": 1500, "medium": 800, "auto": 800, "high": 500}
+"""What `eagerness` means here: no model judges whether a sentence is over, so it is how long a silence ends it."""
+_FORMATS: dict[str, tuple[Format, int]] = {
+    "audio/pcm": ("pcm16", PCM_RATE),
+    "audio/pcmu": ("mulaw", TELEPHONE_RATE),
+    "audio/pcma": ("alaw", TELEPHONE_RATE),
+}
+_NAMES = {coding: name for name, (coding, _) in _FORMATS.items()}
+LEAD_MS = 300
+"""Sound before the first that counted as speech is understood, too, whatever `prefix_padding_ms` says."""
+_LEAST_THRESHOLD = 0.05
+_MODALITIES = {"text", "audio"}
+_UNSUPPORTED = "unsupported_parameter"
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What this server has. `voices`: the default first; none: replies are text. `languages`: empty: any is understood."""
+
+    voices: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
+
+
+class AudioFormat(msgspec.Struct, frozen=True):
+    """How samples are written; always one channel."""
+
+    type: str = "audio/pcm"
+    rate: int | None = None
+
+
+class Detection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When somebody's turn is over, and what happens then."""
+
+    type: Literal["server_vad", "semantic_vad"]
+    threshold: float | None = None
+    prefix_padding_ms: int | None = None
+    silence_duration_ms: int | None = None
+    eagerness: Literal["low", "medium", "high", "auto"] | None = None
+    create_response: bool | None = None
+    interrupt_response: bool | None = None
+    idle_timeout_ms: int | None = None
+
+
+class Transcription(msgspec.Struct, frozen=True, kw_only=True):
+    """The words of what is said are told. There is one recognizer, whatever `model` says."""
+
+    model: str | None = None
+    language: str | None = None
+    prompt: str | None = None
+
+
+class VoiceId(msgspec.Struct, frozen=True):
+    """A voice of the client's own; there are none here."""
+
+    id: str
+
+
+class InputWishes(msgspec.Struct, frozen=True, kw_only=True):
+    """Of what the client sends."""
+
+    format: AudioFormat | UnsetType | None = UNSET
+    turn_detection: Detection | UnsetType | None = UNSET
+    transcription: Transcription | UnsetType | None = UNSET
+
+
+class OutputWishes(msgspec.Struct, frozen=True, kw_only=True):
+    """Of what it hears."""
+
+    format: AudioFormat | UnsetType | None = UNSET
+    voice: str | VoiceId | UnsetType | None = UNSET
+    speed: float | UnsetType | None = UNSET
+
+
+class AudioWishes(msgspec.Struct, frozen=True, kw_only=True):
+    """Of sound, both ways."""
+
+    input: InputWishes | UnsetType | None = UNSET
+    output: OutputWishes | UnsetType | None = UNSET
+
+
+class SoundSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds. `speaks`: replies are spoken; `detection` None: the client says when its user's turn is over."""
+
+    offer: Offer
+    speaks: bool
+    input: AudioInput = AudioInput()
+    output: AudioOutput = AudioOutput()
+    detection: Detection | None = Detection(type="server_vad")
+    transcription: Transcription | None = None
+
+    @classmethod
+    def of(cls, offer: Offer) -> SoundSettings:
+        """What a session begins with: its replies are spoken where there is a voice, as at OpenAI."""
+        return cls(offer=offer, speaks=bool(offer.voices))
+
+    @property
+    def creates(self) -> bool:
+        """Whether what was said is answered at once."""
+        return self.detection is not None and self.detection.create_response is not False
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether speech over a reply ends it."""
+        return self.detection is not None and self.detection.interrupt_response is not False
+
+    @property
+    def voice(self) -> str | None:
+        """The voice that speaks."""
+        return self.output.voice or next(iter(self.offer.voices), None)
+
+    def start(self, conversation_id: str) -> AudioStart:
+        """What begins to listen so. A client that leaves ends the reply to it, as on this door any."""
+        language = None if self.transcription is None else self.transcription.language
+        return AudioStart(
+            conversation_id=conversation_id,
+            input=self.input,
+            output=self.output if self.speaks else None,
+            turn_detection=_turn_detection(self.detection, interrupts=self.interrupts),
+            language=language or None,
+            grace_s=0,
+        )
+
+
+def changed(
+    settings: SoundSettings, audio: msgspec.Raw, modalities: msgspec.Raw, where: str
+) -> SoundSettings:
+    """What is wished for holds now, all else as it was. Raises Invalid, which names the field."""
+    named: list[str] | None = _decoded(modalities, list[str] | None, f"{where}.output_modalities")
+    settings = _with_modalities(settings, named, f"{where}.output_modalities")
+    wishes: AudioWishes | None = _decoded(audio, AudioWishes | None, f"{where}.audio")
+    if wishes is None:
+        return settings
+    if isinstance(wishes.input, InputWishes):
+        settings = _with_input(settings, wishes.input, f"{where}.audio.input")
+    if isinstance(wishes.output, OutputWishes):
+        settings = _with_output(settings, wishes.output, f"{where}.audio.output")
+    return settings
+
+
+def named_format(sound: AudioInput | AudioOutput) -> AudioFormat:
+    """A format as clients are told of it."""
+    return AudioFormat(_NAMES[sound.format], sound.rate if sound.format == "pcm16" else None)
+
+
+def in_force(wished: Detection | None) -> Detection | None:
+    """What holds where a client left something out."""
+    if wished is None:
+        return None
+    shown = msgspec.structs.replace(
+        wished,
+        create_response=wished.create_response is not False,
+        interrupt_response=wished.interrupt_response is not False,
+    )
+    if wished.type == "semantic_vad":
+        return msgspec.structs.replace(shown, eagerness=wished.eagerness or "auto")
+    detection = _turn_detection(wished, interrupts=True)
+    return msgspec.structs.replace(
+        shown,
+        threshold=detection.threshold,
+        prefix_padding_ms=LEAD_MS,
+        silence_duration_ms=detection.silence_ms,
+    )
+
+
+def _decoded(raw: msgspec.Raw, kind: Any, field: str) -> Any:
+    """Raises Invalid."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        wrong = complaint(error)
+        raise Invalid(wrong.why, field=f"{field}.{wrong.field}" if wrong.field else field) from None
+
+
+def _with_modalities(settings: SoundSettings, named: Sequence[str] | None, field: str) -> SoundSettings:
+    if named is None:
+        return settings
+    if not named or not _MODALITIES.issuperset(named):
+        raise Invalid('must be ["audio"] or ["text"].', field=field)
+    speaks = "audio" in named
+    if speaks and not settings.offer.voices:
+        raise Invalid('must be ["text"]: this server has no voice.', field=field, code=_UNSUPPORTED)
+    return msgspec.structs.replace(settings, speaks=speaks)
+
+
+def _with_input(settings: SoundSettings, wishes: InputWishes, field: str) -> SoundSettings:
+    if isinstance(wishes.format, AudioFormat):
+        coding, rate = _coding(wishes.format, f"{field}.format")
+        settings = msgspec.structs.replace(settings, input=AudioInput(format=coding, rate=rate))
+    if not isinstance(wishes.turn_detection, UnsetType):
+        _check(wishes.turn_detection, f"{field}.turn_detection")
+        settings = msgspec.structs.replace(settings, detection=wishes.turn_detection)
+    if not isinstance(wishes.transcription, UnsetType):
+        _check_language(wishes.transcription, settings.offer, f"{field}.transcription.language")
+        settings = msgspec.structs.replace(settings, transcription=wishes.transcription)
+    return settings
+
+
+def _with_output(settings: SoundSettings, wishes: OutputWishes, field: str) -> SoundSettings:
+    output = settings.output
+    if isinstance(wishes.format, AudioFormat):
+        coding, rate = _coding(wishes.format, f"{field}.format")
+        output = msgspec.structs.replace(output, format=coding, rate=rate)
+    if not isinstance(wishes.voice, UnsetType):
+        output = msgspec.structs.replace(output, voice=_voice(wishes.voice, settings.offer, f"{field}.voice"))
+    if wishes.speed not in {UNSET, None, 1}:
+        raise Invalid(
+            "must be 1: conversations are spoken at one speed.", field=f"{field}.speed", code=_UNSUPPORTED
+        )
+    return msgspec.structs.replace(settings, output=output)
+
+
+def _coding(wished: AudioFormat, field: str) -> tuple[Format, int]:
+    if (known := _FORMATS.get(wished.type)) is None:
+        raise Invalid(f"must be one of {', '.join(_FORMATS)}.", field=f"{field}.type")
+    coding, usual = known
+    rate = usual if wished.rate is None else wished.rate
+    if coding != "pcm16" and rate != TELEPHONE_RATE:
+        raise Invalid(f"must be {TELEPHONE_RATE}.", field=f"{field}.rate")
+    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
+        raise Invalid(f"must be {LOWEST_RATE} to {HIGHEST_RATE}.", field=f"{field}.rate")
+    return coding, rate
+
+
+def _voice(wished: str | VoiceId | None, offer: Offer, field: str) -> str | None:
+    name = wished.id if isinstance(wished, VoiceId) else wished
+    if name is None or name in OPENAIS_VOICES or not offer.voices:
+        return None
+    if name not in offer.voices:
+        raise Invalid(f"is none of this server's voices, such as {offer.voices[0]}.", field=field)
+    return name
+
+
+def _check_language(wished: Transcription | None, offer: Offer, field: str) -> None:
+    language = "" if wished is None else (wished.language or "").partition("-")[0].lower()
+    if language and offer.languages and language not in offer.languages:
+        raise Invalid(f"must be one of {', '.join(offer.languages)}: no other is understood.", field=field)
+
+
+def _check(wished: Detection | None, field: str) -> None:
+    """Raises Invalid."""
+    if wished is None:
+        return
+    if wished.idle_timeout_ms is not None:
+        why = "can't be had: nobody is asked whether he is still there."
+        raise Invalid(why, field=f"{field}.idle_timeout_ms", code=_UNSUPPORTED)
+    try:
+        msgspec.convert(msgspec.to_builtins(_turn_detection(wished, interrupts=True)), TurnDetection)
+    except msgspec.ValidationError as error:
+        wrong = complaint(error)
+        name = "silence_duration_ms" if wrong.field == "silence_ms" else wrong.field
+        raise Invalid(wrong.why, field=f"{field}.{name}") from None
+
+
+def _turn_detection(wished: Detection | None, *, interrupts: bool) -> TurnDetection:
+    if wished is None:
+        return TurnDetection(type="none", interrupt=False)
+    usual = TurnDetection()
+    silence_ms = usual.silence_ms if wished.silence_duration_ms is None else wished.silence_duration_ms
+    if wished.type == "semantic_vad":
+        silence_ms = SILENCES_MS[wished.eagerness or "auto"]
+    threshold = usual.threshold if wished.threshold is None else wished.threshold
+    return TurnDetection(
+        silence_ms=silence_ms, threshold=max(_LEAST_THRESHOLD, threshold), interrupt=interrupts
+    )

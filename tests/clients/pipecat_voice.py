@@ -1,0 +1,119 @@
+"""Pipecat's service for OpenAI's Realtime API: two spoken turns, the second interrupted by speech, which the service truncates."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+from loguru import logger
+from pipecat.frames.frames import (
+    ErrorFrame,
+    InputAudioRawFrame,
+    LLMFullResponseEndFrame,
+    TranscriptionFrame,
+    TTSAudioRawFrame,
+    TTSTextFrame,
+)
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.runner import PipelineRunner
+from pipecat.pipeline.task import PipelineParams, PipelineTask
+from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.services.openai.realtime import events
+from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
+
+RATE = 24_000
+PART = RATE // 25 * 2
+
+
+class Listener(FrameProcessor):
+    """Puts what passes it into a queue."""
+
+    def __init__(self, heard):
+        super().__init__()
+        self.heard = heard
+
+    async def process_frame(self, frame, direction):
+        """Hand every frame on."""
+        await super().process_frame(frame, direction)
+        kinds = (TranscriptionFrame, TTSAudioRawFrame, TTSTextFrame, LLMFullResponseEndFrame, ErrorFrame)
+        if isinstance(frame, kinds):
+            self.heard.put_nowait(frame)
+        await self.push_frame(frame, direction)
+
+
+async def listen(task, waiting):
+    """A microphone: what waits, or silence, as fast as it is spoken."""
+    while True:
+        part = bytes(waiting[:PART]).ljust(PART, b"\0")
+        del waiting[:PART]
+        await task.queue_frame(InputAudioRawFrame(audio=part, sample_rate=RATE, num_channels=1))
+        await asyncio.sleep(0.04)
+
+
+async def reply(heard, on_sound=None):
+    """What is replied to what is said."""
+    told = {"heard": "", "said": "", "ms": None, "bytes": 0}
+    while True:
+        frame = await heard.get()
+        match frame:
+            case ErrorFrame():
+                raise RuntimeError(frame.error)
+            case TranscriptionFrame():
+                told["heard"] = frame.text
+            case TTSTextFrame():
+                told["said"] += frame.text
+            case TTSAudioRawFrame():
+                told["bytes"] += len(frame.audio)
+                if on_sound is not None and told["bytes"] > on_sound[0]:
+                    on_sound[1]()
+                    on_sound = None
+            case LLMFullResponseEndFrame() if told["bytes"]:
+                return told
+
+
+async def main():
+    """Reads OPENAI_BASE_URL, OPENAI_API_KEY, and SPOKEN: a folder of what is said."""
+    logger.remove()
+    waiting, heard, truncated = bytearray(), asyncio.Queue(), []
+
+    def say(name):
+        waiting.extend(Path(os.environ["SPOKEN"], f"{name}.pcm").read_bytes())
+
+    sound = events.AudioInput(
+        transcription=events.InputAudioTranscription(), turn_detection=events.TurnDetection()
+    )
+    llm = OpenAIRealtimeLLMService(
+        api_key=os.environ["OPENAI_API_KEY"],
+        base_url=f"{os.environ['OPENAI_BASE_URL'].replace('http', 'ws')}/realtime",
+        settings=OpenAIRealtimeLLMService.Settings(
+            model="midstream-demo",
+            session_properties=events.SessionProperties(audio=events.AudioConfiguration(input=sound)),
+        ),
+    )
+    send = llm.send_client_event
+
+    async def watched(event):
+        if isinstance(event, events.ConversationItemTruncateEvent):
+            truncated.append(event.audio_end_ms)
+        await send(event)
+
+    llm.send_client_event = watched
+    task = PipelineTask(
+        Pipeline([Listener(heard), llm, Listener(heard)]),
+        params=PipelineParams(audio_in_sample_rate=RATE, audio_out_sample_rate=RATE),
+    )
+    running = asyncio.create_task(PipelineRunner(handle_sigint=False).run(task))
+    microphone = asyncio.create_task(listen(task, waiting))
+    say("name")
+    print(json.dumps({"did": "first"} | await reply(heard)))
+    say("story")
+    interruption = (RATE * 2 * 6 // 5, lambda: say("again"))
+    told = await reply(heard, interruption)
+    print(json.dumps({"did": "interrupted"} | told | {"ms": truncated[-1]}))
+    print(json.dumps({"did": "again"} | await reply(heard)))
+    microphone.cancel()
+    await task.cancel()
+    await running
+
+
+asyncio.run(main())
