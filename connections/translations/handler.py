@@ -91,9 +91,9 @@ class TranslationsHandler:
 
     def _listen(self, connection: Connection, audio: str) -> Slow | None:
         """Take sound; the first one gives back what listens from then on. Raises Invalid, BadParams."""
-        self._session.check()
         if self._desk is None:
             raise Invalid(NO_SOUND, field="type", code="unsupported_content_type")
+        self._session.check()
         if self._microphone is not None:
             self._microphone.feed(audio)
             return None
