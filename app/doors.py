@@ -33,6 +33,7 @@ from connections.responses.routes import responses_routes
 from connections.responses.socket import ResponsesSocket
 from connections.shares.door import SharesDoor, shares_routes
 from connections.spoken.desk import SpokenDesk
+from connections.translations.door import TranslationsDoor, translations_routes
 from sessions.service import Sessions
 
 
@@ -59,6 +60,14 @@ def doors(
     )
     reception = Reception(access=access, limiters=limiters, greeter=greeter)
     realtime = RealtimeDoor(
+        sessions=sessions,
+        reception=reception,
+        access=access,
+        presence=presence,
+        limiters=limiters,
+        spoken=spoken,
+    )
+    translations = TranslationsDoor(
         sessions=sessions,
         reception=reception,
         access=access,
@@ -101,6 +110,7 @@ def doors(
         *account_routes(account, *pages),
         *ticket_routes(TicketDoor(access, limiters.refusals, limiters.take_ticket), *pages),
         *realtime_routes(realtime),
+        *translations_routes(translations),
         *admin.routes(),
         *aisdk_routes(ChatDoor(host), ChatSocketDoor(host), *pages),
     ]

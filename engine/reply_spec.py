@@ -66,7 +66,8 @@ class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a reply may be, beside its sampling: it shapes the prompt and the grammar.
 
     `tool_choice`: `auto`, `none` (the model is not shown the tools), `required`, or `named`: the one in `tool_name`.
-    `parallel_calls`: more than one call in a reply. `reasoning`: `auto`, `off`, or an effort that the template knows.
+    `parallel_calls`: more than one call in a reply. `reasoning`: `auto`, `off`, `least` (as little as the template
+    can be told), or an effort that it knows.
     `template`: further variables of the chat template. `continues`: the last message is the assistant's, and goes on.
     `raw`: the one message is the prompt as it is, through no template. `translation`: the last message is translated.
     """

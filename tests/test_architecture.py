@@ -131,6 +131,7 @@ ROOMS = {
             "embeddings",
             "audio",
             "realtime",
+            "translations",
             "replies",
             "messages",
             "agui",

@@ -26,6 +26,7 @@ class Door(StrEnum):
 
     NATIVE = "native"
     REALTIME = "realtime"
+    TRANSLATIONS = "translations"
     CHAT = "chat"
     COMPLETIONS = "completions"
     RESPONSES = "responses"

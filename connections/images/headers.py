@@ -13,6 +13,8 @@ import msgspec
 
 MAX_CHUNKS = 10_000
 """Of a PNG, and segments before a JPEG's sizes: each is looked at."""
+MAX_BLOCKS = 20_000
+"""Of all extensions before a GIF's first frame together: as many as its largest file has, whose blocks are full."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_HEADER = 13
 _PNG_BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -126,17 +128,25 @@ def _gif(data: bytes) -> tuple[int, int]:
     """Of the whole, or of its first frame where that is larger."""
     width, height, packed = struct.unpack_from("<HHB", data, 6)
     place = _GIF_HEADER + (3 << (packed & 7) + 1 if packed & 0x80 else 0)
-    for _ in range(MAX_CHUNKS):
-        if data[place] != 0x21:  # noqa: PLR2004 - an extension
-            break
+    blocks = 0
+    while data[place] == 0x21:  # noqa: PLR2004 - an extension
         place += 2
         while size := data[place]:
             place += 1 + size
+            blocks += 1
+            _check_blocks(blocks)
         place += 1
+        blocks += 1
+        _check_blocks(blocks)
     if data[place] != _GIF_FRAME:
         raise NotAnImage("The image has no points.")
     left, top, wide, high = struct.unpack_from("<HHHH", data, place + 1)
     return max(width, left + wide), max(height, top + high)
+
+
+def _check_blocks(blocks: int) -> None:
+    if blocks > MAX_BLOCKS:
+        raise NotAnImage("The image is damaged: its parts make no sense.")
 
 
 def _is_webp(data: bytes) -> bool:

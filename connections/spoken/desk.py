@@ -13,7 +13,7 @@ from connections.wire.errors import BadParams
 from sessions.errors import NotFound, Overloaded
 from sessions.records import Owner
 from sessions.running.admission import AGAIN_MS
-from sessions.running.shares import Shares
+from sessions.running.shares import Shares, Subject
 from sessions.service import Sessions
 from speech.contract import Ear, Voice
 
@@ -24,8 +24,8 @@ class SpokenDesk:
     def __init__(self, *, sessions: Sessions, ear: Ear, voice: Voice | None, places: int) -> None:
         """`voice`: None, replies are text alone; `places`: connections that are listened to at once."""
         self.ear = ear
+        self.voice = self._voice = voice
         self._sessions = sessions
-        self._voice = voice
         self._places = Shares(places)
         self._talks: dict[tuple[Owner, str], Talk] = {}
         self._tasks = asyncio.TaskGroup()
@@ -80,15 +80,22 @@ class SpokenDesk:
     @contextmanager
     def talking(self, connection: Connection, conversation_id: str) -> Iterator[Talk]:
         """Give a connection its place, and the conversation. Raises Overloaded."""
-        subject = connection.caller.subject
+        with self.place(connection.caller.subject):
+            try:
+                yield self._talk(connection.owner, conversation_id)
+            finally:
+                self._tidy()
+
+    @contextmanager
+    def place(self, subject: Subject) -> Iterator[None]:
+        """Count one who is listened to. Raises Overloaded."""
         if not self._places.has_room_for(subject):
             raise Overloaded("The server listens to as many as it can.", retry_after_ms=AGAIN_MS)
         self._places.take(subject)
         try:
-            yield self._talk(connection.owner, conversation_id)
+            yield
         finally:
             self._places.give_back(subject)
-            self._tidy()
 
     def _talk(self, owner: Owner, conversation_id: str) -> Talk:
         self._tidy()

@@ -5,6 +5,8 @@ It serves where there is no compiler, and devices and dtypes that no other backe
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,10 @@ from engine.cache.paged_cache import LayerPages
 
 QUERY_BLOCK = 256
 """Queries of a prompt that share one score matrix: it bounds memory."""
+
+
+Bias = Callable[[Tensor, Tensor], Tensor]
+"""What is added to scores, (requests, heads, queries, keys), by the positions of queries, (requests, queries), and of keys."""
 
 
 class Reference:
@@ -27,13 +33,19 @@ class Reference:
 
     def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: Terms) -> Tensor:
         """See `Backend`."""
+        return self.attend_with(None, queries, layer, step, terms)
+
+    @staticmethod
+    def attend_with(
+        bias: Bias | None, queries: Tensor, layer: LayerPages, step: StepLayout, terms: Terms
+    ) -> Tensor:
+        """Attend for a model that tells positions by what is added to scores, which no other backend knows."""
         mixed = queries.new_zeros(*queries.shape[:2], layer.values.shape[3])
         if step.decode_rows:
             rows = slice(0, step.decode_rows)
             positions = step.position_ids[0, rows].unsqueeze(1)
-            mixed[rows] = _attend(queries[rows].unsqueeze(1), positions, layer, step.tables[rows], terms)[
-                :, 0
-            ]
+            seen = _attend(queries[rows].unsqueeze(1), positions, layer, step.tables[rows], terms, bias)
+            mixed[rows] = seen[:, 0]
         row = step.decode_rows
         for number, (start, stop) in enumerate(step.spans[step.decode_rows :], start=step.decode_rows):
             table = step.tables[number : number + 1, : -(-stop // layer.keys.shape[1])]
@@ -41,7 +53,7 @@ class Reference:
             for first in range(row, last, QUERY_BLOCK):
                 rows = slice(first, min(first + QUERY_BLOCK, last))
                 positions = step.position_ids[:, rows]
-                mixed[rows] = _attend(queries[rows].unsqueeze(0), positions, layer, table, terms)[0]
+                mixed[rows] = _attend(queries[rows].unsqueeze(0), positions, layer, table, terms, bias)[0]
             row = last
         return mixed
 
@@ -57,10 +69,13 @@ def visible(positions: Tensor, keys: Tensor, terms: Terms) -> Tensor:
     return seen
 
 
-def _attend(queries: Tensor, positions: Tensor, layer: LayerPages, tables: Tensor, terms: Terms) -> Tensor:
+def _attend(  # noqa: PLR0917 - what `attend` was given, and where
+    queries: Tensor, positions: Tensor, layer: LayerPages, tables: Tensor, terms: Terms, bias: Bias | None
+) -> Tensor:
     """Attend with (requests, queries, heads, size) at positions, (requests, queries), to the pages of each request."""
     keys, values = (store[tables].flatten(1, 2).float() for store in layer)
-    seen = visible(positions, torch.arange(keys.shape[1], device=keys.device).unsqueeze(0), terms)
+    places = torch.arange(keys.shape[1], device=keys.device)
+    seen = visible(positions, places.unsqueeze(0), terms)
     # What lies at a place that nobody may see may be anything, and 0 times NaN is NaN.
     values = values.masked_fill(~seen.any(dim=1)[:, :, None, None], 0.0)
     heads = keys.shape[2]
@@ -68,5 +83,7 @@ def _attend(queries: Tensor, positions: Tensor, layer: LayerPages, tables: Tenso
     scores = torch.einsum("rqhgd,rkhd->rhgqk", shared, keys)
     if terms.softcap is not None:
         scores = torch.tanh(scores / terms.softcap) * terms.softcap
+    if bias is not None:
+        scores = scores + bias(positions, places).reshape(len(positions), heads, -1, *scores.shape[3:])
     weights = scores.masked_fill(~seen[:, None, None], -torch.inf).softmax(dim=-1)
     return torch.einsum("rhgqk,rkhd->rqhgd", weights, values).flatten(2, 3).to(queries.dtype)

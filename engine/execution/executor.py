@@ -24,7 +24,7 @@ from engine.execution.translation_runner import TranslationRunner
 from engine.grammar.source import Source
 from engine.messages import ErrorCode
 from engine.model.devices import is_out_of_memory
-from engine.model.encoder_decoder import EncoderDecoder
+from engine.model.encoder_decoder import TwoHalves
 from engine.model.fused_decoder import FusedDecoder
 from engine.model.loaded_model import LoadedModel
 from engine.sampling.device_draw import sent
@@ -233,7 +233,7 @@ class Executor:
 
 def _runner_of(model: LoadedModel) -> Runner | TranslationRunner:
     pages, size = model.kv.pages, model.kv.page_size
-    if isinstance(model.module, EncoderDecoder):
+    if isinstance(model.module, TwoHalves):
         return TranslationRunner(model.module, pages=pages, page_size=size)
     return Runner(model.module, pages=pages, page_size=size, context_tokens=model.context_tokens)
 

@@ -11,19 +11,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.attention.interface import backend_for
 from engine.cache.layout import Span, fed
 from engine.cache.paged_cache import PagedCache
 from engine.cache.sources import lay_out_translations
-from engine.model.encoder_decoder import EncoderDecoder
+from engine.model.encoder_decoder import TwoHalves
 
 
 class TranslationRunner:
     """A model with `pages` of `page_size` tokens for sources and targets."""
 
-    def __init__(self, module: EncoderDecoder, *, pages: int, page_size: int) -> None:
+    def __init__(self, module: TwoHalves, *, pages: int, page_size: int) -> None:
         self._module = module
-        self._backend = backend_for(module.device, module.dtype)
+        self._backend = module.attention()
         self._last: Tensor | None = None
         self.cache = PagedCache(pages=pages, page_size=page_size, store=self._backend.store)
 

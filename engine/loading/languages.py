@@ -12,9 +12,16 @@ from typing import Any
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
 from engine.errors import PromptRejected
+from engine.loading.tasks import Tasks
 
 _CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")
 """A language and its script or country: tokens of that form are languages to NLLB and mBART."""
+
+TOLD_BY_TASKS = ("t5", "mt5")
+"""Types of models that are told in words, in front of a text, what to do with it."""
+
+UNBOUNDED_TOKENS = 512
+"""Tokens of a source for a model whose positions have no bound: as many as it was trained with."""
 
 _FEW = 8
 """Languages that a refusal names."""
@@ -44,9 +51,10 @@ class Tongues:
         start = generation.decoder_start_token_id
         self._start: int = getattr(config, "decoder_start_token_id", 0) if start is None else start
         self._forced: int | None = generation.forced_bos_token_id
-        self._codes = _codes(tokenizer)
+        self._tasks = Tasks(config) if config.model_type in TOLD_BY_TASKS else None
+        self._codes = {} if self._tasks is not None else _codes(tokenizer)
         self._spoken = self._tokenizer_says("src_lang")  # before any request sets another one
-        self.source_tokens: int = config.max_position_embeddings
+        self.source_tokens: int = getattr(config, "max_position_embeddings", UNBOUNDED_TOKENS)
         self.sources, self.targets = self._languages()
 
     @classmethod
@@ -57,18 +65,19 @@ class Tongues:
 
     def source(self, text: str, source: str, target: str) -> list[int]:
         """Return the token ids of a text that is to be translated. Raises PromptRejected."""
+        if self._tasks is not None:
+            return self._tokenized(self._tasks.told(text, source, target))
         source = _one_of(source, self.sources, "source", self._spoken)
         target = self._target(target)
         if self._codes:
             self._tokenizer.src_lang = source
         elif self._marker(target) in self._markers():
             text = f"{self._marker(target)} {text}"
-        made: list[int] = self._tokenizer(text, split_special_tokens=True)["input_ids"]
-        return made
+        return self._tokenized(text)
 
     def beginning(self, target: str, prefix: str) -> tuple[list[int], int]:
         """Return what a translation begins with, and how many tokens of that are the prefix'. Raises PromptRejected."""
-        target = self._target(target)
+        target = "" if self._tasks is not None else self._target(target)
         first = [self._start]
         if target in self._codes:
             first.append(self._codes[target])
@@ -82,6 +91,10 @@ class Tongues:
         """Return how many tokens a piece of a text has by itself."""
         return len(self._tokenizer(text, split_special_tokens=True, add_special_tokens=False)["input_ids"])
 
+    def _tokenized(self, text: str) -> list[int]:
+        made: list[int] = self._tokenizer(text, split_special_tokens=True)["input_ids"]
+        return made
+
     def _spelled(self, prefix: str) -> list[int]:
         if not prefix:
             return []
@@ -94,6 +107,8 @@ class Tongues:
         return _one_of(asked, self.targets, "target", self._tokenizer_says("target_lang"))
 
     def _languages(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if self._tasks is not None:
+            return self._tasks.sources, self._tasks.targets
         if self._codes:
             return tuple(self._codes), tuple(self._codes)
         source, target = self._tokenizer_says("source_lang"), self._tokenizer_says("target_lang")

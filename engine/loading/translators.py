@@ -18,8 +18,8 @@ from engine.loading.architecture import check_room, skeleton_of
 from engine.loading.languages import Tongues
 from engine.loading.probe import agrees
 from engine.messages import Languages, Params
-from engine.model import cpu_linear
-from engine.model.encoder_decoder import SERVED_TYPES, EncoderDecoder, encoder_decoder
+from engine.model import cpu_linear, t5
+from engine.model.encoder_decoder import SERVED_TYPES, EncoderDecoder, TwoHalves
 from engine.model.loaded_model import Translates
 from engine.model.packed_linear import can_pack, pack
 from engine.options import ForwardOptions
@@ -40,10 +40,10 @@ def check_translator(
 ) -> None:
     """Refuse, before weights are read, an encoder-decoder that is not served, or not so. Raises ModelNotUsable."""
     mapping: Any = AutoModelForSeq2SeqLM._model_mapping  # noqa: SLF001 - transformers has no public list
-    if mapping.get(type(config), None) not in SERVED_TYPES:
+    if mapping.get(type(config), None) not in (*SERVED_TYPES, *t5.SERVED_TYPES):
         raise ModelNotUsable(
             f"The model {model!r} is an encoder-decoder of the type {config.model_type}; those that translate are served: "
-            f"Marian, M2M100 with NLLB, and mBART. {OTHER_ENGINE[0].upper() + OTHER_ENGINE[1:]}."
+            f"Marian, M2M100 with NLLB, mBART, and T5 with mT5. {OTHER_ENGINE[0].upper() + OTHER_ENGINE[1:]}."
         )
     if device.type != "cpu":
         raise ModelNotUsable(
@@ -61,7 +61,7 @@ class Prepared:
 
     def __init__(self, module: PreTrainedModel) -> None:
         """Try it. Raises ModelNotUsable where it says something else than the module."""
-        self.module = encoder_decoder(module)
+        self.module: TwoHalves = _forward_pass(module)
         expected = _by_itself(module, _ids(self.module))
         got, self.bytes_per_token = _through_pages(self.module)
         if not agrees(got, expected, module.dtype):
@@ -72,7 +72,9 @@ class Prepared:
         self.module.forbid(_bad_words(module.generation_config))
 
     def _arrange(self, expected: Tensor) -> None:
-        """Give linear layers to the kernels that suit this processor, where there are some."""
+        """Give linear layers to the kernels that suit this processor, where there are some. T5 is left as it is."""
+        if isinstance(self.module, t5.T5):
+            return
         weight = self.module.head.weight
         if cpu_linear.serve(weight, weight):
             cpu_linear.take_over(self.module)
@@ -86,13 +88,13 @@ class Prepared:
             )
 
 
-def translates(module: EncoderDecoder, tongues: Tongues, generation: GenerationConfig) -> Translates:
+def translates(module: TwoHalves, tongues: Tongues, generation: GenerationConfig) -> Translates:
     """Return what is known of a translator."""
     source_tokens = min(module.source_positions, tongues.source_tokens)
     return Translates(
         Languages(tongues.sources, tongues.targets, source_tokens),
         target_tokens=module.target_positions,
-        source_vocabulary=len(module.source.weight),
+        source_vocabulary=module.source_vocabulary,
         forced_end=generation.forced_eos_token_id is not None,
     )
 
@@ -109,6 +111,12 @@ def translating_defaults(defaults: Params, generation: GenerationConfig) -> Para
     )
 
 
+def _forward_pass(module: PreTrainedModel) -> TwoHalves:
+    """Return the one of a module of the types that are served."""
+    made: TwoHalves = t5.T5(module) if isinstance(module, t5.SERVED_TYPES) else EncoderDecoder(module)
+    return made.eval()
+
+
 def _bad_words(generation: GenerationConfig) -> list[int]:
     """Return the tokens that must not be written. Raises ModelNotUsable for words of several tokens."""
     given: list[list[int]] = [*(generation.bad_words_ids or [])]
@@ -118,9 +126,9 @@ def _bad_words(generation: GenerationConfig) -> list[int]:
     return [word[0] for word in given]
 
 
-def _ids(module: EncoderDecoder) -> tuple[list[int], list[int]]:
+def _ids(module: TwoHalves) -> tuple[list[int], list[int]]:
     """Return a source and a target. No token of them is the padding one, which modules leave out of their sums."""
-    sources, targets = len(module.source.weight), module.vocabulary
+    sources, targets = module.source_vocabulary, module.vocabulary
     source = [(7919 * place + 13) % (sources - 4) + 3 for place in range(SOURCE)]
     return source, [(104_729 * place + 5) % (targets - 4) + 3 for place in range(TARGET)]
 
@@ -134,7 +142,7 @@ def _by_itself(module: PreTrainedModel, ids: tuple[list[int], list[int]]) -> Ten
     return logits[0, -4:].float()
 
 
-def _through_pages(module: EncoderDecoder) -> tuple[Tensor, int]:
+def _through_pages(module: TwoHalves) -> tuple[Tensor, int]:
     """Return the same logits, computed in a chunk and in steps beside another translation, and the bytes of a token."""
     source, target = _ids(module)
     lies, pages = Source.of(SOURCE, PAGE), 2 * (-(-SOURCE // PAGE) + 1)

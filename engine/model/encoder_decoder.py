@@ -7,6 +7,7 @@ computes, from the same weights; a probe compares both before it is used.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -18,9 +19,9 @@ from transformers import (
     M2M100ForConditionalGeneration,
     MarianMTModel,
     MBartForConditionalGeneration,
-    PreTrainedModel,
 )
 
+from engine.attention.interface import backend_for
 from engine.attention.terms import Backend, Terms
 from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import PagedCache
@@ -157,24 +158,21 @@ class DecoderLayer(Layer):
         return self.around(self.mlp_norm, states, self.mlp)
 
 
-class EncoderDecoder(nn.Module):
-    """A whole model. `source_positions`, `target_positions`: how many each half can tell apart."""
+class TwoHalves(nn.Module, ABC):
+    """A whole model that reads a source and writes a target: the forward pass of one kind of them.
+
+    `source_vocabulary`: ids of sources are below it. `source_positions`, `target_positions`: how many each half takes.
+    """
+
+    source_vocabulary: int
+    source_positions: int
+    target_positions: int
 
     def __init__(self, module: Any) -> None:
         """Take over the weights of a module; it stays usable, and shares them."""
         super().__init__()
-        before = isinstance(module, NORMED_BEFORE)
-        encoder, decoder = module.model.encoder, module.model.decoder
         self._parameters_taken: int = module.num_parameters()
-        self.source, self.target = Embedding(encoder), Embedding(decoder)
-        self.encoder = nn.ModuleList(EncoderLayer(layer, before=before) for layer in encoder.layers)
-        self.decoder = nn.ModuleList(
-            DecoderLayer(layer, number, before=before) for number, layer in enumerate(decoder.layers)
-        )
-        self.encoder_norm: nn.Module = getattr(encoder, "layer_norm", None) or nn.Identity()
-        self.decoder_norm: nn.Module = getattr(decoder, "layer_norm", None) or nn.Identity()
         self.head = _head(module)
-        self.source_positions, self.target_positions = len(self.source.positions), len(self.target.positions)
 
     @property
     def device(self) -> torch.device:
@@ -201,6 +199,41 @@ class EncoderDecoder(nn.Module):
         """Never write these tokens."""
         for token in tokens:
             self.head.bias[token] = NEVER
+
+    @abstractmethod
+    def attention(self) -> Backend:
+        """Return what attends for it where it is."""
+
+    @abstractmethod
+    def encode(self, layout: StepLayout, cache: PagedCache, backend: Backend) -> None:
+        """Encode the sources of a layout, and store what the decoder reads of them."""
+
+    @abstractmethod
+    def decode(self, ids: Tensor, step: TranslationLayout, cache: PagedCache, backend: Backend) -> Tensor:
+        """Return the logits, (some, vocabulary), behind the rows of targets that give some."""
+
+
+class EncoderDecoder(TwoHalves):
+    """One that tells positions by what it adds to tokens."""
+
+    def __init__(self, module: Any) -> None:
+        """Take over the weights of a module; it stays usable, and shares them."""
+        super().__init__(module)
+        before = isinstance(module, NORMED_BEFORE)
+        encoder, decoder = module.model.encoder, module.model.decoder
+        self.source, self.target = Embedding(encoder), Embedding(decoder)
+        self.encoder = nn.ModuleList(EncoderLayer(layer, before=before) for layer in encoder.layers)
+        self.decoder = nn.ModuleList(
+            DecoderLayer(layer, number, before=before) for number, layer in enumerate(decoder.layers)
+        )
+        self.encoder_norm: nn.Module = getattr(encoder, "layer_norm", None) or nn.Identity()
+        self.decoder_norm: nn.Module = getattr(decoder, "layer_norm", None) or nn.Identity()
+        self.source_vocabulary = len(self.source.weight)
+        self.source_positions, self.target_positions = len(self.source.positions), len(self.target.positions)
+
+    def attention(self) -> Backend:
+        """Return what attends for it where it is."""
+        return backend_for(self.device, self.dtype)
 
     def encode(self, layout: StepLayout, cache: PagedCache, backend: Backend) -> None:
         """Encode the sources of a layout, and store what the decoder reads of them."""
@@ -234,8 +267,3 @@ def _head(module: Any) -> nn.Linear:
     bias = weight.new_zeros(len(weight)) if added is None else added[0].to(weight.dtype).clone()
     head.bias = nn.Parameter(bias, requires_grad=False)
     return head
-
-
-def encoder_decoder(module: PreTrainedModel) -> EncoderDecoder:
-    """Return the forward pass of a module of the types that are served."""
-    return EncoderDecoder(module).eval()

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from engine.cache.budget import KVBudget
 from engine.grammar.compiling import Compiler
 from engine.messages import Languages, ModelFacts, Params
-from engine.model.encoder_decoder import EncoderDecoder
+from engine.model.encoder_decoder import TwoHalves
 from engine.model.fused_decoder import FusedDecoder
 from engine.text.token_sizes import longest_token_bytes
 
@@ -38,7 +38,7 @@ class LoadedModel:
     """
 
     name: str
-    module: PreTrainedModel | FusedDecoder | EncoderDecoder
+    module: PreTrainedModel | FusedDecoder | TwoHalves
     tokenizer: PreTrainedTokenizerBase
     defaults: Params
     eos_ids: frozenset[int]

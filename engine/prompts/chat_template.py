@@ -87,6 +87,9 @@ class ChatTemplate:
         switches = [name for name in SWITCHES if name in self._variables]
         if wish == "auto":
             return {}
+        if wish == "least":
+            lowest: dict[str, TemplateValue] = {EFFORT: "low"} if EFFORT in self._variables else {}
+            return dict.fromkeys(switches, False) if switches else lowest
         if wish == "off":
             if not switches:
                 raise PromptRejected("The model's reasoning can't be switched off.", field="reasoning")

@@ -23,10 +23,10 @@ from sessions.store.history.transactions import Beginning, Duplicate, Moved
 from sessions.store.images import Images
 from sessions.store.redis.fair_places import FairPlaces
 from sessions.titles.titles import first_title
-from sessions.translation.asking import trial
+from sessions.translation.asking import refuse_unable, trial
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Behind
-from sessions.turn.prompt import Prompts
+from sessions.turn.prompt import Prompt, Prompts
 from sessions.turn.sends import Generation, Send
 
 AT_ONCE = 8
@@ -78,13 +78,17 @@ class Acceptor:
         client = asker(conversation.owner, live.send.group)
         asked = place.asked(message)[-1]
         if interprets is not None:
+            facts = self._prompts.choice.facts(requested)
+            if facts is not None:
+                refuse_unable(facts, interprets)
             text = "" if place.continued is None else place.continued.content
             live.exchange.interpretation = Interpretation(interprets, message, text)
-            asked, generation = trial(message, generation, interprets, self._prompts.choice.facts(requested))
+            asked, generation = trial(message, generation, interprets, facts)
         making = self._prompts.prompt(
             conversation.keys, asked, generation, meta, requested=requested, client=client
         )
-        prompt = await live.engine.in_time(making)
+        if (prompt := await live.engine.in_time(making)) is not None:
+            hold_images(live, prompt)
         answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
         record = live.choose(answering.model)
         event = accepted_event(conversation, record, live.send, meta.epoch)
@@ -160,6 +164,12 @@ def _title(message: MessageRecord) -> str:
     if languages is None or message.content.strip():
         return first_title(message.content)
     return f"{languages.source} → {languages.target}"
+
+
+def hold_images(live: LiveTurn, prompt: Prompt) -> None:
+    """Count what a prompt shows. Raises Overloaded where the server holds as many images as it can."""
+    if size := sum(len(image.data) for message in prompt.messages for image in message.images):
+        live.intake.hold(size)
 
 
 async def message_of(

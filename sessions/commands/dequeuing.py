@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from engine.messages import Request
-from sessions.commands.accepting import known_meta
+from sessions.commands.accepting import hold_images, known_meta
 from sessions.commands.queueing import AGAIN_S, Queue
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.requests import asker, request_of
@@ -79,7 +79,9 @@ class Dequeuer:
                 prompt = self._prompts.prompt(
                     conversation.keys, message, generation, meta, requested=requested, client=client
                 )
-                return await live.engine.in_time(prompt)
+                if (made := await live.engine.in_time(prompt)) is not None:
+                    hold_images(live, made)
+                return made
         except Refused as refused:  # too late to refuse it: its `done` says why
             live.failure = Failure(
                 code=refused.code, message=str(refused), retry_after_ms=refused.retry_after_ms

@@ -33,14 +33,19 @@ class Preflight:
         self._prompts.choice.asked(generation.model, only=generation.only)
         _refuse_bound(generation)
         if (asked := live.send.interprets) is not None:
-            await self._refuse_unable(live, generation, asked)
+            await self._refuse_unable(conversation, live, generation, asked)
         await self._filters.check(live.send.content, generation.system)
         if live.send.on_busy in ("interrupt", "rollback") and conversation.blocking():
             await self._check(conversation, live, generation)
 
-    async def _refuse_unable(self, live: LiveTurn, generation: Generation, asked: Interpreting) -> None:
-        """Raise BadParams if the named model, or the default, can't interpret."""
-        requested = self._prompts.choice.asked(generation.model, only=generation.only)
+    async def _refuse_unable(
+        self, conversation: Conversation, live: LiveTurn, generation: Generation, asked: Interpreting
+    ) -> None:
+        """Raise BadParams if the model that will be asked can't interpret."""
+        kept = await self._history.load(conversation.keys)
+        requested = self._prompts.choice.asked(
+            generation.model, kept.model if kept is not None else "", only=generation.only
+        )
 
         async def able(model: ServedModel) -> None:
             with as_refusals():

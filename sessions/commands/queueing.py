@@ -17,7 +17,7 @@ from sessions.commands.accepting import message_of
 from sessions.commands.branches import Placed, placed
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.requests import accepted_event, asker, telling
-from sessions.errors import NotFound, OwnershipLost, QueueFull, StoreDown, StoreFault
+from sessions.errors import BadParams, NotFound, OwnershipLost, QueueFull, StoreDown, StoreFault
 from sessions.events import Done, Journalled, Reason, Removed
 from sessions.records import MessageRecord, Meta
 from sessions.running import runner
@@ -38,6 +38,7 @@ from sessions.turn.turn_journal import TurnJournal
 AGAIN_S = 1.0
 CONFIRMED_WITHIN_S = 1.5
 """How long the running reply waits at most until a message behind it is durable enough, or refused."""
+_NO_QUEUE = "`on_busy` can't be enqueue for a translation: wait for the running reply, or interrupt it."
 _LATE = "The store does not answer in time; send again in a moment."
 
 
@@ -83,6 +84,8 @@ class Queue:
         if (known := await self._history.turn_of(conversation.keys, live.send.client_msg_id)) is not None:
             raise Duplicate(known)
         place = await self._place(conversation, live)
+        if place.interprets is not None:
+            raise BadParams(_NO_QUEUE, field="on_busy")
         message = place.answered or await message_of(self._images, conversation, live.record, live.send)
         choice = self._prompts.choice
         kept = await self._history.load(conversation.keys) or Meta.new("")

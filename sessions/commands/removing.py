@@ -199,6 +199,7 @@ class Eraser:
                     yield one.conversation_id
             if not found:
                 await self._notes.forget_all(owner)
+                await self._images.forget(owner, counted=True)  # and what was sent meanwhile
                 return
             is_thorough = is_former
         raise Busy(

@@ -97,10 +97,11 @@ class Turns:
             waits=waits,
             may_call=bool(generation.tools),
             chars=len(send.content),
-            image_bytes=len(send.images),  # how much it shows is known with its prompt
+            image_bytes=len(send.images),  # how much it shows is known, and counted, with its prompt
         )
         conversation = self._directory.open(owner, send.conversation_id)
         arrival = arrive(conversation, subscriber, send, names or Names.new(), generation, playback=playback)
+        arrival.intake.hold = admitted.hold
         arrival.stages.accepted.add_done_callback(lambda _: admitted.arrived())
         self._by_turn[arrival.turn.ids.turn_id] = (conversation, admitted)
         return self._begin(guarded(self._take(conversation, arrival, generation)))

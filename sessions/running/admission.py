@@ -77,6 +77,12 @@ class Admitted:
         """Note that it has ended with open calls: it takes no place of running turns."""
         self._move(self._calling)
 
+    def hold(self, image_bytes: int) -> None:
+        """It is to hold so much of images, with those that were shown before. Raises Overloaded."""
+        if _places(image_bytes) > self._image_places and not self._images.has_room_for(self._subject):
+            raise Overloaded(_IMAGES, retry_after_ms=AGAIN_MS)
+        self.show(image_bytes)
+
     def show(self, image_bytes: int) -> None:
         """Change the bytes of images that it holds. It is always admitted: what was accepted is run."""
         if self._held is not None:

@@ -28,8 +28,8 @@ from sessions.store.redis.scanning import names_like
 AT_ONCE = 16
 """Messages that are read at once; each may be as long as the model's window."""
 _MESSAGE = "message:"
-_NAMED = re.compile(r"ms:(conversations:)?\{(.*)\}", re.DOTALL)
-"""A conversation's hash, or an owner's list."""
+_NAMED = re.compile(r"ms:(conversations:)?\{(.*)\}(?::images)?", re.DOTALL)
+"""A conversation's hash, its images, which may be there without it, or an owner's list."""
 
 
 class ExportedMessage(
@@ -122,7 +122,7 @@ class Belongings:
     async def _unlisted(self, owner: Owner) -> AsyncIterator[Belonging]:
         """Yield an owner's keys by name; some of them more than once."""
         whose = owner.principal if owner.is_person else str(owner)
-        async for name in names_like(self._client, f"ms:*{{{_literal(whose)}/*}}"):
+        async for name in names_like(self._client, f"ms:*{{{_literal(whose)}/*}}*"):
             named = _NAMED.fullmatch(name)
             if named is None:
                 continue

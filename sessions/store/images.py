@@ -17,7 +17,7 @@ from engine.images.image import Image
 from sessions.errors import NotFound, Refused
 from sessions.records import Owner
 from sessions.store.history.keys import Keys
-from sessions.store.redis.client import store_errors
+from sessions.store.redis.client import KEEP_IMAGE, run_script, store_errors
 
 UNSENT_S = 3600
 """How long an image is kept at least that no message shows, after its owner's last upload."""
@@ -53,16 +53,15 @@ class Images:
             if await cast("Any", self._client.hexists(name, image.digest)):
                 await self._client.expire(name, UNSENT_S)
                 return
-            size, counted = len(image.data), f"ms:image-bytes:{{{owner}}}"
+            size, counted = len(image.data), _bytes_of(str(owner))
             await self._count(counted, size, OWNER_BYTES)
             if group:
                 try:
-                    await self._count(f"ms:image-bytes:{{{group}}}", size, GROUP_BYTES)
+                    await self._count(_bytes_of(group), size, GROUP_BYTES)
                 except TooManyImages:
                     await self._client.incrby(counted, -size)
                     raise
-            await cast("Any", self._client.hset(name, image.digest, cast("Any", _encode(image))))
-            await self._client.expire(name, UNSENT_S)
+            await self._put(name, image.digest, _encode(image), renews=True)
 
     async def _count(self, name: str, size: int, most: int) -> None:
         sent = await self._client.incrby(name, size)
@@ -90,10 +89,12 @@ class Images:
                 if kept is None:
                     raise NotFound(f'There is no attachment "{digest}": it was never sent, or has expired.')
                 return _decode(kept).named()
-            await cast("Any", self._client.hset(place, digest, cast("Any", kept)))
-            if await self._client.pttl(place) < 0:
-                await self._client.expire(place, UNSENT_S)
+        await self._put(place, digest, kept, renews=False)
         return _decode(kept).named()
+
+    async def _put(self, name: str, digest: str, kept: bytes, *, renews: bool) -> None:
+        """Write an image and the end of its hash at once: nothing stays for good. `renews`: that ends later than before."""
+        await run_script(self._client, KEEP_IMAGE, [name], [digest, kept, UNSENT_S, "1" if renews else "0"])
 
     async def read(self, keys: Keys, digests: Sequence[str]) -> dict[str, Image]:
         """Return those of a conversation's images that are there, with their bytes."""
@@ -107,10 +108,12 @@ class Images:
         """Return an image that a conversation shows, or None."""
         return (await self.read(Keys.of(owner, conversation_id), [digest])).get(digest)
 
-    async def forget(self, owner: Owner) -> None:
-        """Delete an owner's images that no message shows."""
+    async def forget(self, owner: Owner, *, counted: bool = False) -> None:
+        """Delete an owner's images that no message shows. `counted`: also the count of what it sent, none of which is left."""
         with store_errors():
             await self._client.unlink(_uploads(owner))
+            if counted:
+                await self._client.unlink(_bytes_of(str(owner)))
 
 
 def _in(keys: Keys) -> str:
@@ -119,3 +122,8 @@ def _in(keys: Keys) -> str:
 
 def _uploads(owner: Owner) -> str:
     return f"ms:uploads:{{{owner}}}"
+
+
+def _bytes_of(who: str) -> str:
+    """The count of what an owner, a key or an address sent."""
+    return f"ms:image-bytes:{{{who}}}"

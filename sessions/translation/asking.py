@@ -22,26 +22,32 @@ PROMPT = "Translate into {target}: {text}"
 TOKENS_A_CHAR = 3
 SPARE_TOKENS = 32
 """So many tokens a target may have: a model that does not come to an end is stopped."""
+THOUGHT_TOKENS = 1024
+"""So many more, or a quarter of the window, where a chat model may think before: it is asked to do so as little as it can."""
 MOST_TOLD = 20
 """Languages that are named where another one was asked for."""
 _ANY = "any language"
 
 
 def request_for(
-    base: Request, asked: Interpreting, ask: Ask, *, prompt: str, number: int, languages: Languages | None
+    base: Request, asked: Interpreting, ask: Ask, *, prompt: str, number: int, facts: ModelFacts | None
 ) -> Request:
-    """The request for one segment, the `number`th of its turn. `languages`: of a model that translates, and does nothing else."""
+    """The request for one segment, the `number`th of its turn. `facts`: the model's."""
+    languages = None if facts is None else facts.languages
+    thinks = facts is not None and "reasoning" in facts.features
     if languages is None:
         messages = _messages(asked, ask.text, ask.prefix, prompt)
-        spec = ReplySpec(continues=bool(ask.prefix), reasoning=base.spec.reasoning)
+        reasoning = "least" if thinks and base.spec.reasoning == "auto" else base.spec.reasoning
+        spec = ReplySpec(continues=bool(ask.prefix), reasoning=reasoning)
     else:
         messages = (Message("user", ask.text),)
         spec = ReplySpec(translation=_translation(asked, languages, ask.prefix))
+    spare = 0 if facts is None or not thinks else min(THOUGHT_TOKENS, facts.context_tokens // 4)
     return msgspec.structs.replace(
         base,
         request_id=f"{base.request_id}.{number}",
         messages=messages,
-        params=_params(base.params, ask.text),
+        params=_params(base.params, ask.text, spare),
         spec=spec,
         shares_system=False,
         fallbacks=(),
@@ -63,6 +69,12 @@ def trial(
 def refuse_unable(facts: ModelFacts, asked: Interpreting) -> None:
     """Raises BadParams where a model can't go on with words that were told, or does not know the languages."""
     if (known := facts.languages) is not None:
+        if not known.targets:
+            why = "This model does not say which languages it translates, so it can't interpret."
+            raise BadParams(why, field="model")
+        if asked.source != AUTO and not known.sources:
+            why = "`source` can't be named for this model, which does not say what it reads: leave it out."
+            raise BadParams(why, field="source")
         if asked.source != AUTO and language_code(asked.source, known.sources) is None:
             raise BadParams(f"`source` is one of {_listed(known.sources)} for this model.", field="source")
         if language_code(asked.target, known.targets) is None:
@@ -94,7 +106,11 @@ def _messages(asked: Interpreting, text: str, prefix: str, prompt: str) -> tuple
     return (*messages, Message("assistant", prefix)) if prefix else messages
 
 
-def _params(params: Params, text: str) -> Params:
-    """A segment is one line, and so is its translation."""
-    most = TOKENS_A_CHAR * len(text) + SPARE_TOKENS
-    return msgspec.structs.replace(params, max_new_tokens=most, stop=("\n",))
+def _params(params: Params, text: str, spare: int) -> Params:
+    """A segment is one line, and so is its translation. `spare`: tokens of what is thought before."""
+    return msgspec.structs.replace(params, max_new_tokens=most_tokens(text) + spare, stop=("\n",))
+
+
+def most_tokens(text: str) -> int:
+    """How many tokens a segment's target may have."""
+    return TOKENS_A_CHAR * len(text) + SPARE_TOKENS

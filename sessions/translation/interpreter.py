@@ -15,7 +15,6 @@ from engine.messages import (
     Chunk,
     Finished,
     FinishReason,
-    Languages,
     Prefilling,
     Queued,
     Reasoning,
@@ -28,7 +27,7 @@ from sessions.events import Reason
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.interpreting.interpretation import Interpretation
 from sessions.interpreting.translation import Ask
-from sessions.translation.asking import PROMPT, request_for
+from sessions.translation.asking import PROMPT, most_tokens, request_for
 from sessions.turn.generating import FilteredPieces, Listener, Outcome, guarded_outcome, outcome_of
 from sessions.turn.turn import EngineCount
 
@@ -56,20 +55,37 @@ class Interprets(Listener, Protocol):
 class _Work:
     """What the decodes of a turn took together. `number`: how many there were; `steps_after`: of the turn's cancel."""
 
-    __slots__ = ("_ends", "_tokens", "cached", "generated", "number", "prompt", "steps_after", "told")
+    __slots__ = (
+        "_ends",
+        "_most",
+        "_tokens",
+        "cached",
+        "generated",
+        "number",
+        "prompt",
+        "steps_after",
+        "told",
+    )
 
     def __init__(self) -> None:
         self.number = self.prompt = self.cached = self.generated = self.told = 0
         self.steps_after: int | None = 0
+        self._most = 0
         self._ends: list[
             int
         ] = []  # of the pieces of the hypothesis at hand, and how many tokens each takes it to
         self._tokens: list[int] = []
 
-    def begin(self, chars: int) -> None:
-        """Another hypothesis, of which so many characters are forced."""
+    def begin(self, chars: int, *, most: int) -> None:
+        """Another hypothesis, of which so many characters are forced. `most`: its tokens, without what was thought before."""
         self.number += 1
+        self._most = most
         self._ends, self._tokens = [chars], [self.told]
+
+    @property
+    def is_overlong(self) -> bool:
+        """Whether the hypothesis at hand has as many tokens as it may: a model that does not come to an end is stopped."""
+        return self._tokens[-1] - self._tokens[0] >= self._most
 
     def hear(self, chars: int, tokens: int) -> None:
         """The hypothesis grew to so many characters."""
@@ -185,37 +201,35 @@ class Interpreter:
         interpretation = listener.interpretation
         if listener.engine.stopping.is_set():
             return None
-        work.begin(len(ask.prefix))
+        work.begin(len(ask.prefix), most=most_tokens(ask.text))
         asked = request_for(
             request,
             interpretation.asked,
             ask,
             prompt=self._prompt,
             number=work.number,
-            languages=self._languages(request.model),
+            facts=self._engine.named(request.model).engine.facts,
         )
         stream = listener.engine.stream = self._engine.generate(asked)
         interpretation.begin(ask, stream)
         whole = False
         try:
             finished = await self._listen(listener, stream, pieces, work)
-            whole = finished.reason in (FinishReason.STOP, FinishReason.LENGTH)
+            whole = finished.reason in (FinishReason.STOP, FinishReason.LENGTH) or work.is_overlong
         finally:
             rest = interpretation.end(finished=whole)
         work.add(finished, stopping=listener.engine.stopping.is_set())
         if whole:
             await self._tell(listener, pieces, rest, work)
-            if ask.is_closed:
-                interpretation.translation.settle(ask)
-                listener.settle()
+        is_long = finished.reason is FinishReason.LENGTH and ask.is_closed
+        if is_long and not interpretation.translation.told_of_segment:  # it thought all the while
+            return outcome_of(listener.turn, finished)
+        if whole and ask.is_closed:
+            interpretation.translation.settle(ask)
+            listener.settle()
         if whole or finished.reason is FinishReason.CANCELLED:
             return None
         return outcome_of(listener.turn, finished)
-
-    def _languages(self, model: str) -> Languages | None:
-        """Those of a model that translates and does nothing else."""
-        facts = self._engine.named(model).engine.facts
-        return None if facts is None else facts.languages
 
     async def _listen(
         self, listener: Interprets, stream: Stream, pieces: FilteredPieces, work: _Work
@@ -240,7 +254,7 @@ class Interpreter:
         told = listener.interpretation.hear(chunk.text)
         work.hear(translation.heard, chunk.tokens)
         await self._tell(listener, pieces, told, work)
-        if translation.is_enough and listener.engine.stream is not None:
+        if (translation.is_enough or work.is_overlong) and listener.engine.stream is not None:
             listener.engine.stream.cancel()
 
     @staticmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -128,15 +128,20 @@ class Stages:
 class Intake:
     """How it arrived. `was_attached`: whether its sender was attached before; `forwarded`: the replica that it was forwarded to.
 
-    `revoked`: its conversation was deleted before it was accepted.
+    `revoked`: its conversation was deleted before it was accepted. `hold`: counts the bytes of the images that it is to show.
     """
 
-    __slots__ = ("forwarded", "revoked", "was_attached")
+    __slots__ = ("forwarded", "hold", "revoked", "was_attached")
 
     def __init__(self) -> None:
         self.was_attached = False
         self.forwarded: str | None = None
         self.revoked = False
+        self.hold: Callable[[int], None] = _no_count
+
+
+def _no_count(_: int) -> None:
+    """Of turns that were counted elsewhere."""
 
 
 class Following(msgspec.Struct, frozen=True, kw_only=True):

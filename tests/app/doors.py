@@ -73,6 +73,15 @@ def _realtime(model: str, content: Any) -> list[Frame]:
     return [{"type": "conversation.item.create", "item": item}, {"type": "response.create"}]
 
 
+def _translation(model: str, content: Any) -> list[Frame]:
+    wishes = {"audio": {"output": {"language": "de"}}, "told": "segment"}
+    return [
+        {"type": "session.update", "session": wishes},
+        {"type": "session.input_text_buffer.append", "text": content},
+        {"type": "session.close"},
+    ]
+
+
 def _response(model: str, content: Any) -> list[Frame]:
     named = {"model": model or "midstream-demo", "conversation": CHAT_ID}
     return [{"input": [_message(content)], "stream": True} | named]
@@ -171,6 +180,15 @@ WAYS = (
         is_socket=True,
         stop={"type": "response.cancel"},
         keeps=True,
+    ),
+    Way(
+        name="translations",
+        path="/v1/realtime/translations?client_id=ann",
+        asks=_translation,
+        pictured=INPUT_IMAGE,
+        text=_of("session.output_transcript.delta"),
+        refused=_error,
+        is_socket=True,
     ),
     Way(
         name="responses",
@@ -278,7 +296,7 @@ async def asked(
             yield Reply(way, _lines(answer))
         return
     url = running.url.replace("http", "ws") + way.path
-    if model and way.name == "realtime":
+    if model and way.path.startswith("/v1/realtime"):
         url += f"&model={model}"
     if way.is_greeted:
         frames[0]["token"], headers = key, {}

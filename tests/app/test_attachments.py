@@ -17,7 +17,9 @@ from connections.authentication.terms import terms_of
 from connections.images.reading import MAX_BYTES
 from engine.messages import Message
 from engine.scripted.engine import FEATURES, ScriptedEngine
+from sessions.running import admission
 from sessions.store import images
+from sessions.store.redis.client import KEEP_IMAGE, run_script
 from sessions.turn import prompt
 from tests.app.in_process import Running, Socket, serving
 from tests.pictures import JPEG, PNG, png
@@ -216,3 +218,75 @@ async def test_images_leave_with_their_conversation_and_with_their_owner(service
         await client.delete("/v1/me", params=CLIENT)
     assert [name async for name in store.scan_iter("*uploads*")] == []
     assert [name async for name in store.scan_iter("*:images")] == []
+
+
+async def test_images_that_were_shown_before_count_as_those_that_are_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes with the history of a text alone is in memory, too."""
+    monkeypatch.setattr(admission, "IMAGE_BYTES", admission.IMAGE_PLACE_BYTES)
+    engine = seeing(by_hand=True)
+    async with serving(tmp_path, engine) as running, running.socket(CLIENT) as socket:
+        png_id = await kept(running, PNG.data)
+        send = {"type": "send", "content": "Look!"}
+        for place in ("c", "d"):
+            await socket.send(**send, client_msg_id=place, conversation_id=place, attachments=[png_id])
+            await socket.next("accepted")
+            if place == "c":
+                await socket.send(type="cancel", conversation_id="c")
+                await socket.next("done")
+        text = {"type": "send", "client_msg_id": "t", "conversation_id": "c", "content": "And now?"}
+        refused = await socket.ask(**text)
+        assert (refused["code"], "as many images" in refused["message"]) == ("overloaded", True)
+        await socket.send(type="cancel", conversation_id="d")
+        await socket.next("done")
+        await socket.send(**text)
+        assert (await socket.next("accepted"))["client_msg_id"] == "t"
+        await socket.send(type="cancel", conversation_id="c")
+        await socket.next("done")
+
+
+async def test_what_waits_keeps_its_images_as_long_as_its_conversation(tmp_path: Path) -> None:
+    engine = seeing(by_hand=True)
+    async with serving(tmp_path, engine) as running, running.socket(CLIENT) as socket:
+        png_id = await kept(running, PNG.data)
+        await socket.send(type="send", client_msg_id="1", conversation_id="c", content="One")
+        await socket.next("accepted")
+        queued = {"type": "send", "client_msg_id": "2", "conversation_id": "c", "on_busy": "enqueue"}
+        await socket.send(**queued, content="Two", attachments=[png_id])
+        await socket.next("accepted")
+        assert await running.service._sessions.images._client.pttl("ms:{anonymous/ann/c}:images") > 3600_000
+        await socket.send(type="cancel", conversation_id="c")
+        await socket.next("done")
+        await socket.next("done")
+
+
+async def test_images_of_a_message_that_was_refused_leave_with_their_owner(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, ScriptedEngine()) as running,
+        running.socket(CLIENT) as socket,
+        httpx.AsyncClient(base_url=running.url) as client,
+    ):
+        store = running.service._sessions.images._client
+        refused = await socket.ask(
+            type="send",
+            client_msg_id="1",
+            conversation_id="c",
+            content="Look!",
+            attachments=[await kept(running, PNG.data)],
+        )
+        assert refused["code"] == "bad_params"
+        assert [name async for name in store.scan_iter("*:images")] == [b"ms:{anonymous/ann/c}:images"]
+        assert (await client.delete("/v1/me", params=CLIENT)).status_code == 200
+        assert [name async for name in store.scan_iter("*ann*")] == []
+
+
+async def test_an_image_and_the_end_of_its_hash_are_one_write(service: Running) -> None:
+    """A process that dies between two would leave it for good: so there is one."""
+    store = service.service._sessions.images._client
+    await run_script(store, KEEP_IMAGE, ["ms:{x}"], ["digest", b"image", 60, "0"])
+    assert 0 < await store.ttl("ms:{x}") <= 60
+    await run_script(store, KEEP_IMAGE, ["ms:{x}"], ["other", b"image", 600, "0"])
+    assert await store.ttl("ms:{x}") <= 60
+    await run_script(store, KEEP_IMAGE, ["ms:{x}"], ["third", b"image", 600, "1"])
+    assert 60 < await store.ttl("ms:{x}") <= 600

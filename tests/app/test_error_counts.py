@@ -84,7 +84,11 @@ PATHS = {
     Door.ADMIN: ("GET", "/v1/admin/turns"),
 }
 """A request at each door that asks who comes by HTTP."""
-SOCKETS = {Door.NATIVE: "/v1/ws", Door.REALTIME: "/v1/realtime"}
+SOCKETS = {
+    Door.NATIVE: "/v1/ws",
+    Door.REALTIME: "/v1/realtime",
+    Door.TRANSLATIONS: "/v1/realtime/translations",
+}
 """The doors that are sockets alone."""
 
 
@@ -102,6 +106,9 @@ async def test_who_is_not_known_is_counted(tmp_path: Path, keys: Path) -> None:
                 assert (await Socket(opened).closed())[0] == 4401
         with pytest.raises(InvalidStatus):
             async with connect(url + SOCKETS[Door.REALTIME]):
+                pass
+        with pytest.raises(InvalidStatus):
+            async with connect(url + SOCKETS[Door.TRANSLATIONS]):
                 pass
         for method, path in PATHS.values():
             assert (await running.get(path, method=method, Authorization="Bearer x"))[0] == 401, path

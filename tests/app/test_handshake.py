@@ -202,7 +202,7 @@ async def test_a_socket_elsewhere_is_told_where_sockets_are(path: str, running: 
     error = json.loads(response.body or b"")["error"]
     assert (response.status_code, error["code"]) == (404, "unknown_url")
     assert error["message"].startswith("There is no WebSocket at ")
-    sockets = "/v1/ws, /v1/responses, /v1/realtime and /v1/ai-sdk/chat"
+    sockets = "/v1/ws, /v1/responses, /v1/realtime, /v1/realtime/translations and /v1/ai-sdk/chat"
     assert error["message"].endswith(f"This server has WebSockets at {sockets}.")
 
 

@@ -7,10 +7,13 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import midstream
+from engine.scripted.engine import ScriptedEngine
+from engine.served_models import ServedModel, ServedModels
 from tests.app.event_source import path_of
 from tests.app.in_process import Frame, Running, Socket, serving
 
@@ -189,3 +192,21 @@ async def test_the_python_client_speaks_and_reads(running: Running) -> None:
         await again.say("ee.")
         await again.finish()
         assert again.reply.text == "Drei."
+
+
+async def test_the_model_that_the_conversation_has_is_judged_before_anything_ends(tmp_path: Path) -> None:
+    plain, able = ScriptedEngine(by_hand=True, features=()), ScriptedEngine()
+    models: Any = ServedModels(
+        [ServedModel(name="able", engine=able), ServedModel(name="plain", engine=plain)]
+    )
+    async with serving(tmp_path, models) as running, running.socket(ANN) as socket:
+        await socket.send(type="send", client_msg_id="1", content="Hello!", params={"model": "plain"})
+        await socket.next("accepted")
+        refused = await begin(socket, on_busy="interrupt")
+        assert (refused["code"], "can't interpret" in refused["message"]) == ("bad_params", True)
+        assert (await socket.ask(type="history"))["messages"][-1]["status"] == "running"
+        accepted = await begin(socket, on_busy="interrupt", model="able")
+        while accepted["type"] != "accepted":
+            accepted = await socket.next()
+        await socket.send(type="cancel")
+        await socket.next("done")

@@ -43,6 +43,7 @@ MEASURES: dict[Part, Callable[[Stage], Sequence[Finding]]] = {
     Part.FRAMES: fuzz.frames,
     Part.HANDSHAKES: fuzz.handshakes,
     Part.REALTIME_FRAMES: fuzz.realtime,
+    Part.TRANSLATIONS_FRAMES: fuzz.translations,
     Part.RESPONSES_FRAMES: fuzz.responses,
     Part.AI_SDK_FRAMES: fuzz.ai_sdk,
     Part.NETWORK: network.measure,
@@ -70,6 +71,7 @@ LIMITS_S: dict[Part, float] = {
     Part.FRAMES: 150,
     Part.HANDSHAKES: 120,
     Part.REALTIME_FRAMES: 300,
+    Part.TRANSLATIONS_FRAMES: 300,
     Part.RESPONSES_FRAMES: 300,
     Part.AI_SDK_FRAMES: 300,
     Part.NETWORK: 150,
@@ -90,7 +92,7 @@ LIMITS_S: dict[Part, float] = {
 """Together 89 minutes, without those that are run alone; a part that is not done by then has failed."""
 
 ALONE = (
-    *(Part.REALTIME_FRAMES, Part.RESPONSES_FRAMES, Part.AI_SDK_FRAMES),
+    *(Part.REALTIME_FRAMES, Part.TRANSLATIONS_FRAMES, Part.RESPONSES_FRAMES, Part.AI_SDK_FRAMES),
     *(Part.TOOLS, Part.ALERTS, Part.UPGRADE),
 )
 """Parts that run only where they are named."""

@@ -46,6 +46,11 @@ def handshakes(stage: Stage) -> Sequence[Finding]:
     return _fuzz(stage, Part.HANDSHAKES, stage.scale.handshakes, 1, _send_handshake)
 
 
+def translations(stage: Stage) -> Sequence[Finding]:
+    """Send odd frames as a client of translation sessions."""
+    return _at(odd_doors.TRANSLATIONS, stage)
+
+
 def realtime(stage: Stage) -> Sequence[Finding]:
     """Send odd frames as a client of the Realtime API."""
     return _at(odd_doors.REALTIME, stage)

@@ -47,6 +47,28 @@ REALTIME = Door(
         {"type": "input_audio_buffer.clear"},
     ),
 )
+TRANSLATIONS = Door(
+    Part.TRANSLATIONS_FRAMES,
+    "/v1/realtime/translations?client_id=fuzz",
+    (
+        {
+            "type": "session.update",
+            "session": {
+                "audio": {
+                    "input": {"transcription": {"model": "m"}, "language": "en", "noise_reduction": None},
+                    "output": {"language": "zh", "voice": None},
+                },
+                "told": "wait",
+                "wait": 3,
+            },
+        },
+        {"type": "session.update", "session": {"audio": {"output": {"language": "de"}}, "told": "segment"}},
+        {"type": "session.input_text_buffer.append", "text": "Say something. ", "event_id": "e1"},
+        {"type": "session.input_text_buffer.append", "text": "\n"},
+        {"type": "session.input_audio_buffer.append", "audio": "AAAA"},
+        {"type": "session.close"},
+    ),
+)
 RESPONSES = Door(
     Part.RESPONSES_FRAMES,
     "/v1/responses",

@@ -20,6 +20,7 @@ class Part(StrEnum):
     FRAMES = "fuzz-frames"
     HANDSHAKES = "fuzz-handshakes"
     REALTIME_FRAMES = "fuzz-realtime"
+    TRANSLATIONS_FRAMES = "fuzz-translations"
     RESPONSES_FRAMES = "fuzz-responses"
     AI_SDK_FRAMES = "fuzz-ai-sdk"
     NETWORK = "network"

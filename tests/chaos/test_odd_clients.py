@@ -49,7 +49,7 @@ def test_what_is_odd_repeats_with_its_seed(make: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "fuzz_with", [fuzz.frames, fuzz.handshakes, fuzz.realtime, fuzz.responses, fuzz.ai_sdk]
+    "fuzz_with", [fuzz.frames, fuzz.handshakes, fuzz.realtime, fuzz.translations, fuzz.responses, fuzz.ai_sdk]
 )
 def test_nonsense_leaves_no_error_and_no_connection_without_an_answer(
     fuzz_with: Callable[[Stage], Sequence[Finding]], tmp_path: Path

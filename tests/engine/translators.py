@@ -14,13 +14,18 @@ from transformers import (
     MarianMTModel,
     MBartConfig,
     MBartForConditionalGeneration,
+    MT5Config,
+    MT5ForConditionalGeneration,
     PreTrainedModel,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 from engine.cache.budget import KVBudget
 from engine.loading.translators import PAGE, Prepared
 from engine.messages import Languages, Params
 from engine.model.loaded_model import LoadedModel, Translates
+from engine.model.t5 import SERVED_TYPES
 from engine.text.prepared import PreparedRequest, Sampling
 from tests.engine.conftest import small_tokenizer
 from tests.engine.tiny_models import GREEDY, Numbers
@@ -46,6 +51,22 @@ SIZES: dict[str, Any] = {
     "eos_token_id": END,
     "bos_token_id": None,
     "forced_eos_token_id": None,
+}
+
+T5_SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 64,
+    "num_layers": 3,  # of both halves: `generate` of transformers 5.23 makes its cache for those of the encoder
+    "num_heads": 4,
+    "initializer_factor": 4.0,
+    # Few, so that several distances of a short text share one.
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 12,
+    "decoder_start_token_id": START,
+    "pad_token_id": PAD,
+    "eos_token_id": END,
 }
 
 
@@ -85,7 +106,22 @@ def _mbart() -> PreTrainedModel:
     return module
 
 
-KINDS = {"marian": _marian, "two vocabularies": _two_vocabularies, "m2m100": _m2m, "mbart": _mbart}
+def _t5() -> PreTrainedModel:
+    return T5ForConditionalGeneration(T5Config(**T5_SIZES))
+
+
+def _mt5() -> PreTrainedModel:
+    return MT5ForConditionalGeneration(MT5Config(**T5_SIZES))
+
+
+KINDS = {
+    "marian": _marian,
+    "two vocabularies": _two_vocabularies,
+    "m2m100": _m2m,
+    "mbart": _mbart,
+    "t5": _t5,
+    "mt5": _mt5,
+}
 
 
 def made(kind: str) -> PreTrainedModel:
@@ -96,6 +132,8 @@ def made(kind: str) -> PreTrainedModel:
 
 def sharpened(module: Any) -> PreTrainedModel:
     """Change weights so that translations differ by what is attended to, and a word is not followed by itself."""
+    if isinstance(module, SERVED_TYPES):
+        return _sharpened_t5(module)
     is_marian = isinstance(module, MarianMTModel)
     factors = {"q_proj.weight": 4.0, "k_proj.weight": 4.0}
     if is_marian:
@@ -106,6 +144,15 @@ def sharpened(module: Any) -> PreTrainedModel:
         for name, weight in module.named_parameters():
             weight.mul_(next((factor for end, factor in factors.items() if name.endswith(end)), 1.0))
     return cast("PreTrainedModel", module)
+
+
+def _sharpened_t5(module: PreTrainedModel) -> PreTrainedModel:
+    """Let distances count as much as words, and a word say little of the next one by itself."""
+    factors = {"shared.weight": 0.05, "relative_attention_bias.weight": 4.0, ".q.weight": 2.0}
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            weight.mul_(next((factor for end, factor in factors.items() if name.endswith(end)), 1.0))
+    return module
 
 
 @cache
@@ -130,7 +177,7 @@ def served(kind: str, *, max_batch: int = 4, kv_tokens: int = 4096) -> LoadedMod
         translates=Translates(
             Languages((), (), POSITIONS),
             POSITIONS,
-            len(prepared.module.source.weight),
+            prepared.module.source_vocabulary,
             generation.forced_eos_token_id is not None,
         ),
     )

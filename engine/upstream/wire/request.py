@@ -152,8 +152,8 @@ def _thinking(spec: ReplySpec, features: Features) -> dict[str, Any]:
     told: dict[str, Any] = {}
     variables = dict(spec.template)
     if spec.reasoning != "auto" and features.reasoning:
-        told["reasoning_effort"] = "none" if spec.reasoning == "off" else spec.reasoning
-    if spec.reasoning == "off" and features.template:
+        told["reasoning_effort"] = "none" if spec.reasoning in ("off", "least") else spec.reasoning
+    if spec.reasoning in ("off", "least") and features.template:
         variables = {"enable_thinking": False, "thinking": False} | variables
     return told | ({"chat_template_kwargs": variables} if variables else {})
 

@@ -10,7 +10,11 @@
 local replica = ARGV[1]
 
 local function PATCH(conversation, patch, seq)
-  if patch.begun then NOTE_LEAF(conversation, patch.begun) end
+  if patch.begun then
+    NOTE_LEAF(conversation, patch.begun)
+    local left = redis.call('PTTL', conversation) -- what it shows is kept until its turn comes
+    if left > 0 then redis.call('PEXPIRE', conversation .. ':images', left) end
+  end
   if patch.set then redis.call('HSET', conversation, unpack(patch.set)) end
   if patch.unset then redis.call('HDEL', conversation, unpack(patch.unset)) end
   for _, pair in ipairs(patch.children or {}) do ADD_CHILD(conversation, pair[1], pair[2]) end

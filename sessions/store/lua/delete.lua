@@ -3,7 +3,10 @@
 -- Answers its epoch, '' where a turn runs or waits, or nothing where there is no such conversation.
 local conversation, journal = KEYS[1], KEYS[2]
 local epoch = redis.call('HGET', conversation, 'epoch')
-if not epoch then return false end
+if not epoch then -- images may be there of a first message that was refused
+  redis.call('UNLINK', conversation .. ':images')
+  return false
+end
 if ARGV[2] ~= '1' then
   for _, turns in ipairs(redis.call('HMGET', conversation, 'running', 'queue')) do
     if turns and turns ~= '' then return '' end

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.images.headers import MAX_CHUNKS, Header, NotAnImage, header_of
+from connections.images.headers import MAX_BLOCKS, MAX_CHUNKS, Header, NotAnImage, header_of
 from connections.images.reading import MAX_BYTES, MAX_SIDE, from_base64, from_bytes, from_url
 from tests.pictures import JPEG, PNG, chunk, drawn, png
 
@@ -108,3 +108,19 @@ def test_what_counts_is_what_an_image_is_not_what_it_is_called() -> None:
     assert from_base64(PNG.base64, detail="low").detail == "low"
     with pytest.raises(NotAnImage, match="`detail`"):
         from_base64(PNG.base64, detail="all of it")
+
+
+def test_an_animation_of_a_million_tiny_parts_is_refused_soon() -> None:
+    """Each part is looked at, on the event loop: so many, and no more."""
+    whole = drawn("GIF", 4, 3)
+    head = 13 + (3 << (whole[10] & 7) + 1 if whole[10] & 0x80 else 0)
+
+    def with_parts(parts: int) -> bytes:
+        return whole[:head] + b"!\xfe" + b"\x01x" * parts + b"\0" + whole[head:]
+
+    assert header_of(with_parts(MAX_BLOCKS - 10)).width == 4
+    with pytest.raises(NotAnImage, match="its parts make no sense"):
+        header_of(with_parts(MAX_BLOCKS + 1))
+    empty = whole[:head] + b"!\xfe\0" * (MAX_BLOCKS + 1) + whole[head:]
+    with pytest.raises(NotAnImage, match="its parts make no sense"):
+        header_of(empty)

@@ -141,6 +141,14 @@ def test_reasoning_is_switched_by_the_variables_that_the_template_has() -> None:
     assert effort.decode(told) == "hello there: low True"
 
 
+def test_who_wants_the_least_reasoning_gets_what_the_template_can() -> None:
+    least = ReplySpec(reasoning="least")
+    assert text("qwen", HELLO, spec=least) == text("qwen", HELLO, spec=ReplySpec(reasoning="off"))
+    assert text("plain", HELLO, spec=least) == text("plain", HELLO)
+    effort = family("{{ messages[0].content }}: {{ reasoning_effort }}", ())
+    assert effort.decode(PromptBuilder(effort).token_ids([HELLO], least)) == "hello there: low"
+
+
 @pytest.mark.parametrize(("name", "wish"), [("r1", "off"), ("qwen", "low"), ("plain", "off")])
 def test_a_wish_that_the_template_does_not_know_is_refused(name: str, wish: str) -> None:
     with pytest.raises(PromptRejected) as refused:

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from engine.messages import Languages, Params
 from engine.reply_spec import Translation
+from engine.scripted.steps import Thought
 from sessions.errors import BadParams, Busy, Conflict, ContentTooLong, NotFound, Refused
 from sessions.events import Accepted, Delta, Done, Reason, SourceText
 from sessions.interpreting.source import Grown, Growth
@@ -325,10 +326,14 @@ async def test_a_source_that_nobody_grows_gives_its_place_back(chat: Chat, reade
 async def test_a_model_without_end_is_stopped_at_the_length_of_its_segment(
     chat: Chat, reader: Recorder
 ) -> None:
+    """It may think, for which it has more tokens: those of its text are counted apart."""
     await begun(chat, told="segment")
     chat.engine.script("word " * 500)
     await grow(chat, 0, "One.", final=True)
-    done = await to_the_end(chat)
+    await asked(chat, 1)
+    chat.engine.step(3 * 4 + 32)
+    await eventually(lambda: chat.engine.statistics().running == 0)
+    done = await reader.next(Done)
     assert (done.reason, done.usage.generated_tokens) == (Reason.STOP, 3 * 4 + 32)
 
 
@@ -369,3 +374,109 @@ async def test_a_model_that_can_not_go_on_is_refused_before_it_is_asked(chat: Ch
     refusal = await begin(chat)
     assert isinstance(refusal, BadParams)
     assert "can't interpret" in str(refusal)
+
+
+@pytest.mark.parametrize("again", [Again, Beside, Onward])
+async def test_a_translation_waits_behind_no_other_reply(
+    chat: Chat, reader: Recorder, again: type[Again | Beside | Onward]
+) -> None:
+    """It would be answered as if somebody had said its source."""
+    accepted = await begun(chat, told="segment")
+    chat.engine.script("Eins.")
+    await grow(chat, 0, "One. Two", final=False)
+    await asked(chat, 1)
+    await play(chat)
+    await reader.shows("Eins.")
+    chat.cancel()
+    done = await reader.next(Done)
+    await chat.running("Hello!", "This", parent_id=None)
+    named = accepted.message_id if again is Beside else done.message_id
+    with pytest.raises(BadParams, match="can't be enqueue for a translation") as refused:
+        await chat.send("Two." if again is Beside else "", place=again(named), on_busy="enqueue")
+    assert refused.value.field == "on_busy"
+    assert len(chat.engine.requests) == 2
+    chat.cancel()
+    await reader.next(Done, count=2)
+
+
+async def test_a_chat_model_that_thinks_is_asked_to_think_least_and_has_room_for_it(
+    chat: Chat, reader: Recorder
+) -> None:
+    facts = chat.engine.facts
+    assert facts is not None
+    chat.engine._facts = msgspec.structs.replace(facts, features=(*facts.features, "reasoning"))
+    chat.engine._life.loaded(chat.engine._facts)
+    await begun(chat, told="segment")
+    chat.engine.script([*[Thought("hm ")] * 60, "Eins."])
+    await grow(chat, 0, "One.", final=True)
+    done = await to_the_end(chat)
+    assert chat.engine.requests[0].spec.reasoning == "least"
+    assert (done.reason, reader.text(done.turn_id)) == (Reason.STOP, "Eins.")
+
+
+async def test_a_sentence_whose_thoughts_have_no_end_is_not_lost(chat: Chat, reader: Recorder) -> None:
+    """Nothing was told of it: the turn says so, and goes on with it."""
+    await begun(chat, told="segment")
+    chat.engine.script("Eins.")
+    chat.engine.script([Thought("hm ")] * 500)
+    await grow(chat, 0, "One. Two.", final=True)
+    done = await to_the_end(chat)
+    assert (done.reason, reader.text(done.turn_id)) == (Reason.LENGTH, "Eins.")
+    chat.engine.script("Zwei.")
+    await chat.send("", place=Onward(done.message_id), client_msg_id="on")
+    assert (await to_the_end(chat, count=2)).reason is Reason.STOP
+    assert (await chat.told())[1] == ("assistant", "Eins. Zwei.")
+
+
+@pytest.mark.parametrize(
+    ("known", "words", "field"),
+    [
+        (Languages((), (), 9), "does not say which languages it translates", "model"),
+        (Languages((), ("de",), 9), "`source` can't be named for this model", "source"),
+    ],
+)
+async def test_a_translator_without_names_for_languages_says_so(
+    chat: Chat, known: Languages, words: str, field: str
+) -> None:
+    facts = chat.engine.facts
+    assert facts is not None
+    chat.engine._facts = msgspec.structs.replace(facts, languages=known, features=("translate",))
+    chat.engine._life.loaded(chat.engine._facts)
+    refusal = await begin(chat)
+    assert isinstance(refusal, BadParams)
+    assert (words in str(refusal), refusal.field) == (True, field)
+
+
+@pytest.mark.parametrize(
+    ("source", "pieces"),
+    [
+        ("x" * 32_000, 80),
+        ("word " * 6_400, 80),
+        ("你好。Hello! नमस्ते। 👩🏽‍🚀" * 25, 76),
+        ("\n \n", 0),
+        ("", 0),
+    ],
+)
+async def test_whatever_a_source_is_it_comes_to_its_end(chat: Chat, source: str, pieces: int) -> None:
+    await begun(chat, told="segment")
+    await grow(chat, 0, source, final=True)
+    done = await to_the_end(chat)
+    assert (done.reason, len(chat.engine.requests)) == (Reason.STOP, pieces)
+    said = [one.messages[0].content.removeprefix("Translate into German: ") for one in chat.engine.requests]
+    assert "".join("".join(said).split()) == "".join(source.split())
+    assert max(map(len, said), default=0) <= 400
+
+
+async def test_a_hundred_thousand_characters_are_refused_at_once_and_nothing_of_them_is_taken(
+    chat: Chat, reader: Recorder
+) -> None:
+    await begun(chat, told="segment")
+    with pytest.raises(ContentTooLong, match=r"100000 characters; 32000 are allowed\. Begin another"):
+        await grow(chat, 0, "x" * 100_000)
+    assert (await grow(chat, 0, "One.")).chars == 4
+    for shorter in ("On", ""):
+        with pytest.raises(Conflict, match="it does not shrink"):
+            await grow(chat, 0, shorter, final=True)
+    chat.cancel()
+    await reader.next(Done)
+    assert (await chat.told())[0] == ("user", "One.")

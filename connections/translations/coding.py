@@ -1,0 +1,37 @@
+"""Text to client events, and what happens to lines of text, each of which is one message to the client. Pure."""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from connections.translations.events import Asks
+from connections.translations.telling import Telling
+from connections.wire import codec
+from connections.wire.frames import Frame
+
+_decoder: msgspec.json.Decoder[Asks] = msgspec.json.Decoder(Asks)
+_encode = msgspec.json.Encoder().encode
+
+
+def decode(message: str | bytes) -> Asks:
+    """One client event. Raises BadFrame, which names the field that is wrong."""
+    return codec.read(_decoder, message)
+
+
+class Coding:
+    """One session's."""
+
+    def __init__(self, telling: Telling) -> None:
+        self._telling = telling
+        self._event_ids = f"event_{secrets.token_hex(8)}"
+        self._told = 0
+
+    def encode(self, frame: Frame) -> bytes:
+        """What a frame is told by: no line, one or several. JSON has no line breaks of its own."""
+        return b"\n".join(self._line(event) for event in self._telling.tell(frame))
+
+    def _line(self, event: msgspec.Struct) -> bytes:
+        self._told += 1
+        return _encode(msgspec.structs.replace(event, event_id=f"{self._event_ids}_{self._told}"))

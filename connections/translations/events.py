@@ -1,0 +1,153 @@
+"""What is said in translation sessions (OpenAI's API reference: Translation client events, Translation server events). Only types.
+
+Ours are what is typed instead of spoken (`session.input_text_buffer.append`), the language of the source, and when words are told.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from connections.realtime.client_events import ClientEvent
+from connections.realtime.server_events import ServerEvent
+from connections.wire.frames import LanguageTag
+from sessions.records import Told
+
+Wait = Annotated[int, Meta(ge=1, le=20)]
+VoiceName = Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class Transcription(msgspec.Struct, frozen=True):
+    """The source is told, too. `model`: whatever its client calls the recognizer, or nothing for what is typed."""
+
+    model: Annotated[str, Meta(max_length=128)] = ""
+
+
+class InputWishes(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the source. `language`: ours; `noise_reduction` has no effect."""
+
+    transcription: Transcription | UnsetType | None = UNSET
+    language: LanguageTag | UnsetType | None = UNSET
+
+
+class OutputWishes(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the translation. `voice`: ours; null: text alone."""
+
+    language: LanguageTag | UnsetType = UNSET
+    voice: VoiceName | UnsetType | None = UNSET
+
+
+class AudioWishes(msgspec.Struct, frozen=True):
+    """Both sides."""
+
+    input: InputWishes = InputWishes()
+    output: OutputWishes = OutputWishes()
+
+
+class SessionWishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What changes from now on. `told`, `wait`: ours, as in `interpret.start`."""
+
+    audio: AudioWishes = AudioWishes()
+    told: Told | UnsetType = UNSET
+    wait: Wait | UnsetType = UNSET
+
+
+class SessionUpdate(ClientEvent, frozen=True, kw_only=True, tag="session.update"):
+    """Changes how it is translated from now on."""
+
+    session: SessionWishes
+
+
+class TextAppend(ClientEvent, frozen=True, kw_only=True, tag="session.input_text_buffer.append"):
+    """More of what somebody types. Words end with a blank, or a mark."""
+
+    text: str
+
+
+class AudioAppend(ClientEvent, frozen=True, kw_only=True, tag="session.input_audio_buffer.append"):
+    """More of what somebody says: PCM16 at 24,000 Hz with one channel, little-endian, in base64."""
+
+    audio: str
+
+
+class SessionClose(ClientEvent, frozen=True, kw_only=True, tag="session.close"):
+    """Nothing more comes: the rest is translated, and then the session is closed."""
+
+
+Asks = SessionUpdate | TextAppend | AudioAppend | SessionClose
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the source, as it is in force."""
+
+    transcription: Transcription | None
+    noise_reduction: None = None
+    language: str
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the translation, as it is in force. `language`: null until the client says it."""
+
+    language: str | None
+    voice: str | None
+
+
+class Audio(msgspec.Struct, frozen=True):
+    """Both sides."""
+
+    input: Input
+    output: Output
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as it stands. `expires_at`: Unix seconds; `conversation_id`: ours, where its history is."""
+
+    id: str
+    type: Literal["translation"] = "translation"
+    model: str
+    expires_at: int
+    audio: Audio
+    told: Told
+    wait: int
+    conversation_id: str
+
+
+class SessionCreated(ServerEvent, frozen=True, kw_only=True, tag="session.created"):
+    """The first event."""
+
+    session: Session
+
+
+class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.updated"):
+    """What is in force from now on."""
+
+    session: Session
+
+
+class SessionClosed(ServerEvent, frozen=True, kw_only=True, tag="session.closed"):
+    """The last event."""
+
+
+class InputDelta(ServerEvent, frozen=True, kw_only=True, tag="session.input_transcript.delta"):
+    """More of the source. It is never revised. `elapsed_ms`: of the sound that was heard, where there is any."""
+
+    delta: str
+    elapsed_ms: int | UnsetType = UNSET
+
+
+class OutputDelta(ServerEvent, frozen=True, kw_only=True, tag="session.output_transcript.delta"):
+    """More of the translation. It is never revised."""
+
+    delta: str
+    elapsed_ms: int | UnsetType = UNSET
+
+
+class AudioDelta(ServerEvent, frozen=True, kw_only=True, tag="session.output_audio.delta"):
+    """More of the translation as sound, in base64."""
+
+    delta: str
+    format: Literal["pcm16"] = "pcm16"
+    sample_rate: int = 24_000
+    channels: int = 1

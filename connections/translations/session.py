@@ -1,0 +1,89 @@
+"""One session, as far as its client shapes it: how it translates, and what waits for that. Pure."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from connections.realtime.problems import Invalid
+from connections.realtime.server_events import ServerEvent
+from connections.translations.events import Session, SessionCreated, SessionUpdate, SessionUpdated
+from connections.translations.waiting import Waiting
+from connections.translations.wishes import Settings
+from engine.messages import ModelFacts
+from sessions.translation.asking import refuse_unable
+
+_LANGUAGE = "session.audio.output.language"
+_NO_TARGET = "The language to translate into is missing: say it by `session.update` first."
+_CLOSING = "The session is being closed: nothing more comes behind `session.close`."
+
+
+class TranslationSession:
+    """`facts`: what is known of its model; `expires_at`: of what its client came by, in Unix seconds."""
+
+    def __init__(
+        self,
+        *,
+        conversation_id: str,
+        model: str,
+        facts: Callable[[], ModelFacts | None],
+        expires_at: int,
+    ) -> None:
+        self.conversation_id = conversation_id
+        self.model = model
+        self.settings = Settings()
+        self.waiting = Waiting()
+        self.is_closing = self._is_over = False
+        self._facts = facts
+        self._expires_at = expires_at
+        self._session_id = f"sess_{secrets.token_hex(12)}"
+
+    def created(self) -> ServerEvent:
+        """What a session begins with."""
+        return SessionCreated(session=self._shown())
+
+    def update(self, event: SessionUpdate) -> ServerEvent:
+        """Changes how what comes from now on is translated. Raises BadParams where the model can't, Invalid."""
+        self._refuse_closed()
+        settings = self.settings.changed(event.session)
+        asked, facts = settings.wish.interpreting(), self._facts()
+        if asked is not None and facts is not None:
+            refuse_unable(facts, asked)
+        self.settings = settings
+        if self.waiting.head() is None:
+            self.waiting.add("", settings.wish)
+        return SessionUpdated(session=self._shown())
+
+    def append(self, text: str, ref: str | None) -> None:
+        """More comes. Raises Invalid, Overloaded."""
+        self.check()
+        self.waiting.add(text, self.settings.wish, ref=ref)
+
+    def check(self) -> None:
+        """Raises Invalid where nothing can be translated now."""
+        self._refuse_closed()
+        if self.settings.wish.target is None:
+            raise Invalid(_NO_TARGET, field=_LANGUAGE, code="missing_required_parameter")
+
+    def say_over(self) -> None:
+        """Nothing more is taken from its client. May be said again."""
+        self._is_over = True
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self._is_over = self.is_closing = True
+
+    def _refuse_closed(self) -> None:
+        if self._is_over:
+            raise Invalid(_CLOSING, field="type", code="session_closing")
+
+    def _shown(self) -> Session:
+        return Session(
+            id=self._session_id,
+            model=self.model,
+            expires_at=self._expires_at,
+            audio=self.settings.shown(),
+            told=self.settings.wish.told,
+            wait=self.settings.wish.wait,
+            conversation_id=self.conversation_id,
+        )

@@ -1,0 +1,94 @@
+"""The translation as sound: clause by clause, as it is told, in a voice of its language."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Sequence
+
+from connections.line.connection import Connection
+from connections.translations.events import AudioDelta
+from connections.translations.telling import Said
+from connections.wire.frames import Error
+from speech.contract import Voice
+from speech.errors import VoiceFailed
+from speech.sound.wav import RAW_RATE, Coding
+from speech.voice.clauses import Clauses
+
+PART_BYTES = 2 * RAW_RATE // 5
+"""Sound of one event: 200 ms."""
+AHEAD_BYTES = 128 * 1024
+"""No sound is sent while so much waits for a late reader."""
+LOOK_S = 0.05
+MOST_CLAUSES = 64
+"""That wait to be spoken; what comes beyond is told as text alone."""
+_ESPEAKS = {"zh": "cmn"}
+"""Languages that the program calls otherwise."""
+_BEHIND = "Speaking is too far behind: some of the translation is told as text alone."
+
+
+def voice_for(names: Sequence[str], language: str) -> str | None:
+    """Return the first voice of a language, by its tag; None where there is none."""
+    primary = language.replace("_", "-").partition("-")[0].lower()
+    wanted = _ESPEAKS.get(primary, primary)
+    return next((name for name in names if name.partition("-")[0].lower() == wanted), None)
+
+
+class Speaking:
+    """One session's. `name`: of the voice that speaks from now on; None: nothing is spoken."""
+
+    def __init__(self, voice: Voice, connection: Connection) -> None:
+        self.name: str | None = None
+        self._voice = voice
+        self._connection = connection
+        self._clauses = Clauses()
+        self._waiting: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self._is_behind = False
+
+    def hear(self, text: str) -> None:
+        """More of the translation is told."""
+        self._put([clause.text for clause in self._clauses.feed(text)])
+
+    async def finish(self) -> None:
+        """Nothing more is told: return once all of it was sent."""
+        self._put([clause.text for clause in self._clauses.finish()])
+        self._clauses = Clauses()
+        await self._waiting.join()
+
+    def _put(self, clauses: Sequence[str]) -> None:
+        for clause in clauses:
+            if self.name is None or not any(one.isalnum() for one in clause):
+                continue
+            if self._waiting.qsize() < MOST_CLAUSES:
+                self._is_behind = False
+                self._waiting.put_nowait((clause, self.name))
+            elif not self._is_behind:
+                self._is_behind = True
+                self._connection.push(Error(code="rate_limited", message=_BEHIND))
+
+    async def run(self) -> None:
+        """Speak until it is cancelled."""
+        while True:
+            clause, name = await self._waiting.get()
+            try:
+                await self._speak(clause, name)
+            except VoiceFailed as failed:
+                self._connection.push(Error(code="speech_unavailable", message=str(failed)))
+            finally:
+                self._waiting.task_done()
+
+    async def _speak(self, clause: str, name: str) -> None:
+        """Raises VoiceFailed."""
+        spoken = await self._voice.speak(clause, voice=name)
+        pcm = await asyncio.to_thread(_converted, spoken.pcm, spoken.rate)
+        for at in range(0, len(pcm), PART_BYTES):
+            while self._connection.waiting_bytes > AHEAD_BYTES and not self._connection.closed:  # noqa: ASYNC110 - connections tell nobody that their reader caught up
+                await asyncio.sleep(LOOK_S)
+            part = b64encode(pcm[at : at + PART_BYTES]).decode()
+            self._connection.push(Said(events=(AudioDelta(delta=part),)))
+
+
+def _converted(pcm: bytes, rate: int) -> bytes:
+    from speech.sound.samples import converted  # noqa: PLC0415 - numpy, which the gateway has no other use for
+
+    return converted(pcm, rate, RAW_RATE, Coding.PCM16)

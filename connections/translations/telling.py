@@ -1,0 +1,144 @@
+"""What happens to a session's interpretations, in the words of a translation session. Pure, but for whoever waits for an end.
+
+A session tells what it appended, and its translation: each character once, in order, over all of its interpretations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from connections.realtime.problems import error_event
+from connections.realtime.server_events import ServerEvent
+from connections.translations.events import InputDelta, OutputDelta, SessionClosed
+from connections.wire.errors import Close, CloseCode
+from connections.wire.frames import Error, Frame, ServerFrame
+from sessions.events import Accepted, Deleted, Delta, Done, Gap, Reason, SourceText
+from sessions.interpreting.scripts import joint
+
+TAIL = 8
+"""Characters of what was told that say how the next interpretation is joined."""
+_NAMES = {
+    "target": "session.audio.output.language",
+    "source": "session.audio.input.language",
+    "language": "session.audio.input.language",
+    "content": "text",
+}
+"""What a turn's fields are called here."""
+_LOST = Close(CloseCode.OVERLOAD, "Some of the translation could not be told; reconnect.")
+_STOPPED = {
+    Reason.CANCELLED: (
+        "translation_stopped",
+        "The translation was stopped elsewhere; what comes is translated.",
+    ),
+    Reason.FILTERED: ("content_filter", "A filter of this server ended the translation of what came before."),
+}
+
+
+class Said(ServerFrame, frozen=True, kw_only=True, tag="translations"):
+    """Events of this door's own, in their order among all others."""
+
+    events: tuple[ServerEvent, ...]
+
+
+class Interpretation:
+    """One that a session began. `chars`: of its source, as far as that is known to be kept; `over`: once its end was told."""
+
+    __slots__ = ("chars", "known_by", "over", "turn_id")
+
+    def __init__(self, known_by: str) -> None:
+        self.known_by = known_by
+        self.turn_id: str | None = None
+        self.chars = 0
+        self.over = asyncio.Event()
+
+
+class Telling:
+    """One session, as far as its client is told. `lost`: what to do where something could not be told."""
+
+    def __init__(self, lost: Callable[[Close], None] = lambda _: None) -> None:
+        self.lost = lost
+        self.at_hand: Interpretation | None = None
+        self.tells_source = False
+        self.hears: Callable[[str], None] | None = None
+        self._target, self._source = "", ""
+        self._blank: str | None = None
+
+    def begin(self, known_by: str) -> Interpretation:
+        """Another interpretation begins; those before it are over."""
+        self.at_hand = Interpretation(known_by)
+        return self.at_hand
+
+    def tell(self, frame: Frame) -> Sequence[ServerEvent]:
+        """The events of a frame; none of what has no word here."""
+        match frame:
+            case Said():
+                return frame.events
+            case Accepted():
+                self._accepted(frame)
+            case SourceText() if self._is_ours(frame.turn_id):
+                return self._source_grew(frame)
+            case Delta() if self._is_ours(frame.turn_id):
+                return self._translated(frame)
+            case Done() if self._is_ours(frame.turn_id):
+                return self._done(frame)
+            case Deleted():
+                self._end()
+            case Gap():
+                self.lost(_LOST)
+            case Error():
+                return (error_event(renamed(frame)),)
+        return ()
+
+    def _is_ours(self, turn_id: str) -> bool:
+        return self.at_hand is not None and self.at_hand.turn_id == turn_id
+
+    def _accepted(self, accepted: Accepted) -> None:
+        ours = self.at_hand
+        if ours is not None and accepted.client_msg_id == ours.known_by and ours.turn_id is None:
+            ours.turn_id = accepted.turn_id
+            self._blank = None
+
+    def _source_grew(self, source: SourceText) -> list[ServerEvent]:
+        if self._blank is None and source.text.strip():
+            leading = source.text[: len(source.text) - len(source.text.lstrip())]
+            self._blank = self._source[len(self._source.rstrip()) :] + leading
+        self._source = (self._source + source.text)[-TAIL:]
+        return [InputDelta(delta=source.text)] if self.tells_source and source.text else []
+
+    def _translated(self, delta: Delta) -> list[ServerEvent]:
+        between = "" if delta.off else joint(self._target, self._blank or "")
+        text = between + delta.text
+        self._target = (self._target + text)[-TAIL:]
+        if self.hears is not None:
+            self.hears(text)
+        return [OutputDelta(delta=text)]
+
+    def _done(self, done: Done) -> list[ServerEvent]:
+        self._end()
+        if done.error is not None:
+            return [error_event(Error(code=done.error.code, message=done.error.message))]
+        if (stopped := _STOPPED.get(done.reason)) is not None:
+            return [error_event(Error(code=stopped[0], message=stopped[1]))]
+        return []
+
+    def _end(self) -> None:
+        if self.at_hand is not None:
+            self.at_hand.over.set()
+            self.at_hand = None
+
+
+def closed() -> Said:
+    """The last event of a session."""
+    return Said(events=(SessionClosed(),))
+
+
+def renamed(error: Error) -> Error:
+    """A refusal whose field has the name that it has here."""
+    for ours, theirs in _NAMES.items():
+        if error.message.startswith(f"`{ours}`"):
+            message = f"`{theirs}`{error.message[len(ours) + 2 :]}"
+            return msgspec.structs.replace(error, message=message)
+    return error

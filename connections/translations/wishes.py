@@ -1,0 +1,76 @@
+"""How a session translates, as its client wants it. Pure."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import UnsetType
+
+from connections.translations.events import Audio, Input, Output, SessionWishes, Transcription
+from connections.wire.frames import InterpretStart
+from sessions.interpreting.languages import AUTO
+from sessions.records import Interpreting, Told
+
+T = TypeVar("T")
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """From which language to which, and when words are told. `target`: None, nobody said it so far."""
+
+    source: str = AUTO
+    target: str | None = None
+    told: Told = "agreement"
+    wait: int = 3
+
+    def start(self, *, client_msg_id: str, conversation_id: str, model: str) -> InterpretStart:
+        """What begins such an interpretation. Whoever leaves ends it."""
+        assert self.target is not None  # noqa: S101 - nothing is taken before it is said
+        return InterpretStart(
+            client_msg_id=client_msg_id,
+            conversation_id=conversation_id,
+            model=model,
+            source=self.source,
+            target=self.target,
+            told=self.told,
+            wait=self.wait,
+        )
+
+    def interpreting(self) -> Interpreting | None:
+        """What is to be asked of a model, once its target is known."""
+        return None if self.target is None else Interpreting(self.source, self.target, self.told, self.wait)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """A session's. `transcription`: the source is told, too; `voice`: what speaks, None: nothing does."""
+
+    wish: Wish = Wish()
+    transcription: Transcription | None = None
+    voice: str | None = None
+
+    def changed(self, wishes: SessionWishes) -> Settings:
+        """The same with what a client wants otherwise."""
+        given, made = wishes.audio.input, wishes.audio.output
+        source = AUTO if given.language is None else _or(given.language, self.wish.source)
+        wish = Wish(
+            source=source,
+            target=_or(made.language, self.wish.target),
+            told=_or(wishes.told, self.wish.told),
+            wait=_or(wishes.wait, self.wish.wait),
+        )
+        return Settings(
+            wish=wish,
+            transcription=_or(given.transcription, self.transcription),
+            voice=_or(made.voice, self.voice),
+        )
+
+    def shown(self) -> Audio:
+        """As the session shows them."""
+        return Audio(
+            Input(transcription=self.transcription, language=self.wish.source),
+            Output(language=self.wish.target, voice=self.voice),
+        )
+
+
+def _or(said: T | UnsetType, before: T) -> T:
+    return before if isinstance(said, UnsetType) else said

@@ -1,0 +1,224 @@
+"""`/v1/realtime/translations` over real sockets, with the bundled translator: text goes in, its translation comes out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+from websockets.asyncio.client import connect
+
+from demo_translator.model import CHECKPOINT
+from engine.options import EngineOptions
+from engine.process.client import EngineClient
+from engine.scripted.engine import ScriptedEngine
+from engine.served_models import ServedModel, ServedModels
+from tests.app.in_process import Frame, Running, Socket, serving
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TO_CHINESE = {"audio": {"output": {"language": "zh"}}, "told": "segment"}
+MORNING = "早上好。"
+REPLY = "This reply was written before it was asked for."
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+    """A chat model, the default, and the bundled translator."""
+    translator = EngineClient(
+        EngineOptions(model=str(CHECKPOINT), device="cpu", dtype="float32", max_batch=4)
+    )
+    chat = ServedModel(name="chat", engine=ScriptedEngine())
+    models: Any = ServedModels([chat, ServedModel(name="en-zh", engine=translator)])
+    async with serving(tmp_path_factory.mktemp("data"), models) as running:
+        supervision = asyncio.create_task(translator.run())
+        await translator.ready(timeout_s=100)
+        yield running
+        supervision.cancel()
+        await asyncio.wait([supervision])
+
+
+@asynccontextmanager
+async def session(running: Running, wishes: Any = TO_CHINESE, **query: str) -> AsyncIterator[Socket]:
+    """A session that translates by now."""
+    shown = "&".join(f"{name}={value}" for name, value in query.items())
+    url = f"{running.url.replace('http', 'ws')}/v1/realtime/translations?{shown}"
+    async with connect(url, max_queue=None) as opened:
+        socket = Socket(opened)
+        socket.ready = (await socket.next("session.created"))["session"]
+        if wishes:
+            await socket.send(type="session.update", session=wishes)
+            socket.ready = (await socket.next("session.updated"))["session"]
+        yield socket
+
+
+async def say(socket: Socket, *texts: str) -> None:
+    for text in texts:
+        await socket.send(type="session.input_text_buffer.append", text=text)
+
+
+async def close(socket: Socket) -> list[Frame]:
+    """What comes up to the end of a session."""
+    await socket.send(type="session.close")
+    return await socket.until("session.closed")
+
+
+async def heard(socket: Socket, text: str) -> list[Frame]:
+    """What comes until so much is told."""
+    frames: list[Frame] = []
+    while told(frames) != text:
+        frames.append(await socket.next())
+    return frames
+
+
+def told(frames: list[Frame], side: str = "output") -> str:
+    return "".join(one["delta"] for one in frames if one["type"] == f"session.{side}_transcript.delta")
+
+
+async def test_words_go_in_one_by_one_and_their_translation_is_told_once(service: Running) -> None:
+    wishes = TO_CHINESE | {"audio": {"input": {"transcription": {"model": ""}}, "output": {"language": "zh"}}}
+    async with session(service, wishes) as socket:
+        assert socket.ready["model"] == "en-zh"
+        await say(socket, *(word + " " for word in ["Good", "morning.", "How", "are", "you?"]))
+        before = await heard(socket, MORNING)
+        after = await close(socket)
+        assert (await socket.closed())[0] == 1000
+        place = socket.ready["conversation_id"]
+    assert told(before + after, "input") == "Good morning. How are you? "
+    assert told(before + after) == "早上好。你好吗？"  # noqa: RUF001 - Chinese
+    assert place.startswith("conv_")
+
+
+async def test_openais_client_works_unchanged_but_for_text_that_is_typed(service: Running) -> None:
+    append: Any = {"type": "session.input_text_buffer.append", "text": "Good morning. "}
+    async with (
+        AsyncOpenAI(api_key="k", base_url=f"{service.url}/v1") as client,
+        client.realtime.translations.connect(model="en-zh") as connection,
+    ):
+        assert (await connection.recv()).type == "session.created"
+        await connection.send(
+            {"type": "session.update", "session": {"audio": {"output": {"language": "zh"}}}}
+        )
+        assert (await connection.recv()).type == "session.updated"
+        await connection.send(append)
+        await connection.send({"type": "session.close"})
+        text = ""
+        async for event in connection:
+            if event.type == "session.output_transcript.delta":
+                text += event.delta
+            if event.type == "session.closed":
+                break
+    assert text == MORNING
+
+
+async def test_the_history_has_what_the_session_told_and_others_see_it_grow(service: Running) -> None:
+    place = {"client_id": "ann", "conversation_id": "seen"}
+    async with (
+        session(service, **place) as socket,
+        service.socket({"client_id": "ann", "features": ["interpret"]}) as other,
+    ):
+        await say(socket, "Good morning. ")
+        await heard(socket, MORNING)
+        page = await other.ask(type="history", conversation_id="seen")
+        assert page["messages"][0]["interprets"] == {"source": "auto", "target": "zh"}
+        await say(socket, "How are you?")
+        frames = await close(socket)
+        assert (await other.until("done"))[-1]["reason"] == "stop"
+        page = await other.ask(type="history", conversation_id="seen")
+    assert [one["content"] for one in page["messages"]] == [
+        "Good morning. How are you?",
+        MORNING + told(frames),
+    ]
+
+
+async def test_who_leaves_ends_the_translation(service: Running) -> None:
+    async with session(service, client_id="bob", conversation_id="left") as socket:
+        await say(socket, "Good morning. How ")
+        await heard(socket, MORNING)
+    async with service.socket({"client_id": "bob"}) as other:
+        page = await other.ask(type="history", conversation_id="left")
+        while page["messages"][1]["status"] == "running":
+            page = await other.ask(type="history", conversation_id="left")
+    source, target = page["messages"]
+    assert (source["content"], target["content"], target["status"]) == (
+        "Good morning. How ",
+        MORNING,
+        "cancelled",
+    )
+
+
+async def test_another_language_ends_what_was_begun_and_begins_the_next(service: Running) -> None:
+    async with session(service) as socket:
+        await say(socket, "Good morning. ")
+        await socket.send(
+            type="session.update",
+            session={"audio": {"input": {"language": "zh"}, "output": {"language": "en"}}},
+        )
+        await say(socket, "早上好。")
+        frames = await close(socket)
+    assert told(frames) == MORNING + "Good morning!"
+
+
+async def test_a_stop_from_elsewhere_is_told_and_the_session_goes_on(service: Running) -> None:
+    async with (
+        service.socket({"client_id": "cy"}) as other,
+        session(service, client_id="cy", conversation_id="stopped") as socket,
+    ):
+        await say(socket, "Good morning. How ")
+        await heard(socket, MORNING)
+        await other.send(type="cancel", conversation_id="stopped")
+        error = (await socket.next("error"))["error"]
+        assert (error["code"], error["message"].endswith(".")) == ("translation_stopped", True)
+        await say(socket, "Good morning.")
+        frames = await close(socket)
+    assert told(frames) == MORNING
+
+
+async def test_what_cannot_be_done_is_refused_in_words_and_nothing_ends(service: Running) -> None:
+    async with session(service, None) as socket:
+        await socket.send(type="session.input_text_buffer.append", text="Hello.", event_id="e1")
+        first = (await socket.next("error"))["error"]
+        assert (first["param"], first["event_id"]) == ("session.audio.output.language", "e1")
+        await socket.send(type="session.update", session={"audio": {"output": {"language": "fr"}}})
+        second = (await socket.next("error"))["error"]
+        assert (second["code"], second["message"]) == (
+            "invalid_value",
+            "`session.audio.output.language` is one of eng_Latn, zho_Hans for this model.",
+        )
+        await socket.send(type="session.input_audio_buffer.append", audio="AAAA")
+        assert (await socket.next("error"))["error"]["message"] == "This server does not take sound."
+        await socket.send(type="session.update", session=TO_CHINESE)
+        await say(socket, "", "  ", "Good morning.")
+        assert told(await close(socket)) == MORNING
+
+
+async def test_a_busy_conversation_refuses_and_the_session_can_still_be_closed(service: Running) -> None:
+    async with session(service, client_id="dan", conversation_id="busy") as one:
+        await say(one, "Good morning. How ")
+        await heard(one, MORNING)
+        async with session(service, client_id="dan", conversation_id="busy") as two:
+            await say(two, "Hello.")
+            frames = await close(two)
+    [error] = [frame["error"] for frame in frames if frame["type"] == "error"]
+    assert error["code"] == "conversation_already_has_active_response"
+
+
+async def test_as_much_as_one_likes_is_translated_in_parts_of_bounded_length(service: Running) -> None:
+    """More than a source may have, faster than it is read. By a chat model, which answers a sentence at once."""
+    sentence = "word " * 79 + "end. "
+    async with session(service, model="chat", client_id="eve", conversation_id="long") as socket:
+        await say(socket, *(sentence * 20 for _ in range(4)))
+        await heard(socket, " ".join([REPLY] * 80))
+        await say(socket, *(sentence for _ in range(20)))
+        frames = await close(socket)
+    async with service.socket({"client_id": "eve"}) as other:
+        page = await other.ask(type="history", conversation_id="long")
+    assert {frame["type"] for frame in frames} == {"session.output_transcript.delta", "session.closed"}
+    assert told(frames) == f" {REPLY}" * 20
+    sources = [one["content"] for one in page["messages"] if one["role"] == "user"]
+    assert "".join(sources) == sentence * 100
+    assert [len(source) for source in sources] == [24_399, 15_601]
