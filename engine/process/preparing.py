@@ -71,7 +71,7 @@ class Preparer:
             )
         prompt = array("i", made.token_ids).tolist()
         sampling = resolve_sampling(request.params, self._defaults)
-        images = [image for message in request.messages for image in message.images]
+        images = {image.digest: image for message in request.messages for image in message.images}
         notes = ReplyNotes(partial(self._remember, request.cache_salt))
         beginning = Beginning(made.opened, prompt[len(prompt) - made.continued :])
         reply, logprobs = self._replies.begin(request, beginning, notes)
@@ -87,7 +87,7 @@ class Preparer:
             logprobs=logprobs,
             grammar=made.grammar,
             source=array("i", made.source).tolist(),
-            shown=[Shown(image, starts) for image, starts in zip(images, made.shown, strict=False)],
+            shown=[Shown(images[digest], starts) for digest, starts in made.shown],
             trace=request.trace,
         )
 

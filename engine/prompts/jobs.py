@@ -97,8 +97,8 @@ class Built(msgspec.Struct, frozen=True, tag="built"):
 
     `opened`: words of the template at its end that belong to the reply already, as an opened reasoning does.
     `continued`: the last so many tokens are the beginning of a reply that goes on. `grammar`: what the reply is held to,
-    None where it is free; left out where it was counted. `source`: the token ids of what is translated. `shown`: where the
-    tokens of each image's tiles begin.
+    None where it is free; left out where it was counted. `source`: the token ids of what is translated. `shown`: the
+    digests of its images, and where the tokens of each one's tiles begin.
     """
 
     tokens: int
@@ -108,7 +108,7 @@ class Built(msgspec.Struct, frozen=True, tag="built"):
     continued: int = 0
     grammar: Source | None = None
     source: bytes = b""
-    shown: tuple[tuple[int, ...], ...] = ()
+    shown: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 class TooLong(msgspec.Struct, frozen=True, tag="too long"):

@@ -31,14 +31,14 @@ class Prompt(NamedTuple):
     """A prompt. `opened`: words of the template at its end that belong to the reply already.
 
     `continued`: the last so many tokens are the beginning of a reply that goes on. `source`: what is translated, if
-    something is. `shown`: where the tokens of each image's tiles begin.
+    something is. `shown`: the digests of its images, and where the tokens of each one's tiles begin.
     """
 
     token_ids: list[int]
     opened: str = ""
     continued: int = 0
     source: Sequence[int] = ()
-    shown: tuple[tuple[int, ...], ...] = ()
+    shown: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 class PromptBuilder:
@@ -89,6 +89,8 @@ class PromptBuilder:
             raise PromptRejected("This model does not translate: name one that does.", field="target")
         if spec.raw:
             return self._raw(messages)
+        if self._looker is not None:
+            messages = self._looker.known(messages)
         with _refusals():
             rendered = self._looked_up(self._renderer.render(messages, spec), messages)
             made = plain = self._plain(rendered)
@@ -109,7 +111,10 @@ class PromptBuilder:
         if self._looker is None or not (images := images_of(messages)):
             return prompt
         token = self._tokenizer.convert_tokens_to_ids(IMAGE)
-        return prompt._replace(shown=self._looker.starts(prompt.token_ids, images, token))
+        starts = self._looker.starts(prompt.token_ids, images, token)
+        return prompt._replace(
+            shown=tuple((image.digest, of_one) for image, of_one in zip(images, starts, strict=True))
+        )
 
     def rendered(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> str:
         """Return what the template makes of messages: a little shorter than the prompt's text, never longer.

@@ -14,7 +14,8 @@ import pytest_asyncio
 
 from connections.images.reading import MAX_POINTS, MAX_SIDE, from_bytes
 from engine.door import Stream
-from engine.images.image import Image
+from engine.errors import PromptRejected
+from engine.images.image import NOT_SEEN, Image
 from engine.messages import (
     Chunk,
     Finished,
@@ -137,6 +138,12 @@ async def test_a_broken_image_ends_its_own_reply_alone(kind: str, engine: Engine
     assert end.reason is FinishReason.ERROR
     assert (end.error or "").startswith("The image can't be decoded: "), end
     assert text_of(good) == said(folder, asked("What is this?", image(5)))
+    later = (asked("What?", BROKEN[kind]()), Message("assistant", "A field."), asked("And this?", image(5)))
+    unseen = (asked(f"{NOT_SEEN}\nWhat?"), *later[1:])
+    told = await outputs_of(engine.generate(asking(f"later {kind}", *later)))
+    assert text_of(told) == said(folder, *unseen), "later turns go on without it"
+    with pytest.raises(PromptRejected, match="can't be decoded"):
+        await engine.count_tokens(later[:1])
 
 
 async def test_a_bomb_is_no_more_points_than_it_says(engine: EngineClient) -> None:

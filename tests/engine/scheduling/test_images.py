@@ -40,7 +40,8 @@ class Seer:
 
     def asking(self, name: str, *messages: Message, **how: Any) -> PreparedRequest:
         made = self.prompts.prompt(messages)
-        shown = [Shown(one, starts) for one, starts in zip(images_of(messages), made.shown, strict=True)]
+        images = {one.digest: one for one in images_of(messages)}
+        shown = [Shown(images[digest], starts) for digest, starts in made.shown]
         return PreparedRequest(name, made.token_ids, how.pop("sampling", SOME), Numbers(), shown=shown, **how)
 
     def said(self, *messages: Message, count: int = LENGTH) -> list[int]:
