@@ -50,6 +50,7 @@ class Span:
 
     A token may be `unknown(slot)` where the device has it.
     `slot`: the request's place among those that run. `pages`: its block table. `source`: where a translation's lies.
+    `shown`: from which of its tokens on an image stands, and what is computed with in their place, (tokens, hidden).
     """
 
     slot: int
@@ -58,6 +59,7 @@ class Span:
     samples: bool
     pages: Sequence[int]
     source: Source | None = None
+    shown: tuple[tuple[int, Tensor], ...] = ()
 
     @property
     def stop(self) -> int:
@@ -137,6 +139,15 @@ def lay_out(
         pages=pages,
         offsets=offsets,
     )
+
+
+def shown_rows(spans: Sequence[Span]) -> list[tuple[int, Tensor]]:
+    """Return from which of a step's rows on images stand, and their states."""
+    rows, row = [], 0
+    for span in spans:
+        rows += [(row + place, states) for place, states in span.shown]
+        row += len(span.tokens)
+    return rows
 
 
 def send(tensors: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:

@@ -131,6 +131,10 @@ class Executor:
         self.feeds = self.computes_meanwhile = True
         self._runner.feed(self._sampler.last)
 
+    def take_all_threads(self) -> None:
+        """Compute what comes before the next launch with all threads."""
+        torch.set_num_threads(self._most_threads)
+
     def guide(self, source: Source, sampling: Sampling) -> Guide | None:
         """Return what leads a reply through its grammar; None where this model's replies can't be held to any."""
         return self._guides.guide(source, min_tokens=sampling.min_tokens) if self._guides else None

@@ -15,13 +15,14 @@ from transformers import PreTrainedModel
 from engine.attention.cuda.attention import Cuda, Measure
 from engine.attention.interface import Paged, backend_for, gathered, keeps_latents
 from engine.attention.terms import AttentionNotSupported
-from engine.cache.layout import Span, StepLayout, fed, lay_out
+from engine.cache.layout import Span, StepLayout, fed, lay_out, shown_rows
 from engine.cache.paged_cache import PagedCache
 from engine.execution.graphs import DecodeGraphs, Record
 from engine.model.cpu_decode import MOST_ROWS, CpuDecode
 from engine.model.cpu_model import CpuModel, is_known
 from engine.model.cpu_prefill import CpuPrefill, prefills
 from engine.model.fused_decoder import FusedDecoder
+from engine.model.vision_tower import replaced
 
 PROMPT = 512
 """Tokens of the prompt that ways of attending are compared with."""
@@ -43,6 +44,8 @@ class _WholeSteps(NamedTuple):
 
     def for_step(self, spans: Sequence[Span]) -> CpuDecode | CpuPrefill | None:
         """Return what computes a step; None where the layers do."""
+        if any(span.shown for span in spans):  # they read tokens alone
+            return None
         decodes = len(spans) <= MOST_ROWS and all(span.samples and len(span.tokens) == 1 for span in spans)
         return self.decode if decodes else self.prefill
 
@@ -84,10 +87,11 @@ class Runner:
         """
         if self._kernels is not None and self.cache.layers and (kernel := self._kernels.for_step(spans)):
             return kernel.run(spans, self.cache.layers)
-        recorded = None if self._graphs is None else self._graphs.run(spans)
+        shown = shown_rows(spans)
+        recorded = None if self._graphs is None or shown else self._graphs.run(spans)
         if recorded is not None:
             return recorded
-        logits = self._forward(self._lay_out(spans))
+        logits = self._forward(self._lay_out(spans), shown)
         if len(logits) != sum(span.samples for span in spans):
             raise AttentionNotSupported(
                 f"{type(self._module).__name__} can't give logits of single positions"
@@ -128,10 +132,10 @@ class Runner:
         most = self._most_pages if self._device.type == "cuda" else 0
         return lay_out(spans, page_size=self.cache.page_size, device=self._device, most_pages=most)
 
-    def _forward(self, layout: StepLayout) -> Tensor:
+    def _forward(self, layout: StepLayout, shown: Sequence[tuple[int, Tensor]] = ()) -> Tensor:
         self.cache.begin(layout)
         output = self._module(
-            input_ids=layout.input_ids if self._last is None else fed(layout.input_ids, self._last),
+            **self._read(layout, shown),
             position_ids=layout.position_ids,
             past_key_values=self.cache,
             use_cache=True,
@@ -139,3 +143,11 @@ class Runner:
             paged=Paged(gathered(layout) if self.cache.gathers else layout, self._backend),
         )
         return cast("Tensor", output.logits)[0]
+
+    def _read(self, layout: StepLayout, shown: Sequence[tuple[int, Tensor]]) -> dict[str, Tensor]:
+        """Return what the module reads: tokens, or with images their embeddings."""
+        ids = layout.input_ids if self._last is None else fed(layout.input_ids, self._last)
+        if not shown:
+            return {"input_ids": ids}
+        embedding = self._module.get_input_embeddings()
+        return {"inputs_embeds": replaced(embedding(ids[0]), shown).unsqueeze(0)}

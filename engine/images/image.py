@@ -13,6 +13,8 @@ _SIDE = 28
 """A token for each square of so many points: what today's models make of an image, about."""
 _FEWEST, _MOST = 64, 4096
 _BETWEEN = "\n"
+NOT_SEEN = "[An image that can't be seen here.]"
+"""Replaces an image in a prompt if the model sees none, if it is too old to be shown again, or if it can't be decoded."""
 
 
 class Image(msgspec.Struct, frozen=True, omit_defaults=True):

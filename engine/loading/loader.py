@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
     PreTrainedConfig,
     PreTrainedModel,
@@ -36,6 +37,7 @@ from engine.loading.probe import Probed, agrees, largest_step, probe, through_pa
 from engine.loading.tokenizer import read_tokenizer
 from engine.loading.translators import PAGE as TRANSLATIONS_PAGE
 from engine.loading.translators import Prepared, check_translator, translates, translating_defaults
+from engine.loading.vision import check_seeing, parted, takes_images
 from engine.loading.weights_progress import weights_progress
 from engine.model import cpu_linear
 from engine.model.cpu_model import is_known
@@ -91,10 +93,12 @@ def load(
     config = _read_config(model)
     if config.is_encoder_decoder:
         check_translator(model, config, target, precision, forward)
+    if takes_images(config):
+        check_seeing(model, config, target, precision, forward)
     progress("reading the tokenizer", 0.05)
     tokenizer = read_tokenizer(model)
     progress("reading the weights", 0.1)
-    if not config.is_encoder_decoder:
+    if not (config.is_encoder_decoder or takes_images(config)):
         check_architecture(model, config, target, precision)
     with _memory_told(model, target):
         with weights_progress(lambda share: progress("reading the weights", 0.1 + 0.7 * share)):
@@ -106,6 +110,9 @@ def load(
             translator = _translator(model, module, tokenizer, memory, max_batch or DEFAULT_MAX_BATCH)
             progress("ready", 1.0)
             return translator
+        sees = None
+        if takes_images(config):
+            module, sees = parted(model, module, tokenizer)
         vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
         probed = _make_ready(module, vocabulary, forward, progress)
     batch, window = max_batch or DEFAULT_MAX_BATCH, window_of(config.get_text_config())
@@ -127,6 +134,7 @@ def load(
             page_size=page_size(target.type),
         ),
         grammars=_grammars(tokenizer, vocabulary, ends),
+        sees=sees,
     )
     progress("ready", 1.0)
     return loaded
@@ -234,6 +242,8 @@ def _read_config(model: str) -> PreTrainedConfig:
 def _read_weights(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     # "eager" is the reference that the probe compares with.
     untyped: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    if takes_images(config):
+        untyped = AutoModelForImageTextToText
     arguments = {"config": config, "dtype": dtype, "attn_implementation": "eager"}
     try:
         module, report = untyped.from_pretrained(

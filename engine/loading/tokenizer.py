@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
+from pathlib import Path
 from typing import cast
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils.hub import cached_file
 
 from engine.errors import ModelNotUsable
 from engine.loading.languages import is_translator
+from engine.loading.seeing import is_seeing
 
 
 def read_tokenizer(model: str) -> PreTrainedTokenizerBase:
@@ -23,8 +27,22 @@ def read_tokenizer(model: str) -> PreTrainedTokenizerBase:
         raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
     except (OSError, ValueError, KeyError) as error:
         raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
+    if not tokenizer.chat_template and is_seeing(model):
+        tokenizer.chat_template = _of_processor(model)
     if not tokenizer.chat_template and not is_translator(model):
         raise ModelNotUsable(
             f"The tokenizer of {model!r} has no chat template: it is not a chat model. Try its instruct variant."
         )
     return cast("PreTrainedTokenizerBase", tokenizer)
+
+
+def _of_processor(model: str) -> str | None:
+    """Return the chat template of a model's processor, where older checkpoints have it; None where there is none."""
+    try:
+        found = cached_file(model, "chat_template.json", _raise_exceptions_for_missing_entries=False)
+        if found is None:
+            return None
+        template: str = json.loads(Path(found).read_bytes())["chat_template"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return template

@@ -138,18 +138,27 @@ class FusedDecoder(nn.Module):
         """Return how many weights it has."""
         return self._parameters_taken
 
+    def get_input_embeddings(self) -> nn.Module:
+        """Return what embeds tokens."""
+        return self.embedding
+
     def forward(
         self,
         *,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         position_ids: Tensor,
         past_key_values: PagedCache,
         logits_to_keep: int | Tensor,
         paged: Paged,
         use_cache: bool = True,  # noqa: ARG002 - said to every module
     ) -> Logits:
-        """Compute a step. Shapes as the runner gives them: ids and positions (1, rows)."""
-        states = self.embedding(input_ids[0])
+        """Compute a step. Shapes as the runner gives them: ids and positions (1, rows), embeddings in place of ids (1, rows, hidden)."""
+        if inputs_embeds is not None:
+            states = inputs_embeds[0]
+        else:
+            assert input_ids is not None  # noqa: S101 - one of both is given
+            states = self.embedding(input_ids[0])
         angles = self.rotary.at(position_ids[0], paged.step.extent, self.dtype)
         step = _Step(paged, past_key_values, *angles)
         for layer in self.layers:

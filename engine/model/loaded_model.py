@@ -9,9 +9,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from engine.cache.budget import KVBudget
 from engine.grammar.compiling import Compiler
+from engine.images.tiling import Tiling
 from engine.messages import Languages, ModelFacts, Params
 from engine.model.encoder_decoder import TwoHalves
 from engine.model.fused_decoder import FusedDecoder
+from engine.model.vision_tower import VisionTower
 from engine.text.token_sizes import longest_token_bytes
 
 
@@ -27,6 +29,15 @@ class Translates:
     target_tokens: int
     source_vocabulary: int
     forced_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sees:
+    """What is known of a model that takes images. `token`: stands for a piece of one in a prompt."""
+
+    tower: VisionTower
+    tiling: Tiling
+    token: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,7 @@ class LoadedModel:
     kv: KVBudget
     grammars: Compiler | None = None
     translates: Translates | None = None
+    sees: Sees | None = None
 
     @property
     def context_tokens(self) -> int:
@@ -72,7 +84,8 @@ class LoadedModel:
             device=str(self.device),
             dtype=str(self.dtype).removeprefix("torch."),
             max_batch=self.max_batch,
-            parameters=self.module.num_parameters(),
+            parameters=self.module.num_parameters()
+            + (0 if self.sees is None else self.sees.tower.num_parameters()),
             token_bytes=longest_token_bytes(self.tokenizer),
             features=("format",) if self.grammars is not None else (),
             languages=self.translates.languages if self.translates is not None else None,

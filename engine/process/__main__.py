@@ -82,8 +82,10 @@ def _load(
     import torch  # noqa: PLC0415
 
     from engine.loading.loader import load  # noqa: PLC0415
+    from engine.loading.seeing import Eyes  # noqa: PLC0415
     from engine.parsing.known import format_of  # noqa: PLC0415
     from engine.parsing.replies import Replies  # noqa: PLC0415
+    from engine.prompts.looking import Looker  # noqa: PLC0415
     from engine.prompts.prompt import PromptBuilder  # noqa: PLC0415
     from engine.prompts.translation import FEATURES  # noqa: PLC0415
     from engine.scheduling.core import Core  # noqa: PLC0415 - seconds of imports, begun only when the gateway can be told
@@ -102,7 +104,7 @@ def _load(
         forward=options.forward,
         progress=lambda stage, share: channel.send(Loading(stage, share)),
     )
-    core = Core(model)
+    core = Core(model, ask=intake.look)
     how = format_of(model.tokenizer)
     log.info("replies are parsed: %s", how.name if how is not None else "they are text alone")
     intake.prepare_with(
@@ -116,7 +118,8 @@ def _load(
     gc.collect()
     gc.freeze()  # half a million objects: collecting them later would stop all replies for some 0.3 s
     facts = model.facts()
-    features = FEATURES if model.translates else PromptBuilder(model.tokenizer, how).features
+    looker = Looker(Eyes.of(options.model)) if model.sees is not None else None
+    features = FEATURES if model.translates else PromptBuilder(model.tokenizer, how, looker).features
     channel.send(msgspec.structs.replace(facts, features=(*facts.features, *features)))
     on_cuda = model.device.type == "cuda"
     used = Used(partial(torch.cuda.mem_get_info, model.device) if on_cuda else no_device)

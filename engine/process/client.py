@@ -110,7 +110,9 @@ class EngineClient:
     ) -> int:
         """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
         self._refuse_when_over()
-        return await self._switchboard.count(messages, client, spec)
+        # An image's tokens are known by its sizes: nobody looks at it.
+        unseen = [message.without_data() if message.images else message for message in messages]
+        return await self._switchboard.count(unseen, client, spec)
 
     def generate(self, request: Request) -> ReplyStream:
         """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""

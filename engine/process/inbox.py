@@ -9,6 +9,7 @@ import threading
 from typing import NamedTuple
 
 from engine.messages import Finished, FinishReason, Request
+from engine.prompts.jobs import Looked
 from engine.text.prepared import PreparedRequest
 
 
@@ -18,6 +19,7 @@ class Work(NamedTuple):
     prepared: list[PreparedRequest]
     cancels: list[str]
     ends: list[Finished]
+    looked: tuple[Looked, ...] = ()
 
 
 class Progress(NamedTuple):
@@ -57,6 +59,12 @@ class Lanes:
                 self._work.ends.append(outcome)
             else:
                 self._work.prepared.append(outcome)
+            self._changed.notify()
+
+    def show(self, looked: Looked) -> None:
+        """Pass on what became of an image."""
+        with self._changed:
+            self._work = self._work._replace(looked=(*self._work.looked, looked))
             self._changed.notify()
 
     def cancel(self, request_id: str) -> None:

@@ -21,15 +21,18 @@ from engine.process.inbox import Lanes
 from engine.process.preparing import Preparer
 from engine.profiler import profile
 from engine.prompts.fair_queue import FairQueue
-from engine.prompts.jobs import Stopped, characters
+from engine.prompts.jobs import Look, Looked, Stopped, characters
 from engine.prompts.worker import PromptMaker
 from engine.reply_spec import ReplySpec
 
+Asked = Request | Count | Look
 Key = str | int
 """The key of a request is its id, that of a count its number."""
 
 log = logging.getLogger(__name__)
 
+LOOK_COST = 20_000
+"""The cost of decoding an image, in characters of a prompt."""
 GRAMMAR_COST = 20_000
 """The least cost of compiling a grammar, in characters of a prompt."""
 SET_ASIDE_COST = 4_000
@@ -45,7 +48,7 @@ class Intake:
         self._lanes = lanes
         self._prompts = prompts
         self._changed = threading.Condition()
-        self._waiting: FairQueue[Key, Request | Count] = FairQueue()
+        self._waiting: FairQueue[Key, Asked] = FairQueue()
         self._current: Key | None = None
         self._plain: set[Key] = set()
         self._preparer: SimpleQueue[Preparer] = SimpleQueue()
@@ -61,6 +64,10 @@ class Intake:
     def prepare_with(self, preparer: Preparer) -> None:
         """Begin to prepare prompts: the model is loaded."""
         self._preparer.put(preparer)
+
+    def look(self, look: Look) -> None:
+        """Have an image decoded, as fairly as prompts are made. Its request's cancel takes it back."""
+        self._queue(look.request_id, look, look.priority)
 
     def _read(self, at_end: Callable[[], None]) -> None:
         try:
@@ -96,10 +103,12 @@ class Intake:
         with suppress(OSError):  # as below
             self._channel.send(Profiled(profile(asked.seconds), asked.number))
 
-    def _queue(self, key: Key, asked: Request | Count, priority: int = 0) -> None:
+    def _queue(self, key: Key, asked: Asked, priority: int = 0) -> None:
         # About what it takes, also where it is no text at all.
-        grammar = _grammar_cost(asked.spec)
-        cost = 1 + characters(asked.messages, asked.spec) + grammar
+        grammar = 0 if isinstance(asked, Look) else _grammar_cost(asked.spec)
+        cost = LOOK_COST
+        if not isinstance(asked, Look):
+            cost = 1 + characters(asked.messages, asked.spec) + grammar
         with self._changed:
             self._waiting.add(key, asked, client=asked.client, priority=priority, cost=cost)
             if not grammar:
@@ -115,8 +124,8 @@ class Intake:
                 self._current = None
                 self._prompts.stop()
 
-    def _next(self) -> tuple[Request | Count, bool]:
-        """Return the next request, and whether one without a grammar waits."""
+    def _next(self) -> tuple[Asked, bool]:
+        """Return the next piece of work, and whether one without a grammar waits."""
         with self._changed:
             self._current = None
             self._changed.wait_for(lambda: len(self._waiting) > 0)
@@ -147,7 +156,10 @@ class Intake:
             log.exception("no prompts can be made any more")
         at_end()
 
-    def _do(self, preparer: Preparer, asked: Request | Count, *, hurried: bool) -> None:
+    def _do(self, preparer: Preparer, asked: Asked, *, hurried: bool) -> None:
+        if isinstance(asked, Look):
+            self._lanes.show(Looked(asked, self._prompts.ask(asked)))
+            return
         if isinstance(asked, Request) and not self._lanes.wants(asked):
             return
         made = self._prompts.ask(msgspec.structs.replace(preparer.job(asked), hurried=hurried))

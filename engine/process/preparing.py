@@ -7,9 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from engine.images.tiling import Shown
 from engine.messages import Count, Counted, ErrorCode, Finished, FinishReason, Params, Request
 from engine.parsing.replies import Beginning, Begun
-from engine.prompts.jobs import Answer, Build, Built, Rejected, Stopped, TooLong
+from engine.prompts.jobs import Answer, Build, Built, Rejected, TooLong
 from engine.text.prepared import PreparedRequest, resolve_sampling
 from engine.text.reply_memory import ReplyNotes, WrittenReply
 
@@ -70,6 +71,7 @@ class Preparer:
             )
         prompt = array("i", made.token_ids).tolist()
         sampling = resolve_sampling(request.params, self._defaults)
+        images = {image.digest: image for message in request.messages for image in message.images}
         notes = ReplyNotes(partial(self._remember, request.cache_salt))
         beginning = Beginning(made.opened, prompt[len(prompt) - made.continued :])
         reply, logprobs = self._replies.begin(request, beginning, notes)
@@ -85,6 +87,7 @@ class Preparer:
             logprobs=logprobs,
             grammar=made.grammar,
             source=array("i", made.source).tolist(),
+            shown=[Shown(images[digest], starts) for digest, starts in made.shown],
             trace=request.trace,
         )
 
@@ -95,7 +98,7 @@ class Preparer:
         field = made.field if isinstance(made, Rejected) else ""
         return Counted(count.count_id, 0, self._why(made), field)
 
-    def _why(self, made: TooLong | Rejected | Stopped) -> str:
+    def _why(self, made: Answer) -> str:
         if isinstance(made, TooLong):
             within = self._context_tokens
             return f"The prompt has {made.tokens} tokens or more; with its reply it must fit into {within}."

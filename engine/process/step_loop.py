@@ -11,6 +11,7 @@ import msgspec
 
 from engine.messages import EngineStatistics, Output, StepOutputs
 from engine.process.inbox import Lanes, Work
+from engine.prompts.jobs import Looked
 from engine.text.prepared import DuplicateRequest, PreparedRequest
 
 STATISTICS_EVERY_S = 1.0
@@ -37,6 +38,10 @@ class StepCore(Protocol):
 
     def cancel(self, request_id: str) -> None:
         """End a request with the next step."""
+        ...
+
+    def show(self, looked: Looked) -> None:
+        """Take the points of an image."""
         ...
 
     def step(self) -> list[Output]:
@@ -92,6 +97,8 @@ class StepLoop:
                 log.warning("request %s is served already; the second one is dropped", request.named)
         for request_id in work.cancels:
             self._core.cancel(request_id)
+        for looked in work.looked:
+            self._core.show(looked)
 
     def _idle_s(self) -> float | None:
         """Return how long to wait without news; None: until something changes."""

@@ -25,7 +25,7 @@ from engine.grammar.making import GrammarMaker
 from engine.grammar.trial import Trials
 from engine.grammar.vocabulary import NoGrammars, vocabulary_of
 from engine.grammar.writing import GrammarWriter
-from engine.prompts.jobs import Answer, Build, FromPrompts, Hurry, Ready, Remember, Stop, ToPrompts
+from engine.prompts.jobs import Answer, Build, FromPrompts, Hurry, Look, Ready, Remember, Stop, ToPrompts
 
 if TYPE_CHECKING:
     from engine.parsing.formats import ReplyFormat
@@ -94,9 +94,11 @@ def _builder(model: str, said: _Said) -> Builder:
     # transformers takes torch along wherever it can be imported: 200 MB and three seconds that no tokenizer needs.
     cast("dict[str, Any]", sys.modules)["torch"] = None
     from engine.loading.languages import is_translator  # noqa: PLC0415 - behind that
+    from engine.loading.seeing import Eyes, is_seeing  # noqa: PLC0415
     from engine.loading.tokenizer import read_tokenizer  # noqa: PLC0415
     from engine.parsing.known import format_of  # noqa: PLC0415
     from engine.prompts.builder import Builder  # noqa: PLC0415
+    from engine.prompts.looking import Looker  # noqa: PLC0415
     from engine.prompts.prompt import PromptBuilder  # noqa: PLC0415
     from engine.prompts.translation import TranslationBuilder  # noqa: PLC0415
 
@@ -104,7 +106,8 @@ def _builder(model: str, said: _Said) -> Builder:
     if is_translator(model):
         return Builder(TranslationBuilder.of(model, tokenizer))
     how = format_of(tokenizer)
-    return Builder(PromptBuilder(tokenizer, how), _grammars(tokenizer, how, said))
+    looker = Looker(Eyes.of(model)) if is_seeing(model) else None
+    return Builder(PromptBuilder(tokenizer, how, looker), _grammars(tokenizer, how, said), looker)
 
 
 def _grammars(tokenizer: Any, how: ReplyFormat | None, said: _Said) -> GrammarMaker | None:
@@ -128,6 +131,8 @@ def _serve(line: Connection, said: _Said, builder: Builder) -> None:
             said.begin(told)
             answer: Answer = builder.build(told, said.stops)
             _tell(line, answer)
+        elif isinstance(told, Look):
+            _tell(line, builder.look(told))
 
 
 def _tell(line: Connection, told: FromPrompts) -> None:

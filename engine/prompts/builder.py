@@ -16,12 +16,14 @@ from engine.prompts.jobs import (
     Answer,
     Build,
     Built,
+    Look,
     Rejected,
     Remember,
     Stopped,
     TooLong,
     characters,
 )
+from engine.prompts.looking import Looker
 from engine.prompts.prompt import Prompt
 from engine.reply_spec import ReplySpec
 from engine.text.reply_memory import OwnReplies, ReplyMemory
@@ -64,15 +66,25 @@ class Prompts(Protocol):
 class Builder:
     """Makes prompts, and remembers how replies were written: they are spelled so in the prompts that repeat them."""
 
-    def __init__(self, prompts: Prompts, grammars: GrammarMaker | None = None) -> None:
-        """Take what renders and tokenizes. `grammars`: None where replies can't be held to any with this tokenizer."""
+    def __init__(
+        self, prompts: Prompts, grammars: GrammarMaker | None = None, looker: Looker | None = None
+    ) -> None:
+        """Take what renders and tokenizes. `grammars`: None where replies can't be held to any with this tokenizer.
+
+        `looker`: None where the model takes no images.
+        """
         self._prompts = prompts
+        self._looker = looker
         self._grammars = grammars
         self._memory = ReplyMemory()
 
     def remember(self, told: Remember) -> None:
         """Remember a reply."""
         self._memory.keep(told.salt, told.reply())
+
+    def look(self, job: Look) -> Answer:
+        """Return the points of an image."""
+        return Rejected("This model takes no images.") if self._looker is None else self._looker.tiles(job)
 
     def build(self, job: Build, stops: Callable[[], bool]) -> Answer:
         """Return the prompt. `stops` is asked now and then whether somebody still waits for it."""
@@ -105,7 +117,7 @@ class Builder:
         shared = self._prompts.system_tokens(job.messages, prompt.token_ids, job.spec) if shares else 0
         packed = array("i", prompt.token_ids).tobytes()
         source = array("i", prompt.source).tobytes()
-        return Built(tokens, packed, shared, prompt.opened, prompt.continued, grammar, source)
+        return Built(tokens, packed, shared, prompt.opened, prompt.continued, grammar, source, prompt.shown)
 
     def _grammar(self, spec: ReplySpec, *, opened: bool) -> Source | None:
         """Return what a reply is held to; `opened`: its prompt ends in thoughts. Raises PromptRejected."""

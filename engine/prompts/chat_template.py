@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jinja2
@@ -13,10 +13,11 @@ import jinja2.meta
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from engine.errors import PromptRejected
+from engine.images.image import Image
+from engine.images.tiling import IMAGE
 from engine.messages import Message, ToolCall
 from engine.parsing.known import templates_text
 from engine.prompts.conversation import (
-    PLAIN_STYLE,
     CallStyle,
     TemplateMessage,
     template_messages,
@@ -31,6 +32,7 @@ EFFORT = "reasoning_effort"
 
 _PROBE = "Midstream asks whether this line is kept."
 _HELLO = Message("user", "Hello.")
+_LOOK = Message("user", "Hello.", images=(Image("", "image/png", 1, 1),))
 _GENERATION = re.compile(r"\{%[-+]?\s*(?:end)?generation\s*[-+]?%\}")
 
 
@@ -44,16 +46,22 @@ class Asked:
 
 
 class ChatTemplate:
-    """Renders prompts. `keeps_system`: it knows a system role. `calls`: what it wants of calls; None: it knows none."""
+    """Renders prompts. `keeps_system`: it knows a system role. `calls`: what it wants of calls; None: it knows none.
 
-    def __init__(self, tokenizer: Any) -> None:
-        """Take a transformers tokenizer that has a chat template, and try what that knows."""
+    `style`: what it wants of messages. `shows_images`: it has a place for each.
+    """
+
+    def __init__(self, tokenizer: Any, *, parts: bool = False) -> None:
+        """Take a transformers tokenizer that has a chat template, and try what that knows. `parts`: see `CallStyle`."""
         self._tokenizer = tokenizer
+        self.style = CallStyle(parts=parts)
         self.text = templates_text(tokenizer)
         self._variables = _variables_of(self.text)
         self._reserved = _reserved_names(tokenizer)
         self.keeps_system = _PROBE in self._try([Message("system", _PROBE), _HELLO])
         self.calls = self._call_style()
+        self.style = self.calls or self.style
+        self.shows_images = parts and IMAGE in self._try([_LOOK])
 
     @property
     def switches_reasoning(self) -> bool:
@@ -100,10 +108,9 @@ class ChatTemplate:
 
     def _call_style(self) -> CallStyle | None:
         """Try calls: with ids as people make them, then with short ones."""
-        for style in (PLAIN_STYLE, CallStyle(short_ids=True)):
+        for style in (self.style, replace(self.style, short_ids=True)):
             if self._knows_calls(style, 1):
-                single = not self._knows_calls(style, 2)
-                return CallStyle(short_ids=style.short_ids, single=single)
+                return replace(style, single=not self._knows_calls(style, 2))
         return None
 
     def _knows_calls(self, style: CallStyle, count: int) -> bool:
@@ -120,10 +127,11 @@ class ChatTemplate:
         return all(each in text for each in (*told, *(f"value {n} of a call" for n in range(count))))
 
     def _try(
-        self, messages: Sequence[Message], style: CallStyle = PLAIN_STYLE, tools: Sequence[Tool] = ()
+        self, messages: Sequence[Message], style: CallStyle | None = None, tools: Sequence[Tool] = ()
     ) -> str:
         """Return what it makes of messages, nothing where it refuses them."""
-        asked = Asked(template_messages(messages, style, _as_is), template_tools(tools, _as_is))
+        told = template_messages(messages, style or self.style, _as_is)
+        asked = Asked(told, template_tools(tools, _as_is))
         try:
             return self.render(asked)
         except Exception:  # noqa: BLE001 - a template may raise anything: it does not know what it was asked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from transformers.utils.chat_template_utils import mark_control_tokens
@@ -43,12 +43,20 @@ class ControlTokens:
         """Return a text without the marks."""
         return text.translate(_NO_MARKS)
 
+    def replaced(self, text: str, name: str, by: Sequence[str]) -> str | None:
+        """Return a text with other words in the places where the template wrote a token; None where there are more or less."""
+        parts = re.split(f"(?<!{_MARK}){re.escape(name)}", text)
+        if len(parts) != len(by) + 1:
+            return None
+        return parts[0] + "".join(word + part for word, part in zip(by, parts[1:], strict=True))
+
     def next_end(self, text: str, at: int) -> int | None:
         """Return where the next of them stands that is no delimiter of a reply: a message ends there. None: nowhere."""
         match = self._ending.search(text, at)
         return None if match is None else match.start()
 
 
+_MARK: str = mark_control_tokens("x", re.compile("x"))[0]
 _NO_MARKS = {ord(mark): None for mark in mark_control_tokens("x", re.compile("x")) if mark != "x"}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import PromptRejected
+from engine.images.image import in_order, joined
 from engine.messages import Message, ToolCall
 from engine.reply_spec import Tool
 
@@ -24,10 +25,14 @@ SHORT_ID = 9
 
 @dataclass(frozen=True, slots=True)
 class CallStyle:
-    """What a template wants of calls. `short_ids`: nine letters or digits. `single`: one call a message."""
+    """What a template wants. `short_ids` of calls: nine letters or digits. `single`: one call a message.
+
+    `parts`: contents come in parts, as templates of models that take images have it.
+    """
 
     short_ids: bool = False
     single: bool = False
+    parts: bool = False
 
     def id_of(self, call_id: str) -> str:
         """Return the id that a template is told."""
@@ -90,15 +95,19 @@ def fold_system(messages: Sequence[Message]) -> list[Message]:
     first = next((n for n, message in enumerate(others) if message.role == "user"), None)
     if first is None:
         return [Message("user", "\n\n".join(system)), *others]
-    folded = "\n\n".join([*system, others[first].content])
-    others[first] = msgspec.structs.replace(others[first], content=folded)
+    before = "\n\n".join(system)
+    folded = f"{before}\n\n{others[first].content}"
+    images = tuple(
+        image.moved(len(before) + (2 + image.at if image.at else 1)) for image in others[first].images
+    )
+    others[first] = msgspec.structs.replace(others[first], content=folded, images=images)
     return others
 
 
 def _template_message(
     message: Message, names: dict[str, str], style: CallStyle, mark: Mark
 ) -> TemplateMessage:
-    made: TemplateMessage = {"role": message.role, "content": mark(message.content)}
+    made: TemplateMessage = {"role": message.role, "content": _content(message, style, mark)}
     if message.reasoning:
         made["reasoning_content"] = mark(message.reasoning)
     if message.calls:
@@ -108,6 +117,16 @@ def _template_message(
         if message.call_id in names:
             made["name"] = mark(names[message.call_id])
     return made
+
+
+def _content(message: Message, style: CallStyle, mark: Mark) -> Any:
+    if not style.parts:
+        return mark(message.content)
+    parts = [
+        {"type": "text", "text": mark(part)} if isinstance(part, str) else {"type": "image"}
+        for part in in_order(message.content, message.images)
+    ]
+    return parts or [{"type": "text", "text": ""}]
 
 
 def _template_call(call: ToolCall, style: CallStyle, mark: Mark) -> dict[str, Any]:
@@ -150,10 +169,17 @@ def _joined(messages: Sequence[Message]) -> Iterator[Message]:
     last: Message | None = None
     for message in messages:
         if last is not None and last.role == message.role == "user":
-            last = Message("user", f"{last.content}\n{message.content}")
+            last = _together(last, message)
             continue
         if last is not None:
             yield last
         last = message
     if last is not None:
         yield last
+
+
+def _together(first: Message, second: Message) -> Message:
+    if not (first.images or second.images):
+        return Message("user", f"{first.content}\n{second.content}")
+    content, images = joined([(first.content, first.images), (second.content, second.images)])
+    return Message("user", content, images=images)

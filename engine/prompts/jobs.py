@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from array import array
+from typing import NamedTuple
 
 import msgspec
 
 from engine.grammar.source import Source
+from engine.images.image import Image
 from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.text.reply_memory import WrittenReply
@@ -59,6 +61,23 @@ class Remember(msgspec.Struct, frozen=True, tag="remember"):
         return WrittenReply(self.text, array("i", self.token_ids), array("i", self.ends))
 
 
+class Look(msgspec.Struct, frozen=True, tag="look"):
+    """Asks for the points of an image. `number`: which of a request's it is. `client`, `priority`: as in `messages.Request`."""
+
+    request_id: str
+    number: int
+    image: Image
+    client: str = ""
+    priority: int = 0
+
+
+class Tiles(msgspec.Struct, frozen=True, tag="tiles"):
+    """The points of an image's tiles, (count, 3, side, side) bytes: no more than a model's largest grid has."""
+
+    points: bytes
+    count: int
+
+
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """Nobody waits for what was asked last. Answered by `Stopped`, or by whatever was ready before."""
 
@@ -78,7 +97,8 @@ class Built(msgspec.Struct, frozen=True, tag="built"):
 
     `opened`: words of the template at its end that belong to the reply already, as an opened reasoning does.
     `continued`: the last so many tokens are the beginning of a reply that goes on. `grammar`: what the reply is held to,
-    None where it is free; left out where it was counted. `source`: the token ids of what is translated.
+    None where it is free; left out where it was counted. `source`: the token ids of what is translated. `shown`: the
+    digests of its images, and where the tokens of each one's tiles begin.
     """
 
     tokens: int
@@ -88,6 +108,7 @@ class Built(msgspec.Struct, frozen=True, tag="built"):
     continued: int = 0
     grammar: Source | None = None
     source: bytes = b""
+    shown: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 class TooLong(msgspec.Struct, frozen=True, tag="too long"):
@@ -107,6 +128,16 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
     """The work was given up: nobody waits for it, or a grammar is still tried while others wait."""
 
 
-Answer = Built | TooLong | Rejected | Stopped
-ToPrompts = Build | Remember | Stop | Hurry
-FromPrompts = Ready | Built | TooLong | Rejected | Stopped
+Job = Build | Look
+Answer = Built | Tiles | TooLong | Rejected | Stopped
+
+
+class Looked(NamedTuple):
+    """What became of a `Look`."""
+
+    look: Look
+    answer: Answer
+
+
+ToPrompts = Build | Look | Remember | Stop | Hurry
+FromPrompts = Ready | Built | Tiles | TooLong | Rejected | Stopped

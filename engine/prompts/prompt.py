@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import jinja2
 
 from engine.errors import PromptRejected
+from engine.images.tiling import IMAGE
 from engine.messages import Message
 from engine.parsing.formats import ReplyFormat
+from engine.prompts.looking import Looker, images_of
 from engine.prompts.rendering import Rendered, Renderer
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.text.reply_memory import OwnReplies
@@ -29,22 +31,29 @@ class Prompt(NamedTuple):
     """A prompt. `opened`: words of the template at its end that belong to the reply already.
 
     `continued`: the last so many tokens are the beginning of a reply that goes on. `source`: what is translated, if
-    something is.
+    something is. `shown`: the digests of its images, and where the tokens of each one's tiles begin.
     """
 
     token_ids: list[int]
     opened: str = ""
     continued: int = 0
     source: Sequence[int] = ()
+    shown: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 class PromptBuilder:
     """Renders and tokenizes prompts for one tokenizer. For one thread at a time."""
 
-    def __init__(self, tokenizer: Any, format_: ReplyFormat | None = None) -> None:
-        """Take a transformers tokenizer that has a chat template, and how its model writes replies; try what it knows."""
+    def __init__(
+        self, tokenizer: Any, format_: ReplyFormat | None = None, looker: Looker | None = None
+    ) -> None:
+        """Take a transformers tokenizer that has a chat template, and how its model writes replies; try what it knows.
+
+        `looker`: None where the model takes no images.
+        """
         self._tokenizer = tokenizer
-        self._renderer = Renderer(tokenizer, format_)
+        self._looker = looker
+        self._renderer = Renderer(tokenizer, format_, sees=looker is not None)
         self._letters = Letters(self._decode, self._renderer.tokens.ids)
         self._system_tokens: OrderedDict[str, list[int]] = OrderedDict()
 
@@ -80,13 +89,32 @@ class PromptBuilder:
             raise PromptRejected("This model does not translate: name one that does.", field="target")
         if spec.raw:
             return self._raw(messages)
+        if self._looker is not None:
+            messages = self._looker.known(messages)
         with _refusals():
-            rendered = self._renderer.render(messages, spec)
-            plain = self._plain(rendered)
-            if own is None or rendered.is_marked or not self._tokenizer.is_fast:
-                return plain
-            made = self._spelled(rendered, plain, own)
-        return made if len(made.token_ids) <= max(most, len(plain.token_ids)) else plain
+            rendered = self._looked_up(self._renderer.render(messages, spec), messages)
+            made = plain = self._plain(rendered)
+            if own is not None and not rendered.is_marked and self._tokenizer.is_fast:
+                made = self._spelled(rendered, plain, own)
+        return self._placed(
+            made if len(made.token_ids) <= max(most, len(plain.token_ids)) else plain, messages
+        )
+
+    def _looked_up(self, rendered: Rendered, messages: Sequence[Message]) -> Rendered:
+        """Return a prompt with all that stands for its images. Raises PromptRejected."""
+        if self._looker is None or not (images := images_of(messages)):
+            return rendered
+        return rendered._replace(text=self._looker.expanded(rendered.text, images, self._renderer.tokens))
+
+    def _placed(self, prompt: Prompt, messages: Sequence[Message]) -> Prompt:
+        """Return a prompt that tells where its images are. Raises PromptRejected."""
+        if self._looker is None or not (images := images_of(messages)):
+            return prompt
+        token = self._tokenizer.convert_tokens_to_ids(IMAGE)
+        starts = self._looker.starts(prompt.token_ids, images, token)
+        return prompt._replace(
+            shown=tuple((image.digest, of_one) for image, of_one in zip(images, starts, strict=True))
+        )
 
     def rendered(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> str:
         """Return what the template makes of messages: a little shorter than the prompt's text, never longer.

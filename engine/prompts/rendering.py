@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from engine.errors import PromptRejected
+from engine.images.image import in_order
 from engine.messages import Message
 from engine.parsing.formats import ReplyFormat
 from engine.prompts.chat_template import Asked, ChatTemplate
 from engine.prompts.control_tokens import ControlTokens, Marking
 from engine.prompts.conversation import (
-    PLAIN_STYLE,
-    CallStyle,
     fold_system,
     template_messages,
     template_tools,
@@ -43,9 +42,9 @@ class Rendered(NamedTuple):
 class Renderer:
     """Renders the prompts of one model."""
 
-    def __init__(self, tokenizer: Any, format_: ReplyFormat | None) -> None:
-        """Take a transformers tokenizer that has a chat template, and how its model writes replies."""
-        self.template = ChatTemplate(tokenizer)
+    def __init__(self, tokenizer: Any, format_: ReplyFormat | None, *, sees: bool = False) -> None:
+        """Take a transformers tokenizer that has a chat template, and how its model writes replies. `sees`: it takes images."""
+        self.template = ChatTemplate(tokenizer, parts=sees)
         self.tokens = ControlTokens(tokenizer, self.template.text, format_.markers if format_ else ())
         self._format = format_
         self._writer = None if format_ is None else Writer(format_, self.tokens)
@@ -64,6 +63,7 @@ class Renderer:
             "template": True,
             "continue": True,
             "raw": True,
+            "images": self.template.shows_images,
         }
         return tuple(name for name, is_known in known.items() if is_known)
 
@@ -86,14 +86,18 @@ class Renderer:
         marked_variables = {name: marking(value) for name, value in variables.items()}
 
         def text_of(shown: Sequence[Message]) -> str:
-            asked = Asked(template_messages(shown, self._style, marking), tools, marked_variables)
+            asked = Asked(template_messages(shown, self.template.style, marking), tools, marked_variables)
             return self.template.render(asked, continues=continues)
 
         text = text_of(known)
         placed = (
             Placed(text, {}) if self._writer is None else self._writer.placed(text, known, text_of, marking)
         )
-        said = [(placed.written.get(n, one.content), one.role == "assistant") for n, one in enumerate(known)]
+        said = [
+            (text, one.role == "assistant")
+            for n, one in enumerate(known)
+            for text in _texts(one, placed.written.get(n, one.content))
+        ]
         return Rendered(placed.text, marking.is_needed, tuple(said), opened=self._opened(placed.text))
 
     def _continued(self, messages: Sequence[Message], spec: ReplySpec) -> Rendered:
@@ -133,10 +137,6 @@ class Renderer:
         raw = shown[len(asked.text) : max(ends)]
         return raw.replace(thought, last.reasoning).replace(word, last.content)
 
-    @property
-    def _style(self) -> CallStyle:
-        return self.template.calls or PLAIN_STYLE
-
     def _known(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return messages in roles that the template knows."""
         if self.template.calls is None:
@@ -145,3 +145,10 @@ class Renderer:
 
     def _opened(self, prompt: str) -> str:
         return "" if self._format is None else self._format.opening(prompt)
+
+
+def _texts(message: Message, said: str) -> list[str]:
+    """Return what a message says in one piece, or around its images."""
+    if not message.images:
+        return [said]
+    return [part for part in in_order(message.content, message.images) if isinstance(part, str)]

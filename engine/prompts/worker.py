@@ -21,6 +21,7 @@ from engine.prompts.jobs import (
     Build,
     FromPrompts,
     Hurry,
+    Job,
     Ready,
     Rejected,
     Remember,
@@ -35,6 +36,8 @@ STARTS = 3
 START_TIMEOUT_S = 120.0
 JOB_TIMEOUT_S = 60.0
 """A prompt that fits a window takes milliseconds, of the longest windows a second."""
+
+LOST = "The image could not be decoded: it takes too long, or too much memory."
 
 ATTEMPTS = 2
 """A prompt with which the process died is asked once more of the next one, and refused then."""
@@ -53,7 +56,7 @@ class PromptMaker(Protocol):
         """Begin to get ready, without waiting for it."""
         ...
 
-    def ask(self, job: Build) -> Answer:
+    def ask(self, job: Job) -> Answer:
         """Return what became of a job. Raises PromptsUnavailable."""
         ...
 
@@ -109,7 +112,7 @@ class PromptProcess:
             )
         self._line, self._is_ready = line, False
 
-    def ask(self, job: Build) -> Answer:
+    def ask(self, job: Job) -> Answer:
         """See `PromptMaker`."""
         for _ in range(ATTEMPTS):
             self._get_ready()
@@ -118,7 +121,7 @@ class PromptProcess:
             except _Dead as why:
                 log.warning("the process that makes prompts is started again: %s", why)
                 self.end()
-        return Rejected("The prompt could not be prepared.")
+        return Rejected("The prompt could not be prepared." if isinstance(job, Build) else LOST)
 
     def stop(self) -> None:
         """See `PromptMaker`."""
@@ -168,13 +171,14 @@ class PromptProcess:
             self._is_ready = True
             log.info("prompts are made by process %s, in %d MB", self.pid, told.memory_bytes >> 20)
 
-    def _ask(self, job: Build) -> Answer:
+    def _ask(self, job: Job) -> Answer:
         while self._notes:
             self._send(self._notes.popleft())
         self._send(job)
         answer = self._receive(self._job_timeout_s)
-        with self._sending:
-            self._is_asked = self._is_hurried = False
+        if isinstance(job, Build):
+            with self._sending:
+                self._is_asked = self._is_hurried = False
         assert not isinstance(answer, Ready)  # noqa: S101 - that is told once
         return answer
 

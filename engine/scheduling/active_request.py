@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
+from engine.cache.layout import Span, unknown
 from engine.messages import (
     Called,
     Chunk,
@@ -22,7 +23,8 @@ from engine.messages import (
     Started,
 )
 from engine.sampling.sampler import Chooser
-from engine.scheduling.scheduler import Request
+from engine.scheduling.scheduler import Request, Segment
+from engine.scheduling.sight import Sight
 from engine.text.pieces import Call, Piece, Thought
 from engine.text.prepared import PreparedRequest
 from engine.text.reply_logprobs import Scored
@@ -32,7 +34,7 @@ from engine.text.reply_logprobs import Scored
 class ActiveRequest:
     """A request from its submission to its end.
 
-    `room`: tokens that it may have, source, prompt and reply together. `unsent` counts the tokens of which nothing was told yet; `position` is the place in the queue that was told last.
+    `room`: tokens that it may have, source, prompt and reply together. `unsent` counts the tokens of which nothing was told yet; `position` is the place in the queue that was told last. `sight`: what it shows; None: no images.
     """
 
     prepared: PreparedRequest
@@ -42,6 +44,14 @@ class ActiveRequest:
     position: int | None = None
     unsent: int = 0
     steps_at_cancel: int | None = None
+    sight: Sight | None = None
+
+    @property
+    def tokens(self) -> list[int]:
+        """All tokens of its own text so far, as the model has them."""
+        request = self.request
+        tokens = request.tokens[request.first :] if request.first else request.tokens
+        return tokens if self.sight is None else self.sight.plain(tokens)
 
     @property
     def waits(self) -> bool:
@@ -75,6 +85,15 @@ class ActiveRequest:
         if self.steps_at_cancel is None:
             return None
         return self.request.steps - self.steps_at_cancel
+
+    def span(self, segment: Segment) -> Span:
+        """Return what a step computes of it."""
+        request = self.request
+        tokens = request.tokens[segment.start : segment.start + segment.count]
+        if request.coming:
+            tokens.append(unknown(segment.slot))
+        made = Span(segment.slot, segment.start, tokens, segment.samples, request.table.pages, request.source)
+        return made if self.sight is None else self.sight.span(made)
 
     def started(self) -> Started:
         """Tell that the prefill begins."""

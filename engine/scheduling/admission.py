@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from engine.cache.layout import Source
 from engine.cache.sources import salted
+from engine.images.tiling import keyed
 from engine.messages import ErrorCode, Finished, FinishReason
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.active_request import ActiveRequest
 from engine.scheduling.scheduler import Request
+from engine.scheduling.sight import trouble
 from engine.text.prepared import PreparedRequest, misuse, objection
 
 
@@ -15,14 +17,16 @@ def scheduled(request: PreparedRequest, model: LoadedModel) -> Request:
     """Return a request as the scheduler sees it. The source of a translation fills whole pages before its target."""
     source = Source.of(len(request.source), model.kv.page_size) if request.source else None
     before = [] if source is None else [*request.source, *[0] * (source.reserved - source.length)]
+    tokens = model.sees.tiling.tokens if model.sees is not None else 0
     most = min(room_for(request, model), len(before) + len(request.prompt) + request.sampling.max_new_tokens)
     return Request(
         request.request_id,
-        [*before, *request.prompt],
+        [*before, *keyed(request.prompt, request.shown, tokens)],
         salt=request.cache_salt if source is None else salted(request.cache_salt, request.source),
         client=request.client,
         priority=request.priority,
         shared_tokens=request.shared_tokens,
+        images_end=max((one.stop(tokens) for one in request.shown), default=0),
         most=None if request.grammar else most,  # whether a grammar is complete shows behind its last token
         source=source,
     )
@@ -39,8 +43,10 @@ def room_for(request: PreparedRequest, model: LoadedModel) -> int:
 def refusal(active: ActiveRequest, model: LoadedModel) -> Finished | None:
     """Return the end of a request that can't be served."""
     request, vocabulary = active.prepared, model.vocabulary
-    error = _of_source(request, model) or objection(
-        request, context_tokens=active.room - active.request.first, vocabulary=vocabulary
+    error = (
+        trouble(request.shown, request.prompt, model.sees)
+        or _of_source(request, model)
+        or objection(request, context_tokens=active.room - active.request.first, vocabulary=vocabulary)
     )
     if error:
         return active.finished(FinishReason.ERROR, error)

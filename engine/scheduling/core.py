@@ -12,18 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from engine.cache.layout import Span, unknown
 from engine.cache.pages import PagePool
 from engine.execution.executor import Executor, Failure, Held, Launched, Outcome, OutOfMemory
 from engine.messages import EngineStatistics, ErrorCode, Finished, FinishReason, Output
 from engine.model.loaded_model import LoadedModel
+from engine.prompts.jobs import Looked
 from engine.sampling.sampler import Chooser
 from engine.scheduling.active_request import ActiveRequest
 from engine.scheduling.admission import refusal, room_for, scheduled
 from engine.scheduling.counters import Counters
 from engine.scheduling.deadlines import Deadlines
+from engine.scheduling.ending import NO_TEXT, End, last_outputs
+from engine.scheduling.looking import Asks, Blind, Looking
 from engine.scheduling.pace import PrefillPace
 from engine.scheduling.scheduler import Plan, Scheduler, Segment
+from engine.scheduling.sight import Sight
 from engine.text.prepared import DuplicateRequest, PreparedRequest
 from engine.text.reply_logprobs import Scored
 
@@ -32,8 +35,6 @@ STEP_TARGET_S = 0.06
 
 WAITING_TOLD_EVERY_S = 0.25
 """How often those that wait are told of a new place in the queue, at most."""
-
-NO_TEXT = "The reply's text could not be made."
 
 log = logging.getLogger(__name__)
 
@@ -46,18 +47,6 @@ class _Flight:
     active: list[ActiveRequest]
     launched: Launched
     began: float
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """Why a request ends. `flush`: text that is held back is told. `keep`: what it computed may serve a later turn."""
-
-    active: ActiveRequest
-    reason: FinishReason
-    error: str | None = None
-    code: ErrorCode = ErrorCode.INTERNAL
-    flush: bool = True
-    keep: bool = True
 
 
 class Core:
@@ -73,8 +62,12 @@ class Core:
         max_batch: int | None = None,
         step_target_s: float = STEP_TARGET_S,
         clock: Callable[[], float] = time.monotonic,
+        ask: Asks | None = None,
     ) -> None:
-        """Take a model. `max_batch`: the one it was loaded for, where none is named. `clock` gives seconds."""
+        """Take a model. `max_batch`: the one it was loaded for, where none is named. `clock` gives seconds.
+
+        `ask`: who is asked for the points of images and tells them by `show`; None only where the model takes none.
+        """
         slots = max_batch or model.max_batch
         self._model = model
         self._clock = clock
@@ -84,15 +77,15 @@ class Core:
         self._flights: deque[_Flight] = deque()
         self._pending_text: list[tuple[ActiveRequest, int]] = []
         self._active: dict[str, ActiveRequest] = {}
-        self._leaving: list[_End | Finished] = []
+        self._leaving: list[End | Finished] = []
         self._deadlines: Deadlines[ActiveRequest] = Deadlines()
         self._counters = Counters()
-        self._told_waiting_at = -WAITING_TOLD_EVERY_S
+        self._looking = Looking(model.sees, ask, clock)
 
     @property
     def busy(self) -> bool:
         """Whether `step` has something to do."""
-        return bool(self._active or self._leaving)
+        return bool(self._leaving or (self._active and not self._looking.rests))
 
     @property
     def made_at(self) -> float:
@@ -115,6 +108,9 @@ class Core:
         if (refused := refusal(active, self._model)) is not None:
             self._leaving.append(refused)
             return
+        if request.shown and self._model.sees is not None:
+            active.sight = Sight(request.shown, self._model.sees)
+        self._looking.rests = False
         self._active[request.request_id] = active
         self._scheduler.add(active.request)
         if request.sampling.max_time_s is not None:
@@ -130,7 +126,16 @@ class Core:
         if active is None or active.steps_at_cancel is not None:
             return
         active.steps_at_cancel = active.request.steps
-        self._leaving.append(_End(active, FinishReason.CANCELLED))
+        self._leaving.append(End(active, FinishReason.CANCELLED))
+
+    def show(self, looked: Looked) -> None:
+        """Take the points of an image that was asked for, or why there are none. It may come when nobody waits for it."""
+        self._looking.rests = False
+        self._end_blind(self._looking.show(looked))
+
+    def _end_blind(self, blind: Blind | None) -> None:
+        if blind is not None:
+            self._leaving.append(End(blind.active, FinishReason.ERROR, blind.why, ErrorCode.BAD_PARAMS))
 
     def step(self) -> list[Output]:
         """Run one engine step and return its outputs, in order; nothing when idle.
@@ -144,6 +149,7 @@ class Core:
         if not self._active:
             self._scheduler.pool.check_idle()
         if ends:
+            self._looking.rests = False
             return ends
         if self._runs_ahead():
             outputs = [*self._launch(), *self._collect(), *self._emit_texts()]
@@ -166,16 +172,16 @@ class Core:
 
     def _ends_without_a_step(self) -> list[Output]:
         leaving, self._leaving = self._leaving, []
-        leaving += (_End(active, FinishReason.TIMEOUT) for active in self._deadlines.due(self._clock()))
-        return [output for end in leaving for output in (self._end(end) if isinstance(end, _End) else [end])]
+        leaving += (End(active, FinishReason.TIMEOUT) for active in self._deadlines.due(self._clock()))
+        return [output for end in leaving for output in (self._end(end) if isinstance(end, End) else [end])]
 
     def _admit(self, plan: Plan) -> list[Output]:
         """Begin those that were admitted. Raises OutOfMemory."""
         outputs: list[Output] = []
         for request in plan.admitted:
             active = self._active[request.request_id]
-            tokens = request.tokens[request.first :] if request.first else request.tokens
-            self._executor.join(request.slot or 0, active.chooser, tokens, made=request.generated)
+            self._looking.begin(active)
+            self._executor.join(request.slot or 0, active.chooser, active.tokens, made=request.generated)
             if not request.generated:
                 outputs.append(active.started())
         return outputs
@@ -184,9 +190,11 @@ class Core:
         """Plan a step for those that are served, and let the device begin."""
         if not self._active:
             return []
+        shares = self._look()
         began = self._clock()
-        plan = self._scheduler.schedule(self._pace.budget_beside(self._scheduler.decoding))
-        if not plan.segments:  # all that run have their last token on its way
+        plan = self._scheduler.schedule(self._pace.budget_beside(self._scheduler.decoding) // shares)
+        if not (plan.segments or plan.admitted):  # all that run have their last token on its way, or look
+            self._looking.rests = self._looking.waits and not self._flights
             return []
         self._counters.count(plan)
         active = [self._active[segment.request.request_id] for segment in plan.segments]
@@ -194,8 +202,10 @@ class Core:
             outputs = [*self._admit(plan), *self._emit_queued(began)]
         except OutOfMemory:
             return self._admit_later(plan)
+        if not plan.segments:
+            return outputs
         try:
-            launched = self._compute(plan)
+            launched = self._compute(plan, active)
         except OutOfMemory:
             return outputs + self._make_memory(active)
         self._flights.append(_Flight(plan, active, launched, began))
@@ -203,13 +213,24 @@ class Core:
             self._scheduler.complete(plan, coming=True)
         return outputs
 
-    def _compute(self, plan: Plan) -> Launched:
+    def _look(self) -> int:
+        """Look at images for a part of a step. Returns in how many parts what is left to prompts is to be shared."""
+        if not self._looking.computes:
+            return 1
+        self._executor.take_all_threads()
+        share = 2 if self._scheduler.decoding else 1
+        self._end_blind(self._looking.work(self._pace.target_s / share))
+        return share
+
+    def _compute(self, plan: Plan, active: list[ActiveRequest]) -> Launched:
         """Copy the pages that a step writes and others hold, then compute it. Raises OutOfMemory."""
         copies = self._scheduler.pool.copies
         if copies:
             self._executor.copy(copies)
             copies.clear()
-        return self._executor.launch([_span(segment) for segment in plan.segments])
+        return self._executor.launch(
+            [one.span(segment) for one, segment in zip(active, plan.segments, strict=True)]
+        )
 
     def _collect(self) -> list[Output]:
         """Take what a launched step gave. Whoever left meanwhile gets nothing of it."""
@@ -253,13 +274,13 @@ class Core:
         else:
             why = "The device has too little memory for this request."
             for one in filter(self._serves, active):
-                outputs += self._end(_End(one, FinishReason.ERROR, why))
+                outputs += self._end(End(one, FinishReason.ERROR, why))
         return outputs
 
     def _emit_queued(self, now: float) -> list[Output]:
-        if not self._scheduler.queued or now - self._told_waiting_at < WAITING_TOLD_EVERY_S:
+        if not self._scheduler.queued or now - self._counters.told_waiting_at < WAITING_TOLD_EVERY_S:
             return []
-        self._told_waiting_at = now
+        self._counters.told_waiting_at = now
         waiting = enumerate(self._scheduler.waiting(), start=1)
         return [output for place, one in waiting for output in self._active[one.request_id].queued(place)]
 
@@ -279,9 +300,9 @@ class Core:
                 self._scheduler.repeat(active.request)
                 return []
             case Held.COMPLETE:
-                return self._end(_End(active, FinishReason.STOP))
+                return self._end(End(active, FinishReason.STOP))
             case Failure(error, code, sound):
-                return self._end(_End(active, FinishReason.ERROR, error, code, keep=sound))
+                return self._end(End(active, FinishReason.ERROR, error, code, keep=sound))
             case int() | Scored():
                 return self._take_token(active, segment, outcome)
             case _:
@@ -291,7 +312,7 @@ class Core:
         request, guide = active.request, active.chooser.guide
         if guide is not None and active.is_long_enough:
             # It was when its last token came. A grammar that was complete by then would have ended it as such.
-            return self._end(_End(active, FinishReason.LENGTH))
+            return self._end(End(active, FinishReason.LENGTH))
         token = outcome.token if isinstance(outcome, Scored) else outcome
         is_first = not request.generated
         self._scheduler.take(segment, token)
@@ -299,14 +320,14 @@ class Core:
             self._scheduler.share(request)
         self._counters.generated_tokens += 1
         if self._ends_with(active, token):
-            return self._end(_End(active, FinishReason.STOP))
+            return self._end(End(active, FinishReason.STOP))
         if isinstance(outcome, Scored):
             active.score(outcome)
         if guide is not None:
             self._executor.advance(guide, token)
         elif active.is_long_enough:
             if self._model.translates is not None and self._model.translates.forced_end:
-                return self._end(_End(active, FinishReason.LENGTH))
+                return self._end(End(active, FinishReason.LENGTH))
             return self._emit(active, token, last=True)
         self._pending_text.append((active, token))
         return []
@@ -330,17 +351,17 @@ class Core:
         except Exception:
             # The one broad catch of a request's text: no bystander may notice.
             log.exception("the text of request %s could not be made", active.prepared.named)
-            return self._end(_End(active, FinishReason.ERROR, NO_TEXT, flush=False))
+            return self._end(End(active, FinishReason.ERROR, NO_TEXT, flush=False))
         if step.stopped:
-            return outputs + self._end(_End(active, FinishReason.STOP, flush=False))
-        return outputs + self._end(_End(active, FinishReason.LENGTH)) if last else outputs
+            return outputs + self._end(End(active, FinishReason.STOP, flush=False))
+        return outputs + self._end(End(active, FinishReason.LENGTH)) if last else outputs
 
-    def _end(self, end: _End) -> list[Output]:
+    def _end(self, end: End) -> list[Output]:
         """Forget a request. Returns its last outputs; text that was held back is dropped at a cancel.
 
         Nothing that fails here keeps its end from being told: neither its text nor what is kept of it.
         """
-        active, last = end.active, self._last_text(end)
+        active, last = end.active, last_outputs(end)
         if not self._serves(active):
             return []
         del self._active[active.prepared.request_id]
@@ -355,20 +376,6 @@ class Core:
             self._counters.cancelled(active.steps_after or 0)
         return last
 
-    def _last_text(self, end: _End) -> list[Output]:
-        active = end.active
-        try:
-            if end.reason is FinishReason.CANCELLED:
-                # Taken before the flush: what is held back was seen by nobody, so it was not written either.
-                ended = active.finished(end.reason, end.error, end.code)
-                active.prepared.reply.flush()
-                return [ended]
-            held_back = active.prepared.reply.flush() if end.flush else ()
-            return [*active.tell(held_back), active.finished(end.reason, end.error, end.code)]
-        except Exception:
-            log.exception("the text of request %s could not be made", active.prepared.named)
-            return [active.finished(FinishReason.ERROR, NO_TEXT)]
-
     def _leave(self, active: ActiveRequest, *, keep: bool) -> None:
         try:
             self._scheduler.remove(active.request, keep=keep)
@@ -380,11 +387,3 @@ class Core:
         """Learn from how long a step took, since its launch or since the one before it was done."""
         plan, seconds = flight.plan, self._counters.took(flight.began, self._clock())
         self._pace.observe(prefill_tokens=plan.prefill_tokens, decoding=bool(plan.decodes), seconds=seconds)
-
-
-def _span(segment: Segment) -> Span:
-    tokens = segment.request.tokens[segment.start : segment.start + segment.count]
-    if segment.request.coming:
-        tokens.append(unknown(segment.slot))
-    request = segment.request
-    return Span(segment.slot, segment.start, tokens, segment.samples, request.table.pages, request.source)

@@ -10,7 +10,10 @@ from engine.scheduling.scheduler import Plan, Scheduler
 
 @dataclass(slots=True)
 class Counters:
-    """Counts rise only. `step_seconds`: of all steps together; `done_at`: when the last one was done; `made_at`: when its tokens were there."""
+    """Counts rise only. `step_seconds`: of all steps together; `done_at`: when the last one was done; `made_at`: when its tokens were there.
+
+    `told_waiting_at`: when those that wait were told of their places.
+    """
 
     steps: int = 0
     prefill_steps: int = 0
@@ -22,6 +25,7 @@ class Counters:
     step_seconds: float = 0.0
     done_at: float = 0.0
     made_at: float = 0.0
+    told_waiting_at: float = float("-inf")
 
     def took(self, began: float, now: float) -> float:
         """Return how long a step took that is done now: since its launch, or since the one before it was done."""

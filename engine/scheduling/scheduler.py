@@ -27,7 +27,8 @@ class Request:
     of the first ones everyone may share. `slot`: its place among those that run, while it does. `most`: tokens that it
     may have, prompt and reply together; None: any number. `coming`: tokens
     behind those, of steps that were launched, which nobody knows yet. `source`: where the source of a translation lies;
-    it is computed in one piece, or known as a whole.
+    it is computed in one piece, or known as a whole. `images_end`: the place behind its last image; `looks`: nothing of it is
+    computed until what it shows was looked at.
     """
 
     request_id: str
@@ -48,6 +49,8 @@ class Request:
     most: int | None = None
     coming: int = 0
     source: Source | None = None
+    images_end: int = 0
+    looks: bool = False
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.tokens)
@@ -275,9 +278,10 @@ class Scheduler:
 
         A source is computed in one piece: where what is left is less it waits, and the oldest one goes beyond the budget.
         """
-        if not self._prefilling:
+        ready = [request for request in self._prefilling.values() if not request.looks]
+        if not ready:
             return ()
-        shortest = sorted(self._prefilling.values(), key=lambda request: (request.remaining, request.arrival))
+        shortest = sorted(ready, key=lambda request: (request.remaining, request.arrival))
         oldest = min(shortest, key=lambda request: request.arrival)
         kept = max(oldest.least, min(oldest.remaining, (budget + 1) // 2))
         counts: dict[int, int] = {}
@@ -290,7 +294,7 @@ class Scheduler:
         return tuple(
             Segment(request, slot, request.computed, count, samples=count == request.remaining)
             for slot, request in self._prefilling.items()
-            if (count := counts[request.arrival])
+            if (count := counts.get(request.arrival, 0))
         )
 
     def _admit_some(self) -> Iterator[Request]:
@@ -327,6 +331,7 @@ class Scheduler:
         slot = request.slot = heapq.heappop(self._free)
         request.table = table
         request.computed = request.sound = match.tokens
+        request.looks = request.computed < request.images_end
         if not request.started:
             request.started, request.cached = True, request.computed
         self._clients.add(request.client)

@@ -13,6 +13,7 @@ import msgspec
 
 from engine.errors import EngineError
 from engine.grammar.source import Source
+from engine.images.tiling import Shown
 from engine.messages import Params
 from engine.text.pieces import Piece, ReplyStep
 from engine.text.reply_logprobs import ReplyLogprobs
@@ -80,8 +81,8 @@ class PreparedRequest:
 
     `shared_tokens`: how many of the prompt's first tokens everyone may share. `logprobs`: where the reply's tokens are
     scored, which `reply` tells what it makes of them; None where nobody asked. `grammar`: what the reply has to be;
-    None where it is free. `source`: what is translated; the prompt is then what the translation begins with. The rest as
-    in `messages.Request`.
+    None where it is free. `source`: what is translated; the prompt is then what the translation begins with. `shown`: its
+    images, in order. The rest as in `messages.Request`.
     """
 
     request_id: str
@@ -95,6 +96,7 @@ class PreparedRequest:
     logprobs: ReplyLogprobs | None = None
     grammar: Source | None = None
     source: Sequence[int] = ()
+    shown: Sequence[Shown] = ()
     trace: Trace = NOBODYS
 
     @property

@@ -12,7 +12,7 @@ import msgspec
 
 from engine.door import Engine, has_feature, messages_not_served, not_served, spec_not_served
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
-from engine.images.image import Image, Seen, in_order, joined
+from engine.images.image import NOT_SEEN, Image, Seen, in_order, joined
 from engine.messages import Message, ModelFacts, Params, Request
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.served_models import ServedModel
@@ -184,8 +184,6 @@ def _flat(groups: Sequence[Sequence[MessageRecord]]) -> list[MessageRecord]:
 
 
 DEFAULT_NEW_TOKENS = 512
-NOT_SEEN = "[An image that can't be seen here.]"
-"""Replaces an image in a prompt if the model sees none, or if the image is too old to be shown again."""
 SHOWN_IMAGES = 32
 SHOWN_BYTES = 16 * 1024 * 1024
 """Each prompt shows the newest images of a conversation: so many, up to so many bytes."""

@@ -15,6 +15,7 @@ import pytest
 from app.operations import key_file
 from connections.authentication.terms import terms_of
 from connections.images.reading import MAX_BYTES
+from engine.images.image import NOT_SEEN
 from engine.messages import Message
 from engine.scripted.engine import FEATURES, ScriptedEngine
 from sessions.running import admission
@@ -151,7 +152,7 @@ async def test_a_model_that_takes_no_images_says_so_and_reads_a_word_where_other
         )
         assert (refused["code"], refused["message"]) == ("bad_params", "This model does not take images.")
         await said(socket, "And now?")
-    assert blind.requests[0].messages[0].content == f"{prompt.NOT_SEEN}\nLook!"
+    assert blind.requests[0].messages[0].content == f"{NOT_SEEN}\nLook!"
 
 
 async def test_what_is_too_much_to_be_shown_again_leaves_a_word(
@@ -163,7 +164,7 @@ async def test_what_is_too_much_to_be_shown_again_leaves_a_word(
         await said(socket, "One", png_id)
         await said(socket, "Two", jpeg_id)
     first, _, last = service.engine.requests[-1].messages
-    assert (first.content, first.images) == (f"{prompt.NOT_SEEN}\nOne", ())
+    assert (first.content, first.images) == (f"{NOT_SEEN}\nOne", ())
     assert last.images == (JPEG.image,)
 
 

@@ -1,0 +1,179 @@
+"""What a checkpoint says of images: whether its model takes any, how its processor cuts them, and the points of each tile.
+
+Knows no torch: images are decoded without it, in the process that makes prompts. Sizes were checked by whoever took the
+image; they are compared here before anything is decoded, so a few bytes can't become more points than were said.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import AutoConfig, PreTrainedConfig
+
+from engine.errors import ModelNotUsable
+from engine.images.image import Image
+from engine.images.tiling import Tiling
+
+SEEING_TYPES = ("smolvlm", "idefics3")
+FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP", "image/gif": "GIF"}
+"""What is decoded, and by what alone."""
+
+DAMAGED = "The image can't be decoded: it is cut off or damaged."
+
+_ORIENTATION = 0x0112
+_TURNED = frozenset({5, 6, 7, 8})
+TURNING = frozenset({"image/jpeg", "image/webp"})
+"""What cameras write, and may be meant to be looked at from another side."""
+
+_BROKEN = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, IndexError, KeyError)
+
+Points = NDArray[np.uint8]
+
+
+class NotSeen(ValueError):
+    """An image can't be decoded. The message is a sentence for whoever sent it."""
+
+
+def is_seeing(model: str) -> bool:
+    """Whether the configuration of a hub name or folder is of a family that takes images; False where it can't be read."""
+    with suppress(OSError, ValueError, KeyError):
+        return AutoConfig.from_pretrained(model, trust_remote_code=False).model_type in SEEING_TYPES
+    return False
+
+
+class Eyes:
+    """Decodes images for one model and cuts them, by transformers' image processor for Pillow."""
+
+    def __init__(self, processor: Any, config: PreTrainedConfig) -> None:
+        """Take both. Raises ModelNotUsable where the processor does something else than what is served."""
+        self._processor = processor
+        self.tiling = _tiling(processor, config)
+
+    @classmethod
+    def of(cls, model: str) -> Eyes:
+        """Return those of a hub name or folder. Raises ModelNotUsable."""
+        config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+        try:
+            return cls(_kind(config).from_pretrained(model), config)
+        except ImportError as error:
+            raise ModelNotUsable(
+                f"The model {model!r} takes images, which need Pillow: pip install 'midstream[images]'."
+            ) from error
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ModelNotUsable(
+                f"The model {model!r} takes images, and its image processor can't be read."
+            ) from error
+
+    def size(self, image: Image) -> tuple[int, int]:
+        """Return an image's width and height as it is meant to be looked at. Where its bytes are not at hand, as its header says.
+
+        Raises NotSeen.
+        """
+        if not image.data:
+            return image.width, image.height
+        with _opened(image) as opened:
+            turned = _orientation(opened) in _TURNED
+        return (image.height, image.width) if turned else (image.width, image.height)
+
+    def tiles(self, image: Image) -> Points:
+        """Return the points of an image's tiles, (tiles, 3, side, side). Raises NotSeen."""
+        with _opened(image) as opened:
+            upright = _upright(opened)
+        made = self._processor(
+            [upright], do_rescale=False, do_normalize=False, return_row_col_info=True, return_tensors="np"
+        )
+        points: Points = np.ascontiguousarray(made["pixel_values"][0])
+        if points.dtype != np.uint8 or len(points) != self.tiling.tiles(self.tiling.grid(*upright.size)):
+            raise RuntimeError(f"an image became {points.shape} of {points.dtype}")
+        return points
+
+    def scale(self) -> NDArray[np.float32]:
+        """Return what a model is given for each value of a point, (3, 256)."""
+        processor = self._processor
+        values = np.tile(np.arange(256, dtype=np.uint8), (3, 1, 1))
+        if processor.do_rescale:
+            values = processor.rescale(values, processor.rescale_factor)
+        if processor.do_normalize:
+            values = processor.normalize(values, processor.image_mean, processor.image_std)
+        return np.asarray(values[:, 0], dtype=np.float32)
+
+
+def _kind(config: PreTrainedConfig) -> Any:
+    """Return the class of an image processor that needs neither torch nor torchvision. Raises ImportError without Pillow."""
+    if config.model_type == "smolvlm":
+        from transformers.models.smolvlm.image_processing_pil_smolvlm import (  # noqa: PLC0415 - Pillow is optional
+            SmolVLMImageProcessorPil,
+        )
+
+        return SmolVLMImageProcessorPil
+    from transformers.models.idefics3.image_processing_pil_idefics3 import (  # noqa: PLC0415 - as above
+        Idefics3ImageProcessorPil,
+    )
+
+    return Idefics3ImageProcessorPil
+
+
+def _tiling(processor: Any, config: Any) -> Tiling:
+    """Return how a processor cuts. Raises ModelNotUsable."""
+    longest, side = processor.size["longest_edge"], processor.max_image_size["longest_edge"]
+    if not (processor.do_resize and longest and side):
+        raise ModelNotUsable("The model's image processor does not scale images, which is not served.")
+    across = side // config.vision_config.patch_size
+    tokens = across**2 // config.scale_factor**2
+    return Tiling(side, longest, tokens, splits=bool(processor.do_image_splitting))
+
+
+def _opened(image: Image) -> Any:
+    """Return an image of which the header alone was read. Raises NotSeen."""
+    from PIL import Image as Pillow  # noqa: PLC0415 - it is optional
+
+    try:
+        opened = Pillow.open(io.BytesIO(image.data), formats=(FORMATS[image.media_type],))
+    except (*_BROKEN, Pillow.DecompressionBombError) as error:
+        raise NotSeen(DAMAGED) from error
+    if opened.size != (image.width, image.height):
+        raise NotSeen("The image can't be decoded: its parts say different sizes.")
+    return opened
+
+
+def _orientation(opened: Any) -> int:
+    """Return how a camera was held (Exif 2.3, tag 274): 1 where nothing says. Nothing is decoded for that."""
+    if opened.format not in {FORMATS[kind] for kind in TURNING}:
+        return 1
+    from PIL import Image as Pillow  # noqa: PLC0415 - as above
+
+    told = Pillow.Exif()
+    with suppress(*_BROKEN):
+        told.load(opened.info.get("exif"))
+        return int(told.get(_ORIENTATION, 1))
+    return 1
+
+
+def _upright(opened: Any) -> Any:
+    """Return an image's points, in colours, as it is meant to be looked at. Raises NotSeen."""
+    from PIL import Image as Pillow  # noqa: PLC0415 - as above
+
+    turn = Pillow.Transpose
+    turns = {
+        2: turn.FLIP_LEFT_RIGHT,
+        3: turn.ROTATE_180,
+        4: turn.FLIP_TOP_BOTTOM,
+        5: turn.TRANSPOSE,
+        6: turn.ROTATE_270,
+        7: turn.TRANSVERSE,
+        8: turn.ROTATE_90,
+    }
+    orientation = _orientation(opened)
+    try:
+        coloured = opened.convert("RGB")
+    except (*_BROKEN, Pillow.DecompressionBombError) as error:
+        raise NotSeen(DAMAGED) from error
+    if orientation in turns:
+        coloured = coloured.transpose(turns[orientation])
+    return Pillow.fromarray(np.asarray(coloured))  # of what it was told nothing is left

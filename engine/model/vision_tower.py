@@ -1,0 +1,134 @@
+"""The vision tower of SmolVLM and Idefics3, in pieces that take milliseconds, so that replies go on between them.
+
+A tile is looked at by itself: patches, the layers of a SigLIP encoder (Zhai et al. 2023), then pixels shuffled into fewer
+and wider states that the language model reads like embeddings. It computes what the transformers module computes, from
+the same weights; a comparison at the start says so (`engine.loading.vision`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+PIECE = 1_000_000_000
+"""Products and sums of a piece, about: some ten milliseconds of two cores."""
+
+FEWEST_ROWS = 16
+
+Pieces = Generator[None, None, Tensor]
+"""Work that is given up after any piece, and gives states at its end."""
+
+
+class VisionTower(nn.Module):
+    """Looks at tiles. `side`: of a tile, in points; `tokens`: states that each becomes."""
+
+    def __init__(self, module: Any, scale: Tensor, *, side: int) -> None:
+        """Take over the weights of a module: `vision_model` and `connector`. `scale`: what each value of a point means, (3, 256)."""
+        super().__init__()
+        vision = module.vision_model
+        self.embeddings: Any = vision.embeddings
+        self.layers: Any = vision.encoder.layers
+        self.norm: nn.LayerNorm = vision.post_layernorm
+        self.connector: nn.Module = module.connector
+        self.side = side
+        self.scale = scale
+        self._patches: int = side // vision.embeddings.patch_size
+        self._tokens: int = self._patches**2 // module.connector.scale_factor**2
+
+    @property
+    def tokens(self) -> int:
+        """How many states a tile becomes."""
+        return self._tokens
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return next(self.parameters()).device
+
+    def num_parameters(self) -> int:
+        """Return how many weights it has."""
+        return sum(weight.numel() for weight in self.parameters())
+
+    def values(self, points: Tensor) -> Tensor:
+        """Return what the points of a tile, (3, side, side) of uint8, mean."""
+        return torch.stack([scale[one.long()] for scale, one in zip(self.scale, points, strict=True)])
+
+    def look(self, points: Tensor) -> Pieces:
+        """Compute the states, (tiles * tokens, hidden), of points, (tiles, 3, side, side) of uint8. Each piece ends in a yield."""
+        made = []
+        for tile in points:
+            states = yield from self._tile(tile)
+            made.append(states)
+        return torch.cat(made)
+
+    def _tile(self, points: Tensor) -> Pieces:
+        values = self.values(points)
+        yield
+        seen = torch.ones(1, self._patches, self._patches, dtype=torch.bool, device=values.device)
+        values = values.unsqueeze(0).to(self.norm.weight.dtype)
+        states: Tensor = self.embeddings(pixel_values=values, patch_attention_mask=seen)[0]
+        yield
+        for layer in self.layers:
+            attention = yield from self._attended(layer, states)
+            states = states + attention
+            states = states + (yield from self._widened(layer, states))
+        made: Tensor = self.connector(self.norm(states).unsqueeze(0))
+        yield
+        return made.reshape(-1, made.shape[-1])
+
+    def _attended(self, layer: Any, states: Tensor) -> Pieces:
+        attention, rows = layer.self_attn, len(states)
+        shape = (rows, attention.num_heads, -1)
+        parts = []
+        for linear in (attention.q_proj, attention.k_proj, attention.v_proj):
+            projected = yield from _by_rows(
+                states, rows * linear.weight.numel(), nn.Sequential(layer.layer_norm1, linear)
+            )
+            parts.append(projected.view(shape).transpose(0, 1))
+        queries, keys, values = parts
+
+        def mixed(some: Tensor) -> Tensor:
+            seen = functional.scaled_dot_product_attention(
+                some.transpose(0, 1), keys, values, scale=attention.scale
+            )
+            made: Tensor = attention.out_proj(seen.transpose(0, 1).reshape(len(some), -1))
+            return made
+
+        cost = rows * (2 * rows * states.shape[-1] + attention.out_proj.weight.numel())
+        return (yield from _by_rows(queries.transpose(0, 1), cost, mixed))
+
+    def _widened(self, layer: Any, states: Tensor) -> Pieces:
+        cost = len(states) * (layer.mlp.fc1.weight.numel() + layer.mlp.fc2.weight.numel())
+        return (yield from _by_rows(states, cost, nn.Sequential(layer.layer_norm2, layer.mlp)))
+
+
+def _by_rows(states: Tensor, cost: int, compute: Callable[[Tensor], Tensor]) -> Pieces:
+    """Compute rows of states in pieces. `cost`: products of all of them."""
+    step = max(FEWEST_ROWS, len(states) * PIECE // max(1, cost))
+    made = []
+    for start in range(0, len(states), step):
+        made.append(compute(states[start : start + step]))
+        yield
+    return torch.cat(made)
+
+
+def finished(pieces: Pieces) -> Tensor:
+    """Compute all pieces at once."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as done:
+            states: Tensor = done.value
+            return states
+
+
+def replaced(embedded: Tensor, shown: Iterable[tuple[int, Tensor]]) -> Tensor:
+    """Return embedded tokens, (rows, hidden), with states of images in the rows from given places on."""
+    made = embedded.clone()
+    for row, states in shown:
+        made[row : row + len(states)] = states
+    return made

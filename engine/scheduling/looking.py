@@ -1,0 +1,140 @@
+"""Whose images are looked at next: one image at a time, in pieces of milliseconds between the steps of all others.
+
+A request with images has its place and its pages before it is looked at, so what is kept of it already is not looked at
+again. Points are asked for when their turn comes, so those of one image alone are in memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from engine.model.devices import is_out_of_memory
+from engine.model.loaded_model import Sees
+from engine.model.vision_tower import Pieces
+from engine.prompts.jobs import Look, Looked, Rejected, Tiles
+from engine.scheduling.active_request import ActiveRequest
+
+LITTLE_MEMORY = "The device has too little memory for this image."
+NOT_DECODED = "The image could not be decoded."
+
+
+Asks = Callable[[Look], None]
+
+
+class Blind(NamedTuple):
+    """A request that ends because of an image, and why."""
+
+    active: ActiveRequest
+    why: str
+
+
+@dataclass(slots=True, eq=False)
+class _Current:
+    """The image that is looked at. `pieces`: None while its points are waited for."""
+
+    active: ActiveRequest
+    number: int
+    pieces: Pieces | None = None
+
+
+class Looking:
+    """Looks at the images of requests that run, those of several in turn."""
+
+    def __init__(self, sees: Sees | None, ask: Asks | None, clock: Callable[[], float]) -> None:
+        """Take what looks, whom to ask for points, and a clock that gives seconds."""
+        self._sees = sees
+        self._ask = ask
+        self._clock = clock
+        self._line: deque[ActiveRequest] = deque()
+        self._current: _Current | None = None
+        self.rests = False
+
+    @property
+    def computes(self) -> bool:
+        """Whether there is something to compute now."""
+        self._go_on()
+        return self._current is not None and self._current.pieces is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether points are waited for."""
+        return self._current is not None and self._current.pieces is None
+
+    def begin(self, active: ActiveRequest) -> None:
+        """Look at what a request shows that was just admitted."""
+        if active.request.looks and not any(one is active for one in self._line):
+            self._line.append(active)
+
+    def show(self, looked: Looked) -> Blind | None:
+        """Take the points that were asked for. Returns whose image can't be looked at; what nobody waits for is dropped."""
+        current, look = self._current, looked.look
+        if current is None or current.pieces is not None or not self._is_of(current, look):
+            return None
+        if not isinstance(looked.answer, Tiles):
+            self._current = None
+            return Blind(
+                current.active, looked.answer.why if isinstance(looked.answer, Rejected) else NOT_DECODED
+            )
+        assert self._sees is not None  # noqa: S101 - who asked has it
+        side, answer = self._sees.tiling.side, looked.answer
+        points = torch.frombuffer(bytearray(answer.points), dtype=torch.uint8)
+        current.pieces = self._sees.tower.look(points.view(answer.count, 3, side, side))
+        return None
+
+    def work(self, seconds: float) -> Blind | None:
+        """Compute for so long, a piece at least. Returns whose image can't be looked at, if one can't."""
+        until = self._clock() + seconds
+        while self.computes:
+            current = self._current
+            assert current is not None and current.pieces is not None  # noqa: S101, PT018 - as `computes` says
+            try:
+                with torch.inference_mode():
+                    next(current.pieces)
+            except StopIteration as done:
+                self._saw(current, done.value)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._current = None
+                return Blind(current.active, LITTLE_MEMORY)
+            if self._clock() >= until:
+                break
+        return None
+
+    def _saw(self, current: _Current, states: torch.Tensor) -> None:
+        self._current = None
+        assert current.active.sight is not None  # noqa: S101 - what shows nothing is never here
+        current.active.sight.saw(current.number, states)
+        self._line.append(current.active)  # behind the others who wait
+
+    def _go_on(self) -> None:
+        """Drop what nobody waits for any more, and ask for the next image."""
+        if self._current is not None and self._current.active.request.slot is None:
+            self._current = None
+        while self._current is None and self._line:
+            active = self._line.popleft()
+            if active.request.slot is None or active.sight is None:
+                continue
+            number = active.sight.missing(active.request.computed)
+            active.request.looks = number is not None
+            if number is not None:
+                self._current = _Current(active, number)
+                prepared = active.prepared
+                assert self._ask is not None  # noqa: S101 - a model that takes images comes with one
+                self._ask(
+                    Look(
+                        prepared.request_id,
+                        number,
+                        active.sight.image(number),
+                        prepared.client,
+                        prepared.priority,
+                    )
+                )
+
+    def _is_of(self, current: _Current, look: Look) -> bool:
+        return (current.active.prepared.request_id, current.number) == (look.request_id, look.number)

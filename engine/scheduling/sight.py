@@ -1,0 +1,80 @@
+"""The images of one request, as far as they were looked at, and where they stand in its prompt. Knows no decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor
+
+from engine.cache.layout import Span
+from engine.images.image import Image
+from engine.images.tiling import Shown, plain
+from engine.model.loaded_model import Sees
+
+Rows = tuple[tuple[int, Tensor], ...]
+
+
+class Sight:
+    """What a request shows. States of an image are kept until its request ends: it may be computed once more."""
+
+    def __init__(self, shown: Sequence[Shown], sees: Sees) -> None:
+        """Take the images of a prompt, and what the model does with such."""
+        self._shown = shown
+        self._tokens = sees.tiling.tokens
+        self._token = sees.token
+        self._states: dict[int, Tensor] = {}
+
+    @property
+    def end(self) -> int:
+        """The place behind the last token of an image."""
+        return max(one.stop(self._tokens) for one in self._shown)
+
+    def image(self, number: int) -> Image:
+        """Return an image."""
+        return self._shown[number].image
+
+    def saw(self, number: int, states: Tensor) -> None:
+        """Take the states of an image, (tiles * tokens, hidden)."""
+        self._states[number] = states
+
+    def missing(self, computed: int) -> int | None:
+        """Return which image is to be looked at next, where the first tokens of the prompt are computed already."""
+        for number, one in enumerate(self._shown):
+            if number not in self._states and one.stop(self._tokens) > computed:
+                return number
+        return None
+
+    def plain(self, tokens: Sequence[int]) -> list[int]:
+        """Return tokens as the model has them."""
+        return plain(tokens, self._token)
+
+    def span(self, span: Span) -> Span:
+        """Return a span with the states of what is shown in it."""
+        rows = tuple(self._rows(span.start, span.stop))
+        return Span(
+            span.slot, span.start, self.plain(span.tokens), span.samples, span.pages, span.source, rows
+        )
+
+    def _rows(self, start: int, stop: int) -> Iterator[tuple[int, Tensor]]:
+        for number, one in enumerate(self._shown):
+            for tile, begin in enumerate(one.starts):
+                first, last = max(begin, start), min(begin + self._tokens, stop)
+                if first < last:
+                    before = tile * self._tokens - begin
+                    yield first - start, self._states[number][before + first : before + last]
+
+
+def trouble(shown: Sequence[Shown], prompt: Sequence[int], sees: Sees | None) -> str | None:
+    """Return what is wrong with the images of a prompt, if something is."""
+    if not shown:
+        return None
+    if sees is None:
+        return "This model does not take images."
+    tokens = sees.tiling.tokens
+    for one in shown:
+        if not one.starts or any(
+            start < 0 or set(prompt[start : start + tokens]) != {sees.token} or start + tokens > len(prompt)
+            for start in one.starts
+        ):
+            return "An image does not stand where the prompt says."
+    return None

@@ -1,0 +1,196 @@
+"""A model that takes images behind a real server: the same reply through every door, as `generate` has it, and whole turns beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+
+from engine.images.image import Image
+from engine.messages import Message
+from tests.app.in_process import Socket
+from tests.app.responses import checked
+from tests.app.test_images import DOORS
+from tests.engine.seeing import _alone, folder_of, generated, image
+from tests.pictures import png
+from tests.server_process import ServerProcess, serving
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TOKENS = 8
+LENGTHS = {"messages": "max_tokens", "responses": "max_output_tokens", "chat": "max_tokens"}
+TEXTS: dict[str, Any] = {
+    "chat": lambda told: told["choices"][0]["message"]["content"],
+    "messages": lambda told: "".join(block["text"] for block in told["content"]),
+    "responses": lambda told: told["output"][0]["content"][0]["text"],
+}
+QUESTION = "What is this?"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder_of("smolvlm", tmp_path_factory.mktemp("seeing") / "smolvlm", window=512)
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    settings = {
+        "MIDSTREAM_MODEL": str(folder),
+        "MIDSTREAM_DEVICE": "cpu",
+        "MIDSTREAM_DTYPE": "float32",
+        "MIDSTREAM_TITLES": "words",
+    }
+    with serving(tmp_path_factory.mktemp("server"), settings) as process:
+        yield process
+
+
+@asynccontextmanager
+async def client_of(server: ServerProcess) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+        yield client
+
+
+async def model_of(client: httpx.AsyncClient) -> dict[str, Any]:
+    told: dict[str, Any] = (await client.get("/v1/models")).json()["data"][0]
+    return told
+
+
+def said(folder: Path, *messages: Message) -> str:
+    """The greedy reply, up to an end if it has one."""
+    tokenizer, made = _alone(folder)[1], generated(folder, messages, TOKENS)
+    end = made.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in made else len(made)
+    text: str = tokenizer.decode(made[:end], skip_special_tokens=True)
+    return text
+
+
+def asks(door: str, model: str, *parts: str) -> dict[str, Any]:
+    return DOORS[door].asks(*parts, model=model) | {LENGTHS[door]: TOKENS, "temperature": 0}
+
+
+@pytest.mark.parametrize("door", LENGTHS)
+async def test_a_reply_to_an_image_is_that_of_generate(
+    door: str, server: ServerProcess, folder: Path
+) -> None:
+    shown = image(11)
+    async with client_of(server) as client:
+        model = await model_of(client)
+        body = asks(door, model["id"], QUESTION, shown.url)
+        answered = await client.post(DOORS[door].path, json=body)
+    assert model["architecture"]["input_modalities"] == ["text", "image"]
+    assert answered.status_code == 200, answered.text
+    expected = said(folder, Message("user", QUESTION, images=(shown.moved(len(QUESTION)),)))
+    assert TEXTS[door](answered.json()) == expected
+
+
+def ending(folder: Path) -> Image:
+    """An image whose reply ends by itself, soon: with random weights that is luck."""
+    end = _alone(folder)[1].eos_token_id
+    asked = (
+        (one, Message("user", QUESTION, images=(one.moved(len(QUESTION)),))) for one in map(image, range(60))
+    )
+    return next(one for one, message in asked if end in generated(folder, [message], 60))
+
+
+async def test_the_statement_of_open_responses_about_images_holds(
+    server: ServerProcess, folder: Path
+) -> None:
+    async with client_of(server) as client:
+        model = (await model_of(client))["id"]
+        body = DOORS["responses"].asks(QUESTION, ending(folder).url, model=model) | {"temperature": 0}
+        answered = await client.post(DOORS["responses"].path, json=body)
+    checked(answered.json())
+
+
+@asynccontextmanager
+async def socket_of(server: ServerProcess) -> AsyncIterator[Socket]:
+    async with connect(server.ws_url, max_queue=None) as opened:
+        socket = Socket(opened)
+        await socket.send(type="hello", client_id="ann")
+        socket.ready = await socket.next("ready")
+        yield socket
+
+
+async def kept(server: ServerProcess, shown: Image) -> str:
+    async with client_of(server) as client:
+        answered = await client.post("/v1/attachments", content=shown.data, params={"client_id": "ann"})
+    return str(answered.json()["id"])
+
+
+async def talk(
+    socket: Socket, name: str, content: str, *attachments: str, place: str = "talk"
+) -> tuple[str, dict[str, Any]]:
+    """The text of a turn, and its end."""
+    await socket.send(
+        type="send",
+        client_msg_id=name,
+        conversation_id=place,
+        content=content,
+        attachments=attachments,
+        params={"max_new_tokens": TOKENS, "do_sample": False},
+    )
+    frames = [await socket.next()]
+    while frames[-1]["type"] not in ("done", "error"):
+        frames.append(await socket.next())
+    return "".join(one["text"] for one in frames if one["type"] == "delta"), frames[-1]
+
+
+async def test_an_uploaded_image_is_seen_in_later_turns(server: ServerProcess, folder: Path) -> None:
+    first, second = image(12), image(13, 50, 20, "JPEG")
+    async with socket_of(server) as socket:
+        assert "images" in socket.ready["models"][0]["features"]
+        assert socket.ready["limits"]["max_images"] > 0
+        text, done = await talk(socket, "1", QUESTION, await kept(server, first))
+        assert text == said(folder, Message("user", QUESTION, images=(first,)))
+        assert done["reason"] in ("stop", "length")
+        _, done = await talk(socket, "2", "And this?", await kept(server, second))
+    assert done["usage"]["cached_tokens"] > 16, "the first image is not looked at again"
+
+
+async def test_broken_images_end_their_turns_alone(server: ServerProcess) -> None:
+    """Beside a bomb, which is no more than it says, and a talk that shows nothing."""
+    broken = Image("", "image/png", 0, 0, data=png(40, 40, points=b"nothing that inflates"))
+    bomb = Image("", "image/png", 0, 0, data=png(40, 40, points=zlib.compress(bytes(100_000_000), 9)))
+    ids = [await kept(server, shown) for shown in (broken, bomb)]
+
+    async def turn(name: str, *attachments: str) -> dict[str, Any]:
+        async with socket_of(server) as socket:
+            return (await talk(socket, name, "Look!", *attachments, place=name))[1]
+
+    bad, swollen, plain = await asyncio.gather(turn("bad", ids[0]), turn("bomb", ids[1]), turn("plain"))
+    assert "The image can't be decoded" in json.dumps(bad), bad
+    assert bad["reason"] == "error"
+    assert {one["reason"] for one in (swollen, plain)} <= {"stop", "length"}
+
+
+async def test_images_that_do_not_fit_are_refused_before_anything_is_accepted(server: ServerProcess) -> None:
+    ids = [await kept(server, image(20 + number, 30, 30)) for number in range(8)]
+    async with socket_of(server) as socket:
+        _, refused = await talk(socket, "many", "Look! " * 40, *ids, place="many")
+        assert (refused["type"], refused["code"]) == ("error", "context_overflow"), refused
+    async with client_of(server) as client:
+        model = (await model_of(client))["id"]
+        shown = [image(40 + number, 30, 30).url for number in range(12)]
+        answered = await client.post(DOORS["chat"].path, json=asks("chat", model, *shown))
+        assert answered.status_code == 400, answered.text
+        assert "tokens" in answered.text
+
+
+async def test_a_stop_while_an_image_is_looked_at_is_a_stop(server: ServerProcess) -> None:
+    shown = await kept(server, image(50, 300, 300))
+    async with socket_of(server) as socket:
+        await socket.send(
+            type="send", client_msg_id="s", conversation_id="stop", content="Look!", attachments=[shown]
+        )
+        accepted = await socket.next("accepted")
+        await socket.send(type="cancel", turn_id=accepted["turn_id"])
+        done = await socket.next("done")
+    assert done["reason"] == "cancelled"
+    assert done["cancel"]["steps_after"] <= 1

@@ -1,0 +1,90 @@
+"""Images are decoded as transformers decodes them, upright, and never beyond what their headers said."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+from PIL import ImageOps
+from transformers import AutoConfig
+
+from connections.images.reading import from_bytes
+from engine.errors import ModelNotUsable
+from engine.images.image import Image
+from engine.loading.loader import load
+from engine.loading.seeing import Eyes, NotSeen, is_seeing
+from engine.loading.tokenizer import read_tokenizer
+from engine.options import ForwardOptions
+from tests.engine.seeing import KINDS, TEMPLATE, folder_of, image, picture
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder_of(request.param, tmp_path_factory.mktemp("seeing") / request.param)
+
+
+def processed(folder: Path, shown: Any) -> Any:
+    kind = next(kind for kind in KINDS if kind in str(folder))
+    return KINDS[kind][2].from_pretrained(folder)([shown], return_tensors="np")["pixel_values"][0]
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
+def test_points_and_what_they_mean_are_those_of_the_processor(kind: str, folder: Path) -> None:
+    eyes, shown = Eyes.of(str(folder)), image(3, 50, 31, kind)
+    points, scale = eyes.tiles(shown), eyes.scale()
+    meant = np.stack([scale[channel][points[:, channel]] for channel in range(3)], axis=1)
+    expected = processed(folder, Pillow.open(io.BytesIO(shown.data)))
+    assert np.array_equal(meant, expected)
+
+
+def turned(orientation: int) -> Image:
+    out, exif = io.BytesIO(), Pillow.Exif()
+    exif[0x0112] = orientation
+    Pillow.open(io.BytesIO(picture(2, 40, 18))).save(out, "JPEG", exif=exif)
+    return from_bytes(out.getvalue())
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_photo_is_looked_at_upright(orientation: int, folder: Path) -> None:
+    eyes, shown = Eyes.of(str(folder)), turned(orientation)
+    upright = ImageOps.exif_transpose(Pillow.open(io.BytesIO(shown.data)))
+    assert eyes.size(shown) == upright.size
+    scale, points = eyes.scale(), eyes.tiles(shown)
+    meant = np.stack([scale[channel][points[:, channel]] for channel in range(3)], axis=1)
+    assert np.array_equal(meant, processed(folder, Pillow.fromarray(np.asarray(upright))))
+
+
+def test_an_image_with_other_sizes_than_were_said_is_not_decoded(folder: Path) -> None:
+    said = Image("", "image/png", 31, 20, data=picture(1, 30, 20))
+    with pytest.raises(NotSeen, match="different sizes"):
+        Eyes.of(str(folder)).tiles(said)
+    other = Image("", "image/jpeg", 30, 20, data=picture(1, 30, 20))
+    with pytest.raises(NotSeen, match="damaged"):
+        Eyes.of(str(folder)).size(other)
+
+
+def test_what_was_not_run_is_refused(folder: Path, tmp_path: Path) -> None:
+    assert is_seeing(str(folder))
+    assert not is_seeing(str(tmp_path))
+    with pytest.raises(ModelNotUsable, match="neither --compile nor --quantize"):
+        load(str(folder), device="cpu", forward=ForwardOptions(quantize="int8"), dtype="float32")
+    eyes = Eyes.of(str(folder))
+    eyes._processor.do_resize = False
+    with pytest.raises(ModelNotUsable, match="does not scale"):
+        Eyes(eyes._processor, AutoConfig.from_pretrained(folder))
+
+
+def test_the_template_of_an_older_processor_is_found(folder: Path, tmp_path: Path) -> None:
+    older = tmp_path / "older"
+    shutil.copytree(folder, older)
+    (older / "chat_template.jinja").unlink()
+    with pytest.raises(ModelNotUsable, match="no chat template"):
+        read_tokenizer(str(older))
+    (older / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    assert read_tokenizer(str(older)).chat_template == TEMPLATE

@@ -1,0 +1,185 @@
+"""Images in the engine's process: a PNG in, the reply of `generate` out, and broken ones end their own reply alone."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from connections.images.reading import MAX_POINTS, MAX_SIDE, from_bytes
+from engine.door import Stream
+from engine.errors import PromptRejected
+from engine.images.image import NOT_SEEN, Image
+from engine.messages import (
+    Chunk,
+    Finished,
+    FinishReason,
+    Message,
+    Output,
+    Params,
+    Request,
+    Started,
+)
+from engine.options import EngineOptions
+from engine.process.client import EngineClient
+from tests.engine.seeing import TILE, _alone, folder_of, generated, image, inputs_of
+from tests.pictures import png
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TOKENS = 12
+WINDOW = 512
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder_of("smolvlm", tmp_path_factory.mktemp("seeing") / "smolvlm", window=WINDOW)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(folder: Path) -> AsyncIterator[EngineClient]:
+    client = EngineClient(EngineOptions(model=str(folder), device="cpu", dtype="float32", max_batch=4))
+    supervision = asyncio.create_task(client.run())
+    await client.ready(timeout_s=100)
+    yield client
+    supervision.cancel()
+    await asyncio.wait([supervision])
+
+
+def asking(request_id: str, *messages: Message, **how: Any) -> Request:
+    return Request(
+        request_id, messages, Params(max_new_tokens=TOKENS, ignore_eos=True), cache_salt="s", **how
+    )
+
+
+def asked(text: str, *images: Image) -> Message:
+    return Message("user", text, images=images)
+
+
+async def outputs_of(stream: Stream) -> list[Output]:
+    return [output async for output in stream]
+
+
+def text_of(outputs: list[Output]) -> str:
+    return "".join(output.text for output in outputs if isinstance(output, Chunk))
+
+
+def end_of(outputs: list[Output]) -> Finished:
+    end = outputs[-1]
+    assert isinstance(end, Finished), end
+    return end
+
+
+def said(folder: Path, *messages: Message) -> str:
+    tokenizer = _alone(folder)[1]
+    made: str = tokenizer.decode(generated(folder, messages, TOKENS), skip_special_tokens=True)
+    return made
+
+
+async def test_a_talk_about_images_is_as_generate_has_it(engine: EngineClient, folder: Path) -> None:
+    """Each turn goes on from the pages of the one before, in which its images are."""
+    assert "images" in (await engine.ready()).features
+    talk = [asked("What is this?", image(1, 40, 25, "JPEG"))]
+    for number in range(3):
+        outputs = await outputs_of(engine.generate(asking(f"turn {number}", *talk)))
+        assert end_of(outputs).reason is FinishReason.LENGTH
+        assert text_of(outputs) == said(folder, *talk)
+        begun = next(one for one in outputs if isinstance(one, Started))
+        assert begun.prompt_tokens == inputs_of(folder, talk)["input_ids"].shape[1]
+        assert await engine.count_tokens(talk) >= begun.prompt_tokens
+        assert bool(begun.cached_tokens) == bool(number)
+        more = (image(2).moved(5),) if number else ()
+        talk += [Message("assistant", "A field."), Message("user", "More\nor less?", images=more)]
+
+
+async def test_words_that_look_like_an_image_are_words(engine: EngineClient, folder: Path) -> None:
+    marks = asked("Is <image> or <fake_token_around_image><global-img> one?", image(1))
+    outputs = await outputs_of(engine.generate(asking("marks", marks)))
+    assert end_of(outputs).reason is FinishReason.LENGTH
+    without = asked("Is <image> one?")
+    assert end_of(await outputs_of(engine.generate(asking("none", without)))).error is None
+
+
+def swollen() -> Image:
+    """A PNG of a small size whose points go on for ever."""
+    return from_bytes(png(64, 64, points=zlib.compress(bytes(200_000_000), 9)))
+
+
+def cut_off() -> Image:
+    whole = image(3, 60, 60, "JPEG").data
+    return from_bytes(whole[: len(whole) // 2])
+
+
+def other_inside() -> Image:
+    """Its header says 64 by 64, which was checked; the bytes that come are of another image."""
+    return msgspec.structs.replace(image(4), width=64, height=64)
+
+
+BROKEN = {
+    "cut off": cut_off,
+    "no points": lambda: from_bytes(png(64, 64, points=b"nothing that inflates")),
+    "another inside": other_inside,
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+async def test_a_broken_image_ends_its_own_reply_alone(kind: str, engine: EngineClient, folder: Path) -> None:
+    bad, good = await asyncio.gather(
+        outputs_of(engine.generate(asking(f"bad {kind}", asked("What?", BROKEN[kind]())))),
+        outputs_of(engine.generate(asking(f"good {kind}", asked("What is this?", image(5))))),
+    )
+    end = end_of(bad)
+    assert end.reason is FinishReason.ERROR
+    assert (end.error or "").startswith("The image can't be decoded: "), end
+    assert text_of(good) == said(folder, asked("What is this?", image(5)))
+    later = (asked("What?", BROKEN[kind]()), Message("assistant", "A field."), asked("And this?", image(5)))
+    unseen = (asked(f"{NOT_SEEN}\nWhat?"), *later[1:])
+    told = await outputs_of(engine.generate(asking(f"later {kind}", *later)))
+    assert text_of(told) == said(folder, *unseen), "later turns go on without it"
+    with pytest.raises(PromptRejected, match="can't be decoded"):
+        await engine.count_tokens(later[:1])
+
+
+async def test_a_bomb_is_no_more_points_than_it_says(engine: EngineClient) -> None:
+    """What inflates beyond its sizes is left where it is; the largest that may be sent is decoded."""
+    ends = [
+        end_of(await outputs_of(engine.generate(asking("swollen", asked("What?", swollen()))))),
+        end_of(
+            await outputs_of(
+                engine.generate(
+                    asking("large", asked("What?", from_bytes(png(MAX_SIDE, MAX_POINTS // MAX_SIDE))))
+                )
+            )
+        ),
+    ]
+    assert [(end.reason, end.error) for end in ends] == [(FinishReason.LENGTH, None)] * 2
+
+
+async def test_an_image_that_does_not_fit_is_refused_by_its_header_alone(engine: EngineClient) -> None:
+    """Its bytes are never looked at: it has none here."""
+    many = [msgspec.structs.replace(image(n, 8, 9), data=b"") for n in range(20)]
+    assert await engine.count_tokens([asked("What?", *many)]) > 20 * 7 * TILE > WINDOW
+    bytes_too = [image(n, 8, 9) for n in range(20)]
+    end = end_of(await outputs_of(engine.generate(asking("many", asked("What?", *bytes_too)))))
+    assert (end.reason, end.prompt_tokens) == (FinishReason.ERROR, 0)
+    assert "must fit into" in (end.error or "")
+
+
+async def test_a_cancel_while_an_image_is_looked_at_ends_the_reply(engine: EngineClient) -> None:
+    for number in range(4):
+        stream = engine.generate(asking(f"cancelled {number}", asked("What?", image(60 + number, 200, 200))))
+        stream.cancel()
+        end = end_of(await outputs_of(stream))
+        assert end.reason is FinishReason.CANCELLED
+        assert (end.steps_after or 0) <= 1
+
+
+async def test_an_image_alone_is_a_message(engine: EngineClient, folder: Path) -> None:
+    outputs = await outputs_of(engine.generate(asking("alone", asked("", image(9)))))
+    assert text_of(outputs) == said(folder, asked("", image(9)))
