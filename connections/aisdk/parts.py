@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
+
 from connections.aisdk.calls import Call
 from connections.aisdk.chunks import (
     Chunk,
@@ -13,10 +15,12 @@ from connections.aisdk.chunks import (
     TextDelta,
     TextEnd,
     TextStart,
+    encode,
 )
 from sessions.conversation.paging import ShownMessage
 
 Kind = Literal["text", "reasoning"]
+_text = msgspec.json.Encoder().encode
 
 
 class Parts:
@@ -24,12 +28,23 @@ class Parts:
 
     def __init__(self) -> None:
         self._open: tuple[Kind, str] | None = None
+        self._before = b""
         self._begun = 0
         self.chars: dict[Kind, int] = {"text": 0, "reasoning": 0}
 
     def begin_turn(self) -> None:
         """Another turn's text begins."""
         self.chars = {"text": 0, "reasoning": 0}
+
+    def more(self, kind: Kind, text: str, off: int) -> bytes | None:
+        """A chunk, encoded, where a piece goes on right where its part ends; None: `add` has to look.
+
+        Most of what is told is this, token by token: only the text is encoded then.
+        """
+        if self._open is None or self._open[0] != kind or off != self.chars[kind]:
+            return None
+        self.chars[kind] = off + len(text)
+        return b"%b%b}" % (self._before, _text(text))
 
     def add(self, kind: Kind, text: str, off: int) -> list[Chunk]:
         """What is new of a piece, which may overlap what was told."""
@@ -45,7 +60,10 @@ class Parts:
             begin = TextStart if kind == "text" else ReasoningStart
             told.append(begin(id=self._open[1]))
         more = TextDelta if kind == "text" else ReasoningDelta
-        return [*told, more(id=self._open[1], delta=new)]
+        chunk = more(id=self._open[1], delta=new)
+        if told:
+            self._before = encode(msgspec.structs.replace(chunk, delta="")).removesuffix(b'""}')
+        return [*told, chunk]
 
     def close(self) -> list[Chunk]:
         """The end of the part that is open, if one is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, assert_never
 
@@ -99,12 +99,24 @@ class RealtimeHandler:
             case _:
                 assert_never(event)
 
-    async def _respond(self, connection: Connection, event: ResponseCreate) -> None:
-        """Sends what waits; this begins before the next event is read, so that a cancel behind it finds it."""
-        asked = self._asking.ask(event)
+    def _respond(self, connection: Connection, event: ResponseCreate) -> Slow | None:
+        """Sends what waits. The first of it is noted at once, so that a cancel behind it finds it. Raises Refused."""
+        first, *rest = self._asking.ask(event)
         known_by = self._asking.on_its_way
         try:
-            for frame in asked:
+            slow = self._inner.handle(connection, first)
+        except BaseException:
+            self._asking.give_back(known_by)
+            raise
+        return None if slow is None and not rest else self._send(connection, slow, rest, known_by)
+
+    async def _send(
+        self, connection: Connection, slow: Slow | None, rest: Sequence[frames.Request], known_by: str | None
+    ) -> None:
+        try:
+            if slow is not None:
+                await slow
+            for frame in rest:
                 if (slow := self._inner.handle(connection, frame)) is not None:
                     await slow
         except BaseException:
