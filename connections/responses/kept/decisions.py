@@ -24,11 +24,17 @@ _ALLOWED = "was answered before: the call was allowed. Go on from the response t
 
 
 def parted(given: str | Sequence[Item]) -> tuple[str | list[Item], list[tuple[int, Item]]]:
-    """An input without its answers to approvals, and those with their places."""
+    """An input without its answers to approvals, and those with their places. One whose call is there, too, is history."""
     if isinstance(given, str):
         return given, []
-    answers = [(number, item) for number, item in enumerate(given) if item.type == RESPONSE]
-    return [item for item in given if item.type != RESPONSE], answers
+    ran = {call_id_in(item.id or "") for item in given if item.type == "mcp_call"}
+    answers = [
+        (number, item)
+        for number, item in enumerate(given)
+        if item.type == RESPONSE and call_id_in(item.approval_request_id or "") not in ran
+    ]
+    places = {number for number, _ in answers}
+    return [item for number, item in enumerate(given) if number not in places], answers
 
 
 def decisions_in(

@@ -54,6 +54,7 @@ class _Reply:
         self.said: str | None = None
         self.calls: list[ToolCall] = []
         self.results: list[Message] = []
+        self.allowed: dict[str, str] = {}
 
     def take(self) -> Iterator[Message]:
         """The message, if there is one; what comes next begins another."""
@@ -102,6 +103,8 @@ def _messages(given: Sequence[Item], limits: Limits, called: set[str]) -> Iterat
             yield from reply.take()
             yield _other(item, kind, where, limits, called)
     yield from reply.take()
+    for where in reply.allowed.values():
+        raise _no_approval(where)
 
 
 def _take_server_item(item: Item, kind: str, where: str, reply: _Reply, called: set[str]) -> None:
@@ -109,16 +112,24 @@ def _take_server_item(item: Item, kind: str, where: str, reply: _Reply, called: 
     if kind == "mcp_list_tools":
         return
     if kind == "mcp_approval_response":
-        field = f"{where}.approval_request_id"
-        raise invalid(field, worded(field, _NO_APPROVAL), code="approval_not_found")
+        if (allowed := call_id_in(item.approval_request_id or "")) not in called:
+            raise _no_approval(where)
+        reply.allowed[allowed or ""] = where
+        return
     if (named := call_id_in(item.id or "")) is None:
         raise invalid(f"{where}.id", worded(f"{where}.id", "is of no call that this server ran."))
     if named not in called:
         reply.calls.append(_call(msgspec.structs.replace(item, call_id=named), where))
         called.add(named)
     if kind == "mcp_call":
+        reply.allowed.pop(named, None)
         text = item.output if isinstance(item.output, str) else _error_text(item)
         reply.results.append(Message("tool", text, call_id=named))
+
+
+def _no_approval(where: str) -> Problem:
+    field = f"{where}.approval_request_id"
+    return invalid(field, worded(field, _NO_APPROVAL), code="approval_not_found")
 
 
 def call_id_in(item_id: str) -> str | None:
