@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -17,6 +18,7 @@ from connections.aisdk.chunks import (
     TextStart,
     encode,
 )
+from engine.images.image import Image
 from sessions.conversation.paging import ShownMessage
 
 Kind = Literal["text", "reasoning"]
@@ -85,18 +87,27 @@ class Parts:
         return told + self.add("text", message.content[at:], at)
 
 
-def ui_messages(messages: list[ShownMessage]) -> list[dict[str, Any]]:
-    """A history as a front end has it: replies that follow calls are steps of one message."""
+def ui_messages(
+    messages: list[ShownMessage], images: Mapping[str, Image] | None = None
+) -> list[dict[str, Any]]:
+    """A history as a front end has it: replies that follow calls are steps of one message. `images`: those at hand, by their ids."""
     told: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "user":
-            part = {"type": "text", "text": message.content}
-            told.append({"id": message.message_id, "role": "user", "parts": [part]})
+            shown = () if message.attachments is msgspec.UNSET else message.attachments
+            parts = [_file(images[one.id]) for one in shown if images and one.id in images]
+            if message.content or not parts:
+                parts.append({"type": "text", "text": message.content})
+            told.append({"id": message.message_id, "role": "user", "parts": parts})
             continue
         if not told or told[-1]["role"] == "user":
             told.append({"id": message.turn_id, "role": "assistant", "parts": []})
         told[-1]["parts"] += [{"type": "step-start"}, *_ui_parts(message)]
     return told
+
+
+def _file(image: Image) -> dict[str, Any]:
+    return {"type": "file", "mediaType": image.media_type, "url": image.url}
 
 
 def _ui_parts(message: ShownMessage) -> list[dict[str, Any]]:

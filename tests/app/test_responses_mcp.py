@@ -63,7 +63,7 @@ async def sdk(running: Running) -> AsyncIterator[AsyncOpenAI]:
 
 
 async def ask(sdk: AsyncOpenAI, text: Any, **more: Any) -> Response:
-    return cast("Response", await sdk.responses.create(model=MODEL, input=text, **({"tools": [OURS]} | more)))
+    return await sdk.responses.create(model=MODEL, input=text, **({"tools": [OURS]} | more))
 
 
 def kinds(response: Response) -> list[str]:
