@@ -22,8 +22,9 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
 
     `grace_s`: seconds that its turn continues while nobody is attached; `client_id`: the sender, for which its tokens count;
     `group`: its key or address, for which it counts, too. `images`: the images that it shows, by digest, stored for the owner
-    or in the conversation; `shown`: where each stands in the content, and its detail; empty: before it. `untitled`: a conversation that it begins keeps its first words as a title. `interprets`: the
-    message is empty at first and grows, and its reply is a translation.
+    or in the conversation; `shown`: where each stands in the content, and its detail; empty: before it. `untitled`: a
+    conversation that it begins keeps its first words as a title. `interprets`: the message is empty at first and grows, and
+    its reply is a translation.
     """
 
     client_msg_id: str
