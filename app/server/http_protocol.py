@@ -7,16 +7,17 @@ parses all requests that a peer sends ahead. Here the next one is parsed once th
 from __future__ import annotations
 
 from asyncio import TimerHandle, Transport
+from functools import partial
 from typing import Any
 
 import msgspec
-from uvicorn._types import ASGI3Application
+from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.server.feed import Feed, Hold
 from app.server.resets import reset
-from connections.http.exchange import ABORT
+from connections.http.exchange import ABORT, WRITE
 from connections.limits.bounds import Bound, Bounds
 from connections.limits.loop_turns import LoopTurns
 from connections.line.budget import PIPELINED, Bucket
@@ -117,7 +118,10 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request, the first one or the next."""
         super().on_message_begin()
-        self.scope["extensions"] = {ABORT: {"abort": self.abort}}
+        self.scope["extensions"] = {
+            ABORT: {"abort": self.abort},
+            WRITE: {"write": partial(self._write_now, self.scope)},
+        }
         self._head_bytes = self._body_left = self._headers = 0
         self._ahead.take(1, self.loop.time())
         if self._deadline is None:
@@ -193,6 +197,16 @@ class HttpProtocol(HttpToolsProtocol):
     def abort(self) -> None:
         """End the connection by a reset."""
         reset(self.transport)
+
+    def _write_now(self, scope: HTTPScope, part: bytes) -> bool:
+        """Sends a part of the answer to a request, as uvicorn would; False where it can't be now: it has to wait then."""
+        cycle = self._answered
+        if cycle is None or cycle.scope is not scope or not cycle.chunked_encoding:
+            return False
+        if cycle.response_complete or cycle.disconnected or self.flow.write_paused:
+            return False
+        self.transport.write(b"%x\r\n%b\r\n" % (len(part), part))
+        return True
 
     @property
     def _is_answering(self) -> bool:

@@ -45,7 +45,7 @@ def run_input(body: bytes) -> RunInput:
     try:
         body.decode()  # what is looked at later is not read by the decoder
         request = _decode(body)
-        _ = request.props
+        _ = request.props, request.server_tools
     except msgspec.ValidationError as error:
         wrong = complaint(error)
         raise invalid(wrong.field, wrong.told(whole="The body"), code="invalid_type") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import ClassVar
 
 import msgspec
@@ -12,11 +13,13 @@ from starlette.routing import BaseRoute, Route
 from connections.agui.asking import ask_of, names_of, run_input
 from connections.agui.fields import RunInput
 from connections.agui.telling import Telling, error_of
+from connections.agui.threads import Threads
 from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
 from connections.http.exchange import Exchange
 from connections.http.json_answers import foreign_words
 from connections.http.refusals import Door, Refusals
+from connections.limits.caller import Caller
 from connections.openai.problems import Problem, problem_of
 from connections.openai.reception import Reception
 from connections.replies.door import OneReplyDoor, ignored
@@ -26,12 +29,36 @@ from sessions.errors import Refused
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.service import Sessions
+from sessions.store.redis.asker import asking_for
 
 
 class AgUiDoor(OneReplyDoor[RunInput]):
     """Answers runs."""
 
     door: ClassVar[Door] = Door.AG_UI
+
+    def __init__(self, sessions: Sessions, reception: Reception) -> None:
+        super().__init__(sessions, reception)
+        self._threads = Threads(sessions)
+
+    async def answer(self, exchange: Exchange, caller: Caller, request: RunInput, place: ExitStack) -> None:
+        """Tells a run of a thread that is the client's own, or that is kept. Raises Refused."""
+        if not await self._threads.has(caller, request):
+            await super().answer(exchange, caller, request, place)
+            return
+        model = self.reception.model(request.model, caller.grant)
+        limits = await self.reception.limits(model)
+        await self.reception.count(caller)
+        with asking_for(caller.group or caller.client.client_id):
+            run = await self._threads.begin(caller, request, model.name, limits)
+        place.close()
+        stored = run.stored
+        names = {"thread_id": request.thread_id, "run_id": request.run_id}
+        try:
+            telling = Telling(stored.turn_id, **names, calls=run.calls)
+            await stream(exchange, stored, telling, ignored(stored))
+        finally:
+            self._threads.leave(caller.owner, stored, request.thread_id)
 
     def read(self, body: bytes) -> RunInput:
         """The request in a body. Raises Problem, TooManyValues."""

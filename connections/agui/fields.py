@@ -45,6 +45,7 @@ class RunMessage(msgspec.Struct, frozen=True, rename="camel"):
     """A message of any role. `error`: why a tool failed."""
 
     role: str
+    id: str = ""
     content: msgspec.Raw = msgspec.field(default_factory=null)
     tool_calls: list[MessageCall] | None = None
     tool_call_id: str | None = None
@@ -82,11 +83,33 @@ class ForwardedProps(msgspec.Struct, frozen=True):
     parallel_tool_calls: bool | None = None
 
 
+class OfThread(msgspec.Struct, frozen=True):
+    """The one more that means something: the server's tools that a run may call, `*` for all. Its thread is kept here then."""
+
+    server_tools: list[str] | None = None
+
+
+class ResumeEntry(msgspec.Struct, frozen=True, rename="camel"):
+    """What is said to an interrupt. `payload`: the answer, where it is `resolved`."""
+
+    interrupt_id: str
+    status: str = "resolved"
+    payload: msgspec.Raw = msgspec.field(default_factory=null)
+
+
+class Payload(msgspec.Struct, frozen=True, rename="camel"):
+    """Whether a call may run. `edited_args`: other arguments to run with, an object."""
+
+    approved: bool
+    edited_args: dict[str, msgspec.Raw] | None = None
+
+
 _props = msgspec.json.Decoder(ForwardedProps).decode
+_of_thread = msgspec.json.Decoder(OfThread).decode
 
 
 class RunInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A request of `POST /v1/ag-ui`. `forwarded_props`: any JSON; `resume` answers what a run waits for, and none of ours does."""
+    """A request of `POST /v1/ag-ui`. `forwarded_props`: any JSON; `resume` answers what the run before waits for."""
 
     thread_id: str
     run_id: str
@@ -94,13 +117,19 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     tools: list[RunTool] | None = None
     context: list[RunContext] | None = None
     forwarded_props: msgspec.Raw = msgspec.field(default_factory=null)
-    resume: list[msgspec.Raw] | None = None
+    resume: list[ResumeEntry] | None = None
 
     @property
     def props(self) -> ForwardedProps:
         """What of `forwarded_props` means something here. Raises msgspec.ValidationError."""
         is_object = bytes(self.forwarded_props).startswith(b"{")
         return _props(self.forwarded_props) if is_object else ForwardedProps()
+
+    @property
+    def server_tools(self) -> list[str] | None:
+        """The server's tools that it may call; None: it does not say. Raises msgspec.ValidationError."""
+        is_object = bytes(self.forwarded_props).startswith(b"{")
+        return _of_thread(self.forwarded_props).server_tools if is_object else None
 
     @property
     def model(self) -> str | None:

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
 from connections.agui import wire
+from connections.agui.threads import interrupt_id
 from connections.agui.wire import RunEvent
 from connections.openai.problems import Problem
 from connections.openai.telling import finish_reason, problem_at
+from connections.replies.server_calls import ServerCall
+from connections.replies.streaming import Reply
 from engine.messages import ToolCall
 from sessions.events import Reason
-from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.waiting_pieces import Piece, Text, Thought
 
 _encode = msgspec.json.Encoder().encode
+_ANSWER = msgspec.Raw(
+    b'{"type":"object","properties":{"approved":{"type":"boolean"},"editedArgs":{"type":"object",'
+    b'"description":"Full replacement of the arguments."}},"required":["approved"]}'
+)
 
 
 class Telling:
-    """Tells one run. Each stretch of text is a message, and so is each of what was thought."""
+    """Tells one run. Each stretch of text is a message, and so is each of what was thought, or came of a call that the server ran.
 
-    def __init__(self, turn_id: str, *, thread_id: str, run_id: str) -> None:
+    `calls`: those that the run before asked about, with what came of them.
+    """
+
+    def __init__(
+        self, turn_id: str, *, thread_id: str, run_id: str, calls: Sequence[ServerCall] = ()
+    ) -> None:
         self._name = turn_id.removeprefix("turn_")
         self._thread_id = thread_id
         self._run_id = run_id
@@ -29,18 +41,21 @@ class Telling:
         self._open: type[Text | Thought] | None = None
         self._parent = self._named("msg")
         self._calls: list[str] = []
+        self._before = calls
+        self._interrupts: list[wire.Interrupt] = []
 
     def open(self) -> bytes:
-        """The run."""
-        return _told(
-            wire.RunStarted(thread_id=self._thread_id, run_id=self._run_id, protocol_version=wire.VERSION)
+        """The run, and what came of the calls that it answered."""
+        started = wire.RunStarted(
+            thread_id=self._thread_id, run_id=self._run_id, protocol_version=wire.VERSION
         )
+        return _told(started, *map(self._result, self._before))
 
-    def begin(self, reply: EphemeralReply) -> bytes:  # noqa: ARG002 - the run has begun
+    def begin(self, reply: Reply[object]) -> bytes:  # noqa: ARG002 - the run has begun
         """Nothing."""
         return b""
 
-    def piece(self, piece: Piece) -> bytes:
+    def piece(self, piece: Piece | ServerCall) -> bytes:
         """What a piece adds to the message that is open, or a message of its own."""
         match piece:
             case Text(text):
@@ -48,9 +63,12 @@ class Telling:
             case Thought(text):
                 return _told(*self._think(text))
             case ToolCall():
+                self._calls.append(piece.call_id)
                 return _told(*self._call(piece))
+            case ServerCall():
+                return _told(*self._server_call(piece))
 
-    def end(self, reply: EphemeralReply) -> bytes:
+    def end(self, reply: Reply[object]) -> bytes:
         """The end of the run, with all that was counted; or what went wrong."""
         done = reply.ended
         usage = _usage(reply)
@@ -65,10 +83,12 @@ class Telling:
         )
         return _told(*self._close(), finished)
 
-    def _outcome(self, reason: Reason) -> wire.Success | wire.Cancelled:
+    def _outcome(self, reason: Reason) -> wire.Success | wire.Interrupted | wire.Cancelled:
         """Whoever takes what was cut short for the whole would be wrong."""
         if reason not in (Reason.STOP, Reason.TOOLS):
             return wire.Cancelled()
+        if self._interrupts:
+            return wire.Interrupted(interrupts=tuple(self._interrupts))
         return wire.Success(pending_tool_call_ids=tuple(self._calls))
 
     def ping(self) -> bytes:
@@ -94,12 +114,26 @@ class Telling:
 
     def _call(self, call: ToolCall) -> Iterator[RunEvent]:
         yield from self._close()
-        self._calls.append(call.call_id)
         yield wire.CallStart(
             tool_call_id=call.call_id, tool_call_name=call.name, parent_message_id=self._parent
         )
         yield wire.CallArgs(tool_call_id=call.call_id, delta=call.arguments)
         yield wire.CallEnd(tool_call_id=call.call_id)
+
+    def _server_call(self, call: ServerCall) -> Iterator[RunEvent]:
+        """A call that the server runs: it begins, and may wait for somebody who allows it; or it is over."""
+        if call.state.is_settled:
+            yield self._result(call)
+            return
+        yield from self._call(ToolCall(call.call_id, call.name, call.args))
+        if call.waits:
+            self._interrupts.append(_interrupt(call))
+
+    def _result(self, call: ServerCall) -> RunEvent:
+        message_id = f"tool_{self._name}_{call.call_id}"
+        return wire.CallResult(
+            message_id=message_id, tool_call_id=call.call_id, content=call.output, role="tool"
+        )
 
     def _close(self) -> Iterator[RunEvent]:
         """Ends the message that is open."""
@@ -125,7 +159,19 @@ def error_of(problem: Problem, usage: tuple[wire.RunUsage, ...] = ()) -> wire.Ru
     return wire.RunError(message=str(problem), code=problem.word, usage=usage)
 
 
-def _usage(reply: EphemeralReply) -> tuple[wire.RunUsage, ...]:
+def _interrupt(call: ServerCall) -> wire.Interrupt:
+    at = call.expires_at
+    return wire.Interrupt(
+        id=interrupt_id(call),
+        reason="tool_call",
+        message=f"May {call.name} run?",
+        tool_call_id=call.call_id,
+        response_schema=_ANSWER,
+        expires_at=None if at is None else datetime.fromtimestamp(at / 1000, UTC).isoformat(),
+    )
+
+
+def _usage(reply: Reply[object]) -> tuple[wire.RunUsage, ...]:
     """What was counted; nothing where no prompt was read."""
     counted = reply.ended.usage
     if not counted.prompt_tokens:

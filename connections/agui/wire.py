@@ -97,6 +97,32 @@ class CallEnd(RunEvent, frozen=True, kw_only=True, tag="TOOL_CALL_END"):
     tool_call_id: str
 
 
+class CallResult(RunEvent, frozen=True, kw_only=True, tag="TOOL_CALL_RESULT"):
+    """What came of a call that the server ran: a message of its own."""
+
+    message_id: str
+    tool_call_id: str
+    content: str
+    role: str
+
+
+class Interrupt(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a run waits for: somebody who allows a call. `expires_at`: ISO 8601."""
+
+    id: str
+    reason: str
+    message: str
+    tool_call_id: str
+    response_schema: msgspec.Raw
+    expires_at: str | None = None
+
+
+class Interrupted(msgspec.Struct, frozen=True, kw_only=True, tag="interrupt"):
+    """A run ended to ask. The next one answers all of it."""
+
+    interrupts: tuple[Interrupt, ...]
+
+
 class Success(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag="success"):
     """A run is done. `pending_tool_call_ids`: the client runs these, and sends what came of them with its next run."""
 
@@ -129,7 +155,7 @@ class RunFinished(RunEvent, frozen=True, kw_only=True, tag="RUN_FINISHED"):
 
     thread_id: str
     run_id: str
-    outcome: Success | Cancelled
+    outcome: Success | Interrupted | Cancelled
     usage: tuple[RunUsage, ...]
     metadata: Ended
 

@@ -55,8 +55,10 @@ class Answering:
         """Has a message made or go on. A plain one is noted at once, so that a stop behind it finds it. Raises BadFrame, BadParams, Refused."""
         turn = {"ref": telling.ref, "conversation_id": request.id, **request.turn(grace_s=self._grace_s)}
         match wish := wish_of(request):
-            case Say(is_edit=False):
+            case Say(is_edit=False, images=()):
                 return self._say(connection, telling, wish, turn)
+            case Say(is_edit=False):
+                return self._show(connection, telling, wish, turn)
             case Say():
                 return self._edit(connection, telling, wish, turn)
             case Redo():
@@ -79,11 +81,24 @@ class Answering:
 
     def _say(self, connection: Connection, telling: Telling, said: Say, turn: dict[str, Any]) -> Slow | None:
         telling.sent_as = said.message_id
-        frame = Send(client_msg_id=said.message_id, content=said.content, **turn)
+        frame = Send(
+            client_msg_id=said.message_id, content=said.content, attachments=said.attachments, **turn
+        )
         return self._inner.handle(connection, frame)
+
+    async def _show(self, connection: Connection, telling: Telling, said: Say, turn: dict[str, Any]) -> None:
+        """A message that shows images, which are kept before it."""
+        await self._keep(connection, said)
+        if not telling.is_stopped:
+            await _done(self._say(connection, telling, said, turn))
+
+    async def _keep(self, connection: Connection, said: Say) -> None:
+        for image in said.images:
+            await self._sessions.images.keep(connection.owner, image, group=connection.caller.group)
 
     async def _edit(self, connection: Connection, telling: Telling, said: Say, turn: dict[str, Any]) -> None:
         self._take_read(connection.caller.subject)
+        await self._keep(connection, said)
         found = await self._sessions.exchange(connection.owner, turn["conversation_id"], said.message_id)
         if telling.is_stopped:
             return
@@ -91,7 +106,13 @@ class Answering:
             await _done(self._say(connection, telling, said, turn))
             return
         telling.sent_as = edit_id(said)
-        frame = Edit(client_msg_id=telling.sent_as, message_id=found.message_id, content=said.content, **turn)
+        frame = Edit(
+            client_msg_id=telling.sent_as,
+            message_id=found.message_id,
+            content=said.content,
+            attachments=said.attachments,
+            **turn,
+        )
         await _done(self._inner.handle(connection, frame))
 
     async def _redo(self, connection: Connection, telling: Telling, redo: Redo, turn: dict[str, Any]) -> None:
@@ -102,7 +123,7 @@ class Answering:
         if telling.is_stopped:
             return
         if found is None:
-            await _done(self._say(connection, telling, redo.question, turn))
+            await self._show(connection, telling, redo.question, turn)
             return
         telling.sent_as = telling.ref
         frame = Regenerate(client_msg_id=telling.ref, message_id=found.reply_id, **turn)

@@ -12,9 +12,12 @@ import msgspec
 
 from connections.aisdk.calls import content_of
 from connections.http.json_shape import check_shape
+from connections.images.headers import NotAnImage
+from connections.images.reading import from_url
 from connections.wire import codec
 from connections.wire.errors import BadFrame, BadParams
 from connections.wire.frames import (
+    MAX_ATTACHMENTS,
     MAX_TOOLS,
     Id,
     JsonObject,
@@ -27,6 +30,7 @@ from connections.wire.frames import (
     ToolName,
     ToolResult,
 )
+from engine.images.image import Image
 
 Trigger = Literal["submit-message", "regenerate-message"]
 _SHA256_CHARS = 64
@@ -110,6 +114,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     error_text: str | None = None
     provider_executed: bool | None = None
     approval: Approval | None = None
+    url: str = ""
+    media_type: str = ""
 
 
 class UIMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,11 +127,17 @@ class UIMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Say(msgspec.Struct, frozen=True):
-    """A user's message. `is_edit`: in the place of the one that has its id."""
+    """A user's message, and what it shows. `is_edit`: in the place of the one that has its id."""
 
     message_id: str
     content: str
     is_edit: bool = False
+    images: tuple[Image, ...] = ()
+
+    @property
+    def attachments(self) -> tuple[str, ...]:
+        """What names its images."""
+        return tuple(image.digest for image in self.images)
 
 
 class Redo(msgspec.Struct, frozen=True):
@@ -169,22 +181,41 @@ def wish_of(request: UIChatRequest) -> Wish:
             "must end with a message of the user's. Instructions go into `system`.", field="messages"
         )
     is_edit = request.trigger == "submit-message" and request.message_id == last.id
-    said = Say(last.id, _text(last), is_edit)
+    images = _images(last)
+    said = Say(last.id, _text(last, is_alone=not images), is_edit, images)
     return Redo(request.message_id, said) if request.trigger == "regenerate-message" else said
 
 
 def edit_id(said: Say) -> str:
     """What an edit is known by: the same one, sent again, is the same."""
-    return hashlib.sha256(f"{said.message_id}\0{said.content}".encode()).hexdigest()
+    named = "\0".join((said.message_id, said.content, *said.attachments))
+    return hashlib.sha256(named.encode()).hexdigest()
 
 
-def _text(message: UIMessage) -> str:
-    if any(part.type == "file" for part in message.parts):
-        raise BadParams("has a file. This server takes text only.", field="messages")
+def _text(message: UIMessage, *, is_alone: bool) -> str:
     text = "\n\n".join(part.text for part in message.parts if part.type == "text")
-    if not text:
+    if not text and is_alone:
         raise BadParams("ends with a message that has no text.", field="messages")
     return text
+
+
+def _images(message: UIMessage) -> tuple[Image, ...]:
+    """Raises BadParams for other files, and where there are too many."""
+    files = [part for part in message.parts if part.type == "file"]
+    if len(files) > MAX_ATTACHMENTS:
+        why = f"ends with a message that has more than {MAX_ATTACHMENTS} files."
+        raise BadParams(why, field="messages")
+    return tuple(map(_image, files))
+
+
+def _image(part: Part) -> Image:
+    if not part.media_type.startswith("image/"):
+        why = "has a file that is no image. This server takes images as PNG, JPEG, WebP or GIF."
+        raise BadParams(why, field="messages")
+    try:
+        return from_url(part.url)
+    except NotAnImage as why:
+        raise BadParams(f"has a file that can't be taken. {why}", field="messages") from None
 
 
 def _answers(message: UIMessage) -> list[ToolResult | ToolDecision]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
@@ -36,7 +36,9 @@ from connections.line.requests import Slow
 from connections.line.socket_door import OUTBOX_BYTES
 from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
 from connections.wire.scopes import KeyScope
+from engine.images.image import Image
 from sessions.conversation.guarding import guarded
+from sessions.conversation.paging import ShownMessage
 from sessions.errors import NotFound
 from sessions.store.redis.asker import asking_for
 from sessions.turn.cancelling import Cancel
@@ -57,6 +59,8 @@ class ChatStopped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     already: bool
 
 
+MESSAGES_IMAGE_BYTES = 8 * 1024 * 1024
+"""Of the images of a history, the newest first; those beyond it are left out."""
 Begin = Callable[[Answering, Connection, Telling], Slow | None]
 
 
@@ -163,7 +167,22 @@ class ChatDoor:
         messages = shown.page.messages
         chain = chain_of(messages)
         kept = messages[: len(messages) - len(chain)] if is_running(chain) else messages
-        await exchange.answer(answer(ui_messages(kept)))
+        images = await self._images(guest.caller, chat_id, kept)
+        await exchange.answer(answer(ui_messages(kept, images)))
+
+    async def _images(
+        self, caller: Caller, chat_id: str, messages: Sequence[ShownMessage]
+    ) -> dict[str, Image]:
+        """The newest images of messages, until so much of them is at hand. Raises StoreDown."""
+        found: dict[str, Image] = {}
+        size = 0
+        shown = [one for message in messages if message.attachments for one in message.attachments]
+        for one in reversed(shown):
+            if one.id in found or size > MESSAGES_IMAGE_BYTES:
+                continue
+            found |= await self._sessions.images.of(caller.owner, chat_id, [one.id])
+            size += len(found[one.id].data) if one.id in found else 0
+        return found
 
     async def _who(self, exchange: Exchange) -> tuple[Identity, str | None]:
         """Who asks, and the client that the URL names. Raises BadParams, Unauthenticated, Refused."""

@@ -43,6 +43,14 @@ class Lane:
         self.telling = Telling(ref=request_id)
         self._request_id = request_id
         self._told = -1
+        self._before = b'{"type":"chunk","requestId":%b,"sequence":' % _encode(request_id)
+
+    def more(self, frame: Frame) -> bytes | None:
+        """What a frame is told by that only adds to the part that is open; None: `frames` has to look."""
+        if (chunk := self.telling.more(frame)) is None:
+            return None
+        self._told += 1
+        return b'%b%d,"chunk":%b}' % (self._before, self._told, chunk)
 
     def frames(self, chunks: list[Chunk]) -> list[ServerChatFrame]:
         """What chunks are told by, and the end behind the last one."""
@@ -78,19 +86,19 @@ class Lanes:
 
     def encode(self, frame: Frame) -> bytes:
         """What a frame is told by: no line, one or several. JSON has no line breaks of its own."""
-        return b"\n".join(map(_encode, self._frames(frame)))
-
-    def _frames(self, frame: Frame) -> list[ServerChatFrame]:
         if isinstance(frame, Error):
-            return self._refused(frame)
-        told: list[ServerChatFrame] = []
+            return b"\n".join(map(_encode, self._refused(frame)))
+        told: list[bytes] = []
         for request_id, lane in list(self._lanes.items()):
             if not _is_for(frame, request_id, lane):
                 continue
-            told += lane.frames(lane.telling.tell(frame))
+            if (line := lane.more(frame)) is not None:
+                told.append(line)
+                continue
+            told += map(_encode, lane.frames(lane.telling.tell(frame)))
             if lane.telling.is_over:
                 del self._lanes[request_id]
-        return told
+        return b"\n".join(told)
 
     def _refused(self, error: Error) -> list[ServerChatFrame]:
         lane = self._lanes.pop(error.ref or "", None)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
+
+import msgspec
 
 from connections.aisdk.calls import Call
 from connections.aisdk.chunks import (
@@ -13,10 +16,13 @@ from connections.aisdk.chunks import (
     TextDelta,
     TextEnd,
     TextStart,
+    encode,
 )
+from engine.images.image import Image
 from sessions.conversation.paging import ShownMessage
 
 Kind = Literal["text", "reasoning"]
+_text = msgspec.json.Encoder().encode
 
 
 class Parts:
@@ -24,12 +30,23 @@ class Parts:
 
     def __init__(self) -> None:
         self._open: tuple[Kind, str] | None = None
+        self._before = b""
         self._begun = 0
         self.chars: dict[Kind, int] = {"text": 0, "reasoning": 0}
 
     def begin_turn(self) -> None:
         """Another turn's text begins."""
         self.chars = {"text": 0, "reasoning": 0}
+
+    def more(self, kind: Kind, text: str, off: int) -> bytes | None:
+        """A chunk, encoded, where a piece goes on right where its part ends; None: `add` has to look.
+
+        Most of what is told is this, token by token: only the text is encoded then.
+        """
+        if self._open is None or self._open[0] != kind or off != self.chars[kind]:
+            return None
+        self.chars[kind] = off + len(text)
+        return b"%b%b}" % (self._before, _text(text))
 
     def add(self, kind: Kind, text: str, off: int) -> list[Chunk]:
         """What is new of a piece, which may overlap what was told."""
@@ -45,7 +62,10 @@ class Parts:
             begin = TextStart if kind == "text" else ReasoningStart
             told.append(begin(id=self._open[1]))
         more = TextDelta if kind == "text" else ReasoningDelta
-        return [*told, more(id=self._open[1], delta=new)]
+        chunk = more(id=self._open[1], delta=new)
+        if told:
+            self._before = encode(msgspec.structs.replace(chunk, delta="")).removesuffix(b'""}')
+        return [*told, chunk]
 
     def close(self) -> list[Chunk]:
         """The end of the part that is open, if one is."""
@@ -67,18 +87,27 @@ class Parts:
         return told + self.add("text", message.content[at:], at)
 
 
-def ui_messages(messages: list[ShownMessage]) -> list[dict[str, Any]]:
-    """A history as a front end has it: replies that follow calls are steps of one message."""
+def ui_messages(
+    messages: list[ShownMessage], images: Mapping[str, Image] | None = None
+) -> list[dict[str, Any]]:
+    """A history as a front end has it: replies that follow calls are steps of one message. `images`: those at hand, by their ids."""
     told: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "user":
-            part = {"type": "text", "text": message.content}
-            told.append({"id": message.message_id, "role": "user", "parts": [part]})
+            shown = () if message.attachments is msgspec.UNSET else message.attachments
+            parts = [_file(images[one.id]) for one in shown if images and one.id in images]
+            if message.content or not parts:
+                parts.append({"type": "text", "text": message.content})
+            told.append({"id": message.message_id, "role": "user", "parts": parts})
             continue
         if not told or told[-1]["role"] == "user":
             told.append({"id": message.turn_id, "role": "assistant", "parts": []})
         told[-1]["parts"] += [{"type": "step-start"}, *_ui_parts(message)]
     return told
+
+
+def _file(image: Image) -> dict[str, Any]:
+    return {"type": "file", "mediaType": image.media_type, "url": image.url}
 
 
 def _ui_parts(message: ShownMessage) -> list[dict[str, Any]]:

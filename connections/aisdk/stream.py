@@ -24,6 +24,8 @@ class Stream:
 
     def encode(self, frame: Frame) -> bytes:
         """What a frame is told by."""
+        if (chunk := self._telling.more(frame)) is not None:
+            return b"data: %b\n\n" % chunk
         return self._events(self._telling.tell(frame))
 
     def cut(self, why: str) -> bytes:

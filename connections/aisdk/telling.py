@@ -124,6 +124,12 @@ class Telling:
             case _:
                 return []
 
+    def more(self, frame: Frame) -> bytes | None:
+        """The chunk of a frame, encoded, where it only adds to the part that is open; None: `tell` has to look."""
+        if not isinstance(frame, Delta | Reasoning) or frame.turn_id != self.turn_id or self.is_over:
+            return None
+        return self._parts.more("text" if isinstance(frame, Delta) else "reasoning", frame.text, frame.off)
+
     def fail(self, why: str) -> list[Chunk]:
         """The end of a message that has no regular one."""
         if self.is_over:

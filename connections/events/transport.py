@@ -24,6 +24,7 @@ class EventTransport:
         self._waiting = bytearray(first)
         self._given = asyncio.Event()
         self._taken = asyncio.Event()
+        self._is_silent = True
         self._given.set()
 
     async def receive(self) -> str | bytes:
@@ -43,7 +44,10 @@ class EventTransport:
             await self._taken.wait()
 
     def write(self, text: bytes) -> None:
-        """Sends events."""
+        """Sends events: at once where nothing waits before them and the peer reads."""
+        self._is_silent = False
+        if not text or (not self._waiting and self._exchange.write_nowait(text)):
+            return
         self._waiting += text
         self._given.set()
 
@@ -60,7 +64,11 @@ class EventTransport:
                 async with asyncio.timeout(BEAT_S):
                     await self._given.wait()
             except TimeoutError:
-                self._waiting = self._waiting or bytearray(BEAT)  # a write in the same turn of the loop stays
+                if self._is_silent:
+                    self._waiting = self._waiting or bytearray(
+                        BEAT
+                    )  # a write in the same turn of the loop stays
+            self._is_silent = True
             self._given.clear()
             while self._waiting:
                 await self._send_piece()

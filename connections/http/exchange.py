@@ -22,6 +22,8 @@ _EVENTS = [
 ]
 ABORT = "midstream.abort"
 """The ASGI extension that ends an HTTP connection at once: its `abort` takes and returns nothing."""
+WRITE = "midstream.write"
+"""The ASGI extension that sends a part of a streamed answer at once: its `write` takes bytes and returns whether it did."""
 
 
 class RequestTooLarge(Refused):
@@ -44,6 +46,9 @@ class Exchange:
         self.begun = False
         self._receive = receive
         self._send = send
+        self._write_now: Callable[[bytes], bool] | None = (
+            scope.get("extensions", {}).get(WRITE, {}).get("write")
+        )
 
     async def body(self, admit_large: Callable[[], None], *, most: int = MAX_BODY_BYTES) -> bytes:
         """Return the body, of `most` bytes at most; `admit_large` is called once if it is a large one, and may raise.
@@ -104,6 +109,10 @@ class Exchange:
     async def write(self, part: bytes, *, more: bool = True) -> None:
         """Send a part; wait if the client reads too slowly."""
         await self._send({"type": "http.response.body", "body": part, "more_body": more})
+
+    def write_nowait(self, part: bytes) -> bool:
+        """Send a part in this turn of the event loop; return False where the head was not sent, or its client reads more slowly."""
+        return self._write_now is not None and self._write_now(part)
 
     async def abort(self) -> None:
         """End the connection of a client that does not read; unread bytes are dropped."""

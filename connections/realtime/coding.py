@@ -10,9 +10,11 @@ from connections.realtime.client_events import Asks, ResponseCancel
 from connections.realtime.telling import Telling, turn_of
 from connections.wire import codec, frames
 from connections.wire.frames import Frame
+from sessions.events import Delta
 
 _decoder: msgspec.json.Decoder[Asks] = msgspec.json.Decoder(Asks)
 _encode = msgspec.json.Encoder().encode
+_DELTA = b'{"type":"response.output_text.delta","event_id":'
 
 
 class Coding:
@@ -22,6 +24,7 @@ class Coding:
         self._telling = telling
         self._conversation_id = conversation_id
         self._event_ids = f"event_{secrets.token_hex(8)}"
+        self._delta = b'%b"%b_' % (_DELTA, self._event_ids.encode())
         self._told = 0
 
     def decode(self, message: str | bytes) -> Asks | frames.Cancel:
@@ -38,6 +41,9 @@ class Coding:
 
     def encode(self, frame: Frame) -> bytes:
         """What a frame is told by: no line, one or several. JSON has no line breaks of its own."""
+        if isinstance(frame, Delta) and (rest := self._telling.more(frame)) is not None:
+            self._told += 1
+            return b'%b%d"%b' % (self._delta, self._told, rest)
         return b"\n".join(self._line(event) for event in self._telling.tell(frame))
 
     def _line(self, event: msgspec.Struct) -> bytes:

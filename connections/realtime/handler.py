@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, assert_never
 
@@ -29,6 +29,7 @@ from connections.realtime.client_events import (
 from connections.realtime.problems import Invalid
 from connections.realtime.server_events import ServerEvent
 from connections.realtime.sound.microphone import Microphone
+from connections.realtime.sound.wishes import SoundSettings
 from connections.realtime.telling import Said, Telling, truncated
 from connections.wire import frames
 from connections.wire.scopes import KeyScope
@@ -148,17 +149,37 @@ class RealtimeHandler:
             case _:
                 assert_never(event)
 
-    async def _respond(self, connection: Connection, event: ResponseCreate) -> None:
-        """Sends what waits; this begins before the next event is read, so that a cancel behind it finds it."""
-        asked = self._asking.ask(event)
+    def _respond(self, connection: Connection, event: ResponseCreate) -> Slow | None:
+        """Sends what waits. The first of it is noted at once, so that a cancel behind it finds it. Raises Refused."""
+        first, *rest = self._asking.ask(event)
         known_by = self._asking.on_its_way
         sound = self._asking.begun.sound
         try:
-            for frame in asked:
-                if isinstance(frame, frames.Send) and sound is not None and sound.speaks:
-                    await self._sound().answer(frame, sound.output)
-                    continue
-                if (slow := self._inner.handle(connection, frame)) is not None:
+            slow = self._ask(connection, first, sound)
+        except BaseException:
+            self._asking.give_back(known_by)
+            raise
+        return None if slow is None and not rest else self._send(connection, slow, rest, sound, known_by)
+
+    def _ask(self, connection: Connection, frame: frames.Request, sound: SoundSettings | None) -> Slow | None:
+        """Sends one of them; the reply to a message is spoken where sound is asked for."""
+        if isinstance(frame, frames.Send) and sound is not None and sound.speaks:
+            return self._sound().answer(frame, sound.output)
+        return self._inner.handle(connection, frame)
+
+    async def _send(
+        self,
+        connection: Connection,
+        slow: Slow | None,
+        rest: Sequence[frames.Request],
+        sound: SoundSettings | None,
+        known_by: str | None,
+    ) -> None:
+        try:
+            if slow is not None:
+                await slow
+            for frame in rest:
+                if (slow := self._ask(connection, frame, sound)) is not None:
                     await slow
         except BaseException:
             self._asking.give_back(known_by)

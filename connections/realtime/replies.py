@@ -39,6 +39,7 @@ from connections.realtime.server_events import (
 from connections.realtime.sound.told import OutputAudioDone, OutputTranscriptDelta, OutputTranscriptDone
 from sessions.events import Done, Reason
 
+_encode = msgspec.json.Encoder().encode
 _WHOLE = (Reason.STOP, Reason.TOOLS)
 _INCOMPLETE = {
     Reason.LENGTH: StatusDetails("incomplete", "max_output_tokens"),
@@ -50,7 +51,8 @@ _INCOMPLETE = {
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What is the same in all that is told of one reply, its text so far, and its items in the order in which they came.
 
-    `called`: its calls, those that the server runs too, which are no items. `speaks`: its text is a transcript.
+    `called`: its calls, those that the server runs too, which are no items. `speaks`: its text is a transcript. `before`: what is
+    the same in all events of text, between their id and their text, once one was told.
     """
 
     response_id: str
@@ -60,6 +62,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Metadata | None = None
     parts: list[str] = []
     output: list[str] = []
+    before: list[bytes] = []
     called: list[str] = []
     speaks: bool = False
 
@@ -85,6 +88,15 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         """What all events of its text and its sound begin with."""
         place = self.output.index(self.item_id)
         return {"response_id": self.response_id, "item_id": self.item_id, "output_index": place}
+
+    def more(self, text: str) -> bytes:
+        """The event of more text, encoded behind its id: only the text is encoded anew."""
+        if not self.before:
+            whole = _encode(self.text(""))
+            self.parts.pop()
+            self.before.append(whole.partition(b'"event_id":""')[2].removesuffix(b'""}'))
+        self.parts.append(text)
+        return b"%b%b}" % (self.before[0], _encode(text))
 
     def call(self, begun: Item, item: Item, previous: str | None) -> list[ServerEvent]:
         """A whole call. `begun`: without its arguments."""

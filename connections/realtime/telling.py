@@ -102,6 +102,13 @@ class Telling:
         error = None if is_stopping else _error(frame)
         return () if error is None else (error_event(error),)
 
+    def more(self, text: Delta) -> bytes | None:
+        """The event of text that only adds to a reply that has some, encoded behind its id; None: `tell` has to look."""
+        reply = self._replies.get(text.turn_id)
+        if reply is None or reply.speaks or reply.item_id not in reply.output:
+            return None
+        return reply.more(text.text)
+
     def _piece(self, piece: Delta | ToolCall | ToolState) -> list[ServerEvent]:
         """Of a reply, or what came of its calls; those that the server runs are no client's business here."""
         match piece:

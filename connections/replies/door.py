@@ -13,6 +13,7 @@ from connections.openai.answering import IGNORED
 from connections.openai.door import HttpDoor
 from connections.openai.problems import renamed
 from connections.openai.reception import Reception, asked_by
+from connections.replies.streaming import Reply
 from connections.wire.facts import Limits
 from sessions.errors import BadParams
 from sessions.running.ephemeral import Ask
@@ -82,6 +83,6 @@ class OneReplyDoor(AskingDoor[R]):
             reply.cancel()
 
 
-def ignored(reply: EphemeralReply) -> dict[str, str]:
+def ignored(reply: Reply[object]) -> dict[str, str]:
     """The header that names what was passed over, where anything was."""
     return {IGNORED: ", ".join(reply.ignored)} if reply.ignored else {}

@@ -12,9 +12,14 @@ import msgspec
 from connections.limits.caller import Caller
 from connections.openai.problems import invalid, renamed
 from connections.openai.reception import Reception, asked_by, comes_back
+from connections.replies.server_calls import ServerCall
+from connections.replies.stored_reply import StoredReply
 from connections.responses.answers import wire
+from connections.responses.answers.mcp_items import Labels, approval_id, call_item, list_item
+from connections.responses.answers.mcp_wire import McpItem
 from connections.responses.answers.resource import asked_for
-from connections.responses.answers.telling import Telling
+from connections.responses.answers.telling import NO_CALLS, ServerCalls, Telling
+from connections.responses.kept.decisions import decisions_in, parted
 from connections.responses.kept.ids import Place, is_name, new_conversation
 from connections.responses.kept.keeper import Keeper, Kept, Where
 from connections.responses.kept.notes import (
@@ -27,12 +32,13 @@ from connections.responses.kept.notes import (
     fitting,
     generation_of,
     goes_on_alike,
+    is_asked,
 )
 from connections.responses.kept.references import resolved
-from connections.responses.kept.stored import StoredReply
 from connections.responses.requests.asking import ask_of, fields_of, seals_thoughts, shows_logprobs
 from connections.responses.requests.fields import ConversationName, Creation
 from connections.responses.requests.items import messages_of
+from connections.responses.requests.servers import Listed, listed
 from connections.wire.facts import Limits
 from engine.messages import Message
 from sessions.errors import BadParams, Overloaded
@@ -46,6 +52,18 @@ _UNFIT = (
     "This request brings what no conversation here keeps: messages of the assistant, calls, or more than one kind "
     "of input. Leave `{}` out, or send `store` as false."
 )
+_NOT_KEPT = (
+    "MCP servers are for responses that are kept: send a key, leave `store`, `logprobs` and `parallel_tool_calls` out, and "
+    "go on by `previous_response_id`."
+)
+_OPEN = (
+    "The response before this one waits: answer all of its approvals, by `mcp_approval_response`, and bring the outputs of "
+    "its calls, in one request."
+)
+_UNLIKE = (
+    "What follows calls is made as they were: leave `tools` and `instructions` out, or send them as before."
+)
+_NO_BOUND = "This server does not bound the calls of its own tools by `max_tool_calls`: leave it out, or the MCP servers."
 
 
 class Answer(Protocol):
@@ -61,7 +79,7 @@ class Answer(Protocol):
 
     def __aiter__(self) -> Answer: ...
 
-    async def __anext__(self) -> Piece: ...
+    async def __anext__(self) -> Piece | ServerCall: ...
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -79,7 +97,10 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a request asks for. `before`: what its input follows; `behind`: the kept response that this was."""
+    """What a request asks for. `before`: what its input follows; `behind`: the kept response that this was.
+
+    `servers`: whose tools it may call, which run here.
+    """
 
     caller: Caller
     request: Creation
@@ -87,7 +108,13 @@ class Wanted(msgspec.Struct, frozen=True):
     limits: Limits
     stream_id: str | msgspec.UnsetType
     before: tuple[Message, ...]
+    servers: tuple[Listed, ...] = ()
     behind: Kept | None = None
+
+    @property
+    def labels(self) -> Labels:
+        """Whose the tools of servers are."""
+        return Labels({tool.name: one.label for one in self.servers for tool in one.tools})
 
 
 class Creator:
@@ -115,7 +142,8 @@ class Creator:
             if before is None and request.previous_response_id is not None:
                 behind = await self.keeper.previous(caller.owner, request.previous_response_id)
             said = tuple(before or ()) if behind is None else behind.said
-            wanted = Wanted(caller, request, model.name, limits, stream_id, said, behind)
+            servers = listed(request.tools or (), self._sessions.tools)
+            wanted = Wanted(caller, request, model.name, limits, stream_id, said, servers, behind)
             given = None if before is not None else self._input(wanted)
             await self._reception.count(caller)
             if given is None:
@@ -138,7 +166,8 @@ class Creator:
         before: tuple[Message, ...] = ()
         if request.previous_response_id is not None:
             before = (await self.keeper.previous(caller.owner, request.previous_response_id)).said
-        return asked_by(caller, ask_of(request, limits, before), model.name)
+        servers = listed(request.tools or (), self._sessions.tools)
+        return asked_by(caller, ask_of(request, limits, before, servers), model.name)
 
     def _input(self, wanted: Wanted) -> Input | None:
         """What is kept of the request; None where it is kept nowhere. Raises Problem where it has to be."""
@@ -146,13 +175,25 @@ class Creator:
         if request.conversation is not None and behind is not None:
             why = "A response goes on from one place: send `previous_response_id` or `conversation`."
             raise invalid("conversation", why)
-        messages = messages_of(request.input, wanted.limits, wanted.before)
+        given_items, answers = parted(request.input)
         calls = () if behind is None else behind.open_calls
-        given = fitting(request, messages, None if behind is None else behind.note, calls)
+        asked = () if behind is None or behind.last.reply is None else behind.last.reply.calls
+        decisions = decisions_in(answers, None if behind is None else behind.place, asked)
+        messages = messages_of(given_items, wanted.limits, wanted.before)
+        given = fitting(request, messages, None if behind is None else behind.note, calls, decisions)
         if isinstance(given, Outputs) and behind is not None:
-            given = given if goes_on_alike(request, behind.note.response) else None
+            alike = goes_on_alike(request, behind.note.response, decides=bool(decisions))
+            given = given if alike else None
+            if decisions and not alike:
+                raise invalid("input", _UNLIKE)
+        if given is None and any(map(is_asked, calls)):
+            raise invalid("input", _OPEN, code="approvals_open")
         if not comes_back(wanted.caller) or len(encode_note(_response(wanted, ""))) > MAX_NOTE_BYTES:
             given = None
+        if wanted.servers and request.max_tool_calls is not None:
+            raise invalid("max_tool_calls", _NO_BOUND, code="unsupported_parameter")
+        if wanted.servers and given is None:
+            raise invalid("tools", _NOT_KEPT, code="unsupported_parameter")
         for field in ("conversation", "background"):
             if given is None and getattr(request, field):
                 raise invalid(field, _UNFIT.format(field), code="unsupported_parameter")
@@ -160,8 +201,12 @@ class Creator:
 
     async def _unkept(self, wanted: Wanted) -> Begun:
         """A response of a turn without a conversation. Raises Refused."""
-        caller, request = wanted.caller, wanted.request
-        ask = asked_by(caller, ask_of(request, wanted.limits, wanted.before), wanted.model)
+        caller, request, before = wanted.caller, wanted.request, wanted.before
+        if wanted.servers:
+            raise invalid("tools", _NOT_KEPT, code="unsupported_parameter")
+        if wanted.behind is not None:
+            before = await self.keeper.with_bytes(caller.owner, wanted.behind.place, before)
+        ask = asked_by(caller, ask_of(request, wanted.limits, before), wanted.model)
         try:
             reply = await self._sessions.answer(caller.owner, ask)
         except BadParams as refused:
@@ -187,25 +232,43 @@ class Creator:
         except BadParams as refused:
             raise renamed(refused, fields_of()) from None
         place = Place(conversation_id, stored.turn_id)
+        note = await self._noted(wanted, given, place)
         response = msgspec.structs.replace(
             _response(wanted, place.response_id),
             model=stored.model or wanted.model,
             conversation=wire.ConversationId(conversation_id),
             store=True,
         )
+        note = msgspec.structs.replace(note, response=response, system=system)
         try:
-            await self.keeper.note(caller.owner, place, Note(response, system))
+            await self.keeper.note(caller.owner, place, note)
         except BaseException:
             self.keeper.leave(caller.owner, stored, conversation_id)
             raise
         leave = partial(self.keeper.leave, caller.owner, stored, conversation_id)
         return Begun(
             stored,
-            _telling(wanted, response, place.name),
+            _telling(wanted, response, place.name, note.calls),
             stored.turn_id,
-            partial(self.keeper.stop, caller.owner, conversation_id, place.turn_id),
+            lambda: self.keeper.stop(caller.owner, conversation_id, stored.turn_id),
             partial(self.keeper.forget, stored) if request.background else leave,
         )
+
+    async def _noted(self, wanted: Wanted, given: Input, place: Place) -> Note:
+        """What is kept of tools that the server runs: whose they are, and the items that the response begins with. Raises StoreDown."""
+        behind = wanted.behind
+        known = {} if behind is None else behind.note.labels.by_tool
+        labels = Labels({**known, **wanted.labels.by_tool})
+        before: list[McpItem] = []
+        if isinstance(given, Outputs) and behind is not None:
+            for call in await self.keeper.answered(wanted.caller.owner, behind):
+                asked = approval_id(ServerCall.asked(call), behind.place.name)
+                before.append(call_item(ServerCall.kept(call), place.name, labels, asked=asked))
+        else:
+            told = () if behind is None else tuple(behind.note.labels.by_tool.values())
+            for number, one in enumerate(one for one in wanted.servers if one.label not in told):
+                before.append(list_item(one, f"mcpl_{place.name}_{number}"))
+        return Note(_response(wanted, place.response_id), labels=labels, before=tuple(before))
 
     async def _begin(self, wanted: Wanted, given: Input, conversation_id: str) -> StoredReply:
         """Raises Refused."""
@@ -213,10 +276,11 @@ class Creator:
         if isinstance(given, Outputs) and behind is not None:
             return await self.keeper.go_on(wanted.caller, given, behind)
         said = given if isinstance(given, Said) else Said("", "")
-        ask = ask_of(request, wanted.limits, wanted.before)
-        generation = generation_of(request, said, ask.params, ask.spec, wanted.model)
+        ask = ask_of(request, wanted.limits, wanted.before, wanted.servers)
+        offered = [tool for one in wanted.servers for tool in one.offered]
+        generation = generation_of(request, said, ask.params, ask.spec, offered)
         only = tuple(sorted(wanted.caller.grant.models))
-        generation = msgspec.structs.replace(generation, only=only)
+        generation = msgspec.structs.replace(generation, model=wanted.model, only=only)
         return await self.keeper.begin(wanted.caller, said, generation, Where(conversation_id, behind))
 
 
@@ -236,11 +300,12 @@ def _response(wanted: Wanted, response_id: str) -> wire.Response:
     return asked_for(wanted.request, response_id=response_id, model=wanted.model, created=int(time.time()))
 
 
-def _telling(wanted: Wanted, response: wire.Response, name: str) -> Telling:
+def _telling(wanted: Wanted, response: wire.Response, name: str, calls: ServerCalls = NO_CALLS) -> Telling:
     return Telling(
         response,
         name=name,
         logprobs=shows_logprobs(wanted.request),
         seals=seals_thoughts(wanted.request),
         stream_id=wanted.stream_id,
+        calls=calls,
     )

@@ -76,6 +76,7 @@ async def stream(exchange: Exchange, begun: Begun, *, after: int | None = None) 
 async def _whole(exchange: Exchange, begun: Begun) -> None:
     """Raises Problem where the reply has no regular end."""
     answer, telling = begun.answer, begun.telling
+    telling.begin()
     async for piece in answer:
         telling.piece(piece)
     if (problem := problem_at(answer.ended)) is not None:

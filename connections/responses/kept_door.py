@@ -21,16 +21,19 @@ from connections.responses.answers.telling import Telling
 from connections.responses.creating import Begun
 from connections.responses.door import stream
 from connections.responses.kept.keeper import Keeper, Kept
-from connections.responses.kept.notes import items_in, resource_of
+from connections.responses.kept.notes import input_items, resource_of, with_images
 from connections.wire.scopes import KeyScope
 from connections.wire.sentences import worded
 from connections.wire.table import Counts
+from engine.images.image import Image
 from sessions.errors import Conflict
 from sessions.store.redis.asker import asking_for
 
 _SCOPES = {"POST": KeyScope.CHAT, "DELETE": KeyScope.MANAGE}
 ITEMS = 20
 MOST_ITEMS = 100
+PAGE_IMAGE_BYTES = 8 * 1024 * 1024
+"""Of a page's images; with an item that has more the page ends."""
 _FOLLOWED = "The conversation went on from this response: delete what came behind it first."
 
 
@@ -49,7 +52,7 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
     """A page of items."""
 
     object: Literal["list"] = "list"
-    data: Sequence[wire.FunctionCallOutput | wire.Output]
+    data: Sequence[wire.InputItem]
     first_id: str | None
     last_id: str | None
     has_more: bool
@@ -99,14 +102,14 @@ class KeptDoor(HttpDoor[None]):
         """The response as it stands, or as it is written. Raises Refused."""
         query = exchange.request.query_params
         if query.get("stream") != "true":
-            await exchange.answer(answer(resource_of(kept.turn, kept.note, kept.place.name)))
+            await exchange.answer(answer(_resource(kept)))
             return
         after = _number(exchange.request, "starting_after")
         if not kept.note.response.background:
             why = "Only responses that were created with `background` can be followed."
             raise invalid("stream", why)
         stored = await self._keeper.follow(caller.owner, kept)
-        telling = Telling(kept.note.response, name=kept.place.name)
+        telling = Telling(kept.note.response, name=kept.place.name, calls=kept.note.calls)
         begun = Begun(stored, telling, kept.place.turn_id, _nothing, _nothing)
         try:
             await stream(exchange, begun, after=after)
@@ -117,11 +120,11 @@ class KeptDoor(HttpDoor[None]):
         """Stops the response; one that has ended stays what it is. Raises Refused."""
         await self._keeper.cancel(caller.owner, kept)
         now = await self._keeper.find(caller.owner, kept.place.response_id) or kept
-        await exchange.answer(answer(resource_of(now.turn, now.note, now.place.name)))
+        await exchange.answer(answer(_resource(now)))
 
     async def delete(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
         """Deletes the response, and with the last one its conversation, where it has no name of a client's. Raises Refused."""
-        if kept.turn.record.done is None:
+        if not kept.has_ended:
             raise Problem(409, "The response is being written: cancel it first.", code="conflict")
         try:
             await self._keeper.delete(caller.owner, kept)
@@ -129,14 +132,14 @@ class KeptDoor(HttpDoor[None]):
             raise Problem(409, _FOLLOWED, code="conflict", param="response_id") from None
         await exchange.answer(answer(Deleted(id=kept.place.response_id)))
 
-    async def input_items(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:  # noqa: ARG002 - as the others
+    async def input_items(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
         """What the response answered, newest first unless asked otherwise. Raises Refused."""
         query = exchange.request.query_params
-        items = items_in(kept.path, kept.place.name)
+        items = input_items(kept.path, kept.turns, kept.note, kept.place.name)
         if query.get("order") != "asc":
             items.reverse()
         if (after := query.get("after")) is not None:
-            ids = [item.id for item in items]
+            ids = [item.id for item, _ in items]
             if after not in ids:
                 raise invalid("after", worded("after", "names no item of this response."))
             items = items[ids.index(after) + 1 :]
@@ -144,10 +147,28 @@ class KeptDoor(HttpDoor[None]):
         limit = ITEMS if limit is None else limit
         if not 1 <= limit <= MOST_ITEMS:
             raise invalid("limit", worded("limit", f"must be from 1 to {MOST_ITEMS}."))
-        page = items[:limit]
+        page = await self._with_images(caller, kept, items[:limit])
         first, last = (page[0].id, page[-1].id) if page else (None, None)
         told = Items(data=page, first_id=first, last_id=last, has_more=len(items) > limit)
         await exchange.answer(answer(told))
+
+    async def _with_images(
+        self, caller: Caller, kept: Kept, items: Sequence[tuple[wire.InputItem, tuple[Image, ...]]]
+    ) -> list[wire.InputItem]:
+        """Items with the bytes of their images: a page ends before it has too many. Raises StoreDown."""
+        shown: list[wire.InputItem] = []
+        size = 0
+        for item, images in items:
+            known = await self._keeper.images(caller.owner, kept.place, images)
+            size += sum(len(image.data) for image in known)
+            if shown and size > PAGE_IMAGE_BYTES:
+                break
+            shown.append(with_images(item, known))
+        return shown
+
+
+def _resource(kept: Kept) -> wire.Response:
+    return resource_of(kept.turns, kept.note, kept.place.name, waits=kept.waits)
 
 
 def _number(request: Request, field: str) -> int | None:

@@ -29,7 +29,8 @@ from sessions.store.search.search import Hit
 JsonObject = dict[str, Any]
 Content = Annotated[str, Meta(min_length=1)]
 AttachmentId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
-Attachments = Annotated[tuple[AttachmentId, ...], Meta(max_length=8)]
+MAX_ATTACHMENTS = 8
+Attachments = Annotated[tuple[AttachmentId, ...], Meta(max_length=MAX_ATTACHMENTS)]
 Query = Annotated[str, Meta(min_length=1, max_length=200)]
 Title = Annotated[str, Meta(min_length=1, max_length=200)]
 ModelName = Annotated[str, Meta(min_length=1, max_length=256)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -46,6 +46,11 @@ class Image(msgspec.Struct, frozen=True, omit_defaults=True):
     def moved(self, at: int) -> Image:
         """The same at another place."""
         return msgspec.structs.replace(self, at=at)
+
+    def with_data(self, data: Mapping[str, bytes]) -> Image:
+        """The same with its bytes, where they are among some, by digest."""
+        found = data.get(self.digest)
+        return self if found is None else msgspec.structs.replace(self, data=found)
 
     def named(self) -> Image:
         """The same without its bytes."""

@@ -177,6 +177,9 @@ async def message_of(
 ) -> MessageRecord:
     """Return a user's message as it will be stored, and put its images into the conversation. Raises NotFound, StoreDown."""
     shown = await images.show(conversation.owner, conversation.keys, send.images)
+    if send.shown:
+        places = zip(shown, send.shown, strict=True)
+        shown = tuple(msgspec.structs.replace(one, at=at, detail=detail) for one, (at, detail) in places)
     return user_message(record, send.content, at_ms=now_ms(), images=shown)
 
 

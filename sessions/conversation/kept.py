@@ -37,6 +37,15 @@ class KeptTurns:
             return None  # it was taken out of the history
         return KeptTurn(record, reply, note, await self._history.epoch(keys))
 
+    async def behind(self, owner: Owner, conversation_id: str, turn: KeptTurn) -> KeptTurn | None:
+        """The turn that follows the calls of one, without a note; None where none does, or its calls are open."""
+        keys = Keys.of(owner, conversation_id)
+        record = await self._history.follower(keys, turn.record)
+        if record is None:
+            return None
+        reply = None if record.done is None else await self._history.message(keys, record.reply_id)
+        return KeptTurn(record, reply, b"", turn.epoch)
+
     async def path(self, owner: Owner, conversation_id: str, message_id: str) -> list[MessageRecord]:
         """The messages up to one, the oldest first."""
         branch = await self._history.branch(Keys.of(owner, conversation_id), leaf=message_id)
@@ -46,6 +55,10 @@ class KeptTurns:
         """Whether a conversation has no message."""
         meta = await self._history.load(Keys.of(owner, conversation_id))
         return meta is not None and not meta.messages
+
+    async def forget(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
+        """Forgets the note beside a turn."""
+        await self._notes.forget(Keys.of(owner, conversation_id), turn_id)
 
     async def note(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:
         """Keeps a note beside a turn, in the place of the owner's oldest ones; False where this owner has no such turn."""

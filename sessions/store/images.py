@@ -104,6 +104,10 @@ class Images:
             kept: Any = await cast("Awaitable[list[bytes | None]]", self._client.hmget(_in(keys), [*digests]))
         return {digest: _decode(one) for digest, one in zip(digests, kept, strict=True) if one is not None}
 
+    async def of(self, owner: Owner, conversation_id: str, digests: Sequence[str]) -> dict[str, Image]:
+        """Return those of some images that a conversation shows, with their bytes."""
+        return await self.read(Keys.of(owner, conversation_id), digests)
+
     async def find(self, owner: Owner, conversation_id: str, digest: str) -> Image | None:
         """Return an image that a conversation shows, or None."""
         return (await self.read(Keys.of(owner, conversation_id), [digest])).get(digest)

@@ -30,6 +30,7 @@ class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that is run here. `name`: 1 to 64 of A-Z, a-z, 0-9, `_` and `-`, unique in its box.
 
     `parameters`: a JSON Schema of an object, as text. `idempotent`: a call whose end is not known may be run again.
+    `server`: what its operator calls the MCP server that has it, and `named_there` what that calls it; empty: a function.
     """
 
     name: str
@@ -37,6 +38,8 @@ class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
     parameters: str
     approval: Approval
     idempotent: bool
+    server: str = ""
+    named_there: str = ""
 
     @property
     def shown(self) -> Tool:

@@ -26,6 +26,7 @@ class ToolBox:
         self._seen: tuple[tuple[ServerTool, ...], ...] = ()
         self._offered: dict[str, tuple[ServerTool, ToolSource]] = {}
         self._known: set[str] = set()
+        self._servers: set[str] = set()
         self._tally = ToolTally()
 
     @asynccontextmanager
@@ -46,6 +47,16 @@ class ToolBox:
     def offered(self) -> tuple[ServerTool, ...]:
         """The tools that are there now, in an order that stays the same while they do."""
         return tuple(tool for tool, _ in self._current().values())
+
+    def of_server(self, server: str) -> tuple[ServerTool, ...] | None:
+        """The tools of an MCP server by its operator's name, or of functions by the empty one; None where none was ever there."""
+        found = tuple(tool for tool in self.offered() if tool.server == server)
+        return found if found or server in self._servers else None
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """What the MCP servers are called whose tools are there now."""
+        return tuple(dict.fromkeys(tool.server for tool in self.offered() if tool.server))
 
     def tool(self, name: str) -> ServerTool | None:
         """The tool of that name; None where there is none now."""
@@ -81,6 +92,7 @@ class ToolBox:
             if len(self._known) > MOST_KNOWN:
                 self._known.clear()
             self._known.update(self._offered)
+            self._servers.update(tool.server for tool, _ in self._offered.values())
         return self._offered
 
     def _collected(

@@ -6,6 +6,7 @@ from typing import Literal, Protocol, cast
 
 import msgspec
 
+from engine.images.image import Detail
 from engine.messages import Params
 from engine.reply_spec import Format, ReplySpec, Tool, Translation
 from sessions.events import Delta, Needs, Where
@@ -21,14 +22,16 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
 
     `grace_s`: seconds that its turn continues while nobody is attached; `client_id`: the sender, for which its tokens count;
     `group`: its key or address, for which it counts, too. `images`: the images that it shows, by digest, stored for the owner
-    or in the conversation. `untitled`: a conversation that it begins keeps its first words as a title. `interprets`: the
-    message is empty at first and grows, and its reply is a translation.
+    or in the conversation; `shown`: where each stands in the content, and its detail; empty: before it. `untitled`: a
+    conversation that it begins keeps its first words as a title. `interprets`: the message is empty at first and grows, and
+    its reply is a translation.
     """
 
     client_msg_id: str
     conversation_id: str
     content: str
     images: tuple[str, ...] = ()
+    shown: tuple[tuple[int, Detail], ...] = ()
     place: Place = Behind()
     on_busy: OnBusy = "reject"
     on_disconnect: OnDisconnect = "cancel"

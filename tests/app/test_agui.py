@@ -12,6 +12,7 @@ import pytest
 
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
+from sessions.tools.functions.declared import tool
 from tests.app.in_process import Running, serving
 
 RUN = "/v1/ag-ui"
@@ -55,6 +56,150 @@ async def test_a_run_is_told_as_events(client: httpx.AsyncClient, running: Runni
     ]
     assert told[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["c_1"]}
     assert told[-1]["usage"][0]["model"] == "midstream-demo"
+
+
+def noon(zone: str) -> str:
+    """Tells the time."""
+    return f"It is noon in {zone}."
+
+
+@tool(approval="always")
+def pay(to: str) -> str:
+    """Pays."""
+    PAID.append(to)
+    return f"{to} has it."
+
+
+PAID: list[str] = []
+TOOLS = ("tests.app.test_agui:noon", "tests.app.test_agui:pay")
+PAY = Call("pay", '{"to":"Ann"}')
+
+
+class Thread:
+    """A thread that is kept. Each run has what the client would send: the messages of the user's, and tools of the server's."""
+
+    def __init__(self, running: Running, key: str = "anything", thread_id: str = "t") -> None:
+        self._running = running
+        self._key = key
+        self._id = thread_id
+
+    async def run(self, *messages: Any, **more: Any) -> list[Any]:
+        """The events of a run; a refusal is one."""
+        said = [
+            {"id": "1", "role": "user", "content": one} if isinstance(one, str) else one for one in messages
+        ]
+        body = (
+            HELLO | {"threadId": self._id, "messages": said, "forwardedProps": {"server_tools": ["*"]}} | more
+        )
+        async with client_of(self._running) as client:
+            answer = await client.post(RUN, json=body, headers={"Authorization": f"Bearer {self._key}"})
+        if not answer.headers["content-type"].startswith("text/event-stream"):
+            return [answer.json()]
+        return [json.loads(one.removeprefix("data: ")) for one in answer.text.split("\n\n") if one]
+
+
+def answered(run: list[Any], **payload: Any) -> list[Any]:
+    """A `resume` that answers all that a run ended with."""
+    asked = run[-1]["outcome"]["interrupts"]
+    return [{"interruptId": one["id"], "status": "resolved", "payload": payload} for one in asked]
+
+
+@pytest.fixture
+async def kept(tmp_path: Path) -> AsyncIterator[Running]:
+    PAID.clear()
+    async with serving(tmp_path, tools=TOOLS) as running:
+        yield running
+
+
+async def test_a_servers_tool_runs_within_a_run(kept: Running) -> None:
+    kept.engine.script(["Let me see.", Call("noon", '{"zone":"Bern"}')])
+    kept.engine.script("Noon.")
+    told = await Thread(kept).run("What time is it?")
+    assert [one["type"] for one in told if "TEXT" not in one["type"]] == [
+        "RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT", "RUN_FINISHED",
+    ]  # fmt: skip
+    result = next(one for one in told if one["type"] == "TOOL_CALL_RESULT")
+    assert (result["content"], result["role"]) == ("It is noon in Bern.", "tool")
+    assert told[-1]["outcome"] == {"type": "success"}
+    await Thread(kept).run("What time is it?", "Thanks.")
+    roles = [message.role for message in kept.engine.requests[-1].messages]
+    assert roles == ["user", "assistant", "tool", "assistant", "user"]
+
+
+async def test_an_approval_interrupts_a_run_and_the_next_one_resumes_it(kept: Running) -> None:
+    kept.engine.script(["I pay.", PAY])
+    kept.engine.script("Paid.")
+    thread = Thread(kept)
+    asked = await thread.run("Pay Ann.")
+    (interrupt,) = asked[-1]["outcome"]["interrupts"]
+    call = next(one for one in asked if one["type"] == "TOOL_CALL_START")
+    assert (interrupt["reason"], interrupt["toolCallId"]) == ("tool_call", call["toolCallId"])
+    assert interrupt["responseSchema"]["required"] == ["approved"]
+    assert interrupt["expiresAt"] > "2020"
+    (open_,) = await thread.run("Never mind.")
+    assert (open_["type"], open_["code"]) == ("RUN_ERROR", "interrupts_open")
+    (odd,) = await thread.run("Pay Ann.", resume=answered(asked, allowed=True))
+    assert "`resume[0].payload` must be an object" in odd["message"]
+    (stranger,) = await Thread(kept, "somebody else").run(resume=answered(asked, approved=True))
+    assert stranger["code"] == "interrupt_not_found"
+    forged = answered(asked, approved=True)
+    forged[0]["interruptId"] = forged[0]["interruptId"][:-64] + "0" * 64
+    (other,) = await thread.run("Pay Ann.", resume=forged)
+    assert other["code"] == "interrupts_open"
+    assert PAID == []
+    told = await thread.run("Pay Ann.", resume=answered(asked, approved=True), forwardedProps={})
+    assert [one["type"] for one in told] == [
+        "RUN_STARTED", "TOOL_CALL_RESULT", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END",
+        "RUN_FINISHED",
+    ]  # fmt: skip
+    assert (told[1]["toolCallId"], told[1]["content"], PAID) == (call["toolCallId"], "Ann has it.", ["Ann"])
+    (again,) = await thread.run("Pay Ann.", resume=answered(asked, approved=True))
+    assert (again["code"], PAID) == ("interrupt_answered", ["Ann"])
+
+
+async def test_an_interrupt_is_denied_given_up_or_answered_with_other_arguments(kept: Running) -> None:
+    for name, said in (
+        ("denied", {"approved": False}),
+        ("edited", {"approved": True, "editedArgs": {"to": "Bo"}}),
+    ):
+        kept.engine.script([PAY])
+        thread = Thread(kept, thread_id=name)
+        told = await thread.run("Pay.", resume=answered(await thread.run("Pay."), **said))
+        assert told[-1]["outcome"] == {"type": "success"}
+    assert PAID == ["Bo"]
+    kept.engine.script([PAY])
+    thread = Thread(kept, thread_id="given up")
+    (refused,) = await thread.run("Pay.")
+    assert "`threadId` must have 1 to 128 letters" in refused["message"]
+    thread = Thread(kept, thread_id="given-up")
+    (entry,) = answered(await thread.run("Pay."))
+    told = await thread.run("Pay.", resume=[{"interruptId": entry["interruptId"], "status": "cancelled"}])
+    assert "did not allow" in told[1]["content"]
+    assert PAID == ["Bo"]
+
+
+async def test_a_clients_own_tool_waits_beside_the_servers(kept: Running) -> None:
+    kept.engine.script([Call("look"), PAY])
+    kept.engine.script("Done.")
+    thread = Thread(kept)
+    mine = {"tools": [{"name": "look", "description": "Looks."}]}
+    asked = await thread.run("Look and pay.", **mine)
+    look = next(one for one in asked if one.get("toolCallName") == "look")
+    (half,) = await thread.run("Look and pay.", resume=answered(asked, approved=True), **mine)
+    assert half["code"] == "interrupts_open"
+    result = {"id": "2", "role": "tool", "toolCallId": look["toolCallId"], "content": "A tree."}
+    told = await thread.run("Look and pay.", result, resume=answered(asked, approved=True), **mine)
+    assert told[-1]["outcome"] == {"type": "success"}
+    assert [one.content for one in kept.engine.requests[-1].messages[-2:]] == ["A tree.", "Ann has it."]
+
+
+async def test_the_servers_tools_are_for_who_comes_back(kept: Running) -> None:
+    async with client_of(kept) as client:
+        answer = await client.post(RUN, json=HELLO | {"forwardedProps": {"server_tools": ["*"]}})
+        assert (answer.status_code, "sends a key" in answer.text) == (400, True)
+    (odd,) = await Thread(kept).run("Hi.", forwardedProps={"server_tools": ["rob"]})
+    assert "`forwardedProps.server_tools[0]` names no tool of this server." in odd["message"]
+    assert kept.engine.requests == []
 
 
 async def test_a_run_that_fails_says_why(client: httpx.AsyncClient, running: Running) -> None:

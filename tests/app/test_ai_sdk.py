@@ -256,7 +256,7 @@ WRONG: list[tuple[Chunk, str, str]] = [
     ({"grace_s": 61}, "bad_params", "`grace_s` must be 0 to 60 seconds."),
     ({"params": {"temperature": 9}}, "bad_params", "temperature"),
     ({"model": "gpt-4o"}, "model_not_found", "no model"),
-    ({"messages": [{"id": "m", "role": "user", "parts": [{"type": "file"}]}]}, "bad_params", "text only"),
+    ({"messages": [{"id": "m", "role": "user", "parts": [{"type": "file"}]}]}, "bad_params", "is no image"),
     ({"messages": [{"id": "m", "role": "assistant", "parts": []}]}, "bad_params", "nothing was said"),
 ]
 

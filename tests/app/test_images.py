@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import httpx
 import pytest
+from openai import AsyncOpenAI
 
 from app.composition import engines_of
 from app.settings import Settings
@@ -19,6 +20,7 @@ from engine.messages import Message
 from engine.scripted.engine import FEATURES, ScriptedEngine
 from engine.upstream.engine import UpstreamEngine
 from sessions.running import admission
+from tests.app.ai_sdk import Chat, user
 from tests.app.in_process import Running, serving
 from tests.pictures import JPEG, PNG, chunk, png
 
@@ -138,6 +140,62 @@ async def test_images_of_other_roles_are_refused(service: Running) -> None:
         ]
     }
     assert "role user alone" in (await asked(service, DOORS["messages"], body)).text
+
+
+async def test_a_kept_response_shows_its_images_again(service: Running) -> None:
+    """To the model that goes on from it, where they stood, and to whoever reads what it answered."""
+    async with client_of(service) as sdk:
+        body = DOORS["responses"].asks("This", PNG.url, "or that", JPEG.url)
+        first = await sdk.responses.create(**kept(body))
+        assert first.store  # type: ignore[attr-defined]
+        second = await sdk.responses.create(model=MODEL, input="Sure?", previous_response_id=first.id)
+        images = (PNG.image.moved(4), JPEG.image.moved(12))
+        before = [Message("user", "This\nor that", images=images), Message("assistant", "A square.")]
+        assert list(service.engine.requests[1].messages) == [*before, Message("user", "Sure?")]
+        more = DOORS["responses"].asks(PNG.url)
+        await sdk.responses.create(**kept(more), previous_response_id=second.id)
+        assert service.engine.requests[2].messages[-1].images == (PNG.image,)
+        history: Any = [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Really?"}]
+        other = await sdk.responses.create(model=MODEL, input=history, previous_response_id=first.id)
+        assert not other.store  # type: ignore[attr-defined]
+        assert service.engine.requests[3].messages[0] == before[0]
+        items = (await sdk.responses.input_items.list(second.id, order="asc")).data
+        shown = [part.model_dump() for part in items[0].content]  # type: ignore[union-attr]
+        assert [part.get("image_url") for part in shown] == [None, PNG.url, None, JPEG.url]
+
+
+def kept(body: dict[str, Any]) -> dict[str, Any]:
+    return {"model": MODEL, "input": body["input"]}
+
+
+def client_of(running: Running) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"{running.url}/v1", api_key="anything", max_retries=0)
+
+
+async def test_files_of_the_ai_sdk_are_images_or_refused(service: Running) -> None:
+    chat = Chat(service)
+    image = {"type": "file", "mediaType": "image/png", "url": PNG.url}
+    said = user("What is this?")
+    said["parts"].append(image)
+    async with chat.sent(said) as answer:
+        await answer.rest()
+    assert service.engine.requests[0].messages == (Message("user", "What is this?", images=(PNG.image,)),)
+    (shown, _) = await chat.messages()
+    assert shown["parts"] == [image, {"type": "text", "text": "What is this?"}]
+    async with chat.sent(user("Sure?", "m2")) as answer:
+        await answer.rest()
+    assert service.engine.requests[1].messages[0].images == (PNG.image,)
+    for file, why in (
+        ({"mediaType": "application/pdf", "url": "data:application/pdf;base64,AA=="}, "is no image"),
+        ({"mediaType": "image/png", "url": "https://127.0.0.1:1/a.png"}, "fetches no images"),
+        ({"mediaType": "image/png", "url": "data:image/png;base64,iVBORw0KGgo="}, "cut off or damaged"),
+    ):
+        wrong = user("Look!", "m3")
+        wrong["parts"].append({"type": "file", **file})
+        async with chat.sent(wrong) as answer:
+            refused = (await answer.http.aread()).decode()
+        assert (answer.http.status_code, why in refused) == (400, True), refused
+    assert len(service.engine.requests) == 2
 
 
 async def test_models_say_whether_they_take_images(service: Running, tmp_path: Path) -> None:

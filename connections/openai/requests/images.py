@@ -29,8 +29,8 @@ def image_of(data: str | None, media_type: str, where: str, limits: Limits) -> I
 
 
 def check_images(messages: Sequence[Message], field: str, limits: Limits) -> None:
-    """Raises Problem where a request has more images than one may."""
-    if sum(len(message.images) for message in messages) > limits.max_images:
+    """Raises Problem where a request has more images than one may; those that are kept, and not at hand, are not counted."""
+    if sum(bool(image.data) for message in messages for image in message.images) > limits.max_images:
         raise invalid(field, f"A request may have at most {limits.max_images} images.")
 
 

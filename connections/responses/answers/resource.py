@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from connections.responses.answers import wire
+from connections.responses.answers.mcp_wire import McpTool
 from connections.responses.requests import fields
 from connections.responses.requests.fields import Creation
 from engine.messages import Message, ToolCall
@@ -53,7 +54,13 @@ def usage_of(usage: Usage) -> wire.Usage:
 
 def said_in(output: tuple[wire.Output, ...]) -> tuple[Message, ...]:
     """What a reply's items are to the model that goes on from them."""
-    texts = [part.text for item in output if isinstance(item, wire.Message) for part in item.content]
+    texts = [
+        part.text
+        for item in output
+        if isinstance(item, wire.Message)
+        for part in item.content
+        if not isinstance(part, wire.InputImage)
+    ]
     thoughts = [part.text for item in output if isinstance(item, wire.ReasoningItem) for part in item.content]
     calls = tuple(
         ToolCall(item.call_id, item.name, item.arguments)
@@ -65,7 +72,15 @@ def said_in(output: tuple[wire.Output, ...]) -> tuple[Message, ...]:
     return (Message("assistant", "".join(texts), reasoning="".join(thoughts), calls=calls),)
 
 
-def _tool(tool: fields.Tool) -> wire.FunctionTool:
+def _tool(tool: fields.Tool) -> wire.FunctionTool | McpTool:
+    if tool.type == "mcp":
+        return McpTool(
+            server_label=tool.server_label or "",
+            server_description=tool.server_description,
+            server_url=tool.server_url,
+            allowed_tools=tool.allowed_tools,
+            require_approval=tool.require_approval or "always",
+        )
     return wire.FunctionTool(
         name=tool.name or "", description=tool.description, parameters=tool.parameters, strict=tool.strict
     )
@@ -79,6 +94,8 @@ def _choice(given: str | fields.ToolChoice | None) -> str | dict[str, Any]:
             return given
         case fields.ToolChoice(type="function"):
             return {"type": "function", "name": given.name}
+        case fields.ToolChoice(type="mcp"):
+            return {"type": "mcp", "server_label": given.server_label, "name": given.name}
         case _:
             tools = [{"type": one.type, "name": one.name} for one in given.tools or ()]
             return {"type": given.type, "mode": given.mode, "tools": tools}

@@ -10,7 +10,10 @@ import msgspec
 from connections.openai.problems import Problem, problem_in
 from connections.openai.telling import STOPPED, reply_token
 from connections.openai.wire import ReplyToken
-from connections.responses.answers import wire
+from connections.replies.server_calls import ServerCall
+from connections.responses.answers import mcp_wire, wire
+from connections.responses.answers.mcp_items import Labels, approval_item, call_item
+from connections.responses.answers.mcp_wire import McpCall, McpItem, McpListTools
 from connections.responses.answers.resource import usage_of
 from connections.responses.requests.items import sealed
 from engine.messages import ChosenToken, ToolCall
@@ -60,6 +63,16 @@ class _Growing:
         return wire.OutputText(self.text, logprobs=tuple(self.logprobs))
 
 
+class ServerCalls(msgspec.Struct, frozen=True):
+    """What a response says of tools that the server runs. `labels`: whose they are; `before`: items that it begins with."""
+
+    labels: Labels = Labels()
+    before: tuple[McpItem, ...] = ()
+
+
+NO_CALLS = ServerCalls()
+
+
 class Telling:
     """Tells one response. `name`: what its items are named after. `logprobs`, `seals`: what its client asks for besides.
 
@@ -75,12 +88,15 @@ class Telling:
         logprobs: bool = False,
         seals: bool = False,
         stream_id: str | msgspec.UnsetType = msgspec.UNSET,
+        calls: ServerCalls = NO_CALLS,
     ) -> None:
         self.response = response
         self._name = name
         self._logprobs = logprobs
         self._seals = seals
         self._stream_id = stream_id
+        self._calls = calls
+        self._running: dict[str, int] = {}
         self._next = 0
         self._by_position = response.background
         self._done: list[wire.Output] = []
@@ -88,9 +104,13 @@ class Telling:
 
     def begin(self) -> list[wire.StreamEvent]:
         """What comes first."""
-        return self._numbered([wire.Created(response=self.response), wire.InProgress(response=self.response)])
+        told: list[wire.StreamEvent] = [
+            wire.Created(response=self.response),
+            wire.InProgress(response=self.response),
+        ]
+        return self._numbered([*told, *(event for item in self._calls.before for event in self._whole(item))])
 
-    def piece(self, piece: Piece) -> list[wire.StreamEvent]:
+    def piece(self, piece: Piece | ServerCall) -> list[wire.StreamEvent]:
         """What a piece of the reply is told by, which may be nothing."""
         match piece:
             case Text():
@@ -99,13 +119,15 @@ class Telling:
                 return self._numbered(self._thought(piece.text))
             case ToolCall():
                 return self._numbered([*self._close("completed"), *self._call(piece)])
+            case ServerCall():
+                return self._numbered(self._server_call(piece))
             case _:
                 assert_never(piece)
 
     def end(self, done: Done, model: str, now: int) -> list[wire.StreamEvent]:
         """What comes last. `now`: Unix seconds."""
         is_whole = done.reason in (Reason.STOP, Reason.TOOLS)
-        events = list(self._close("completed" if is_whole else "incomplete"))
+        events = [*self._close("completed" if is_whole else "incomplete"), *self._cut()]
         self.response = ended(self.response, done, tuple(self._done), model=model, now=now)
         if done.cancel is not None:
             events.append(
@@ -119,7 +141,7 @@ class Telling:
 
     def fail(self, problem: Problem) -> list[wire.StreamEvent]:
         """What comes last where the turn has no end that could be told."""
-        events = list(self._close("incomplete"))
+        events = [*self._close("incomplete"), *self._cut()]
         why = wire.Failed(problem.word, str(problem))
         self.response = msgspec.structs.replace(
             self.response, status="failed", output=tuple(self._done), error=why
@@ -188,6 +210,62 @@ class Telling:
         )
         self._done.append(item)
         yield wire.ItemDone(output_index=index, item=item)
+
+    def _whole(self, item: McpItem) -> Iterator[wire.StreamEvent]:
+        """An item that is told at once."""
+        index = len(self._done)
+        self._done.append(item)
+        begun = item
+        if isinstance(item, McpCall):
+            begun = msgspec.structs.replace(item, status="in_progress", output=None, error=None)
+        yield wire.ItemAdded(output_index=index, item=begun)
+        match item:
+            case McpListTools():
+                yield mcp_wire.Listing(item_id=item.id, output_index=index)
+                over = mcp_wire.ListingDone if item.error is None else mcp_wire.ListingFailed
+                yield over(item_id=item.id, output_index=index)
+            case McpCall():
+                yield from self._begun(item, index)
+                yield self._over(item, index)
+        yield wire.ItemDone(output_index=index, item=item)
+
+    def _server_call(self, call: ServerCall) -> Iterator[wire.StreamEvent]:
+        """A call that the server runs: it begins, waits for somebody who allows it, or is over."""
+        if call.waits:
+            yield from self._close("completed")
+            yield from self._whole(approval_item(call, self._name, self._calls.labels))
+            return
+        item = call_item(call, self._name, self._calls.labels)
+        if not call.state.is_settled:
+            yield from self._close("completed")
+            index = self._running[call.call_id] = len(self._done)
+            self._done.append(item)
+            yield wire.ItemAdded(output_index=index, item=item)
+            yield from self._begun(item, index)
+        elif (place := self._running.pop(call.call_id, None)) is not None:
+            self._done[place] = item
+            yield self._over(item, place)
+            yield wire.ItemDone(output_index=place, item=item)
+
+    @staticmethod
+    def _begun(item: McpCall, index: int) -> Iterator[wire.StreamEvent]:
+        yield mcp_wire.Calling(item_id=item.id, output_index=index)
+        yield mcp_wire.CallArgumentsDelta(item_id=item.id, output_index=index, delta=item.arguments)
+        yield mcp_wire.CallArgumentsDone(item_id=item.id, output_index=index, arguments=item.arguments)
+
+    @staticmethod
+    def _over(item: McpCall, index: int) -> wire.StreamEvent:
+        over = mcp_wire.CallDone if item.status == "completed" else mcp_wire.CallFailed
+        return over(item_id=item.id, output_index=index)
+
+    def _cut(self) -> Iterator[wire.StreamEvent]:
+        """Ends the calls whose response is over before them."""
+        for index in self._running.values():
+            item = self._done[index]
+            if isinstance(item, McpCall):
+                cut = self._done[index] = msgspec.structs.replace(item, status="incomplete")
+                yield wire.ItemDone(output_index=index, item=cut)
+        self._running.clear()
 
     def _numbered(
         self, events: Iterator[wire.StreamEvent] | Sequence[wire.StreamEvent]

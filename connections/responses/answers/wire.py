@@ -7,6 +7,20 @@ from typing import Any, Literal
 import msgspec
 
 from connections.openai.wire import ReplyToken
+from connections.responses.answers.event import Event
+from connections.responses.answers.mcp_wire import (
+    CallArgumentsDelta,
+    CallArgumentsDone,
+    CallDone,
+    CallFailed,
+    Calling,
+    Listing,
+    ListingDone,
+    ListingFailed,
+    McpApprovalResponse,
+    McpItem,
+    McpTool,
+)
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -26,6 +40,14 @@ class ReasoningText(msgspec.Struct, frozen=True, tag="reasoning_text"):
     text: str
 
 
+class InputImage(msgspec.Struct, frozen=True, tag="input_image"):
+    """An image of a request, in a `data:` URL; null: it is not kept any more."""
+
+    image_url: str | None
+    detail: str = "auto"
+    file_id: None = None
+
+
 class InputText(msgspec.Struct, frozen=True, tag="input_text"):
     """A text of a request."""
 
@@ -41,7 +63,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
     id: str
     status: ItemStatus
     role: Literal["assistant", "user"] = "assistant"
-    content: tuple[OutputText | InputText, ...] = ()
+    content: tuple[OutputText | InputText | InputImage, ...] = ()
 
 
 class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, tag="function_call"):
@@ -73,7 +95,11 @@ class ReasoningItem(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning"):
     encrypted_content: str | msgspec.UnsetType = msgspec.UNSET
 
 
-Output = Message | FunctionCall | ReasoningItem
+Output = Message | FunctionCall | ReasoningItem | McpItem
+
+
+InputItem = FunctionCallOutput | McpApprovalResponse | Output
+"""What a response answered."""
 
 
 class InputDetails(msgspec.Struct, frozen=True):
@@ -150,7 +176,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     previous_response_id: str | None = None
     conversation: ConversationId | None = None
     instructions: str | None = None
-    tools: tuple[FunctionTool, ...] = ()
+    tools: tuple[FunctionTool | McpTool, ...] = ()
     tool_choice: str | dict[str, Any] = "auto"
     parallel_tool_calls: bool = True
     max_tool_calls: int | None = None
@@ -170,13 +196,6 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     user: str | None = None
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The root of what a stream tells. `stream_id`: the lane of a WebSocket that it belongs to."""
-
-    sequence_number: int = 0
-    stream_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Created(Event, frozen=True, kw_only=True, tag="response.created"):
@@ -337,6 +356,14 @@ StreamEvent = (
     | ReasoningDone
     | ArgumentsDelta
     | ArgumentsDone
+    | Listing
+    | ListingDone
+    | ListingFailed
+    | Calling
+    | CallArgumentsDelta
+    | CallArgumentsDone
+    | CallDone
+    | CallFailed
     | Cancelled
     | ErrorEvent
 )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
-import structlog
 
 from connections.limits.caller import Caller
 from connections.openai.problems import Problem
+from connections.replies.stored_reply import StoredReply
+from connections.replies.stored_turns import StoredTurns
 from connections.responses.kept.ids import BEGUN_HERE, Place, place_of
 from connections.responses.kept.notes import (
     Note,
@@ -19,37 +19,47 @@ from connections.responses.kept.notes import (
     Said,
     decode_note,
     encode_note,
+    goes_on,
+    is_asked,
     open_in,
     read_in,
 )
-from connections.responses.kept.stored import StoredReply
+from engine.images.image import Image
 from engine.messages import Message
 from sessions.commands.resuming import Position
-from sessions.conversation.guarding import guarded
 from sessions.conversation.kept import KeptTurn
-from sessions.errors import NotFound, Refused
-from sessions.records import MessageRecord, Owner
-from sessions.service import Sessions
-from sessions.turn.calls import Result
+from sessions.errors import NotFound
+from sessions.records import CallRecord, MessageRecord, Owner
 from sessions.turn.cancelling import Cancel
 from sessions.turn.live_turn import Nobody
 from sessions.turn.positions import Behind
 from sessions.turn.sends import Generation, Send
-from sessions.turn.turn import Names
 
 ENDED_S = 5.0
 """How long a cancel waits for the end that it decided."""
 
-_log = structlog.get_logger("midstream.responses")
-
 
 class Kept(msgspec.Struct, frozen=True):
-    """A response that is kept, and what was said up to its end."""
+    """A response that is kept, and what was said up to its end.
+
+    `turns`: those that wrote it, one behind the other where the server ran what they called; `waits`: another one is to come.
+    """
 
     place: Place
-    turn: KeptTurn
+    turns: tuple[KeptTurn, ...]
     note: Note
+    waits: bool = False
     path: tuple[MessageRecord, ...] = ()
+
+    @property
+    def last(self) -> KeptTurn:
+        """The turn that it ends with so far."""
+        return self.turns[-1]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more is written."""
+        return not self.waits and self.last.record.done is not None
 
     @property
     def said(self) -> tuple[Message, ...]:
@@ -57,9 +67,9 @@ class Kept(msgspec.Struct, frozen=True):
         return read_in(self.path, self.note)
 
     @property
-    def open_calls(self) -> tuple[str, ...]:
-        """The calls that wait for their outputs."""
-        return open_in(self.turn)
+    def open_calls(self) -> tuple[CallRecord, ...]:
+        """The calls that wait for their client."""
+        return open_in(self.last)
 
 
 class Where(msgspec.Struct, frozen=True):
@@ -69,148 +79,120 @@ class Where(msgspec.Struct, frozen=True):
     behind: Kept | None
 
 
-class Keeper:
+class Keeper(StoredTurns):
     """Finds responses for their owners, and begins turns that are kept."""
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-        self._cancelling: set[asyncio.Task[object]] = set()
 
     async def find(self, owner: Owner, response_id: str, *, with_path: bool = False) -> Kept | None:
         """A response; None where this owner has no such, or it is kept nowhere. Raises StoreDown."""
         if (place := place_of(response_id)) is None:
             return None
-        turn = await self._sessions.kept.turn(owner, place.conversation_id, place.turn_id)
+        turn = await self.sessions.kept.turn(owner, place.conversation_id, place.turn_id)
         if turn is None:
             return None
+        turns, waits = [turn], False
+        while goes_on(turns[-1]):
+            following = await self.sessions.kept.behind(owner, place.conversation_id, turns[-1])
+            if waits := following is None:
+                break
+            turns.append(following)
         path: Sequence[MessageRecord] = ()
         if with_path:
-            leaf = turn.record.message_id if turn.reply is None else turn.record.reply_id
-            path = await self._sessions.kept.path(owner, place.conversation_id, leaf)
-        return Kept(place, turn, decode_note(turn.note), tuple(path))
+            last = turns[-1]
+            leaf = last.record.message_id if last.reply is None else last.record.reply_id
+            path = await self.sessions.kept.path(owner, place.conversation_id, leaf)
+        return Kept(place, tuple(turns), decode_note(turn.note), waits, tuple(path))
 
     async def previous(self, owner: Owner, response_id: str) -> Kept:
         """A response that is gone on from. Raises Problem, StoreDown."""
         kept = await self.find(owner, response_id, with_path=True)
         if kept is None:
             raise not_found(response_id)
-        if kept.turn.record.done is None:
+        if not kept.has_ended:
             why = "The response before this one is still being written: go on from it when it has ended."
             raise Problem(400, why, code="response_in_progress", param="previous_response_id")
         return kept
 
+    async def with_bytes(
+        self, owner: Owner, place: Place, messages: Sequence[Message]
+    ) -> tuple[Message, ...]:
+        """Messages with the bytes of their images, for a model that reads them beside the store. Raises StoreDown."""
+        return tuple(
+            [
+                msgspec.structs.replace(one, images=await self.images(owner, place, one.images))
+                if one.images
+                else one
+                for one in messages
+            ]
+        )
+
+    async def images(self, owner: Owner, place: Place, images: Sequence[Image]) -> tuple[Image, ...]:
+        """Images with their bytes, as far as they are kept. Raises StoreDown."""
+        digests = sorted({image.digest for image in images if not image.data})
+        known = await self.sessions.images.of(owner, place.conversation_id, digests)
+        data = {digest: image.data for digest, image in known.items()}
+        return tuple(image.with_data(data) for image in images)
+
     async def begin(self, caller: Caller, given: Said, generation: Generation, place: Where) -> StoredReply:
         """Begins a turn with a message, and returns once it is accepted. Raises Refused."""
-        names = Names.new()
+        for image in given.images:
+            await self.sessions.images.keep(caller.owner, image, group=caller.group)
         send = Send(
             client_msg_id=f"response_{secrets.token_hex(12)}",
             conversation_id=place.conversation_id,
             content=given.content,
-            place=Behind() if place.behind is None else Behind(place.behind.turn.record.reply_id),
+            images=tuple(image.digest for image in given.images),
+            shown=tuple((image.at, image.detail) for image in given.images),
+            place=Behind() if place.behind is None else Behind(place.behind.last.record.reply_id),
             on_busy="enqueue",
             on_disconnect="continue",  # whoever leaves stops it: the calls of a reply wait for another request
             group=caller.group,
             client_id=caller.client.client_id,
             untitled=True,
         )
-        stored = StoredReply(turn_id=names.turn_id, model=generation.model or "")
-        await self._accepted(
-            caller.owner,
-            stored,
-            send.conversation_id,
-            self._send(caller.owner, stored, send, generation, names),
-        )
-        return stored
+        return await self.send(caller, send, generation)
 
     async def go_on(self, caller: Caller, given: Outputs, behind: Kept) -> StoredReply:
         """Brings what came of calls; returns once the turn is accepted that begins then. Raises Refused."""
-        stored = StoredReply(follows=behind.place.turn_id, model=behind.note.response.model)
-        place = behind.place.conversation_id
-        await self._accepted(caller.owner, stored, place, self._settle(caller.owner, stored, place, given))
-        return stored
+        return await self.answer(
+            caller.owner,
+            behind.place.conversation_id,
+            behind.last.record.turn_id,
+            given.answers,
+            model=behind.note.response.model,
+        )
 
-    async def _accepted(
-        self, owner: Owner, stored: StoredReply, conversation_id: str, asking: Coroutine[Any, Any, None]
-    ) -> None:
-        """Asks, and waits for the turn to be accepted. Raises Refused."""
-        try:
-            await asking
-            await stored.accepted.wait()
-        except Refused:
-            self.forget(stored)
-            raise
-        except BaseException:
-            self.leave(owner, stored, conversation_id)
-            raise
-
-    async def _send(
-        self, owner: Owner, stored: StoredReply, send: Send, generation: Generation, names: Names
-    ) -> None:
-        taking = self._sessions.send(owner, stored, send, generation, names)
-        if (refused := await asyncio.shield(taking)) is not None:
-            raise refused
-
-    async def _settle(self, owner: Owner, stored: StoredReply, conversation_id: str, given: Outputs) -> None:
-        await self._sessions.history(owner, stored, conversation_id, limit=1)
-        for call_id, content in given.by_call.items():
-            answer = Result(call_id=call_id, content=content)
-            await self._sessions.answer_call(owner, stored, conversation_id, answer)
+    async def answered(self, owner: Owner, behind: Kept) -> tuple[CallRecord, ...]:
+        """The calls of a response that users were asked about, with what came of them. Raises StoreDown."""
+        path = await self.sessions.kept.path(owner, behind.place.conversation_id, behind.last.record.reply_id)
+        return tuple(call for reply in path[-1:] for call in reply.calls if is_asked(call))
 
     async def note(self, owner: Owner, place: Place, note: Note) -> None:
         """Keeps how a response was asked for. Raises NotFound, StoreDown."""
         noted = encode_note(note)
-        if not await self._sessions.kept.note(owner, place.conversation_id, place.turn_id, noted):
+        if not await self.sessions.kept.note(owner, place.conversation_id, place.turn_id, noted):
             raise NotFound("The conversation was deleted before the response began.")
 
     async def follow(self, owner: Owner, kept: Kept) -> StoredReply:
         """Reads a response from its beginning on, as it is written. Raises Refused."""
-        record = kept.turn.record
+        record = kept.turns[0].record
         stored = StoredReply(turn_id=record.turn_id, model=kept.note.response.model)
-        position = Position(kept.turn.epoch, record.accepted_seq)
+        position = Position(kept.turns[0].epoch, record.accepted_seq)
         try:
-            await self._sessions.resume(owner, stored, kept.place.conversation_id, position, ref=None)
+            await self.sessions.resume(owner, stored, kept.place.conversation_id, position, ref=None)
         except BaseException:
             self.forget(stored)
             raise
         return stored
 
-    def forget(self, stored: StoredReply) -> None:
-        """Its reader is gone, and it is written on."""
-        stored.closed = True
-        self._sessions.disconnect(stored)
-
-    def leave(self, owner: Owner, stored: StoredReply, conversation_id: str) -> None:
-        """Its reader is gone: it ends with what that one was handed."""
-        if not stored.is_over:
-            self.stop(owner, conversation_id, stored.turn_id or stored.follows)
-        self.forget(stored)
-
-    def stop(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
-        """Decides the end of a response, wherever it is written."""
-        cancel = Cancel(conversation_id=conversation_id, turn_id=turn_id)
-        if self._sessions.cancel(owner, cancel) is None:
-            task: asyncio.Task[object] = asyncio.ensure_future(self._stop_elsewhere(owner, cancel))
-            self._cancelling.add(task)
-            task.add_done_callback(self._cancelling.discard)
-
-    async def _stop_elsewhere(self, owner: Owner, cancel: Cancel) -> None:
-        """Whoever asked has gone: what can't be stopped is told in the log. That it has ended is no trouble."""
-        refused = await guarded(self._cancel_elsewhere(owner, cancel))
-        if refused is not None and not isinstance(refused, NotFound):
-            _log.warning("response not stopped", turn_id=cancel.turn_id, why=refused.code)
-
-    async def _cancel_elsewhere(self, owner: Owner, cancel: Cancel) -> None:
-        await self._sessions.cancel_elsewhere(owner, cancel)
-
     async def cancel(self, owner: Owner, kept: Kept) -> None:
         """Ends a response, and returns when that is told. Raises Refused."""
-        if kept.turn.record.done is not None:
+        if kept.has_ended:
             return
         stored = await self.follow(owner, kept)
         try:
-            cancel = Cancel(conversation_id=kept.place.conversation_id, turn_id=kept.place.turn_id)
-            if self._sessions.cancel(owner, cancel) is None:
-                await self._sessions.cancel_elsewhere(owner, cancel)
+            cancel = Cancel(conversation_id=kept.place.conversation_id, turn_id=kept.last.record.turn_id)
+            if self.sessions.cancel(owner, cancel) is None:
+                await self.sessions.cancel_elsewhere(owner, cancel)
             async with asyncio.timeout(ENDED_S):
                 async for _ in stored:
                     pass
@@ -222,10 +204,11 @@ class Keeper:
     async def delete(self, owner: Owner, kept: Kept) -> None:
         """Takes a response out, and with the last one a conversation that no client named. Raises Refused: Conflict where it was gone on from."""
         place = kept.place.conversation_id
-        await self._sessions.take_back(owner, place, kept.place.turn_id)
-        is_first = kept.turn.record.parent_id is None
-        if is_first and place.startswith(BEGUN_HERE) and await self._sessions.kept.is_empty(owner, place):
-            await self._sessions.delete(owner, place, ref=None, subscriber=Nobody())
+        await self.sessions.take_back(owner, place, kept.last.record.turn_id)  # and the calls before it
+        await self.sessions.kept.forget(owner, place, kept.place.turn_id)
+        is_first = kept.turns[0].record.parent_id is None
+        if is_first and place.startswith(BEGUN_HERE) and await self.sessions.kept.is_empty(owner, place):
+            await self.sessions.delete(owner, place, ref=None, subscriber=Nobody())
 
 
 def not_found(response_id: str) -> Problem:

@@ -7,18 +7,23 @@ from collections.abc import Sequence
 import msgspec
 
 from connections.openai.requests.tools import MAX_TOOLS
+from connections.replies.server_calls import ServerCall
+from connections.replies.stored_reply import added
 from connections.responses.answers import wire
+from connections.responses.answers.mcp_items import Labels, approval_id, approval_item, call_item
+from connections.responses.answers.mcp_wire import McpApprovalResponse, McpItem
 from connections.responses.answers.resource import asked_for
-from connections.responses.answers.telling import ended
+from connections.responses.answers.telling import ServerCalls, ended
 from connections.responses.requests.asking import shows_logprobs
 from connections.responses.requests.fields import Creation
 from connections.wire.params import MAX_SYSTEM_CHARS
+from engine.images.image import Image, Seen, in_order
 from engine.messages import Message, Params
 from engine.reply_spec import ReplySpec
 from sessions.conversation.kept import KeptTurn
-from sessions.events import Reason
-from sessions.records import MessageRecord
-from sessions.turn.calls import as_written, read_as
+from sessions.events import CallState, Reason, Usage
+from sessions.records import CallRecord, MessageRecord
+from sessions.turn.calls import CallAnswer, Decision, Result, as_written, read_as
 from sessions.turn.sends import Generation, OfferedTool
 
 BETWEEN = "\n\n"
@@ -36,23 +41,34 @@ _WISHES = (
 
 
 class Note(msgspec.Struct, frozen=True):
-    """How a response was asked for. `system`: what the input of its conversation said as system, from the beginning on."""
+    """How a response was asked for. `system`: what the input of its conversation said as system, from the beginning on.
+
+    `labels`: of the servers of tools, by the tools' names; `before`: items that it begins with.
+    """
 
     response: wire.Response
     system: str = ""
+    labels: Labels = Labels()
+    before: tuple[McpItem, ...] = ()
+
+    @property
+    def calls(self) -> ServerCalls:
+        """What it says of tools that the server runs."""
+        return ServerCalls(self.labels, self.before)
 
 
 class Outputs(msgspec.Struct, frozen=True):
-    """What came of calls, by their ids."""
+    """What is said to calls: what came of them, and whether they may run."""
 
-    by_call: dict[str, str]
+    answers: tuple[CallAnswer, ...]
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What a user says, and what is to be read as system from now on."""
+    """What a user says and shows, and what is to be read as system from now on."""
 
     content: str
     system: str
+    images: tuple[Image, ...] = ()
 
 
 Input = Said | Outputs
@@ -62,9 +78,13 @@ decode_note = msgspec.json.Decoder(Note).decode
 
 
 def fitting(
-    request: Creation, given: Sequence[Message], before: Note | None, open_calls: Sequence[str]
+    request: Creation,
+    given: Sequence[Message],
+    before: Note | None,
+    open_calls: Sequence[CallRecord],
+    decisions: Sequence[Decision] = (),
 ) -> Input | None:
-    """An input as a conversation's next message, or as what came of its calls. None: it can't be kept as such.
+    """An input as a conversation's next message, or as what is said to its calls. None: it can't be kept as such.
 
     A conversation is what its user and its model said in turn. What a client brings of a reply has no place in it.
     """
@@ -73,18 +93,29 @@ def fitting(
         return None
     roles = {message.role for message in given}
     if open_calls:
-        outputs = {message.call_id: message.content for message in given}
-        return Outputs(outputs) if roles == {"tool"} and set(outputs) == set(open_calls) else None
-    has_images = any(message.images for message in given)
-    if has_images or not roles <= {"user", "system"} or "user" not in roles:
+        results = [Result(call_id=message.call_id, content=message.content) for message in given]
+        answers: tuple[CallAnswer, ...] = (*decisions, *results)
+        is_all = {answer.call_id for answer in answers} == {call.call_id for call in open_calls}
+        return Outputs(answers) if roles <= {"tool"} and is_all else None
+    if not roles <= {"user", "system"} or "user" not in roles:
         return None
-    content = BETWEEN.join(message.content for message in given if message.role == "user")
+    content, images = _shown([message for message in given if message.role == "user"])
     named = [before.system if before is not None else ""]
     named += [message.content for message in given if message.role == "system"]
-    said = Said(content, BETWEEN.join(text for text in named if text))
-    if "\0" in content or not content or len(system_of(request, said)) > MAX_SYSTEM_CHARS:
+    said = Said(content, BETWEEN.join(text for text in named if text), images)
+    if "\0" in content or not (content or images) or len(system_of(request, said)) > MAX_SYSTEM_CHARS:
         return None
     return said
+
+
+def _shown(messages: Sequence[Message]) -> Seen:
+    """What several messages say and show, as one."""
+    content, images = "", list[Image]()
+    for message in messages:
+        start = len(content) + len(BETWEEN) if content and message.content else len(content)
+        content = BETWEEN.join(text for text in (content, message.content) if text)
+        images += [image.moved(start + image.at) for image in message.images]
+    return content, tuple(images)
 
 
 def system_of(request: Creation, said: Said) -> str:
@@ -92,13 +123,15 @@ def system_of(request: Creation, said: Said) -> str:
     return BETWEEN.join(text for text in (request.instructions or "", said.system) if text)
 
 
-def generation_of(request: Creation, said: Said, params: Params, spec: ReplySpec, model: str) -> Generation:
-    """How the reply of a turn that is kept is made."""
+def generation_of(
+    request: Creation, said: Said, params: Params, spec: ReplySpec, servers: Sequence[OfferedTool] = ()
+) -> Generation:
+    """How the reply of a turn that is kept is made. `servers`: those of the tools that the server runs."""
+    run_here = {offered.tool.name: offered for offered in servers}
     return Generation(
         params,
         system_of(request, said),
-        model,
-        tools=tuple(OfferedTool(tool=tool) for tool in spec.tools[:MAX_TOOLS]),
+        tools=tuple(run_here.get(tool.name) or OfferedTool(tool=tool) for tool in spec.tools[:MAX_TOOLS]),
         tool_choice=spec.tool_name if spec.tool_choice == "named" else spec.tool_choice,
         format=spec.format,
         reasoning=spec.reasoning,
@@ -107,15 +140,40 @@ def generation_of(request: Creation, said: Said, params: Params, spec: ReplySpec
     )
 
 
-def goes_on_alike(request: Creation, asked: wire.Response) -> bool:
-    """Whether a request wants the reply behind calls to be made as the one was that called: it is a part of that."""
+def goes_on_alike(request: Creation, asked: wire.Response, *, decides: bool) -> bool:
+    """Whether a request wants the reply behind calls to be made as the one was that called: it is a part of that.
+
+    `decides`: it says no more than whether calls may run, so what it leaves out is as before.
+    """
     new = asked_for(request, response_id="", model="", created=0)
-    return all(encode_note(getattr(new, wish)) == encode_note(getattr(asked, wish)) for wish in _WISHES)
+    plain = asked_for(Creation(model=""), response_id="", model="", created=0)
+    for wish in _WISHES:
+        here = encode_note(getattr(new, wish))
+        is_left_out = decides and here == encode_note(getattr(plain, wish))
+        if not is_left_out and here != encode_note(getattr(asked, wish)):
+            return False
+    return True
 
 
-def open_in(kept: KeptTurn) -> tuple[str, ...]:
-    """The calls of a response that wait for their outputs."""
-    return tuple(call.call_id for call in kept.reply.calls if not call.state.is_settled) if kept.reply else ()
+def is_asked(call: CallRecord) -> bool:
+    """Whether a user was asked about a call that the server runs."""
+    return call.where == "server" and call.needs == "approval"
+
+
+def goes_on(turn: KeptTurn) -> bool:
+    """Whether another turn follows by itself, since the server runs all that one called."""
+    done, reply = turn.record.done, turn.reply
+    if done is None or reply is None or done.reason is not Reason.TOOLS or not reply.calls:
+        return False
+    return all(call.where == "server" and call.needs == "none" for call in reply.calls)
+
+
+def open_in(kept: KeptTurn) -> tuple[CallRecord, ...]:
+    """The calls of a turn that wait for its client."""
+    calls = () if kept.reply is None else kept.reply.calls
+    return tuple(
+        call for call in calls if not call.state.is_settled and (call.where == "client" or is_asked(call))
+    )
 
 
 def read_in(path: Sequence[MessageRecord], note: Note) -> tuple[Message, ...]:
@@ -124,7 +182,10 @@ def read_in(path: Sequence[MessageRecord], note: Note) -> tuple[Message, ...]:
     for record in path:
         calls = tuple(map(as_written, record.calls))
         if record.role == "user" or record.content or calls:
-            messages.append(Message(record.role, record.content, reasoning=record.reasoning, calls=calls))
+            message = Message(
+                record.role, record.content, reasoning=record.reasoning, calls=calls, images=record.images
+            )
+            messages.append(message)
         messages += [
             Message("tool", read_as(call), call_id=call.call_id)
             for call in record.calls
@@ -133,60 +194,128 @@ def read_in(path: Sequence[MessageRecord], note: Note) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def items_in(path: Sequence[MessageRecord], name: str) -> list[wire.FunctionCallOutput | wire.Output]:
-    """The items of a path, the oldest first, but for the response at its end."""
-    items: list[wire.FunctionCallOutput | wire.Output] = []
-    for number, record in enumerate(path[:-1] if path and path[-1].role == "assistant" else path):
+def input_items(
+    path: Sequence[MessageRecord], kept: Sequence[KeptTurn], note: Note, name: str
+) -> list[tuple[wire.InputItem, tuple[Image, ...]]]:
+    """The items of a path, the oldest first, but for the response at its end, each with the images that it shows."""
+    replies = {turn.record.reply_id for turn in kept}
+    before = [record for record in path if record.message_id not in replies]
+    items: list[tuple[wire.InputItem, tuple[Image, ...]]] = []
+    for number, record in enumerate(before):
+        named = f"{name}_in{number}"
         if record.role == "user":
-            content = (wire.InputText(record.content),)
-            items.append(
-                wire.Message(id=f"msg_{name}_in{number}", status="completed", role="user", content=content)
-            )
-        else:
-            items += output_of(record, f"{name}_in{number}")
-        items += [
-            wire.FunctionCallOutput(
-                id=f"fco_{name}_in{number}_{call.index}", call_id=call.call_id, output=read_as(call)
-            )
-            for call in record.calls
-            if call.state.is_settled
-        ]
+            items.append((_users(record, f"msg_{named}"), record.images))
+            continue
+        items += [(item, ()) for item in output_of(record, named, note.labels)]
+        items += [(_settled(call, named), ()) for call in record.calls if _is_told(call)]
+        if record is not before[-1]:  # else what came of them is in the response
+            ran = [ServerCall.kept(call) for call in record.calls if is_asked(call) and call.state.is_settled]
+            items += [(call_item(call, named, note.labels), ()) for call in ran]
     return items
 
 
+def _users(record: MessageRecord, item_id: str) -> wire.Message:
+    parts = in_order(record.content, record.images)
+    content = tuple(
+        wire.InputText(part) if isinstance(part, str) else wire.InputImage(None, part.detail or "auto")
+        for part in parts
+    )
+    return wire.Message(
+        id=item_id, status="completed", role="user", content=content or (wire.InputText(record.content),)
+    )
+
+
+def with_images(item: wire.InputItem, images: Sequence[Image]) -> wire.InputItem:
+    """A user's item with its images, as far as their bytes are there."""
+    if not isinstance(item, wire.Message):
+        return item
+    left = iter(images)
+    content = tuple(
+        msgspec.structs.replace(part, image_url=_url(next(left)))
+        if isinstance(part, wire.InputImage)
+        else part
+        for part in item.content
+    )
+    return msgspec.structs.replace(item, content=content)
+
+
+def _url(image: Image) -> str | None:
+    return image.url if image.data else None
+
+
+def _is_told(call: CallRecord) -> bool:
+    """Whether what became of a call is an item of its own."""
+    return call.state.is_settled and (call.where == "client" or is_asked(call))
+
+
+def _settled(call: CallRecord, named: str) -> wire.InputItem:
+    if is_asked(call):
+        return McpApprovalResponse(
+            id=f"mcpa_{named}_{call.index}",
+            approval_request_id=approval_id(ServerCall.asked(call), named),
+            approve=call.state not in (CallState.DENIED, CallState.EXPIRED, CallState.CANCELLED),
+        )
+    return wire.FunctionCallOutput(id=f"fco_{named}_{call.index}", call_id=call.call_id, output=read_as(call))
+
+
 def output_of(
-    reply: MessageRecord, name: str, status: wire.ItemStatus = "completed"
+    reply: MessageRecord,
+    name: str,
+    labels: Labels,
+    status: wire.ItemStatus = "completed",
+    *,
+    first: int = 0,
+    is_over: bool = True,
 ) -> tuple[wire.Output, ...]:
-    """The items of a reply that has ended, as they were told: thoughts, then text, then calls."""
+    """The items of a reply that has ended, as they were told: thoughts, then text, then calls. `first`: how many come before."""
     items: list[wire.Output] = []
+
+    def named(kind: str) -> str:
+        return f"{kind}_{name}_{first + len(items)}"
+
     if reply.reasoning:
         content = (wire.ReasoningText(reply.reasoning),)
-        items.append(wire.ReasoningItem(id=f"rs_{name}_{len(items)}", status="completed", content=content))
+        items.append(wire.ReasoningItem(id=named("rs"), status="completed", content=content))
     if reply.content:
         text = (wire.OutputText(reply.content),)
-        items.append(wire.Message(id=f"msg_{name}_{len(items)}", status=status, content=text))
+        items.append(wire.Message(id=named("msg"), status=status, content=text))
     for call in reply.calls:
-        item_id, args = f"fc_{name}_{len(items)}", call.args
-        items.append(
-            wire.FunctionCall(
-                id=item_id, status="completed", call_id=call.call_id, name=call.name, arguments=args
+        if is_asked(call):
+            items.append(approval_item(ServerCall.asked(call), name, labels))
+        elif call.where == "server":
+            items.append(call_item(ServerCall.kept(call), name, labels, is_cut=is_over))
+        else:
+            items.append(
+                wire.FunctionCall(
+                    id=named("fc"),
+                    status="completed",
+                    call_id=call.call_id,
+                    name=call.name,
+                    arguments=call.args,
+                )
             )
-        )
     return tuple(items)
 
 
-def resource_of(kept: KeptTurn, note: Note, name: str) -> wire.Response:
-    """A kept response as it stands."""
-    done, reply = kept.record.done, kept.reply
-    if done is None or reply is None:
+def resource_of(turns: Sequence[KeptTurn], note: Note, name: str, *, waits: bool) -> wire.Response:
+    """A kept response as it stands. `waits`: another turn of it is to come."""
+    done, reply = turns[-1].record.done, turns[-1].reply
+    if waits or done is None or reply is None:
         return note.response
-    is_whole = done.reason in (Reason.STOP, Reason.TOOLS)
-    output = output_of(reply, name, "completed" if is_whole else "incomplete")
-    seconds = note.response.created_at + round(done.timing.total_ms / 1000)
+    items: list[wire.Output] = list(note.before)
+    usage: Usage | None = None
+    for turn in turns:
+        if (end := turn.record.done) is None or turn.reply is None:
+            continue
+        is_whole = end.reason in (Reason.STOP, Reason.TOOLS)
+        status: wire.ItemStatus = "completed" if is_whole else "incomplete"
+        items += output_of(turn.reply, name, note.labels, status, first=len(items))
+        usage = end.usage if usage is None else added(usage, end.usage)
+    milliseconds = sum(turn.record.done.timing.total_ms for turn in turns if turn.record.done is not None)
     return ended(
         note.response,
-        done,
-        output,
-        model=done.model or kept.record.writer or note.response.model,
-        now=seconds,
+        msgspec.structs.replace(done, usage=usage or done.usage),
+        tuple(items),
+        model=done.model or turns[-1].record.writer or note.response.model,
+        now=note.response.created_at + round(milliseconds / 1000),
     )

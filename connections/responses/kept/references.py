@@ -8,6 +8,7 @@ import msgspec
 
 from connections.openai.problems import Problem, invalid
 from connections.responses.answers import wire
+from connections.responses.answers.mcp_wire import McpApprovalRequest, McpCall, McpListTools
 from connections.responses.kept.ids import Place, place_of_item
 from connections.responses.kept.keeper import Keeper
 from connections.responses.kept.notes import BETWEEN, resource_of
@@ -41,7 +42,7 @@ async def resolved(keeper: Keeper, owner: Owner, request: Creation, limits: Limi
     end = _behind_calls(items, last)
     kept = await keeper.find(owner, place.response_id, with_path=True)
     beginning = messages_of(items[:end], limits)
-    if kept is None or kept.turn.record.done is None or not _same(beginning, kept.said):
+    if kept is None or not kept.has_ended or not _same(beginning, kept.said):
         return whole
     return msgspec.structs.replace(request, input=items[end:], previous_response_id=place.response_id)
 
@@ -79,20 +80,34 @@ async def _named(keeper: Keeper, owner: Owner, place: Place) -> dict[str, Item]:
     kept = await keeper.find(owner, place.response_id)
     if kept is None:
         return {}
-    output = resource_of(kept.turn, kept.note, place.name).output
+    output = resource_of(kept.turns, kept.note, place.name, waits=kept.waits).output
     return {item.id: _as_given(item) for item in output}
 
 
 def _as_given(item: wire.Output) -> Item:
     match item:
         case wire.Message():
-            parts = [Part("output_text", part.text) for part in item.content]
+            texts = [part for part in item.content if not isinstance(part, wire.InputImage)]
+            parts = [Part("output_text", part.text) for part in texts]
             return Item("message", role="assistant", content=parts)
         case wire.ReasoningItem():
             parts = [Part("reasoning_text", part.text) for part in item.content]
             return Item("reasoning", content=parts)
         case wire.FunctionCall():
             return Item("function_call", call_id=item.call_id, name=item.name, arguments=item.arguments)
+        case McpListTools():
+            return Item("mcp_list_tools", id=item.id)
+        case McpApprovalRequest():
+            return Item("mcp_approval_request", id=item.id, name=item.name, arguments=item.arguments)
+        case McpCall():
+            return Item(
+                "mcp_call",
+                id=item.id,
+                name=item.name,
+                arguments=item.arguments,
+                output=item.output,
+                error=msgspec.Raw(msgspec.json.encode(item.error)),
+            )
 
 
 def _same(given: Sequence[Message], said: Sequence[Message]) -> bool:
@@ -100,17 +115,39 @@ def _same(given: Sequence[Message], said: Sequence[Message]) -> bool:
     return _parted(given) == _parted(said)
 
 
-def _parted(messages: Sequence[Message]) -> tuple[str, list[Message]]:
+def _parted(messages: Sequence[Message]) -> tuple[str, list[Message], dict[str, str]]:
+    """What is system, what users and the model said in turn, and what came of calls, by their ids.
+
+    What the model said until its user spoke again is one: items do not tell between which turns it called.
+    """
     system = BETWEEN.join(one.content for one in messages if one.role == "system" and one.content)
-    return system, [_compared(one) for one in messages if one.role != "system"]
+    said: list[Message] = []
+    for one in map(_compared, messages):
+        if one.role == "assistant" and said and said[-1].role == "assistant":
+            said[-1] = _joined(said[-1], one)
+        elif one.role in ("user", "assistant"):
+            said.append(one)
+    return system, said, {one.call_id: one.content for one in messages if one.role == "tool"}
+
+
+def _joined(one: Message, other: Message) -> Message:
+    return msgspec.structs.replace(
+        one,
+        content=one.content + other.content,
+        reasoning=one.reasoning + other.reasoning,
+        calls=one.calls + other.calls,
+    )
 
 
 def _compared(message: Message) -> Message:
-    """A message whose calls have their arguments in one spelling: clients read them, and write them anew."""
+    """A message whose calls have their arguments in one spelling: clients read them, and write them anew.
+
+    An image is known by its digest, and is shown where it stands.
+    """
     calls = tuple(
         msgspec.structs.replace(call, arguments=_respelled(call.arguments)) for call in message.calls
     )
-    return msgspec.structs.replace(message, calls=calls)
+    return msgspec.structs.replace(message.without_data(), calls=calls)
 
 
 def _respelled(arguments: str) -> str:

@@ -14,6 +14,7 @@ from connections.openai.requests.schemas import schema_text
 from connections.openai.unserved import says
 from connections.responses.requests.fields import Creation, Metadata
 from connections.responses.requests.items import messages_of
+from connections.responses.requests.servers import Listed
 from connections.responses.requests.tools import tools_spec
 from connections.wire.facts import Limits
 from connections.wire.sentences import worded
@@ -51,21 +52,26 @@ def creation(body: bytes) -> Creation:
     return request
 
 
-def ask_of(request: Creation, limits: Limits, before: Sequence[Message] = ()) -> Ask:
-    """What a turn without a conversation is asked. `before`: the messages that the input follows. Raises Problem."""
+def ask_of(
+    request: Creation, limits: Limits, before: Sequence[Message] = (), servers: Sequence[Listed] = ()
+) -> Ask:
+    """What a turn without a conversation is asked. `before`: the messages that the input follows; `servers`: whose tools it may call.
+
+    Raises Problem.
+    """
     given = messages_of(request.input, limits, before)
     system = [Message("system", request.instructions)] if request.instructions else []
     return Ask(
         (*system, *before, *given),
         params_of(request, limits, length="max_output_tokens", top_logprobs=_top_logprobs(request)),
         affinity=request.prompt_cache_key or "",
-        spec=spec_of(request),
+        spec=spec_of(request, servers),
     )
 
 
-def spec_of(request: Creation) -> ReplySpec:
+def spec_of(request: Creation, servers: Sequence[Listed] = ()) -> ReplySpec:
     """What the reply may be. Raises Problem."""
-    spec, found = tools_spec(request), format_of(request)
+    spec, found = tools_spec(request, servers), format_of(request)
     if found is not None and spec.tools and spec.tool_choice in ("required", "named"):
         why = "`text.format` excludes a `tool_choice` that leaves no text."
         raise invalid("text.format", why)

@@ -21,7 +21,10 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """What the model is to read: a message, a call, what came of one, what was thought, or a reference to a stored item."""
+    """What the model is to read: a message, a call, what came of one, what was thought, or a reference to a stored item.
+
+    Or what is said to a call that has to be allowed: `approve`, by `approval_request_id`.
+    """
 
     type: str | None = None
     id: str | None = None
@@ -32,32 +35,64 @@ class Item(msgspec.Struct, frozen=True):
     arguments: str | None = None
     output: str | list[Part] | None = None
     encrypted_content: str | None = None
+    error: msgspec.Raw = msgspec.field(default_factory=null)
+    server_label: str | None = None
+    approval_request_id: str | None = None
+    approve: bool | None = None
+
+
+class ToolNames(msgspec.Struct, frozen=True):
+    """Some tools of an MCP server. `read_only`, by what the server says of them, is not served."""
+
+    tool_names: list[str] | None = None
+    read_only: bool | None = None
+
+
+class Approvals(msgspec.Struct, frozen=True):
+    """The tools of an MCP server whose calls have to be allowed, and need not."""
+
+    always: ToolNames | None = None
+    never: ToolNames | None = None
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """What may be called. `parameters`: a JSON Schema of an object. `strict` changes nothing, as at the chat's door."""
+    """What may be called: a function, or tools of an MCP server (`mcp`).
+
+    `parameters`: a JSON Schema of an object. `strict` changes nothing, as at the chat's door. `server_label`: what the
+    operator calls the server; `server_url` is not looked at. `authorization`, `headers`: not passed on, so refused.
+    """
 
     type: str
     name: str | None = None
     description: str | None = None
     parameters: msgspec.Raw = msgspec.field(default_factory=null)
     strict: bool | None = None
+    server_label: str | None = None
+    server_url: str | None = None
+    server_description: str | None = None
+    allowed_tools: list[str] | ToolNames | None = None
+    require_approval: str | Approvals | None = None
+    authorization: str | None = None
+    headers: dict[str, str] | None = None
+    connector_id: str | None = None
 
 
 class NamedTool(msgspec.Struct, frozen=True):
-    """Names a function."""
+    """Names a function, or a tool of an MCP server."""
 
     name: str = ""
     type: str = "function"
+    server_label: str | None = None
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
-    """The one function to call, or the tools that may be called, and whether one has to be."""
+    """The one tool to call, or the tools that may be called, and whether one has to be."""
 
     type: str
     name: str | None = None
     mode: str = "auto"
     tools: list[NamedTool] | None = None
+    server_label: str | None = None
 
 
 class TextFormat(msgspec.Struct, frozen=True):

@@ -31,7 +31,19 @@ _SEALED = "midstream."
 """What begins thoughts that a client is to bring back and shall not look into. They are no secret of this server's."""
 _NO_SUMMARY = "has a summary that this server did not write."
 SUMMARY = "What was said before, as a summary:"
+_NO_APPROVAL = (
+    "names no approval that the response before this one asks for: send that as `previous_response_id`."
+)
+_OF_SERVERS = ("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response")
 _NOT_OURS = "has thoughts that this server did not write: leave the item out."
+
+
+class _ErrorPart(msgspec.Struct):
+    text: str = ""
+
+
+class _Error(msgspec.Struct):
+    content: list[_ErrorPart] = []
 
 
 class _Reply:
@@ -41,13 +53,16 @@ class _Reply:
         self.thought: list[str] = []
         self.said: str | None = None
         self.calls: list[ToolCall] = []
+        self.results: list[Message] = []
+        self.allowed: dict[str, str] = {}
 
     def take(self) -> Iterator[Message]:
         """The message, if there is one; what comes next begins another."""
         if self.said is not None or self.calls:
             thought = "\n".join(self.thought)
             yield Message("assistant", self.said or "", reasoning=thought, calls=tuple(self.calls))
-        self.thought, self.said, self.calls = [], None, []
+        yield from self.results
+        self.thought, self.said, self.calls, self.results = [], None, [], []
 
 
 def messages_of(
@@ -82,10 +97,56 @@ def _messages(given: Sequence[Item], limits: Limits, called: set[str]) -> Iterat
         elif kind == "function_call":
             reply.calls.append(call := _call(item, where))
             called.add(call.call_id)
+        elif kind in _OF_SERVERS:
+            _take_server_item(item, kind, where, reply, called)
         else:
             yield from reply.take()
             yield _other(item, kind, where, limits, called)
     yield from reply.take()
+    for where in reply.allowed.values():
+        raise _no_approval(where)
+
+
+def _take_server_item(item: Item, kind: str, where: str, reply: _Reply, called: set[str]) -> None:
+    """What a client brings back of tools that the server ran: calls, and what came of them. Raises Problem."""
+    if kind == "mcp_list_tools":
+        return
+    if kind == "mcp_approval_response":
+        if (allowed := call_id_in(item.approval_request_id or "")) not in called:
+            raise _no_approval(where)
+        reply.allowed[allowed or ""] = where
+        return
+    if (named := call_id_in(item.id or "")) is None:
+        raise invalid(f"{where}.id", worded(f"{where}.id", "is of no call that this server ran."))
+    if named not in called:
+        reply.calls.append(_call(msgspec.structs.replace(item, call_id=named), where))
+        called.add(named)
+    if kind == "mcp_call":
+        reply.allowed.pop(named, None)
+        text = item.output if isinstance(item.output, str) else _error_text(item)
+        reply.results.append(Message("tool", text, call_id=named))
+
+
+def _no_approval(where: str) -> Problem:
+    field = f"{where}.approval_request_id"
+    return invalid(field, worded(field, _NO_APPROVAL), code="approval_not_found")
+
+
+def call_id_in(item_id: str) -> str | None:
+    """The call that an item is named after, of one that the server ran; None where it is named otherwise."""
+    try:
+        return bytes.fromhex(item_id.rpartition("_")[2].partition("-")[0]).decode() or None
+    except ValueError:
+        return None
+
+
+def _error_text(item: Item) -> str:
+    """What came of a call that failed."""
+    try:
+        error = msgspec.json.decode(item.error, type=_Error | None)
+    except msgspec.DecodeError:
+        return ""
+    return "" if error is None else "\n".join(part.text for part in error.content)
 
 
 def _other(item: Item, kind: str, where: str, limits: Limits, called: set[str]) -> Message:

@@ -10,23 +10,20 @@ from connections.openai.problems import invalid
 from connections.openai.requests.schemas import schema_text
 from connections.openai.requests.tools import MAX_DESCRIPTION_CHARS, MAX_TOOLS
 from connections.responses.requests.fields import Creation, Tool, ToolChoice
+from connections.responses.requests.servers import Listed
 from connections.wire.sentences import worded
 from engine import reply_spec
 from engine.reply_spec import ReplySpec
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
-_NO_MCP = (
-    "This server calls no MCP server that a request names: its operator lists those that models may use, and they are "
-    "offered over the native protocol and the AI SDK's, not here."
-)
 _ANYTHING = '{"type":"object","properties":{}}'
 
 Tools = tuple[reply_spec.Tool, ...]
 
 
-def tools_spec(request: Creation) -> ReplySpec:
-    """The tools of a request, and how they are chosen. Raises Problem."""
-    spec = _chosen(request.tool_choice, tools_of(request.tools or []))
+def tools_spec(request: Creation, servers: Sequence[Listed] = ()) -> ReplySpec:
+    """The tools of a request, and how they are chosen. `servers`: those of MCP servers among them. Raises Problem."""
+    spec = _chosen(request.tool_choice, tools_of(request.tools or [], servers))
     if not spec.tools and spec.tool_choice in ("required", "named"):
         raise invalid("tool_choice", worded("tool_choice", "needs `tools` to choose from."))
     if not spec.tools:
@@ -39,23 +36,32 @@ def tools_spec(request: Creation) -> ReplySpec:
     )
 
 
-def tools_of(given: Sequence[Tool]) -> Tools:
-    """The functions. Raises Problem."""
-    if len(given) > MAX_TOOLS:
-        raise invalid("tools", worded("tools", f"may have at most {MAX_TOOLS} tools."))
-    tools = tuple(_tool(tool, f"tools[{number}]") for number, tool in enumerate(given))
-    names = [tool.name for tool in tools]
-    for number, name in enumerate(names):
-        if name in names[:number]:
+def tools_of(given: Sequence[Tool], servers: Sequence[Listed] = ()) -> Tools:
+    """The functions, and the tools of servers behind them. Raises Problem."""
+    functions = [(number, tool) for number, tool in enumerate(given) if tool.type != "mcp"]
+    tools = [_tool(tool, f"tools[{number}]") for number, tool in functions]
+    names: list[str] = []
+    for (number, _), tool in zip(functions, tools, strict=True):
+        if tool.name in names:
             where = f"tools[{number}].name"
             raise invalid(where, worded(where, "is the name of another tool, too."))
-    return tools
+        names.append(tool.name)
+    for server in servers:
+        for offered in server.offered:
+            if offered.tool.name in names:
+                raise invalid("tools", f'Two of `tools` have the name "{offered.tool.name}".')
+            tools.append(offered.tool)
+    if len(tools) > MAX_TOOLS:
+        raise invalid("tools", worded("tools", f"may have at most {MAX_TOOLS} tools."))
+    return tuple(tools)
 
 
 def _tool(tool: Tool, where: str) -> reply_spec.Tool:
     if tool.type != "function":
-        why = f"This server runs no tools of the type {tool.type[:64]}: it takes functions, which its clients run."
-        why = _NO_MCP if tool.type == "mcp" else why
+        why = (
+            f"This server has no tools of the type {tool.type[:64]}: it takes functions, which its clients run, and "
+            "MCP servers of its operator's."
+        )
         raise invalid(f"{where}.type", why, code="unsupported_parameter")
     if not _NAME.match(tool.name or ""):
         raise invalid(f"{where}.name", worded(f"{where}.name", "must have 1 to 64 letters, digits, _ or -."))
@@ -73,13 +79,13 @@ def _chosen(given: str | ToolChoice | None, tools: Tools) -> ReplySpec:
             return ReplySpec(tools)
         case "auto" | "none" | "required":
             return ReplySpec(tools, tool_choice=given)
-        case ToolChoice(type="function", name=str() as name):
+        case ToolChoice(type="function" | "mcp", name=str() as name):
             _check_known(name, tools, "tool_choice.name")
             return ReplySpec(tools, tool_choice="named", tool_name=name)
         case ToolChoice(type="allowed_tools", tools=list()):
             return _allowed(given, tools)
         case _:
-            why = "must be auto, none, required, or a function of `tools`."
+            why = "must be auto, none, required, or name one of `tools`."
             raise invalid("tool_choice", worded("tool_choice", why))
 
 
@@ -98,4 +104,4 @@ def _allowed(given: ToolChoice, tools: Tools) -> ReplySpec:
 
 def _check_known(name: str, tools: Tools, where: str) -> None:
     if all(tool.name != name for tool in tools):
-        raise invalid(where, worded(where, "names no function of `tools`."))
+        raise invalid(where, worded(where, "names none of `tools`."))

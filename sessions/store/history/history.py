@@ -156,6 +156,21 @@ class History:
             )
         return len(names.split()) if names else 0
 
+    async def follower(self, keys: Keys, turn: TurnRecord) -> TurnRecord | None:
+        """The turn that follows the calls of another one, once it was accepted; None where there is none so far."""
+        with store_errors():
+            names, running = await cast(
+                "Awaitable[list[bytes | None]]",
+                self._client.hmget(keys.conversation, [f"children:{turn.reply_id}", "running"]),
+            )
+        for name in names.decode().split() if names else ():
+            reply = await self.message(keys, name)
+            turn_id = reply.turn_id if reply is not None else (running or b"").decode()
+            found = await self.turn(keys, turn_id) if turn_id else None
+            if found is not None and found.follows == turn.turn_id:
+                return found
+        return None
+
     async def branch(
         self,
         keys: Keys,

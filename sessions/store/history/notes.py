@@ -44,6 +44,11 @@ class Notes:
                 await self._client.hdel(Keys.of(owner, place).conversation, _field(turn))
         return True
 
+    async def forget(self, keys: Keys, turn_id: str) -> None:
+        """Forgets what is kept beside a turn."""
+        with store_errors():
+            await self._client.hdel(keys.conversation, _field(turn_id))
+
     async def forget_all(self, owner: Owner) -> None:
         """Delete an owner's list of notes: their conversations are gone."""
         with store_errors():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connections.responses.kept.stored import StoredReply
+from connections.replies.stored_reply import StoredReply
 from engine.messages import ToolCall
 from sessions import events
 from sessions.errors import NotFound

@@ -1,0 +1,252 @@
+"""Threads that are kept here, since their runs call the server's tools: a thread is a conversation, and a run a turn or some of it.
+
+What a run waits for is an interrupt: a call that somebody has to allow. The next run answers it, by its id, which stands for the
+arguments that were shown. So what was allowed is what runs, once, whoever sends the answer again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+import msgspec
+
+from connections.agui.asking import ask_of
+from connections.agui.fields import Payload, ResumeEntry, RunInput, RunMessage
+from connections.limits.caller import Caller
+from connections.openai.problems import Problem, invalid
+from connections.openai.reception import comes_back
+from connections.replies.server_calls import ServerCall
+from connections.replies.stored_reply import StoredReply
+from connections.replies.stored_turns import StoredTurns
+from connections.wire.facts import Limits
+from connections.wire.frames import Name
+from connections.wire.sentences import worded
+from engine.messages import Message
+from sessions.conversation.paging import ShownMessage
+from sessions.errors import NotFound
+from sessions.events import CallState, ShownCall
+from sessions.tools.server_tool import Approval
+from sessions.turn.calls import CallAnswer, Decision, Result
+from sessions.turn.live_turn import Nobody
+from sessions.turn.sends import Generation, OfferedTool, Send
+
+PAGE = 20
+"""Messages of a thread that are looked at."""
+_BETWEEN = "\n\n"
+_OVER = {
+    CallState.DENIED: "was answered before: the call was denied.",
+    CallState.EXPIRED: "was not answered in time. The call was not carried out.",
+    CallState.CANCELLED: "is of a call that was cancelled.",
+}
+_payload = msgspec.json.Decoder(Payload).decode
+
+
+class KeptRun(msgspec.Struct, frozen=True):
+    """A run of a thread that is kept. `calls`: those that it was asked about before, with what came of them."""
+
+    stored: StoredReply
+    calls: tuple[ServerCall, ...] = ()
+
+
+class Threads(StoredTurns):
+    """Begins runs of threads that are kept."""
+
+    async def has(self, caller: Caller, request: RunInput) -> bool:
+        """Whether a run's thread is kept here: it calls the server's tools, or answers what one waited for. Raises StoreDown."""
+        if request.server_tools is not None:
+            return True
+        if not request.resume or not comes_back(caller) or not _is_name(request.thread_id):
+            return False
+        asked = {
+            interrupt_id(ServerCall.of(call)) for call in _asked(await self._shown(caller, request.thread_id))
+        }
+        return any(entry.interrupt_id in asked for entry in request.resume)
+
+    async def begin(self, caller: Caller, request: RunInput, model: str, limits: Limits) -> KeptRun:
+        """Begins a run: with the user's last words, or with what is said to calls. Raises Refused."""
+        _check_kept(caller, request)
+        shown = await self._shown(caller, request.thread_id)
+        last = shown[-1] if shown else None
+        answers = _answers(request, () if last is None else last.calls or (), _asked(shown))
+        if last is None or not answers:
+            return KeptRun(await self._say(caller, request, model, limits))
+        place = request.thread_id
+        stored = await self.answer(caller.owner, place, last.turn_id, answers, model=model)
+        shown = await self._shown(caller, place)
+        asked = _asked([one for one in shown if one.turn_id == last.turn_id])
+        return KeptRun(stored, tuple(map(ServerCall.of, asked)))
+
+    async def _shown(self, caller: Caller, thread_id: str) -> list[ShownMessage]:
+        """The newest messages of a thread; none where it is new. Raises StoreDown."""
+        reader = Nobody()
+        try:
+            shown = await self.sessions.history(caller.owner, reader, thread_id, limit=PAGE)
+        except NotFound:
+            return []
+        finally:
+            self.sessions.disconnect(reader)
+        return shown.page.messages
+
+    async def _say(self, caller: Caller, request: RunInput, model: str, limits: Limits) -> StoredReply:
+        """Raises Refused."""
+        last = request.messages[-1] if request.messages else RunMessage("")
+        if last.role != "user":
+            why = "must end with a message of the user's, or with all results that the thread waits for."
+            raise invalid("messages", worded("messages", why))
+        said = msgspec.structs.replace(request, messages=[last], context=None)
+        ask = ask_of(said, limits)
+        (message,) = ask.messages
+        for image in message.images:
+            await self.sessions.images.keep(caller.owner, image, group=caller.group)
+        tools = (*(OfferedTool(tool=tool) for tool in ask.spec.tools), *self._server_tools(request))
+        names = [one.tool.name for one in tools]
+        if len(set(names)) < len(names):
+            raise invalid("tools", worded("tools", "must not have the names of the server's tools."))
+        send = Send(
+            client_msg_id=f"agui_{secrets.token_hex(12)}",
+            conversation_id=request.thread_id,
+            content=message.content,
+            images=tuple(image.digest for image in message.images),
+            shown=tuple((image.at, image.detail) for image in message.images),
+            on_busy="enqueue",
+            on_disconnect="continue",  # who leaves stops it: what it waits for is answered by another run
+            group=caller.group,
+            client_id=caller.client.client_id,
+        )
+        generation = Generation(
+            ask.params,
+            _system(request, limits),
+            model,
+            tools=tools,
+            tool_choice=ask.spec.tool_name if ask.spec.tool_choice == "named" else ask.spec.tool_choice,
+            reasoning=ask.spec.reasoning,
+            paces_thoughts=True,
+            only=tuple(sorted(caller.grant.models)),
+        )
+        return await self.send(caller, send, generation)
+
+    def _server_tools(self, request: RunInput) -> tuple[OfferedTool, ...]:
+        """Raises Problem."""
+        box, names = self.sessions.tools, request.server_tools or []
+        field = "forwardedProps.server_tools"
+        for number, name in enumerate(names):
+            if name != "*" and box.tool(name) is None:
+                where = f"{field}[{number}]"
+                raise invalid(where, worded(where, "names no tool of this server."))
+        found = [tool for tool in box.offered() if "*" in names or tool.name in names]
+        return tuple(
+            OfferedTool(
+                tool=tool.shown,
+                where="server",
+                needs="approval" if tool.approval is Approval.ALWAYS else "none",
+            )
+            for tool in found
+        )
+
+
+def interrupt_id(call: ServerCall) -> str:
+    """What an answer names: the call, and the arguments that were shown."""
+    return f"{call.call_id}.{call.args_sha256}"
+
+
+def _check_kept(caller: Caller, request: RunInput) -> None:
+    """Raises Problem."""
+    if not comes_back(caller):
+        why = "Threads with the server's tools are kept, and so for whoever sends a key alone."
+        raise invalid("forwardedProps.server_tools", why)
+    if not _is_name(request.thread_id):
+        why = "must have 1 to 128 letters, digits, or any of `.`, `_`, `:` and `-`, where its thread is kept."
+        raise invalid("threadId", worded("threadId", why))
+
+
+def _is_name(thread_id: str) -> bool:
+    """Whether a conversation can be called so."""
+    try:
+        msgspec.convert(thread_id, Name)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _system(request: RunInput, limits: Limits) -> str | None:
+    """What the run's own list says as system, and its context; None: as before."""
+    given = [one for one in request.messages if one.role in ("system", "developer")]
+    if not given and not request.context:
+        return None
+    plain = msgspec.structs.replace(
+        request, messages=[*given, RunMessage("user", content=msgspec.Raw(b'""'))]
+    )
+    said: Sequence[Message] = ask_of(msgspec.structs.replace(plain, context=None), limits).messages
+    words = [one.content for one in said if one.role == "system"]
+    words += [f"{one.description}: {one.value}" for one in request.context or ()]
+    return _BETWEEN.join(word for word in words if word)
+
+
+def _answers(
+    request: RunInput, calls: Sequence[ShownCall], asked: Sequence[ShownCall]
+) -> tuple[CallAnswer, ...]:
+    """What a run says to the calls that its thread ended with; nothing where none waits. `asked`: those that it ever asked about.
+
+    Raises Problem.
+    """
+    answers: dict[str, CallAnswer] = {}
+    for number, entry in enumerate(request.resume or ()):
+        named = (one for one in asked if interrupt_id(ServerCall.of(one)) == entry.interrupt_id)
+        call = next(named, None)
+        if call is not None:
+            answers[call.call_id] = _decision(entry, call, f"resume[{number}]")
+    waiting = [one for one in calls if not one.state.is_settled and (one.where == "client" or _is_asked(one))]
+    for message in request.messages:
+        if message.role == "tool" and any(one.call_id == message.tool_call_id for one in waiting):
+            answers[message.tool_call_id or ""] = _result(message)
+    missing = [one for one in waiting if one.call_id not in answers]
+    if missing:
+        why = (
+            f'The thread waits for {len(missing)} of its calls, the first of which is "{missing[0].name}": answer each approval '
+            "in `resume`, and bring the results of the others as messages of the role tool."
+        )
+        raise invalid("resume", why, code="interrupts_open")
+    if request.resume and not answers:
+        raise invalid(
+            "resume", worded("resume", "names nothing that the thread waits for."), code="interrupt_not_found"
+        )
+    return tuple(answers.values())
+
+
+def _asked(messages: Sequence[ShownMessage]) -> list[ShownCall]:
+    """The calls of messages that users were asked about."""
+    return [call for one in messages for call in one.calls or () if _is_asked(call)]
+
+
+def _is_asked(call: ShownCall) -> bool:
+    return call.where == "server" and call.needs == "approval"
+
+
+def _decision(entry: ResumeEntry, call: ShownCall, where: str) -> Decision:
+    """Raises Problem."""
+    if call.state is not CallState.WAITING:
+        why = worded(where, _OVER.get(call.state, "was answered before: the call was allowed."))
+        code = "interrupt_expired" if call.state is CallState.EXPIRED else "interrupt_answered"
+        raise Problem(409, why, code=code, param=where)
+    if entry.status == "cancelled":
+        return Decision(call_id=call.call_id, args_sha256=call.args_sha256, allow=False)
+    try:
+        payload = _payload(entry.payload)
+    except msgspec.ValidationError:
+        field = f"{where}.payload"
+        why = "must be an object with `approved`, and `editedArgs` where others shall be run with."
+        raise invalid(field, worded(field, why)) from None
+    edited = None if payload.edited_args is None else msgspec.json.encode(payload.edited_args).decode()
+    return Decision(call_id=call.call_id, args_sha256=call.args_sha256, allow=payload.approved, args=edited)
+
+
+def _result(message: RunMessage) -> Result:
+    call_id = message.tool_call_id or ""
+    if message.error:
+        return Result(call_id=call_id, error=message.error)
+    try:
+        text = msgspec.json.decode(message.content, type=str)
+    except msgspec.ValidationError:
+        text = bytes(message.content).decode()
+    return Result(call_id=call_id, content=text)

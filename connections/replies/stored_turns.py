@@ -1,0 +1,109 @@
+"""Turns of conversations for doors whose requests have one reply each: begun, gone on with, stopped where a reader leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import structlog
+
+from connections.limits.caller import Caller
+from connections.replies.stored_reply import StoredReply
+from sessions.conversation.guarding import guarded
+from sessions.errors import NotFound, Refused
+from sessions.records import Owner
+from sessions.service import Sessions
+from sessions.turn.calls import CallAnswer
+from sessions.turn.cancelling import Cancel
+from sessions.turn.sends import Generation, Send
+from sessions.turn.turn import Names
+
+_log = structlog.get_logger("midstream.replies")
+
+
+class StoredTurns:
+    """Begins turns that are kept, and ends them."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
+        self._cancelling: set[asyncio.Task[object]] = set()
+
+    async def send(self, caller: Caller, send: Send, generation: Generation) -> StoredReply:
+        """Begins a turn with a message, and returns once it is accepted. Raises Refused."""
+        names = Names.new()
+        stored = StoredReply(turn_id=names.turn_id, model=generation.model or "")
+        sending = self._send(caller.owner, stored, send, generation, names)
+        await self._accepted(caller.owner, stored, send.conversation_id, sending)
+        return stored
+
+    async def answer(
+        self,
+        owner: Owner,
+        conversation_id: str,
+        follows: str,
+        answers: Sequence[CallAnswer],
+        *,
+        model: str = "",
+    ) -> StoredReply:
+        """Says what is said to the calls of a turn; returns once the turn is accepted that `follows` it. Raises Refused."""
+        stored = StoredReply(follows=follows, model=model)
+        settling = self._settle(owner, stored, conversation_id, answers)
+        await self._accepted(owner, stored, conversation_id, settling)
+        return stored
+
+    async def _accepted(
+        self, owner: Owner, stored: StoredReply, conversation_id: str, asking: Coroutine[Any, Any, None]
+    ) -> None:
+        """Asks, and waits for the turn to be accepted. Raises Refused."""
+        try:
+            await asking
+            await stored.accepted.wait()
+        except Refused:
+            self.forget(stored)
+            raise
+        except BaseException:
+            self.leave(owner, stored, conversation_id)
+            raise
+
+    async def _send(
+        self, owner: Owner, stored: StoredReply, send: Send, generation: Generation, names: Names
+    ) -> None:
+        taking = self.sessions.send(owner, stored, send, generation, names)
+        if (refused := await asyncio.shield(taking)) is not None:
+            raise refused
+
+    async def _settle(
+        self, owner: Owner, stored: StoredReply, conversation_id: str, answers: Sequence[CallAnswer]
+    ) -> None:
+        await self.sessions.history(owner, stored, conversation_id, limit=1)
+        for answer in answers:
+            await self.sessions.answer_call(owner, stored, conversation_id, answer)
+
+    def forget(self, stored: StoredReply) -> None:
+        """Its reader is gone, and it is written on."""
+        stored.closed = True
+        self.sessions.disconnect(stored)
+
+    def leave(self, owner: Owner, stored: StoredReply, conversation_id: str) -> None:
+        """Its reader is gone: it ends with what that one was handed."""
+        if not stored.is_over:
+            self.stop(owner, conversation_id, stored.turn_id or stored.follows)
+        self.forget(stored)
+
+    def stop(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
+        """Decides the end of a turn, wherever it is written; of one whose calls are open, the end of what follows it."""
+        cancel = Cancel(conversation_id=conversation_id, turn_id=turn_id)
+        if self.sessions.cancel(owner, cancel) is None:
+            task: asyncio.Task[object] = asyncio.ensure_future(self._stop_elsewhere(owner, cancel))
+            self._cancelling.add(task)
+            task.add_done_callback(self._cancelling.discard)
+
+    async def _stop_elsewhere(self, owner: Owner, cancel: Cancel) -> None:
+        """Whoever asked has gone: what can't be stopped is told in the log. That it has ended is no trouble."""
+        refused = await guarded(self._cancel_elsewhere(owner, cancel))
+        if refused is not None and not isinstance(refused, NotFound):
+            _log.warning("reply not stopped", turn_id=cancel.turn_id, why=refused.code)
+
+    async def _cancel_elsewhere(self, owner: Owner, cancel: Cancel) -> None:
+        await self.sessions.cancel_elsewhere(owner, cancel)

@@ -1,0 +1,12 @@
+"""The root of what a response's stream tells. Only a type."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The root of what a stream tells. `stream_id`: the lane of a WebSocket that it belongs to."""
+
+    sequence_number: int = 0
+    stream_id: str | msgspec.UnsetType = msgspec.UNSET

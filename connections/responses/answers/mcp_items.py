@@ -1,0 +1,82 @@
+"""Items of tools that the server runs: what each is called, and what it says. Pure.
+
+A call's items are named after it, so whoever brings them back names the call. An approval is named after the arguments, too: what was shown is what
+is run.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from connections.replies.server_calls import ServerCall
+from connections.responses.answers.mcp_wire import (
+    ListedTool,
+    McpApprovalRequest,
+    McpCall,
+    McpListTools,
+    McpStatus,
+    ToolError,
+)
+from connections.responses.requests.servers import Listed
+from sessions.tools.server_tool import ServerTool
+
+
+class Labels(msgspec.Struct, frozen=True):
+    """Which server has a tool, by its name."""
+
+    by_tool: dict[str, str] = {}
+
+    def of(self, tool: str) -> str:
+        """The label of a tool's server; that of none where it is not known any more."""
+        return self.by_tool.get(tool, "")
+
+
+def list_item(listed: Listed, item_id: str) -> McpListTools:
+    """The item of a server's tools."""
+    tools = tuple(map(_listed, listed.tools))
+    return McpListTools(id=item_id, server_label=listed.label, tools=tools, error=listed.error)
+
+
+def _listed(tool: ServerTool) -> ListedTool:
+    return ListedTool(
+        name=tool.name,
+        description=tool.description or None,
+        input_schema=msgspec.Raw(tool.parameters.encode()),
+    )
+
+
+def call_item_id(call_id: str, name: str) -> str:
+    """What the item of a call is called. `name`: what the items of its response have in common."""
+    return f"mcp_{name}_{call_id.encode().hex()}"
+
+
+def approval_id(call: ServerCall, name: str) -> str:
+    """What an approval is asked for by."""
+    return f"mcpr_{name}_{call.call_id.encode().hex()}-{call.args_sha256}"
+
+
+def approval_item(call: ServerCall, name: str, labels: Labels) -> McpApprovalRequest:
+    """The item of a call that waits for somebody who allows it."""
+    return McpApprovalRequest(
+        id=approval_id(call, name), server_label=labels.of(call.name), name=call.name, arguments=call.args
+    )
+
+
+def call_item(
+    call: ServerCall, name: str, labels: Labels, *, asked: str | None = None, is_cut: bool = False
+) -> McpCall:
+    """The item of a call. `asked`: the approval that it was asked for by; `is_cut`: nothing more happens to it."""
+    settled = call.state.is_settled
+    status: McpStatus = "incomplete" if is_cut else "in_progress"
+    if settled:
+        status = "failed" if call.failed else "completed"
+    return McpCall(
+        id=call_item_id(call.call_id, name),
+        status=status,
+        server_label=labels.of(call.name),
+        name=call.name,
+        arguments=call.args,
+        approval_request_id=asked,
+        output=call.output if settled and not call.failed else None,
+        error=ToolError.of(call.output) if settled and call.failed else None,
+    )

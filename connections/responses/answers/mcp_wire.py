@@ -1,0 +1,128 @@
+"""Items and events of tools that the server runs, as the Responses API has them (OpenAI's API reference: MCP). Only types."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from connections.responses.answers.event import Event
+
+McpStatus = Literal["in_progress", "completed", "incomplete", "failed"]
+
+
+class McpTool(msgspec.Struct, frozen=True, kw_only=True, tag="mcp"):
+    """An MCP server whose tools the reply might call, as it was asked for."""
+
+    server_label: str
+    server_description: str | None = None
+    server_url: str | None = None
+    allowed_tools: Any = None
+    require_approval: Any = "always"
+    headers: None = None
+
+
+class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool of a server."""
+
+    name: str
+    description: str | None
+    input_schema: msgspec.Raw
+    annotations: None = None
+
+
+class McpListTools(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_list_tools"):
+    """The tools of a server that the reply may call. `error`: why there are none."""
+
+    id: str
+    server_label: str
+    tools: tuple[ListedTool, ...] = ()
+    error: str | None = None
+
+
+class McpApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_approval_request"):
+    """A call that waits for somebody who allows it. Its id stands for these arguments."""
+
+    id: str
+    server_label: str
+    name: str
+    arguments: str
+
+
+class McpApprovalResponse(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_approval_response"):
+    """What was said to that, as it is kept."""
+
+    id: str
+    approval_request_id: str
+    approve: bool
+    reason: None = None
+
+
+class ToolError(msgspec.Struct, frozen=True, tag="mcp_tool_execution_error"):
+    """What came of a call that failed, as the model reads it."""
+
+    content: tuple[dict[str, str], ...]
+
+    @classmethod
+    def of(cls, text: str) -> ToolError:
+        """The same of a text."""
+        return cls(({"type": "text", "text": text},))
+
+
+class McpCall(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_call"):
+    """A call that the server runs. `approval_request_id`: by which it was allowed, or not."""
+
+    id: str
+    status: McpStatus
+    server_label: str
+    name: str
+    arguments: str
+    approval_request_id: str | None = None
+    output: str | None = None
+    error: ToolError | None = None
+
+
+McpItem = McpListTools | McpApprovalRequest | McpCall
+
+
+class InListing(Event, frozen=True, kw_only=True):
+    """The root of what is told of a server's tools, or of a call of one."""
+
+    item_id: str
+    output_index: int
+
+
+class Listing(InListing, frozen=True, kw_only=True, tag="response.mcp_list_tools.in_progress"):
+    """The tools of a server are looked up."""
+
+
+class ListingDone(InListing, frozen=True, kw_only=True, tag="response.mcp_list_tools.completed"):
+    """They are there."""
+
+
+class ListingFailed(InListing, frozen=True, kw_only=True, tag="response.mcp_list_tools.failed"):
+    """There are none now."""
+
+
+class Calling(InListing, frozen=True, kw_only=True, tag="response.mcp_call.in_progress"):
+    """A call is run."""
+
+
+class CallArgumentsDelta(InListing, frozen=True, kw_only=True, tag="response.mcp_call_arguments.delta"):
+    """Its arguments, which come in one piece."""
+
+    delta: str
+
+
+class CallArgumentsDone(InListing, frozen=True, kw_only=True, tag="response.mcp_call_arguments.done"):
+    """Its arguments."""
+
+    arguments: str
+
+
+class CallDone(InListing, frozen=True, kw_only=True, tag="response.mcp_call.completed"):
+    """It has a result."""
+
+
+class CallFailed(InListing, frozen=True, kw_only=True, tag="response.mcp_call.failed"):
+    """It has none."""

@@ -1,0 +1,76 @@
+"""What a request says to calls that have to be allowed, held against the response that asked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from connections.openai.problems import Problem, invalid
+from connections.responses.kept.ids import Place, place_of_item
+from connections.responses.kept.notes import is_asked
+from connections.responses.requests.fields import Item
+from connections.responses.requests.items import call_id_in
+from connections.wire.sentences import worded
+from sessions.events import CallState
+from sessions.records import CallRecord, digest
+from sessions.turn.calls import Decision
+
+RESPONSE = "mcp_approval_response"
+_OVER = {
+    CallState.DENIED: "was answered before: the call was denied. Go on from the response that followed.",
+    CallState.EXPIRED: "was not answered in time. The call was not carried out, and the conversation went on.",
+    CallState.CANCELLED: "is of a call that was cancelled. It was not carried out.",
+}
+_ALLOWED = "was answered before: the call was allowed. Go on from the response that followed."
+
+
+def parted(given: str | Sequence[Item]) -> tuple[str | list[Item], list[tuple[int, Item]]]:
+    """An input without its answers to approvals, and those with their places. One whose call is there, too, is history."""
+    if isinstance(given, str):
+        return given, []
+    ran = {call_id_in(item.id or "") for item in given if item.type == "mcp_call"}
+    answers = [
+        (number, item)
+        for number, item in enumerate(given)
+        if item.type == RESPONSE and call_id_in(item.approval_request_id or "") not in ran
+    ]
+    places = {number for number, _ in answers}
+    return [item for number, item in enumerate(given) if number not in places], answers
+
+
+def decisions_in(
+    answers: Sequence[tuple[int, Item]], place: Place | None, calls: Sequence[CallRecord]
+) -> tuple[Decision, ...]:
+    """What is said to calls. `place`: of the response that is gone on from; `calls`: those that it ended with. Raises Problem."""
+    decisions: dict[str, Decision] = {}
+    for number, item in answers:
+        decision = _decision(item, f"input[{number}]", place, calls)
+        if decision.call_id in decisions:
+            field = f"input[{number}].approval_request_id"
+            raise invalid(field, worded(field, "is answered twice."))
+        decisions[decision.call_id] = decision
+    return tuple(decisions.values())
+
+
+def _decision(item: Item, where: str, place: Place | None, calls: Sequence[CallRecord]) -> Decision:
+    field = f"{where}.approval_request_id"
+    named = item.approval_request_id or ""
+    call_id = call_id_in(named)
+    found = next((call for call in calls if call.call_id == call_id and is_asked(call)), None)
+    if found is None or place is None or place_of_item(named) != place:
+        why = "names no approval that the response before this one asks for: send that as `previous_response_id`."
+        raise invalid(field, worded(field, why), code="approval_not_found")
+    shown = named.rpartition("-")[2]
+    if shown != digest(found.args):
+        raise invalid(
+            field, worded(field, "is of other arguments than the call has."), code="approval_not_found"
+        )
+    if item.approve is None:
+        raise invalid(f"{where}.approve", worded(f"{where}.approve", "must be true or false."))
+    if found.state is not CallState.WAITING:
+        why = worded(field, _OVER.get(found.state, _ALLOWED))
+        raise Problem(409, why, code=_code(found.state), param=field)
+    return Decision(call_id=found.call_id, args_sha256=shown, allow=item.approve)
+
+
+def _code(state: CallState) -> str:
+    return "approval_expired" if state is CallState.EXPIRED else "approval_answered"

@@ -1,0 +1,306 @@
+"""Tools of the server at the Responses door: they are MCP servers' to its clients, with approvals that hold for what was shown."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+from openai.types.responses import Response
+
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call
+from sessions.tools.functions.declared import tool
+from tests.app.in_process import Running, serving
+from tests.app.responses import talking
+from tests.sessions.tools.servers import Shop
+
+MODEL = "midstream-demo"
+PAID: list[str] = []
+
+
+def noon(zone: str) -> str:
+    """Tells the time."""
+    return f"It is noon in {zone}."
+
+
+@tool(approval="always")
+def pay(to: str) -> str:
+    """Pays."""
+    PAID.append(to)
+    return f"{to} has it."
+
+
+TOOLS = ("tests.app.test_responses_mcp:noon", "tests.app.test_responses_mcp:pay")
+OURS: Any = {"type": "mcp", "server_label": "midstream", "require_approval": "never"}
+NOON, PAY = Call("noon", '{"zone": "Bern"}'), Call("pay", '{"to": "Ann"}')
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_paid() -> Iterator[None]:
+    PAID.clear()
+    yield
+    PAID.clear()
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Running]:
+    async with serving(tmp_path, tools=TOOLS) as service:
+        yield service
+
+
+def client_of(running: Running, key: str = "anything") -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0)
+
+
+@pytest.fixture
+async def sdk(running: Running) -> AsyncIterator[AsyncOpenAI]:
+    async with client_of(running) as client:
+        yield client
+
+
+async def ask(sdk: AsyncOpenAI, text: Any, **more: Any) -> Response:
+    return await sdk.responses.create(model=MODEL, input=text, **({"tools": [OURS]} | more))
+
+
+def kinds(response: Response) -> list[str]:
+    return [item.type for item in response.output]
+
+
+def allowing(response: Response, *, approve: bool = True) -> list[Any]:
+    return [
+        {"type": "mcp_approval_response", "approval_request_id": item.id, "approve": approve}
+        for item in response.output
+        if item.type == "mcp_approval_request"
+    ]
+
+
+async def test_a_tool_that_nobody_has_to_allow_runs_within_one_response(
+    sdk: AsyncOpenAI, running: Running
+) -> None:
+    """And a reader that comes later is told the same."""
+    for said in (["Well.", NOON], [Call("noon", '{"zone": "Rome"}')], "Both at noon."):
+        running.engine.script(said)
+    told = await ask(sdk, "What time is it?")
+    assert kinds(told) == ["mcp_list_tools", "message", "mcp_call", "mcp_call", "message"]
+    first, second = (item for item in told.output if item.type == "mcp_call")
+    assert (first.server_label, first.name, first.output) == ("midstream", "noon", "It is noon in Bern.")
+    assert (second.output, second.status) == ("It is noon in Rome.", "completed")
+    assert told.output_text == "Well.Both at noon."
+    (listed, *_) = told.output
+    assert listed.type == "mcp_list_tools"
+    assert [one.name for one in listed.tools] == ["noon", "pay"]
+    again = await sdk.responses.retrieve(told.id)
+    assert again.model_dump(exclude={"completed_at"}) == told.model_dump(exclude={"completed_at"})
+    assert told.usage is not None
+    assert told.usage.output_tokens > 2
+    more = await ask(sdk, "Thanks.", previous_response_id=told.id)
+    assert kinds(more) == ["message"]
+    roles = [message.role for message in running.engine.requests[-1].messages]
+    assert roles == ["user", "assistant", "tool", "assistant", "tool", "assistant", "user"]
+    items = (await sdk.responses.input_items.list(more.id, order="asc")).data
+    assert [item.type for item in items] == [
+        "message",
+        "message",
+        "mcp_call",
+        "mcp_call",
+        "message",
+        "message",
+    ]
+    await sdk.responses.delete(more.id)
+    await sdk.responses.delete(told.id)
+    with pytest.raises(openai.NotFoundError):
+        await sdk.responses.retrieve(told.id)
+
+
+async def test_events_of_a_tool_come_in_their_order(sdk: AsyncOpenAI, running: Running) -> None:
+    running.engine.script([NOON])
+    running.engine.script("Noon.")
+    events = [event async for event in await ask(sdk, "Time?", stream=True)]  # type: ignore[attr-defined]
+    assert [event.type.removeprefix("response.") for event in events] == [
+        "created", "in_progress",
+        "output_item.added", "mcp_list_tools.in_progress", "mcp_list_tools.completed", "output_item.done",
+        "output_item.added", "mcp_call.in_progress", "mcp_call_arguments.delta", "mcp_call_arguments.done",
+        "mcp_call.completed", "output_item.done",
+        "output_item.added", "content_part.added", "output_text.delta", "output_text.done",
+        "content_part.done", "output_item.done", "completed",
+    ]  # fmt: skip
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
+async def test_a_call_runs_once_it_is_allowed_and_never_again(sdk: AsyncOpenAI, running: Running) -> None:
+    running.engine.script(["I pay.", PAY])
+    running.engine.script("Paid.")
+    asked = await ask(sdk, "Pay Ann.")
+    assert (kinds(asked), asked.status) == (
+        ["mcp_list_tools", "message", "mcp_approval_request"],
+        "completed",
+    )
+    (request,) = (item for item in asked.output if item.type == "mcp_approval_request")
+    assert (request.name, request.arguments, PAID) == ("pay", '{"to": "Ann"}', [])
+    assert kinds(await sdk.responses.retrieve(asked.id)) == kinds(asked)
+    with pytest.raises(openai.BadRequestError, match="waits: answer all of its approvals"):
+        await ask(sdk, "Never mind.", previous_response_id=asked.id)
+    told = await ask(sdk, allowing(asked), previous_response_id=asked.id)
+    assert (kinds(told), told.output_text, PAID) == (["mcp_call", "message"], "Paid.", ["Ann"])
+    (call, _) = told.output
+    assert call.type == "mcp_call"
+    assert (call.approval_request_id, call.output) == (request.id, "Ann has it.")
+    again = await sdk.responses.retrieve(told.id)
+    assert again.model_dump(exclude={"completed_at"}) == told.model_dump(exclude={"completed_at"})
+    for approve in (True, False):
+        with pytest.raises(openai.ConflictError, match="answered before: the call was allowed"):
+            await ask(sdk, allowing(asked, approve=approve), previous_response_id=asked.id)
+    assert PAID == ["Ann"]
+    await ask(sdk, "Thanks.", previous_response_id=told.id)
+    items = (await sdk.responses.input_items.list(told.id, order="asc")).data
+    assert [item.type for item in items][-2:] == ["mcp_approval_request", "mcp_approval_response"]
+
+
+async def test_a_call_that_is_denied_is_not_carried_out(sdk: AsyncOpenAI, running: Running) -> None:
+    running.engine.script([PAY])
+    running.engine.script("As you like.")
+    asked = await ask(sdk, "Pay Ann.")
+    told = await ask(sdk, allowing(asked, approve=False), previous_response_id=asked.id, tools=openai.omit)
+    (call, _) = told.output
+    assert call.type == "mcp_call"
+    assert (call.status, call.output, PAID) == ("failed", None, [])
+    assert "did not allow this call" in running.engine.requests[-1].messages[-1].content
+    with pytest.raises(openai.ConflictError, match="the call was denied"):
+        await ask(sdk, allowing(asked), previous_response_id=asked.id)
+
+
+async def test_an_approval_holds_for_its_owner_its_response_and_its_arguments(
+    sdk: AsyncOpenAI, running: Running
+) -> None:
+    for _ in range(2):
+        running.engine.script([PAY])
+    asked, other = await ask(sdk, "Pay Ann."), await ask(sdk, "Pay Ann.")
+    (answer,) = allowing(asked)
+    async with client_of(running, "somebody else") as stranger:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await ask(stranger, [answer], previous_response_id=asked.id)
+        assert refused.value.code == "previous_response_not_found"
+    forged = answer | {"approval_request_id": answer["approval_request_id"][:-64] + "0" * 64}
+    for wrong, place in (([forged], asked.id), ([answer], other.id), ([answer], openai.omit)):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await ask(sdk, wrong, previous_response_id=place)
+        assert refused.value.code == "approval_not_found"
+    with pytest.raises(openai.BadRequestError, match="is answered twice"):
+        await ask(sdk, [answer, answer], previous_response_id=asked.id)
+    assert PAID == []
+
+
+async def test_a_late_approval_is_told_that_it_is(tmp_path: Path) -> None:
+    async with serving(tmp_path, tools=TOOLS, tool_wait_s=0.05) as running, client_of(running) as sdk:
+        running.engine.script([PAY])
+        asked = await ask(sdk, "Pay Ann.")
+        while len(running.engine.requests) < 2:
+            await running.get("/healthz")
+        with pytest.raises(openai.ConflictError, match="was not answered in time") as refused:
+            await ask(sdk, allowing(asked), previous_response_id=asked.id)
+    assert (refused.value.code, PAID) == ("approval_expired", [])
+
+
+async def test_a_client_asks_to_be_asked_and_never_not_to(sdk: AsyncOpenAI, running: Running) -> None:
+    for wish, runs in (("always", False), (None, False), ({"never": {"tool_names": ["noon"]}}, True)):
+        running.engine.script([NOON])
+        wished = {"type": "mcp", "server_label": "midstream"} | ({"require_approval": wish} if wish else {})
+        told = await ask(sdk, "Time?", tools=[wished])
+        assert ("mcp_call" in kinds(told)) is runs
+    running.engine.script([PAY])
+    assert "mcp_approval_request" in kinds(await ask(sdk, "Pay.", tools=[OURS]))  # the operator's word
+
+
+async def test_approvals_over_a_socket(running: Running) -> None:
+    headers = {"Authorization": "Bearer anything"}
+    async with talking(running, additional_headers=headers) as talk:
+        running.engine.script([PAY])
+        running.engine.script("Paid.")
+        asked = (await talk.ask(input="Pay Ann.", tools=[OURS]))[-1]["response"]
+        (request,) = (item for item in asked["output"] if item["type"] == "mcp_approval_request")
+        answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+        told = (await talk.ask(input=[answer], previous_response_id=asked["id"], tools=[OURS]))[-1]
+        assert [item["type"] for item in told["response"]["output"]] == ["mcp_call", "message"]
+        late = (await talk.ask(input=[answer], previous_response_id=asked["id"], tools=[OURS]))[-1]
+        assert (late["type"], late["code"], PAID) == ("error", "approval_answered", ["Ann"])
+
+
+async def test_a_client_that_repeats_its_conversation_has_its_approval_heard(
+    sdk: AsyncOpenAI, running: Running
+) -> None:
+    """As the agents SDK does by default."""
+    running.engine.script(["I pay.", PAY])
+    running.engine.script("Paid.")
+    user: Any = {"role": "user", "content": "Pay Ann."}
+    asked = await ask(sdk, [user])
+    shown = [item.model_dump(exclude_none=True) for item in asked.output]
+    told = await ask(sdk, [user, *shown, *allowing(asked)])
+    assert (told.output_text, told.previous_response_id, PAID) == ("Paid.", asked.id, ["Ann"])
+    shown += [*allowing(asked), *(item.model_dump(exclude_none=True) for item in told.output)]
+    more = await ask(sdk, [user, *shown, {"role": "user", "content": "Thanks."}])
+    assert (more.previous_response_id, PAID) == (told.id, ["Ann"])
+
+
+async def test_no_server_of_a_client_is_used(sdk: AsyncOpenAI, running: Running) -> None:
+    away: Any = {"type": "mcp", "server_label": "mine", "server_url": "http://127.0.0.1:1/mcp"}
+    for tools, said in (
+        ([away], 'uses no MCP server that a request brings.*"mine".*There are: midstream'),
+        ([OURS | {"authorization": "secret"}], "is not passed on"),
+        ([OURS | {"allowed_tools": ["rob"]}], "names no tool of the server: it has noon, pay"),
+        ([OURS, OURS], "may name the server"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=said):
+            await ask(sdk, "Hi.", tools=tools)
+    with pytest.raises(openai.BadRequestError, match="are for responses that are kept"):
+        await ask(sdk, "Hi.", store=False)
+    assert running.engine.requests == []
+    told = await ask(
+        sdk, "Hi.", tools=[OURS | {"allowed_tools": ["noon"], "server_url": "http://127.0.0.1:1/"}]
+    )
+    assert told.status == "completed"
+    assert [one.name for one in running.engine.requests[0].spec.tools] == ["noon"]
+
+
+async def test_a_stop_ends_the_tool_that_runs(tmp_path: Path) -> None:
+    """Of a real MCP server, whose call is cancelled there."""
+    shop = Shop("modern")
+    async with shop.served() as url:
+        file = tmp_path / "tools.toml"
+        file.write_text(
+            f'[[server]]\nname = "shop"\nurl = "{url}"\ntools = ["*"]\nprefix = "s_"\nnever_ask = ["*"]\n'
+        )
+        async with serving(tmp_path, tools_file=str(file)) as running:
+            running.engine.script([Call("s_wait", '{"name": "tea"}')])
+            headers = {"Authorization": "Bearer anything"}
+            async with talking(running, additional_headers=headers) as talk:
+                named = {"type": "mcp", "server_label": "shop", "require_approval": "never"}
+                await talk.send(input="Wait.", tools=[named])
+                await talk.next("response.mcp_call.in_progress")
+                await shop.waiting.get()
+                await talk.send(type="midstream:response.cancel")
+                last = await talk.next("response.incomplete")
+    assert last["response"]["status"] == "cancelled"
+    assert last["response"]["output"][-1]["type"] == "mcp_call"
+
+
+async def test_a_response_of_the_background_runs_its_tools(tmp_path: Path) -> None:
+    engine = ScriptedEngine()
+    async with serving(tmp_path, engine, tools=TOOLS) as running, client_of(running) as sdk:
+        engine.script(["Well.", NOON])
+        engine.script("Noon it is.")
+        begun = await ask(sdk, "Time?", background=True)
+        while (whole := await sdk.responses.retrieve(begun.id)).status == "in_progress":
+            pass
+        assert kinds(whole) == ["mcp_list_tools", "message", "mcp_call", "message"]
+        events = [event async for event in await sdk.responses.retrieve(begun.id, stream=True)]
+        assert events[-1].type == "response.completed"
+        assert [item.type for item in events[-1].response.output] == kinds(whole)
+        middle = events[len(events) // 2].sequence_number
+        rest = [
+            one async for one in await sdk.responses.retrieve(begun.id, stream=True, starting_after=middle)
+        ]
+        assert rest[-1].sequence_number == events[-1].sequence_number
