@@ -73,6 +73,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="Further names of models, separated by commas: NAME for the default model, NAME=MODEL for another one."
         ),
     ] = ()
+    translator: Annotated[
+        bool,
+        Meta(description="Serve the bundled translator beside the bundled model, from its first use on."),
+    ] = True
     engine: Annotated[
         Literal["midstream", "vllm"],
         Meta(

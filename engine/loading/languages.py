@@ -46,6 +46,7 @@ class Tongues:
         self._forced: int | None = generation.forced_bos_token_id
         self._codes = _codes(tokenizer)
         self._spoken = self._tokenizer_says("src_lang")  # before any request sets another one
+        self._knows_beginnings = bool(getattr(config, "unfinished_sources", False))
         self.source_tokens: int = config.max_position_embeddings
         self.sources, self.targets = self._languages()
 
@@ -55,8 +56,12 @@ class Tongues:
         config = AutoConfig.from_pretrained(model, trust_remote_code=False)
         return cls(tokenizer, config, generation_of(model, config))
 
-    def source(self, text: str, source: str, target: str) -> list[int]:
-        """Return the token ids of a text that is to be translated. Raises PromptRejected."""
+    def source(self, text: str, source: str, target: str, *, unfinished: bool = False) -> list[int]:
+        """Return the token ids of a text that is to be translated. Raises PromptRejected.
+
+        An `unfinished` one has no end token where the model's configuration says `unfinished_sources`: it has learned
+        what the beginning of a source determines, and says no more.
+        """
         source = _one_of(source, self.sources, "source", self._spoken)
         target = self._target(target)
         if self._codes:
@@ -64,6 +69,8 @@ class Tongues:
         elif self._marker(target) in self._markers():
             text = f"{self._marker(target)} {text}"
         made: list[int] = self._tokenizer(text, split_special_tokens=True)["input_ids"]
+        if unfinished and self._knows_beginnings and made[-1] == self._tokenizer.eos_token_id:
+            made.pop()
         return made
 
     def beginning(self, target: str, prefix: str) -> tuple[list[int], int]:

@@ -39,8 +39,8 @@ class Preflight:
             await self._check(conversation, live, generation)
 
     async def _refuse_unable(self, live: LiveTurn, generation: Generation, asked: Interpreting) -> None:
-        """Raise BadParams if the named model, or the default, can't interpret."""
-        requested = self._prompts.choice.asked(generation.model, only=generation.only)
+        """Raise BadParams if the requested model can't interpret."""
+        requested = self._prompts.choice.asked(generation.model, only=generation.only, translates=asked)
 
         async def able(model: ServedModel) -> None:
             with as_refusals():
@@ -58,7 +58,11 @@ class Preflight:
         place = await placed(self._history, conversation.keys, live.send.place, meta)
         message = place.answered or await message_of(self._images, conversation, live.record, live.send)
         requested = self._prompts.choice.asked(
-            generation.model, place.model, meta.model, only=generation.only
+            generation.model,
+            place.model,
+            meta.model,
+            only=generation.only,
+            translates=live.send.interprets or generation.translation,
         )
         client = asker(conversation.owner, live.send.group)
         asked = place.asked(message)

@@ -36,7 +36,8 @@ def request_for(
         spec = ReplySpec(continues=bool(ask.prefix), reasoning=base.spec.reasoning)
     else:
         messages = (Message("user", ask.text),)
-        spec = ReplySpec(translation=_translation(asked, languages, ask.prefix))
+        translation = _translation(asked, languages, ask.prefix)
+        spec = ReplySpec(translation=msgspec.structs.replace(translation, unfinished=not ask.is_closed))
     return msgspec.structs.replace(
         base,
         request_id=f"{base.request_id}.{number}",
