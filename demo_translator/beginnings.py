@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Z][a-z]+")
 _SPACELESS = r"\u3000-\u303f\u4e00-\u9fff\uff01-\uff65"
 _UNIT = re.compile(rf"\s*(?:[{_SPACELESS}]|[^\s{_SPACELESS}]+)")
 _LETTER = re.compile(r"[A-Za-z0-9'\-]")
-_ENDS = ".!?。！？"
+ENDS = ".!?。！？"
 _NAMES = frozenset(FIRST_NAMES)
 
 
@@ -41,7 +41,7 @@ class _Heard(NamedTuple):
 
 def cuts(sentence: str) -> list[int]:
     """Return where a sentence may be cut off: behind each word, of Chinese behind each character; never behind its last mark."""
-    said = sentence.rstrip(_ENDS)
+    said = sentence.rstrip(ENDS)
     inside = [
         place
         for place in range(1, len(said))
@@ -63,7 +63,7 @@ def determined(cut: str, source: int) -> str:
     `source`: the side that was cut, 0 for English. Empty, too, where no sentence begins so.
     """
     found = [said for sentence in _sentences(source) for said in _translations(sentence, cut, source)]
-    return common(found).rstrip().rstrip(_ENDS) if found else ""
+    return common(found).rstrip().rstrip(ENDS) if found else ""
 
 
 @cache

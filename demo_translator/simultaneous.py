@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from demo_translator.beginnings import common, cuts, units
+from demo_translator.beginnings import ENDS, common, cuts, units
 from demo_translator.pairs import Pair
 from demo_translator.tokenizer import CHINESE, ENGLISH
 
@@ -52,7 +52,7 @@ def follow(
         told, delays = _told(model, tokenizer, source, target)
         whole = _hypothesis(model, tokenizer, source, target, "")
         got = _hypothesis(model, tokenizer, source, target, told)
-        sure = len(units(common([told, whole])))
+        sure = len(units(common([told, whole.rstrip(ENDS)])))
         early += len(units(told))
         premature += len(units(told)) - sure
         right += got == wanted
@@ -102,7 +102,7 @@ def _hypothesis(
             max_new_tokens=_MOST,
         )
     said = str(tokenizer.decode(made[0, len(first) :], skip_special_tokens=True))
-    return said.rstrip(".!?。！？") if unfinished else said
+    return said.rstrip(ENDS) if unfinished else said
 
 
 def _laal(delays: Sequence[int], source: int, reference: int) -> float:
