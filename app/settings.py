@@ -17,6 +17,7 @@ from app import speech_settings as kinds_of_speech
 from app.setting_values import (
     DEMO_SUGGESTIONS,
     SettingsError,
+    Translator,
     called,
     complaint,
     default_data_dir,
@@ -73,10 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="Further names of models, separated by commas: NAME for the default model, NAME=MODEL for another one."
         ),
     ] = ()
-    translator: Annotated[
-        bool,
-        Meta(description="Serve the bundled translator beside the bundled model, from its first use on."),
-    ] = True
+    translator: Translator = True
     engine: Annotated[
         Literal["midstream", "vllm"],
         Meta(
