@@ -27,7 +27,7 @@ _TOKENS = 1_000
 """Of the targets of a step, about."""
 _POOL = 512
 """Pairs that are sorted by length before they become batches."""
-_CUT = 0.5
+_CUT = 0.3
 """The share of sources that are one sentence, cut off; the others are whole texts."""
 _REPORT_EVERY = 50
 _LONGEST_STEP_S = 30.0  # more, and the computer slept: that counts for nothing
