@@ -17,7 +17,7 @@ from tests.bench.lagging import Told
 
 OMNISTEVAL = "omnisteval==0.1.10"
 CACHE = Path(".cache/omnisteval")
-_LINE = re.compile(r"^\s+(\S.*?)\s{2,}(-?[\d.]+)\s*$", re.MULTILINE)
+_LINE = re.compile(r"^\s+(\S.*?)\s{2,}(-?\d+\.\d+)\s*$", re.MULTILINE)
 
 
 class Scores(msgspec.Struct, frozen=True):
