@@ -25,7 +25,7 @@ from app.setup.embedders import embedders_of
 from app.setup.launcher import launched_engine
 from app.setup.limits import TurnTokens, limiters_of
 from app.setup.limits_file import LimitsFile, quotas_of
-from app.setup.models import check_models, engine_of_file, with_names
+from app.setup.models import check_models, engine_of_file, with_names, with_translator
 from app.setup.own_engines import own_engines
 from app.setup.speech import audio_of, spoken_of
 from app.setup.store import asked_of, look_at_store, store_client, store_url
@@ -72,7 +72,7 @@ def engines_of(settings: Settings) -> Engine:
         return launched
     if settings.upstreams is not None:
         return engine_of_file(settings)
-    return own_engines(settings)
+    return with_translator(settings, own_engines(settings))
 
 
 @asynccontextmanager

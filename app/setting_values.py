@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import inspect
+from msgspec import Meta, inspect
 
 PREFIX = "MIDSTREAM_"
 DEMO_SUGGESTIONS = (
@@ -22,6 +22,9 @@ DEMO_SUGGESTIONS = (
     "What is Midstream?",
 )
 """Suggestions that the bundled model can answer."""
+Translator = Annotated[
+    bool, Meta(description="Serve the bundled translator beside the bundled model, from its first use on.")
+]
 _TEXTS = {"system_prompt", "suggestions", "engine_arg"}
 """Settings whose values may begin and end with a quotation mark."""
 

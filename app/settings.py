@@ -17,6 +17,7 @@ from app import speech_settings as kinds_of_speech
 from app.setting_values import (
     DEMO_SUGGESTIONS,
     SettingsError,
+    Translator,
     called,
     complaint,
     default_data_dir,
@@ -71,6 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="Further names of models, separated by commas: NAME for the default model, NAME=MODEL for another one."
         ),
     ] = ()
+    translator: Translator = True
     engine: Annotated[
         Literal["midstream", "vllm"],
         Meta(

@@ -43,6 +43,7 @@ def new_model(tokenizer: PreTrainedTokenizerBase) -> M2M100ForConditionalGenerat
         scale_embedding=True,
         tie_word_embeddings=True,
     )
+    config.unfinished_sources = True  # the engine reads it: a source without its end token goes on
     model = M2M100ForConditionalGeneration(config)
     torch.nn.init.normal_(model.model.shared.weight, std=_WIDTH**-0.5)
     return model

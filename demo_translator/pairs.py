@@ -15,7 +15,7 @@ from demo_translator.numerals import chinese, chinese_quantity, english
 from demo_translator.sentences import SKILLS, WORDS
 
 LARGEST = 500
-_QUANTITIES = {"n": LARGEST, "few": 60}
+QUANTITIES = {"n": LARGEST, "few": 60}
 _HOLE = re.compile(r"\{(\w+)\}")
 _TRIES = 400
 _LONGEST = 5
@@ -107,8 +107,8 @@ def _value(rng: random.Random, template: tuple[str, str], hole: str, in_words: b
     if hole in WORDS:
         word = rng.choice(tuple(WORDS[hole]))
         return Filled(Pair(word, WORDS[hole][word]), held_out(f"translated:{template[0]}:{word}"))
-    if hole in _QUANTITIES:
-        return _number(rng.randint(2, _QUANTITIES[hole]), in_words, chinese_quantity)
+    if hole in QUANTITIES:
+        return _number(rng.randint(2, QUANTITIES[hole]), in_words, chinese_quantity)
     return _number(rng.randint(0, LARGEST), in_words, chinese)
 
 

@@ -17,8 +17,9 @@ from transformers import AutoTokenizer, M2M100ForConditionalGeneration, PreTrain
 
 from demo_model.holdout import Split, chance
 from demo_model.trainer import Progress
+from demo_translator.beginnings import beginning
 from demo_translator.model import CHECKPOINT, languages, new_model, save
-from demo_translator.pairs import as_typed, text
+from demo_translator.pairs import as_typed, sentence, text
 from demo_translator.tokenizer import CHINESE, ENGLISH, new_tokenizer
 
 _MATRIX_RATE, _OTHER_RATE = 5e-3, 2e-3
@@ -26,6 +27,8 @@ _TOKENS = 1_000
 """Of the targets of a step, about."""
 _POOL = 512
 """Pairs that are sorted by length before they become batches."""
+_CUT = 0.3
+"""The share of sources that are one sentence, cut off; the others are whole texts."""
 _REPORT_EVERY = 50
 _LONGEST_STEP_S = 30.0  # more, and the computer slept: that counts for nothing
 _LEFT_OUT = -100
@@ -111,16 +114,19 @@ def batches(tokenizer: PreTrainedTokenizerBase, rng: random.Random) -> Iterator[
 def _example(
     tokenizer: PreTrainedTokenizerBase, rng: random.Random, named: dict[str, int]
 ) -> tuple[list[int], list[int]]:
-    """Return a source's ids with its language before it, and a target's likewise; both have their end."""
-    pair = text(rng, Split.TRAIN)
+    """Return a source's ids with its language before it, and a target's likewise; both have their end, but for a source that is cut off."""
     source, target = (ENGLISH, CHINESE) if chance(rng, 0.5) else (CHINESE, ENGLISH)
-    sides = {ENGLISH: pair.english, CHINESE: pair.chinese}
-    end = tokenizer.eos_token_id
+    is_cut, order = chance(rng, _CUT), (ENGLISH, CHINESE)
+    pair = (
+        beginning(rng, sentence(rng, Split.TRAIN), order.index(source)) if is_cut else text(rng, Split.TRAIN)
+    )
+    sides = dict(zip(order, pair, strict=True))
     spelled = [
         tokenizer(side, add_special_tokens=False)["input_ids"]
         for side in (as_typed(rng, sides[source]), sides[target])
     ]
-    return [named[source], *spelled[0], end], [named[target], *spelled[1], end]
+    end = [tokenizer.eos_token_id]
+    return [named[source], *spelled[0], *([] if is_cut else end)], [named[target], *spelled[1], *end]
 
 
 def _padded(examples: list[tuple[list[int], list[int]]], end: int, pad: int) -> Batch:

@@ -21,6 +21,8 @@ class EngineState(StrEnum):
     READY = "ready"
     RESTARTING = "restarting"
     """The process died and is being restarted. Requests wait for it."""
+    ASLEEP = "asleep"
+    """No process runs: the first request starts one."""
     FAILED = "failed"
     """It crashed too often, or the model is not usable. It is not restarted."""
     STOPPED = "stopped"
@@ -29,6 +31,11 @@ class EngineState(StrEnum):
     def is_final(self) -> bool:
         """Whether no request will be served any more."""
         return self in {EngineState.FAILED, EngineState.STOPPED}
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is nothing to mend: requests are served, at once or after a start that they cause."""
+        return self in {EngineState.READY, EngineState.ASLEEP}
 
 
 class EngineStatus(msgspec.Struct, frozen=True):

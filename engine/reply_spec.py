@@ -51,12 +51,14 @@ class Translation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `target`, `source`: codes as the model names them; empty: its only one. `prefix`: the translation so far, which is
     forced; the reply is what follows it, with the blank between both, if there is one. A blank at the end of the prefix
-    is left out. The prefix must be whole words, else the model may spell it in other tokens than its own.
+    is left out. The prefix must be whole words, else the model may spell it in other tokens than its own. `unfinished`: the
+    text goes on; a model that has learned what a beginning determines says no more than that, others don't notice.
     """
 
     target: str = ""
     source: str = ""
     prefix: str = ""
+    unfinished: bool = False
 
 
 TemplateValue = str | int | float | bool | None

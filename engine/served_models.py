@@ -83,8 +83,11 @@ class ServedModels:
 
     @property
     def facts(self) -> ModelFacts | None:
-        """The default model's facts; while they are not known, the first known ones."""
-        return next((model.engine.facts for model in self.models if model.engine.facts is not None), None)
+        """The default model's facts; while they are not known, those of the first loaded model."""
+        loaded = (
+            model.engine for model in self.models if model.engine.status.state is not EngineState.ASLEEP
+        )
+        return next((engine.facts for engine in loaded if engine.facts is not None), None)
 
     @property
     def parts(self) -> tuple[Engine, ...]:
@@ -99,8 +102,13 @@ class ServedModels:
                 yield model.name, part
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wait until a model is served. If none will be, raises the error of the default model's engine."""
-        waits = [asyncio.ensure_future(model.engine.ready(timeout_s)) for model in self.models]
+        """Wait until a model is served. Wakes no other than the default. If none will be, raises the error of the default's engine."""
+        awake = [
+            model.engine
+            for model in self.models
+            if model is self.default or model.engine.status.state is not EngineState.ASLEEP
+        ]
+        waits = [asyncio.ensure_future(engine.ready(timeout_s)) for engine in awake]
         try:
             for wait in asyncio.as_completed(waits):
                 try:

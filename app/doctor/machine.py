@@ -25,6 +25,8 @@ from app.settings import Settings
 from app.setup.model_files import in_cache, weights_of
 from app.setup.models import check_models
 from app.setup.tools import tool_box_of
+from app.setup.translator import NAME as TRANSLATOR_NAME
+from app.setup.translator import TRANSLATOR, serves_translator
 from connections.authentication.api_keys import parsed
 from connections.authentication.key_ring import file_of
 from connections.wire.errors import BadList
@@ -65,6 +67,8 @@ def machine(settings: Settings) -> Iterator[Finding]:
         torch, found = _torch(settings)
         yield found
     yield _model(settings)
+    if serves_translator(settings):
+        yield _translator()
     if computes_here:
         kinds = _kinds(settings, torch)
         yield _kernels(kinds)
@@ -128,6 +132,13 @@ def _model(settings: Settings) -> Finding:
     if not weights_of(path):
         return bad("model", f"{path} has no weights (*.safetensors).", "Copy the whole folder of the model.")
     return good("model", f"{settings.model_name}, {size(weights_of(path))} of weights.")
+
+
+def _translator() -> Finding:
+    words = (
+        f"{TRANSLATOR_NAME}, {size(weights_of(TRANSLATOR))} of weights; its process starts with its first use"
+    )
+    return good("translator", f"{words} (--no-translator leaves it out).")
 
 
 def _kinds(settings: Settings, torch: Torch | None) -> set[str]:

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from connections.http.refusals import Refusals
 from connections.limits.bounds import Bounds
 from connections.line.registry import RegistryStatistics
-from engine.door import Engine, EngineState
+from engine.door import Engine
 from engine.durations import Durations
 from engine.served_models import ServedModels
 from sessions.service import SessionStatistics
@@ -276,8 +276,8 @@ def _of_engines(models: ServedModels) -> Iterable[Metric]:
 
 def _facts_of(engine: Engine) -> Iterable[tuple[_Family, str, str, float]]:
     status, told = engine.status, engine.statistics()
-    up = status.state is EngineState.READY
-    yield GaugeMetricFamily, "engine_up", "Whether the engine serves.", up
+    up = status.state.is_up
+    yield GaugeMetricFamily, "engine_up", "Whether the engine serves, or starts when it is asked.", up
     yield CounterMetricFamily, "engine_restarts", "Engine processes started after the first.", status.restarts
     for name, text, field in _ENGINE_GAUGES:
         yield GaugeMetricFamily, name, text, getattr(told, field)

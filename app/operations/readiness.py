@@ -73,7 +73,7 @@ class Readiness:
             store=store.state,
             store_message=store.message,
             engine=_told(status),
-            engines_ready=None if several is None else sum(one.state is EngineState.READY for one in several),
+            engines_ready=None if several is None else sum(one.state.is_up for one in several),
             engines=None if several is None else tuple(map(_told, several)),
             models={model.name: model.engine.status.state for model in models} if len(models) > 1 else None,
         )

@@ -13,6 +13,8 @@ from msgspec import Meta
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.own_engines import EngineTable, check_engines, engines_of_tables
+from app.setup.translator import NAME as TRANSLATOR_NAME
+from app.setup.translator import serves_translator, translator
 from app.setup.upstreams import SETTING, upstream_engine
 from engine.door import Engine
 from engine.served_models import BadModels, ServedModel, ServedModels
@@ -119,6 +121,20 @@ def with_names(settings: Settings, engine: Engine) -> ServedModels:
     aliases = _aliases(settings, [name]).get(name, ())
     try:
         return ServedModels([ServedModel(name=name, engine=engine, aliases=aliases)])
+    except BadModels as error:
+        raise SettingsError(f"{_NAMES}: {error}.") from error
+
+
+def with_translator(settings: Settings, engine: Engine) -> Engine:
+    """The engine of the settings' model, with the bundled translator beside it where that is served. Raises SettingsError."""
+    if not serves_translator(settings):
+        return engine
+    name, aliases = settings.model_name, _aliases(settings, [settings.model_name, TRANSLATOR_NAME])
+    own = {name: engine, TRANSLATOR_NAME: translator(settings)}
+    try:
+        return ServedModels(
+            [ServedModel(name=one, engine=own[one], aliases=aliases.get(one, ())) for one in own]
+        )
     except BadModels as error:
         raise SettingsError(f"{_NAMES}: {error}.") from error
 

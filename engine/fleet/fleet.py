@@ -25,6 +25,7 @@ _BEST_FIRST = (
     EngineState.READY,
     EngineState.RESTARTING,
     EngineState.LOADING,
+    EngineState.ASLEEP,
     EngineState.FAILED,
     EngineState.STOPPED,
 )

@@ -54,6 +54,7 @@ class Tongues:
         self._tasks = Tasks(config) if config.model_type in TOLD_BY_TASKS else None
         self._codes = {} if self._tasks is not None else _codes(tokenizer)
         self._spoken = self._tokenizer_says("src_lang")  # before any request sets another one
+        self._knows_beginnings = bool(getattr(config, "unfinished_sources", False))
         self.source_tokens: int = getattr(config, "max_position_embeddings", UNBOUNDED_TOKENS)
         self.sources, self.targets = self._languages()
 
@@ -63,8 +64,12 @@ class Tongues:
         config = AutoConfig.from_pretrained(model, trust_remote_code=False)
         return cls(tokenizer, config, generation_of(model, config))
 
-    def source(self, text: str, source: str, target: str) -> list[int]:
-        """Return the token ids of a text that is to be translated. Raises PromptRejected."""
+    def source(self, text: str, source: str, target: str, *, unfinished: bool = False) -> list[int]:
+        """Return the token ids of a text that is to be translated. Raises PromptRejected.
+
+        An `unfinished` one has no end token where the model's configuration says `unfinished_sources`: it has learned
+        what the beginning of a source determines, and says no more.
+        """
         if self._tasks is not None:
             return self._tokenized(self._tasks.told(text, source, target))
         source = _one_of(source, self.sources, "source", self._spoken)
@@ -73,7 +78,10 @@ class Tongues:
             self._tokenizer.src_lang = source
         elif self._marker(target) in self._markers():
             text = f"{self._marker(target)} {text}"
-        return self._tokenized(text)
+        made = self._tokenized(text)
+        if unfinished and self._knows_beginnings and made[-1] == self._tokenizer.eos_token_id:
+            made.pop()
+        return made
 
     def beginning(self, target: str, prefix: str) -> tuple[list[int], int]:
         """Return what a translation begins with, and how many tokens of that are the prefix'. Raises PromptRejected."""

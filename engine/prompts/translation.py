@@ -44,7 +44,9 @@ class TranslationBuilder:
         """Return the source of a translation, and the tokens that it begins with. Raises PromptRejected."""
         _refuse_others(spec)
         asked = spec.translation or _HERE
-        source = self._tongues.source(_text_of(messages), asked.source, asked.target)
+        source = self._tongues.source(
+            _text_of(messages), asked.source, asked.target, unfinished=asked.unfinished
+        )
         most = self._tongues.source_tokens
         if len(source) > most:
             raise PromptRejected(

@@ -62,7 +62,11 @@ class Acceptor:
             live.go_on_from(place.continued)
         interprets = live.send.interprets or place.interprets
         requested = self._prompts.choice.asked(
-            generation.model, place.model, meta.model, only=generation.only
+            generation.model,
+            place.model,
+            meta.model,
+            only=generation.only,
+            translates=interprets or generation.translation,
         )
         record = live.record = msgspec.structs.replace(
             live.record,

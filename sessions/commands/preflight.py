@@ -44,7 +44,10 @@ class Preflight:
         """Raise BadParams if the model that will be asked can't interpret."""
         kept = await self._history.load(conversation.keys)
         requested = self._prompts.choice.asked(
-            generation.model, kept.model if kept is not None else "", only=generation.only
+            generation.model,
+            kept.model if kept is not None else "",
+            only=generation.only,
+            translates=asked,
         )
 
         async def able(model: ServedModel) -> None:
@@ -63,7 +66,11 @@ class Preflight:
         place = await placed(self._history, conversation.keys, live.send.place, meta)
         message = place.answered or await message_of(self._images, conversation, live.record, live.send)
         requested = self._prompts.choice.asked(
-            generation.model, place.model, meta.model, only=generation.only
+            generation.model,
+            place.model,
+            meta.model,
+            only=generation.only,
+            translates=live.send.interprets or generation.translation,
         )
         client = asker(conversation.owner, live.send.group)
         asked = place.asked(message)

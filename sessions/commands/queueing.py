@@ -89,7 +89,13 @@ class Queue:
         message = place.answered or await message_of(self._images, conversation, live.record, live.send)
         choice = self._prompts.choice
         kept = await self._history.load(conversation.keys) or Meta.new("")
-        requested = choice.asked(generation.model, place.model, kept.model, only=generation.only)
+        requested = choice.asked(
+            generation.model,
+            place.model,
+            kept.model,
+            only=generation.only,
+            translates=generation.translation,
+        )
         live.record = msgspec.structs.replace(live.record, model=requested)
         client = asker(conversation.owner, live.send.group)
         asked = place.asked(message)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.messages import Languages
+
 AUTO = "auto"
 """The source is in whichever language it is."""
 _KNOWN = {
@@ -72,6 +74,12 @@ def language_code(tag: str, codes: Sequence[str]) -> str | None:
     primary, script = _parts(tag)
     same = [code for code in codes if _parts(code)[0] == primary]
     return next((code for code in same if _parts(code)[1] == script), same[0] if same else None)
+
+
+def has_languages(known: Languages, source: str, target: str) -> bool:
+    """Tell whether a model translates from one language to another. A source that is not told is any."""
+    sources = not source or source == AUTO or language_code(source, known.sources) is not None
+    return sources and (not target or language_code(target, known.targets) is not None)
 
 
 def _parts(tag: str) -> tuple[str, str]:

@@ -41,7 +41,8 @@ def request_for(
         spec = ReplySpec(continues=bool(ask.prefix), reasoning=reasoning)
     else:
         messages = (Message("user", ask.text),)
-        spec = ReplySpec(translation=_translation(asked, languages, ask.prefix))
+        translation = _translation(asked, languages, ask.prefix)
+        spec = ReplySpec(translation=msgspec.structs.replace(translation, unfinished=not ask.is_closed))
     spare = 0 if facts is None or not thinks else min(THOUGHT_TOKENS, facts.context_tokens // 4)
     return msgspec.structs.replace(
         base,

@@ -9,10 +9,15 @@ import msgspec
 
 from engine.door import Engine
 from engine.messages import ModelFacts, Request
+from engine.reply_spec import Translation
 from engine.served_models import ServedModel, served_models
 from sessions.errors import BadParams, ContextOverflow, EngineDown, Forbidden, ModelNotFound, Overloaded
+from sessions.interpreting.languages import has_languages
+from sessions.records import Interpreting
 
 T = TypeVar("T")
+Translates = Interpreting | Translation
+"""What is translated while it grows, by any model that goes on with a reply; or at once, by models that do nothing else."""
 
 
 class Answering(msgspec.Struct, frozen=True):
@@ -46,11 +51,14 @@ class ModelChoice:
             raise ModelNotFound(name, told or [model.name for model in self._models.models])
         return found.name
 
-    def asked(self, named: str | None, *kept: str, only: Sequence[str] = ()) -> str:
+    def asked(
+        self, named: str | None, *kept: str, only: Sequence[str] = (), translates: Translates | None = None
+    ) -> str:
         """Return the requested model: the named one, else the first remembered one that is still served, else the default.
 
-        `only`: the allowed models, by names or aliases; without another choice, the first of them that is served. Raises
-        ModelNotFound, Forbidden.
+        `only`: the allowed models, by names or aliases; without another choice, the first of them that is served.
+        `translates`: what is to be translated. Without a named model, one that has the languages goes before the default, and
+        before remembered ones that can't do it. Raises ModelNotFound, Forbidden.
         """
         allowed = [model.name for one in only if (model := self._models.find(one)) is not None]
         name = self.named(named, allowed or only)
@@ -59,7 +67,22 @@ class ModelChoice:
         if name:
             return name
         served = [name for name in (*kept, self._models.default.name) if self._models.find(name) is not None]
+        if translates is not None:
+            able = [name for name in served[:-1] if _can(self.facts(name), translates)]
+            served = [*able, *self._translators(translates), *served]
         return next(iter([name for name in served if name in allowed] or allowed or served))
+
+    def _translators(self, asked: Translates) -> list[str]:
+        """The models that do nothing but translate, and have the languages; for a plain translation else those that have not: they say so."""
+        languages = {
+            model.name: facts.languages
+            for model in self._models.models
+            if (facts := model.engine.facts) is not None and facts.languages is not None
+        }
+        having = [
+            name for name, known in languages.items() if has_languages(known, asked.source, asked.target)
+        ]
+        return having or (list(languages) if isinstance(asked, Translation) else [])
 
     def facts(self, name: str) -> ModelFacts | None:
         """Return the facts of a served model; None while it is not loaded."""
@@ -93,3 +116,12 @@ class ModelChoice:
         if trouble is not None:
             raise trouble
         return await attempt(self._models.named(requested))
+
+
+def _can(facts: ModelFacts | None, asked: Translates) -> bool:
+    """Whether a model can translate that, as far as it is known."""
+    if facts is None:
+        return True
+    if facts.languages is None:
+        return isinstance(asked, Interpreting) and "continue" in facts.features
+    return has_languages(facts.languages, asked.source, asked.target)

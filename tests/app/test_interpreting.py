@@ -17,7 +17,8 @@ from engine.served_models import ServedModel, ServedModels
 from tests.app.event_source import path_of
 from tests.app.in_process import Frame, Running, Socket, serving
 
-READERS = 200
+READERS = 1_000
+AT_ONCE = 50
 ANN = {"client_id": "ann", "features": ["interpret"]}
 
 
@@ -151,17 +152,20 @@ async def subtitles(running: Running) -> AsyncIterator[Reader]:
         await asking.wait_closed()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_subtitles_reach_many_readers_and_a_late_one_sees_the_whole(tmp_path: Path) -> None:
     async with (
-        serving(tmp_path, read_rate=1000.0, max_client_connections=1000) as running,
+        serving(tmp_path, read_rate=1000.0, max_client_connections=READERS + 10) as running,
         running.socket(ANN) as ann,
         AsyncExitStack() as stack,
     ):
         for reply in ("Eins.", "Zwei."):
             running.engine.script(reply)
         await begin(ann)
-        readers = [await stack.enter_async_context(subtitles(running)) for _ in range(READERS)]
+        readers: list[Reader] = []
+        while len(readers) < READERS:
+            some = (stack.enter_async_context(subtitles(running)) for _ in range(AT_ONCE))
+            readers += await asyncio.gather(*some)
         await grow(ann, 0, "One. ")
         await ann.next("delta")
         late = await stack.enter_async_context(subtitles(running))

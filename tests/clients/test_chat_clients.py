@@ -57,7 +57,7 @@ def test_leaving_stops_the_model(visit: Visit, server: ServerProcess) -> None:
 def test_another_model_is_refused(visit: Visit) -> None:
     assert "another" in visit.said["refused"]["why"]
     if "models" in visit.said:  # LangChain and LiteLLM do not list them
-        assert visit.said["models"]["ids"] == ["midstream-demo"]
+        assert visit.said["models"]["ids"] == ["midstream-demo", "midstream-translator"]
 
 
 def test_anthropics_client_is_told_what_ended_the_reply_and_what_a_prompt_takes(visit: Visit) -> None:

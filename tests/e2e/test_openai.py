@@ -25,6 +25,9 @@ async def sdk(server: ServerProcess, client_id: str) -> AsyncIterator[AsyncOpenA
         yield client
 
 
+STEPS_AFTER = 'midstream_steps_after_cancel_total{engine="0",model="midstream-demo"}'
+
+
 async def figure(server: ServerProcess, name: str) -> float:
     """A number of `/metrics`."""
     host, port = "127.0.0.1", server.port
@@ -114,7 +117,7 @@ async def test_logprobs_are_the_models_whatever_the_temperature(sdk: AsyncOpenAI
 
 async def test_leaving_stops_the_engine_within_one_step(server: ServerProcess, sdk: AsyncOpenAI) -> None:
     cancels = 'midstream_cancels_total{cause="disconnect"}'
-    before, steps = await figure(server, cancels), await figure(server, "midstream_steps_after_cancel_total")
+    before, steps = await figure(server, cancels), await figure(server, STEPS_AFTER)
     stream = await sdk.chat.completions.create(model=MODEL, messages=COUNT, stream=True, temperature=0)
     async for chunk in stream:
         if "5" in (chunk.choices[0].delta.content or ""):
@@ -122,4 +125,4 @@ async def test_leaving_stops_the_engine_within_one_step(server: ServerProcess, s
     await stream.close()
     while await figure(server, cancels) == before:
         pass
-    assert await figure(server, "midstream_steps_after_cancel_total") - steps <= 1
+    assert await figure(server, STEPS_AFTER) - steps <= 1

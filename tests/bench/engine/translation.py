@@ -1,14 +1,18 @@
 """`python -m tests.bench.engine.translation`: translations a second of the engine beside transformers and CTranslate2.
 
-Random weights of the size of Marian's, so that no hub is asked: sources of 8 to 40 tokens, translations of as many. Ours
-serves 1, 8 and 32 at once; `generate` takes one after the other, then all of them padded; CTranslate2, where its wheel is
-installed and takes the weights, takes all of them as one batch. Contenders take turns, and the medians are told.
+Random weights of the size of Marian's, so that no hub is asked: sources of 8 to 40 tokens. Every translation has the same
+length, which is forced and counted: a batch that is padded wastes no step on those that are done. Ours serves 1, 8 and 32 at
+once; `generate` takes one after the other, then all of them padded; CTranslate2 takes all of them as one batch. All have the
+same weights in float32 and the same number of threads. They take turns in an order that rotates, and the medians are told.
+CTranslate2's wheel is put below `.cache` the first time; where it can't be, it is left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +21,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import msgspec
 import torch
 from transformers import MarianConfig, MarianMTModel
 
@@ -33,7 +36,11 @@ LEVELS = (1, 8, 32)
 QUICK = (1, 4)
 VOCABULARY, PAD, END = 32_000, 31_999, 0
 SHORTEST, LONGEST = 8, 40
+WRITTEN = 24
+"""Tokens of each translation."""
 POSITIONS = 512
+CTRANSLATE2 = "ctranslate2==4.8.5"
+CACHE = Path(".cache/ctranslate2")
 
 Contender = Callable[[int], int]
 """Translates so many at once; returns how many tokens it wrote."""
@@ -71,10 +78,8 @@ class Ours:
     def __call__(self, at_once: int) -> int:
         """Translate. The salt is new each time: nothing that was kept helps."""
         self._asked += 1
+        sampling = resolve_sampling(Params(max_new_tokens=WRITTEN, do_sample=False), Params())
         for number, source in enumerate(sources(at_once)):
-            sampling = msgspec.structs.replace(
-                resolve_sampling(Params(max_new_tokens=len(source), do_sample=False), Params())
-            )
             self._core.submit(
                 PreparedRequest(
                     f"{self._asked}.{number}",
@@ -99,15 +104,21 @@ class Generate:
         self._padded = padded
 
     def __call__(self, at_once: int) -> int:
-        """Translate. A padded batch goes on until the longest one is done; only what was asked for counts."""
-        asked = sources(at_once)
+        """Translate."""
+        asked, made = sources(at_once), 0
         for some in [asked] if self._padded else [[one] for one in asked]:
             longest = max(map(len, some))
             ids = torch.tensor([[*one, *[PAD] * (longest - len(one))] for one in some])
-            self._module.generate(
-                ids, attention_mask=ids.ne(PAD).long(), max_new_tokens=longest, do_sample=False, num_beams=1
+            written = self._module.generate(
+                ids,
+                attention_mask=ids.ne(PAD).long(),
+                min_new_tokens=WRITTEN,
+                max_new_tokens=WRITTEN,
+                do_sample=False,
+                num_beams=1,
             )
-        return sum(map(len, asked))
+            made += written[:, 1:].numel()
+        return made
 
 
 class CTranslate2:
@@ -130,17 +141,29 @@ class CTranslate2:
         spec.save(str(folder))
         self._names = names
         self._translator = ctranslate2.Translator(
-            str(folder), device="cpu", compute_type="float32", intra_threads=torch.get_num_threads()
+            str(folder),
+            device="cpu",
+            compute_type="float32",
+            inter_threads=1,
+            intra_threads=torch.get_num_threads(),
         )
 
     def __call__(self, at_once: int) -> int:
-        """Translate, each to the length of its source: those of one length are a batch."""
-        asked, longest = sources(at_once), max(map(len, sources(at_once)))
-        self._translator.translate_batch(
-            [[self._names[token] for token in one] for one in asked],
-            beam_size=1, max_decoding_length=longest, min_decoding_length=longest, max_input_length=0,
+        """Translate, all of them as one batch."""
+        made = self._translator.translate_batch(
+            [[self._names[token] for token in one] for one in sources(at_once)],
+            beam_size=1, max_decoding_length=WRITTEN, min_decoding_length=WRITTEN, max_input_length=0, max_batch_size=0,
         )  # fmt: skip
-        return sum(map(len, asked))
+        return sum(len(one.hypotheses[0]) for one in made)
+
+
+def install() -> None:
+    """Put CTranslate2 where it is found, and nothing else. Raises CalledProcessError."""
+    if not CACHE.exists():
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(CACHE), CTRANSLATE2]
+        subprocess.run(pip, check=True)
+    if str(CACHE) not in sys.path:
+        sys.path.append(str(CACHE))
 
 
 def sources(count: int) -> list[list[int]]:
@@ -177,8 +200,9 @@ def contenders(folder: Path, *, small: bool) -> dict[str, Contender]:
         "generate, a padded batch": Generate(model(small=small), padded=True),
     }
     try:
+        install()
         found["CTranslate2, a batch"] = CTranslate2(model(small=small), folder)
-    except (ImportError, ValueError, AttributeError, RuntimeError) as why:
+    except (subprocess.CalledProcessError, ImportError, ValueError, AttributeError, RuntimeError) as why:
         print(f"without CTranslate2: {why}", flush=True)
     return found
 
@@ -186,13 +210,19 @@ def contenders(folder: Path, *, small: bool) -> dict[str, Contender]:
 def measure(
     found: dict[str, Contender], *, rounds: int, levels: Sequence[int]
 ) -> dict[str, dict[int, float]]:
-    """Return the medians of tokens a second, by contender and level. The first round warms up."""
+    """Return the medians of tokens a second, by contender and level. The first round warms up.
+
+    Raises RuntimeError where one did not write what was asked for.
+    """
+    names = list(found)
     taken: dict[str, dict[int, list[float]]] = {name: {level: [] for level in levels} for name in found}
     for number in range(rounds + 1):
         for level in levels:
-            for name, contender in found.items():
+            for name in names[number % len(names) :] + names[: number % len(names)]:
                 began = time.perf_counter()
-                tokens = contender(level)
+                tokens = found[name](level)
+                if tokens != level * WRITTEN:
+                    raise RuntimeError(f"{name} wrote {tokens} tokens of {level * WRITTEN}")
                 if number:
                     taken[name][level].append(tokens / (time.perf_counter() - began))
     return {name: {level: median(some) for level, some in of.items()} for name, of in taken.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +55,20 @@ def test_a_model_of_many_languages_has_a_token_for_each(
     code = reference.convert_tokens_to_ids(target if make is folders.nllb else f"__{target}__")
     assert known.beginning(target, "")[0][1:] == [code]
     assert known.source(TEXT, source, target) == reference(TEXT)["input_ids"]
+
+
+def test_an_unfinished_source_has_no_end_where_the_model_learned_what_that_means(tmp_path: Path) -> None:
+    folder = folders.nllb(tmp_path / "nllb")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    known = tongues(folder)
+    whole = known.source(TEXT, "eng_Latn", "zho_Hans")
+    assert known.source(TEXT, "eng_Latn", "zho_Hans", unfinished=True) == whole
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"unfinished_sources": True}))
+    learned = tongues(folder)
+    assert learned.source(TEXT, "eng_Latn", "zho_Hans") == whole
+    assert learned.source(TEXT, "eng_Latn", "zho_Hans", unfinished=True) == whole[:-1]
+    assert whole[-1] == tokenizer.eos_token_id
 
 
 def test_a_loaded_translator_tells_what_it_is(tmp_path: Path) -> None:

@@ -352,6 +352,7 @@ async def test_a_translator_is_asked_by_its_languages_and_a_forced_prefix(
         chat.engine.script(reply)
     await grow(chat, 0, "Good ")
     await asked(chat, 1)
+    assert chat.engine.requests[0].spec.translation == Translation("de_DE", "en", unfinished=True)
     await play(chat)
     await grow(chat, 5, "morning ")
     await asked(chat, 2)

@@ -59,7 +59,7 @@ export class SettingsPanel {
 
   /** @param {Choice} choice */
   #fill(choice) {
-    const models = this.#ready?.models ?? [];
+    const models = (this.#ready?.models ?? []).filter(({ features }) => !(features?.includes("translate") ?? false));
     const lasting = this.#actions.model() ?? this.#ready?.model ?? "";
     const unchanged = element("option", { value: "", text: t("Unchanged") });
     this.#model.replaceChildren(unchanged, ...models.map(({ name }) => element("option", { value: name, text: name })));

@@ -1,0 +1,140 @@
+"""An engine whose process starts when it is asked, and ends when it was not asked for a while: asleep it costs no memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from engine.door import Engine, EngineState, EngineStatus
+from engine.errors import EngineUnavailable
+from engine.messages import EngineStatistics, Message, ModelFacts, Request
+from engine.process.client import EngineClient
+from engine.reply_spec import PLAIN, ReplySpec
+from engine.stream import ReplyStream
+
+IDLE_S = 600.0
+"""So long an engine that nobody asks keeps its process."""
+ASLEEP = EngineStatus(EngineState.ASLEEP, "starts when it is asked")
+STOPPED = EngineStatus(EngineState.STOPPED, "stopped", message="The engine is stopped.")
+
+log = logging.getLogger(__name__)
+
+
+class EngineOnDemand:
+    """Serves by a process that runs only while it is needed. `facts` are told before it was ever started.
+
+    Nothing runs until `run` does: put that into a task group, or use `running`.
+    """
+
+    def __init__(
+        self, make: Callable[[], EngineClient], facts: ModelFacts, *, idle_s: float = IDLE_S
+    ) -> None:
+        """Take what makes an engine anew each time, and what is known of its model.
+
+        `idle_s`: seconds without a request after which the process ends.
+        """
+        self._make = make
+        self._facts = facts
+        self._idle_s = idle_s
+        self._client: EngineClient | None = None
+        self._woken = asyncio.Event()
+        self._asking = 0
+        self._used_at = 0.0
+        self._is_over = False
+
+    @property
+    def status(self) -> EngineStatus:
+        """Where the engine is in its life: ASLEEP while no process is wanted."""
+        if self._client is not None:
+            return self._client.status
+        return STOPPED if self._is_over else ASLEEP
+
+    @property
+    def facts(self) -> ModelFacts:
+        """The model: what its process says, once one was started; until then what was known of it."""
+        known = None if self._client is None else self._client.facts
+        return known or self._facts
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process that runs now."""
+        return None if self._client is None else self._client.pid
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        """The engine itself, alone."""
+        return (self,)
+
+    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
+        """Wake it, and wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
+        with self._asked() as client:
+            return await client.ready(timeout_s)
+
+    async def count_tokens(
+        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
+    ) -> int:
+        """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
+        with self._asked() as engine:
+            return await engine.count_tokens(messages, client=client, spec=spec)
+
+    def generate(self, request: Request) -> ReplyStream:
+        """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
+        with self._asked() as engine:
+            return engine.generate(request)
+
+    def statistics(self) -> EngineStatistics:
+        """Return the latest facts of the running process; zeros while there is none."""
+        return EngineStatistics() if self._client is None else self._client.statistics()
+
+    async def run(self) -> None:
+        """Serve until this is cancelled, or the engine fails for good. Leaves no process behind."""
+        try:
+            while True:
+                await self._woken.wait()
+                assert self._client is not None  # noqa: S101 - who wakes it made it
+                if not await self._serve(self._client):
+                    return
+        finally:
+            self._is_over = True
+
+    async def _serve(self, client: EngineClient) -> bool:
+        """Run an engine until nobody asked it for a while; False where it ended by itself."""
+        running = asyncio.create_task(client.run(), name="engine on demand")
+        try:
+            while not running.done() and (left := self._left(client)) > 0:
+                await asyncio.wait((running,), timeout=left)
+            if running.done():
+                running.result()
+                return False
+            self._facts = client.facts or self._facts
+            self._client = None  # whoever asks from here on wakes another one
+            self._woken.clear()
+            log.info("the engine was not asked for %g s and sleeps", self._idle_s)
+            return True
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+    @contextmanager
+    def _asked(self) -> Iterator[EngineClient]:
+        """The engine, which stays awake meanwhile and for a while after."""
+        if self._client is None:
+            if self._is_over:
+                raise EngineUnavailable("The engine is stopped.")
+            self._client = self._make()
+            self._woken.set()
+        self._asking += 1
+        try:
+            yield self._client
+        finally:
+            self._asking -= 1
+            self._used_at = asyncio.get_running_loop().time()
+
+    def _left(self, client: EngineClient) -> float:
+        """How many seconds are left until it may end."""
+        if self._asking or client.open_requests:
+            self._used_at = asyncio.get_running_loop().time()
+        return self._used_at + self._idle_s - asyncio.get_running_loop().time()

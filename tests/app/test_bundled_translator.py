@@ -1,0 +1,163 @@
+"""The default start: the bundled translator beside the demo model, whose process runs only while it is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+import midstream
+from app.settings import Settings
+from app.setup.models import with_names, with_translator
+from app.setup.translator import FACTS, NAME, serves_translator, translator
+from demo_translator.evaluate import probes
+from demo_translator.sentences import SKILLS
+from engine.door import EngineState
+from engine.errors import EngineUnavailable
+from engine.messages import Chunk, Message, Request
+from engine.process.client import EngineClient
+from engine.process.on_demand import EngineOnDemand
+from engine.reply_spec import ReplySpec, Translation
+from engine.scripted.engine import ScriptedEngine
+from engine.served_models import ServedModel, ServedModels
+from tests.app.in_process import Running, serving
+from tests.sessions.chat import eventually
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+AT_ONCE = 32
+HELLO = Request(
+    "hello",
+    (Message("user", "My name is Robin."),),
+    spec=ReplySpec(translation=Translation("zho_Hans", "eng_Latn")),
+)
+SETTINGS = Settings(dtype="float32")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine() -> AsyncIterator[EngineOnDemand]:
+    engine = translator(SETTINGS)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(engine.run())
+        yield engine
+        running.cancel()
+    assert engine.status.state is EngineState.STOPPED
+    with pytest.raises(EngineUnavailable):
+        engine.generate(HELLO)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def service(engine: EngineOnDemand, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+    """A chat model and the translator, as the default start has them."""
+    models = ServedModels(
+        [ServedModel(name="midstream-demo", engine=ScriptedEngine()), ServedModel(name=NAME, engine=engine)]
+    )
+    async with serving(tmp_path_factory.mktemp("data"), models, read_rate=10_000.0) as running:  # type: ignore[arg-type]
+        yield running
+
+
+async def text_of(engine: EngineOnDemand | EngineClient, request: Request) -> str:
+    return "".join([output.text async for output in engine.generate(request) if isinstance(output, Chunk)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "served"),
+    [
+        (Settings(), True),
+        (Settings(translator=False), False),
+        (Settings(model="/models/mine"), False),
+        (Settings(upstreams="/models.toml"), False),
+        (Settings(engine="vllm"), False),
+    ],
+)
+async def test_it_stands_beside_the_bundled_model_alone(settings: Settings, served: bool) -> None:  # noqa: FBT001 - a case
+    assert serves_translator(settings) is served
+
+
+async def test_it_has_a_name_and_may_have_more() -> None:
+    settings = Settings(served_names=("chat", f"zh={NAME}"))
+    models = with_names(settings, with_translator(settings, ScriptedEngine()))
+    assert [(model.name, model.aliases) for model in models.models] == [
+        ("midstream-demo", ("chat",)),
+        (NAME, ("zh",)),
+    ]
+    assert (models.status.state, models.find("zh")) == (EngineState.READY, models.models[1])
+
+
+async def test_asleep_it_is_no_process_and_keeps_nobody_from_waiting_for_the_default() -> None:
+    chat, asleep = ScriptedEngine(), translator(SETTINGS)
+    models = ServedModels([ServedModel(name="chat", engine=chat), ServedModel(name=NAME, engine=asleep)])
+    assert (asleep.status.state, asleep.status.state.is_up, asleep.pid) == (EngineState.ASLEEP, True, None)
+    assert (models.facts, models.models[1].engine.facts) == (chat.facts, FACTS)
+    chat._life.loading("reading", 0.5)
+    chat._life.not_usable("It has no head.")
+    assert models.status.state is EngineState.ASLEEP
+    with pytest.raises(Exception, match="head"):
+        await models.ready()
+    assert asleep.status.state is EngineState.ASLEEP
+
+
+async def test_it_translates_out_of_the_box_for_who_names_no_model(
+    service: Running, engine: EngineOnDemand
+) -> None:
+    async with midstream.connect(service.url, features=["interpret"]) as client:
+        asked = {"source": "eng_Latn", "target": "zho_Hans"}
+        reply = await client.send("My name is Robin.", params=asked, conversation_id="once")
+        assert ((await reply.wait())["model"], reply.text) == (NAME, "我叫Robin。")
+        interpretation = await client.interpret("zh", source="en", told="segment", conversation_id="live")
+        await interpretation.say("My name is Robin.")
+        assert (await interpretation.finish())["model"] == NAME
+        assert interpretation.reply.text == "我叫Robin。"
+        chat = await client.send("Hello?", conversation_id="once")
+        assert (await chat.wait())["model"] == "midstream-demo"
+    known = await engine.ready()
+    assert msgspec.structs.replace(known, dtype=FACTS.dtype) == FACTS
+
+
+async def test_many_interpretations_at_once_say_what_each_says_alone(service: Running) -> None:
+    sources = [
+        " ".join(pair.english for pair in probes(skill, 2, seed))
+        for seed in range(AT_ONCE // len(SKILLS) + 1)
+        for skill in SKILLS
+    ][:AT_ONCE]
+    async with midstream.connect(service.url, features=["interpret"]) as client:
+
+        async def interpreted(source: str, name: str) -> str:
+            interpretation = await client.interpret("zh", source="en", told="segment", conversation_id=name)
+            for word in source.split():
+                await interpretation.say(f"{word} ")
+            await interpretation.finish()
+            return interpretation.reply.text
+
+        alone = [await interpreted(source, f"alone-{number}") for number, source in enumerate(sources)]
+        together = await asyncio.gather(
+            *(interpreted(source, f"together-{number}") for number, source in enumerate(sources))
+        )
+    assert list(together) == alone
+    assert len(set(alone)) == AT_ONCE
+
+
+async def test_who_is_not_asked_falls_asleep_and_wakes_again() -> None:
+    made = translator(SETTINGS)
+    engine = EngineOnDemand(made._make, FACTS, idle_s=0.2)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(engine.run())
+        said = await text_of(engine, HELLO)
+        pid = engine.pid
+        await eventually(lambda: engine.status.state is EngineState.ASLEEP)
+        assert engine.pid is None
+        await eventually(lambda: not _lives(pid))
+        assert await text_of(engine, HELLO) == said == "我叫Robin。"
+        running.cancel()
+
+
+def _lives(pid: int | None) -> bool:
+    try:
+        os.kill(pid or 0, 0)
+    except ProcessLookupError:
+        return False
+    return True
