@@ -20,6 +20,8 @@ from app.delivery.joining import join
 from app.delivery.modules import NotJoined
 
 SCRIPT = "start.js"
+LATER = "later.js"
+"""What the page's script loads on demand."""
 STYLE = "style.css"
 STATIC = "/static/"
 BESIDE = "vendor/"
@@ -95,16 +97,17 @@ class _Builder:
         style = self._make(kind + STYLE, "\n".join(self._sheet(path) for path in _SHEET.findall(text)))
         links = iter([f'\n    <link rel="stylesheet" href="{style}">'])
         text = _SHEET.sub(lambda _: next(links, ""), text)
-        text = _MODULE.sub(lambda found: self._script(kind + SCRIPT, found[1]), text)
+        text = _MODULE.sub(lambda found: self._script(kind, found[1]), text)
         return _NAMED.sub(lambda found: f'{found[1]}="{self._address(found[2], name)}"', text)
 
-    def _script(self, name: str, entry: str) -> str:
+    def _script(self, kind: str, entry: str) -> str:
         """Return the elements that load the script and, in parallel, its imports."""
         addresses = {path: self._address(path, path) for path, _ in files(self._folder)}
         modules = [path for path in addresses if path.endswith(".js") and not path.startswith(BESIDE)]
-        joined = join(entry, {path: self._text(path) for path in modules}, addresses)
+        sources = {path: self._text(path) for path in modules}
+        joined = join(entry, sources, addresses, lambda script: self._make(kind + LATER, script))
         preloads = [f'<link rel="modulepreload" href="{address}">' for address in joined.needs]
-        script = f'<script type="module" src="{self._make(name, joined.script)}"></script>'
+        script = f'<script type="module" src="{self._make(kind + SCRIPT, joined.script)}"></script>'
         return "\n    ".join([*preloads, script])
 
     def _sheet(self, path: str) -> str:

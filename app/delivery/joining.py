@@ -1,16 +1,20 @@
 """Joins the page's modules into one script. Each keeps a scope of its own: nothing is renamed, so errors read as in the sources.
 
-A module that is imported on demand (`import("./a.js")`) runs then, and so do the modules that it alone needs. Modules in
-`vendor/` are bundles already and stay separate files.
+A module that is imported on demand (`import("./a.js")`) runs then, and so do the modules that it alone needs. All of them are
+a second script, which is loaded then and is handed what it imports of the first. Modules in `vendor/` are bundles already and
+stay separate files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
 from app.delivery.modules import Address, Later, Module, Names, NotJoined, Piece, braced, read
+
+Place = Callable[[str], str]
+"""Stores the script of what is loaded on demand, and returns its address."""
 
 
 class Joined(msgspec.Struct, frozen=True):
@@ -20,12 +24,13 @@ class Joined(msgspec.Struct, frozen=True):
     needs: tuple[str, ...]
 
 
-def join(entry: str, sources: Mapping[str, str], addresses: Mapping[str, str]) -> Joined:
+def join(entry: str, sources: Mapping[str, str], addresses: Mapping[str, str], place: Place) -> Joined:
     """Join a module with all its imports.
 
-    `sources`: the texts of the modules, by path; `addresses`: those of all files when they are not joined. Raises NotJoined.
+    `sources`: the texts of the modules, by path; `addresses`: those of all files when they are not joined. `place` is called
+    once if something is imported on demand. Raises NotJoined.
     """
-    return _Join(sources, addresses).of(entry)
+    return _Join(sources, addresses).of(entry, place)
 
 
 class _Join:
@@ -39,7 +44,7 @@ class _Join:
         self._now: dict[str, None] = {}
         self._numbers: dict[str, int] = {}
 
-    def of(self, entry: str) -> Joined:
+    def of(self, entry: str, place: Place) -> Joined:
         """Return the script of this module."""
         self._read(entry)
         self._order(entry, self._now, ())
@@ -51,11 +56,33 @@ class _Join:
         )
         parts = [
             *(f"import * as {self._name(path)} from {_quoted(self._beside[path])};\n" for path in needs),
-            *(self._written_later(self._modules[path]) for path in later),
+            *(self._loading(later, place) if later else ()),
             *(self._written(self._modules[path]) for path in self._now if path != entry),
             f"// {entry}\n{{{self._body(self._modules[entry])}}}\n",
         ]
         return Joined("".join(parts), tuple(self._beside[path] for path in needs))
+
+    def _loading(self, later: list[str], place: Place) -> Iterator[str]:
+        """Return the code that loads the second script, once; after a failure the next import tries again.
+
+        The second script can't import the first: the address of each would contain a hash of the other's. So it is handed what it uses.
+        """
+        second = "".join(self._written_later(self._modules[path]) for path in later)
+        begun = [path for path in later if any(path in module.later for module in self._modules.values())]
+        taken = braced((self._name(path), self._name(path)) for path in self._taken_of_the_first(later))
+        given = braced((f"load${self._name(path)}",) * 2 for path in begun)
+        address = place(f"export const begin = ({taken}) => {{\n{second}return {given};\n}};\n")
+        yield "let later$;\nconst load$later = () => (later$ ??= "
+        yield f"import({_quoted(address)}).then(({{ begin }}) => begin({taken}))"
+        yield ".catch((error) => {\nlater$ = undefined;\nthrow error;\n}));\n"
+        for path in begun:
+            name = f"load${self._name(path)}"
+            yield f"const {name} = () => load$later().then((made) => made.{name}());\n"
+
+    def _taken_of_the_first(self, later: list[str]) -> list[str]:
+        """Return the modules of the first script that those of the second use."""
+        named = (path for one in later for path in (*self._modules[one].now, *self._modules[one].later))
+        return [path for path in dict.fromkeys(named) if path in self._now]
 
     def _read(self, path: str) -> None:
         """Read a module and all that it imports, now or on demand."""

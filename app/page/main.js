@@ -16,7 +16,7 @@ const storage = lastingStorage();
 const credentials = new Credentials({ session: sessionStorage(), lasting: storage, ticketUrl: "/v1/tickets" });
 const theme = new Theme(storage);
 notifications.install(storage);
-const features = ["reasoning", "tools", "continue", "titles"];
+const features = ["reasoning", "tools", "continue", "titles", "interpret", "audio"];
 const client = new ChatClient({ url: url.href, storage, credentials, features });
 client.addEventListener("ready", preloadHighlighter, { once: true });
 new Chat(client, { credentials, storage, theme }).start();

@@ -29,11 +29,14 @@ let messages = [];
 let next;
 let asking = false;
 
+/** Of a shared conversation nothing tells which of its messages were translated live. */
+const UNTRANSLATED = { interprets: null, source: "", sourceId: null, alignment: [] };
+
 /** @param {SharedMessage} message @returns {Item} */
 function itemOf({ message_id: key, role, content: text, status }) {
   const alone = { messageId: null, siblings: [], siblingCount: 1, siblingIndex: 0 };
   const thought = { text: "", growing: false, ms: null };
-  return { key, role, text, status, ...alone, reply: null, usage: null, thought, calls: [], cut: false };
+  return { key, role, text, status, ...alone, reply: null, usage: null, thought, calls: [], ...UNTRANSLATED, cut: false };
 }
 
 /** A page, the one before those that are shown; else the status of a refusal, 0 where nobody answered. @returns {Promise<SharedPage | number>} */

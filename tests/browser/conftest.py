@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -58,13 +58,13 @@ class Complaints:
 
 
 @asynccontextmanager
-async def _launched(*names: str) -> AsyncIterator[Browser]:
+async def launched(*names: str, options: Sequence[str] = ()) -> AsyncIterator[Browser]:
     """The first of these programs that is there."""
     path = next((found for name in names if (found := shutil.which(name))), None)
     if path is None:
         pytest.skip("NOT TESTED: there is no `chromium` on PATH (Debian: apt-get install chromium)")
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=OPTIONS)
+        browser = await playwright.chromium.launch(executable_path=path, args=[*OPTIONS, *options])
         yield browser
         await browser.close()
 
@@ -75,14 +75,14 @@ async def chromium() -> AsyncIterator[Browser]:
 
     Chromium's shell without windows is taken where it is installed: the same engine, at half the cost for a page.
     """
-    async with _launched("chromium-headless-shell", "chromium") as browser:
+    async with launched("chromium-headless-shell", "chromium") as browser:
         yield browser
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def whole_chromium() -> AsyncIterator[Browser]:
     """The browser that people have: its shell shows no notifications."""
-    async with _launched("chromium") as browser:
+    async with launched("chromium") as browser:
         yield browser
 
 

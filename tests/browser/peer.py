@@ -50,6 +50,9 @@ class Line:
         self._leaves = leaves
         self._frames: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._seen: list[dict[str, Any]] = []
+        self._sounded = asyncio.Event()
+        self.sounds: list[bytes] = []
+        """Binary frames of the page."""
         self._texts: dict[str, str] = {}
         self.hello: dict[str, Any] = {}
 
@@ -75,6 +78,17 @@ class Line:
     def take(self, frame: dict[str, Any] | None) -> None:
         """Keeps a frame of the page for the test; None is the end of the connection."""
         self._frames.put_nowait(frame)
+
+    def take_sound(self, sound: bytes) -> None:
+        """Keeps a binary frame."""
+        self.sounds.append(sound)
+        self._sounded.set()
+
+    async def heard_sound(self, count: int) -> None:
+        """Waits until so many binary frames have come."""
+        while len(self.sounds) < count:
+            self._sounded.clear()
+            await self._sounded.wait()
 
     def kept(self, kind: str) -> list[dict[str, Any]]:
         """Frames of this type that came and were not asked for."""
@@ -168,8 +182,11 @@ class Peer:
         line = Line(socket, self._leaves)
         await self._lines.put(line)
         with suppress(ConnectionClosed):
-            async for text in socket:
-                await self._hear(line, json.loads(text))
+            async for message in socket:
+                if isinstance(message, bytes):
+                    line.take_sound(message)
+                else:
+                    await self._hear(line, json.loads(message))
         line.take(None)
 
     async def _hear(self, line: Line, frame: dict[str, Any]) -> None:

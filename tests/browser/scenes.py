@@ -223,6 +223,23 @@ async def found(chat: ChatPage, peer: Peer) -> None:
     await expect(chat.page.locator("#hits mark")).to_have_text("tree")
 
 
+async def translating(chat: ChatPage, peer: Peer) -> None:
+    """A translation that grows beside its source."""
+    models = [{"name": "scripted", "features": ["continue"]}]
+    line = await visit(chat, peer, features=["interpret"], models=models)
+    await chat.page.get_by_role("button", name="Live translation").click()
+    await expect(chat.page.get_by_label("Into")).to_be_visible()
+    await chat.box.press_sequentially("Good morning. ")
+    asked = await line.hear("interpret.start")
+    await line.accept(asked, turn="t", seq=1, interprets={"source": "en", "target": "zh"})
+    grown = await line.hear("source")
+    where = {"conversation_id": asked["conversation_id"], "turn_id": "t"}
+    await line.say("source", seq=2, off=0, text=grown["text"], **where)
+    await line.say("source_ack", ref=grown["ref"], chars=14, final=False, already=False, **where)
+    await line.say("delta", seq=3, first_seq=3, off=0, text="早上好。", tokens=1, src_off=13, **where)
+    await expect(chat.page.locator(".pairs .target")).to_have_text("早上好。")
+
+
 SCENES: tuple[Scene, ...] = (
     welcome,
     answered,
@@ -238,6 +255,7 @@ SCENES: tuple[Scene, ...] = (
     menu,
     sharing,
     found,
+    translating,
     drawer,
     phone,
 )

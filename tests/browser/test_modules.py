@@ -226,3 +226,36 @@ async def test_an_edit_takes_the_place_of_what_it_edits_and_what_is_unsent_stays
     assert plain == ["u1", "a1", "u2", "a2"]
     assert edited == ["u1", "a1", "unsent", "edited", "so far"]
     assert anew == ["u1", "anew"]
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=15,
+)
+@given(
+    rate=st.sampled_from([8_000, 16_000, 22_050, 44_100, 48_000, 96_000]),
+    tone=st.integers(100, 3_000),
+    cuts=st.lists(st.integers(0, 4_000), max_size=6).map(sorted),
+)
+async def test_sound_keeps_its_tone_at_another_rate_however_it_is_cut(
+    chat: ChatPage, peer: Peer, rate: int, tone: int, cuts: list[int]
+) -> None:
+    body = """
+        const { rate, tone, cuts } = argument;
+        const sound = Float32Array.from({ length: 4_000 }, (_, at) => 0.5 * Math.sin((2 * Math.PI * tone * at) / rate));
+        const whole = new module.Resampler({ from: rate, to: 16_000 }).take(sound);
+        const parts = new module.Resampler({ from: rate, to: 16_000 });
+        const ends = [...cuts, 4_000];
+        const joined = ends.flatMap((end, index) => [...parts.take(sound.slice(ends[index - 1] ?? 0, end))]);
+        const inner = whole.slice(100, -100);
+        const first = 100;
+        const error = Math.max(...inner.map((sample, at) => Math.abs(sample / 32_767 - 0.5 * Math.sin((2 * Math.PI * tone * (at + first)) / 16_000))));
+        return [joined.join() === whole.join(), whole.length, error];
+    """
+    same, length, error = await run(
+        chat, peer, "ui/spoken/resampler.js", body, {"rate": rate, "tone": tone, "cuts": cuts}
+    )
+    assert same
+    assert abs(length - 4_000 * 16_000 / rate) < 60
+    assert error < 0.01

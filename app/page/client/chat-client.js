@@ -22,6 +22,9 @@
  *                                      hole, a new branch, or where another device changed it
  *  - `missing` {conversationId}        the opened conversation does not exist
  *  - `removed` {conversationId, turnId}  an exchange was rolled back
+ *  - `speech` frame                    of a spoken conversation, for a client that names the feature `audio`: `audio.reply`,
+ *                                      `audio.stopped`, `speech`, `heard` and `marks`, as the protocol has them
+ *  - `sound` Sound                     the sound of a reply (sound.js)
  *  - `title` {conversationId, title}   the model wrote a title, for a client that names the feature `titles`
  *  - `deleted` {conversationId}        a conversation is gone
  *  - `unauthenticated` {message}       a key is asked for, or the one given is not, or no longer, taken
@@ -45,6 +48,7 @@ import { Outgoing } from "./outgoing.js";
 import { PendingRequests } from "./pending-requests.js";
 import { Reply } from "./reply.js";
 import { Sequences } from "./sequences.js";
+import { frameOfSound, soundOfFrame } from "./sound.js";
 import { TurnEvents } from "./turn-events.js";
 
 export { Call, ChatError, LinkState, Reply };
@@ -95,6 +99,10 @@ export class ChatClient extends EventTarget {
     ["deleted", (frame) => this.#onDeleted(frame)],
     ["limits", (frame) => this.#emit("limits", frame)],
     ["goaway", (frame) => this.#emit("goaway", frame)],
+    ["heard", (frame) => this.#onHeard(frame)],
+    ...["audio.reply", "audio.stopped", "speech", "marks"].map(
+      (type) => /** @type {[string, (frame: any) => void]} */ ([type, (frame) => this.#emit("speech", frame)]),
+    ),
     ["error", (frame) => this.#onError(frame)],
   ]);
 
@@ -103,7 +111,7 @@ export class ChatClient extends EventTarget {
    * @param {string} options.url               ws: or wss:, ending in /v1/ws
    * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
    * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
-   * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`, `continue`, `titles`, `interpret`
+   * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`, `continue`, `titles`, `interpret`, `audio`
    * @param {import("./link.js").SocketClass} [options.Socket]  where there is no `WebSocket` of the platform's: `ws` in Node 20
    * @param {import("./backoff.js").Backoff} [options.backoff]
    */
@@ -116,6 +124,10 @@ export class ChatClient extends EventTarget {
     this.#link = new Link({ url, hello: () => this.#hello(), Socket, backoff, awaits });
     this.#link.addEventListener("frame", (event) => this.#take(/** @type {CustomEvent} */ (event).detail));
     this.#link.addEventListener("status", () => this.#onConnection());
+    this.#link.addEventListener("sound", (event) => {
+      const sound = soundOfFrame(/** @type {CustomEvent} */ (event).detail);
+      if (sound !== null) this.#emit("sound", sound);
+    });
     this.#outgoing = new Outgoing({
       live: this.#live,
       link: this.#link,
@@ -199,7 +211,9 @@ export class ChatClient extends EventTarget {
    * @returns {Reply}
    */
   interpret({ target, source, told, wait, model, ...options }) {
-    return this.#outgoing.begin({ type: "interpret.start", target, source, told, wait, model }, options);
+    const reply = this.#outgoing.begin({ type: "interpret.start", target, source, told, wait, model }, options);
+    reply.interprets = { source: source ?? "auto", target };
+    return reply;
   }
 
   /**
@@ -209,6 +223,36 @@ export class ChatClient extends EventTarget {
    */
   grow({ conversationId = "default", off, text, final }) {
     return this.#ask({ type: "source", conversation_id: conversationId, off, text, final });
+  }
+
+  /**
+   * Begins to listen in a conversation: what is said becomes its messages, and their replies are spoken where `output` is
+   * given. Comes again after a lost connection. Raises ChatError.
+   * @param {Omit<import("./frames.js").AudioStartRequest, "type" | "ref" | "conversation_id"> & {conversationId?: string}} options
+   * @returns {Promise<import("./frames.js").AudioStarted>}
+   */
+  startAudio({ conversationId = "default", ...options }) {
+    return this.#ask({ type: "audio.start", conversation_id: conversationId, ...options });
+  }
+
+  /** Listens no longer; a reply that is being spoken ends at what was heard. Raises ChatError. @param {string} [conversationId] */
+  async stopAudio(conversationId = "default") {
+    await this.#ask({ type: "audio.stop", conversation_id: conversationId });
+  }
+
+  /** What was said so far is the message. @param {string} [conversationId] */
+  commitAudio(conversationId = "default") {
+    this.#link.send({ type: "audio.commit", conversation_id: conversationId });
+  }
+
+  /** How much of a reply's sound was played, every 100 to 250 ms. @param {{conversationId?: string, turnId: string, audioMs: number}} told */
+  played({ conversationId = "default", turnId, audioMs }) {
+    this.#link.send({ type: "played", conversation_id: conversationId, turn_id: turnId, audio_ms: audioMs });
+  }
+
+  /** What the microphone heard. False where no connection stands. @param {import("./sound.js").Sound} sound */
+  sendSound(sound) {
+    return this.#link.sendSound(frameOfSound(sound));
   }
 
   /**
@@ -381,6 +425,12 @@ export class ChatClient extends EventTarget {
     this.#clientId.keep(frame.client_id);
     this.#emit("ready", frame);
     this.#comeback.begin();
+  }
+
+  /** @param {import("./frames.js").Heard} frame */
+  #onHeard(frame) {
+    if (frame.final) this.#live.heard(frame);
+    this.#emit("speech", frame);
   }
 
   #onConnection() {

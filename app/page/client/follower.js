@@ -138,7 +138,9 @@ export class Follower {
     const message = messages.findLast(isUnfinished);
     if (message === undefined) return;
     const reply = this.#live.running(conversationId, message.turn_id);
+    const source = messages.findLast(({ message_id: id, interprets }) => id === message.parent_id && interprets);
     reply.catchUp(message);
+    if (source !== undefined) reply.catchUpSource(source);
     this.#emit("reply", { reply });
   }
 

@@ -43,7 +43,8 @@ const READY_WITHIN_MS = 10_000;
  * @property {((event: any) => void) | null} onmessage
  * @property {((event: any) => void) | null} onclose
  * @property {((event: any) => void) | null} onerror
- * @property {(data: string) => void} send
+ * @property {(data: any) => void} send
+ * @property {any} binaryType
  * @property {(code?: number) => void} close
  *
  * @typedef {new (url: string, subprotocol: string) => SocketLike} SocketClass
@@ -51,7 +52,8 @@ const READY_WITHIN_MS = 10_000;
 
 /**
  * One lasting link to the server: opens sockets, says hello, notices silence, and connects again until it is closed.
- * Knows nothing of conversations. Events: `status` (detail: LinkStatus) and `frame` (detail: the decoded frame).
+ * Knows nothing of conversations. Events: `status` (detail: LinkStatus), `frame` (detail: the decoded frame), and `sound`
+ * (detail: the ArrayBuffer of a binary frame).
  */
 export class Link extends EventTarget {
   /** @type {LinkStatus} */
@@ -120,6 +122,12 @@ export class Link extends EventTarget {
     return true;
   }
 
+  /** Sends a binary frame. False where no connection stands. @param {ArrayBuffer} bytes */
+  sendSound(bytes) {
+    if (this.connected) this.#socket?.send(bytes);
+    return this.connected;
+  }
+
   /** Asks for a sign of life now, where there is reason to doubt the connection; gives it up where none comes. */
   probe() {
     if (this.connected) this.#liveness.doubt();
@@ -143,7 +151,8 @@ export class Link extends EventTarget {
     const socket = new this.#Socket(this.#url, SUBPROTOCOL);
     this.#socket = socket;
     socket.onopen = () => socket.send(hello);
-    socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
+    socket.binaryType = "arraybuffer";
+    socket.onmessage = ({ data }) => (typeof data === "string" ? this.#receive(JSON.parse(data)) : this.#receiveSound(data));
     socket.onclose = ({ code, reason }) => this.#lost(code, reason);
     socket.onerror = () => {}; // a close follows; that of `ws` would else end the process, also after `#drop`
   }
@@ -154,6 +163,12 @@ export class Link extends EventTarget {
     this.dispatchEvent(new CustomEvent("frame", { detail: frame }));
     // Only now is it known whether more is awaited.
     if (this.connected) this.#liveness.heard();
+  }
+
+  /** @param {ArrayBuffer} bytes */
+  #receiveSound(bytes) {
+    this.#liveness.heard();
+    this.dispatchEvent(new CustomEvent("sound", { detail: bytes }));
   }
 
   /** @param {import("./frames.js").Ready} ready */

@@ -3,6 +3,9 @@ import { Reply, ReplyState } from "./reply.js";
 /** @typedef {import("./errors.js").ChatError} ChatError */
 /** @typedef {{reply: Reply, frame: {client_msg_id: string} & Record<string, unknown>}} Unfinished */
 
+/** Of so many things that were said the words are kept, until the messages that they became are accepted. */
+const SAID = 8;
+
 /** Whether a message of the history is a reply that runs, or whose calls are open. @param {import("./frames.js").Message} message */
 export function isUnfinished({ role, status, calls = [] }) {
   return role === "assistant" && (status === "running" || calls.some(({ state }) => state === "waiting" || state === "running"));
@@ -15,6 +18,7 @@ export function isUnfinished({ role, status, calls = [] }) {
 export class LiveReplies {
   /** @type {Map<string, Unfinished>} */ #own = new Map();
   /** @type {Map<string, Reply>} */ #byTurn = new Map();
+  /** @type {Map<string, string>} What was said last, by its item: the messages are named by that. */ #said = new Map();
   #tell;
 
   /** @param {(reply: Reply) => void} tell */
@@ -58,8 +62,18 @@ export class LiveReplies {
     const sent = this.#sentOf(frame);
     const reply = sent ?? this.#byTurn.get(frame.turn_id) ?? new Reply(frame.conversation_id);
     reply.accept(frame);
+    if (reply.content === null && frame.follows === undefined) reply.hear(this.#said);
     this.#byTurn.set(frame.turn_id, reply);
     return reply;
+  }
+
+  /** Takes what was said: it is the message of a turn, which may have begun already. @param {import("./frames.js").Heard} frame */
+  heard({ conversation_id: conversationId, item, text }) {
+    this.#said.set(item, text);
+    if (this.#said.size > SAID) this.#said.delete([...this.#said.keys()][0]);
+    for (const reply of this.openIn(conversationId)) {
+      if (reply.content === null && reply.hear(this.#said)) this.#tell(reply);
+    }
   }
 
   /**

@@ -23,6 +23,9 @@ export const ReplyState = Object.freeze({
 /** States in which something is still to come. @type {Set<string>} */
 const OPEN = new Set([ReplyState.SENDING, ReplyState.WAITING, ReplyState.STREAMING, ReplyState.CALLING]);
 
+/** The id of a message that was spoken: `heard.item`, and how often its turn was begun. */
+const SPOKEN = /^(item_[\w-]+)\.\d+$/;
+
 /** A pace is told of at least so many tokens, which took at least so long: less would tell of chance. */
 const PACE_TOKENS = 20;
 const PACE_MS = 500;
@@ -53,6 +56,11 @@ export class Reply {
   /** @type {string | null} */ clientMsgId = null;
   /** @type {string | null} The user's message; null where another device sent it and it was not told. */
   content = null;
+  /** @type {import("./frames.js").Languages | null} From what to what it translates live; its message is the source. */ interprets = null;
+  /** @type {[start: number, end: number, sourceChars: number][]} How much of the source had been read for each piece of text that was seen to come. */
+  alignment = [];
+  /** Whether the user may still go on speaking: then it is taken back, and there is nothing to show of it yet. */
+  unsure = false;
   /** @type {boolean} Whether this client sent it, and so may send it again. */
   own = false;
   /** The text so far; after the end, the text as kept. */
@@ -99,6 +107,11 @@ export class Reply {
     return Math.min(this.#heldAt ?? this.chars, this.chars);
   }
 
+  /** What it translates live, as far as that has come; empty where it does not. */
+  get source() {
+    return this.interprets === null ? "" : (this.content ?? "");
+  }
+
   /** Whether the user has asked for its end. */
   get stopping() {
     return this.#heldAt !== null && this.open;
@@ -131,6 +144,7 @@ export class Reply {
     // The message's id is that of the first reply; those that follow it have their turns alone.
     this.clientMsgId = this.follows === null ? frame.client_msg_id : null;
     this.content ??= frame.content ?? null;
+    this.interprets = frame.interprets ?? this.interprets;
     if (frame.duplicate === true) this.holed = false;
     const begun = this.chars > 0 || this.thoughts.chars > 0 || this.calls.length > 0;
     if (this.open) this.state = begun ? ReplyState.STREAMING : ReplyState.WAITING;
@@ -150,8 +164,22 @@ export class Reply {
     this.state = ReplyState.STREAMING;
     this.thoughts.rest(now);
     const fresh = dropCodePoints(frame.text, this.chars - frame.off);
+    const start = this.chars;
     if (fresh !== "") this.#grow(fresh, frame.tokens, now);
+    if (fresh !== "" && frame.src_off !== undefined) this.alignment.push([start, this.chars, frame.src_off]);
     return true;
+  }
+
+  /**
+   * Takes what was spoken as its message, where it has come; until then nobody knows whether it was all.
+   * @param {Map<string, string>} said  by items
+   */
+  hear(said) {
+    const item = SPOKEN.exec(this.clientMsgId ?? "")?.[1];
+    if (item === undefined) return false;
+    this.content = said.get(item) ?? null;
+    this.unsure = this.content === null;
+    return !this.unsure;
   }
 
   /**
@@ -164,6 +192,12 @@ export class Reply {
     if (frame.off > known) return false;
     this.content = source + dropCodePoints(frame.text, known - frame.off);
     return true;
+  }
+
+  /** Takes the source so far as history tells it, where that is more than is known here. @param {import("./frames.js").Message} message */
+  catchUpSource({ content, interprets }) {
+    this.interprets = interprets ?? this.interprets;
+    if (content.length > (this.content ?? "").length) this.content = content;
   }
 
   /** Takes a piece of what the model thinks aloud. @param {import("./frames.js").Reasoning} frame @param {number} now */
@@ -240,6 +274,7 @@ export class Reply {
     if (this.state !== ReplyState.CALLING) this.#heldAt = null;
     if (this.chars < frame.chars) this.holed = true;
     else this.text = takeCodePoints(this.text, frame.chars);
+    if (frame.removed !== true) this.unsure = false;
     this.chars = countCodePoints(this.text);
   }
 

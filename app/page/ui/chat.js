@@ -13,6 +13,7 @@ import { Reporter } from "./reporter.js";
 import { Screen } from "./screen.js";
 import { ConversationSettings } from "./settings/conversation-settings.js";
 import { sessionStorage } from "./settings/storage.js";
+import { InputModes } from "./input-modes.js";
 import { Speaking } from "./speaking.js";
 import { MessageJump } from "./transcript/message-jump.js";
 import { Transcripts } from "./transcript/transcripts.js";
@@ -29,6 +30,7 @@ export class Chat {
   #notices = new Notices();
   #sidebar;
   #settings;
+  #modes;
   #speaking;
   #composer;
   #screen;
@@ -57,10 +59,19 @@ export class Chat {
       onChange: () => this.#screen.ask(),
     });
     this.#settings = new ConversationSettings({ client, places, theme, current, onChange: () => this.#screen.renew() });
-    this.#speaking = new Speaking({ client, reporter, settings: this.#settings, screen: () => this.#screen });
+    this.#modes = new InputModes({
+      ...{ client, credentials, places, notices: this.#notices, settings: this.#settings },
+      current: () => current().conversationId,
+      shown: (turnId) => this.#screen.replyOf(turnId),
+    });
+    this.#speaking = new Speaking({
+      ...{ client, reporter, settings: this.#settings, talking: this.#modes.talking },
+      screen: () => this.#screen,
+    });
     this.#composer = new Composer({
       onSend: (text) => this.#say(text),
       onStop: () => this.#speaking.stop(),
+      onWritten: (text, how) => this.#modes.translating.take(text, how),
       onDraft: (text) => drafts.keepText(current().conversationId, text),
       onAttached: (attachments) => drafts.keepAttachments(current().conversationId, attachments),
       onTrouble: (words) => this.#notices.say(words),
@@ -119,7 +130,7 @@ export class Chat {
       onEdit: (/** @type {Item} */ item, /** @type {string} */ text) => this.#thenWrite(() => speaking.edit(item, text)),
       onRegenerate: (/** @type {Item} */ item) => this.#thenWrite(() => speaking.regenerate(item)),
       onContinue: (/** @type {Item} */ item) => this.#thenWrite(() => speaking.continueReply(item)),
-      canContinue: () => speaking.canContinue,
+      canContinue: (/** @type {Item} */ item) => speaking.canContinue(item),
       onBranch: (/** @type {string} */ messageId) => void speaking.showBranch(messageId),
       onDecide: (/** @type {import("../client/call.js").Call} */ call, /** @type {"allow" | "deny"} */ decision) =>
         speaking.decide(call, decision),
@@ -170,12 +181,14 @@ export class Chat {
     this.#settings.know(frame);
     this.#screen.know(frame);
     this.#notices.clear();
+    this.#modes.know(frame);
     this.#door.opened();
     void this.#sidebar.refresh();
   }
 
   /** @param {Reply} reply */
   #onReply(reply) {
+    if (reply.unsure) return; // to what may not have been all: the server takes it back, or it is shown in a moment
     this.#transcripts.of(reply.conversationId).take(reply);
     this.#alerts.look(reply);
     const ended = reply.state === ReplyState.ENDED;
@@ -194,6 +207,7 @@ export class Chat {
   #onTurn() {
     this.#sidebar.close();
     this.#settings.show();
+    this.#modes.turned();
   }
 
   /** @param {KeyboardEvent} event */
@@ -228,6 +242,7 @@ export class Chat {
    * A new page begins with an empty memory; this one is emptied too, since browsers keep pages to go back to.
    */
   #forgetAll() {
+    this.#modes.stop();
     this.#navigation.clear();
     this.#settings.clear();
     this.#screen.title.show("", "");

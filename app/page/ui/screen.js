@@ -61,13 +61,19 @@ export class Screen {
 
   /** The replies of the shown conversation that can be stopped. */
   get running() {
-    return this.#client.repliesOf(this.current.conversationId).filter((reply) => !reply.stopping);
+    return this.#client.repliesOf(this.current.conversationId).filter((reply) => !reply.stopping && !reply.unsure);
   }
 
   /** How many code points of a reply are on the screen. @param {import("../client/reply.js").Reply} reply */
   shownChars(reply) {
     const item = this.current.items().findLast((one) => one.role === "assistant" && one.reply === reply);
     return item === undefined ? 0 : this.#view.shownChars(item.key);
+  }
+
+  /** What shows the text of a turn's reply, null where it is not on the screen, and that text. @param {string} turnId */
+  replyOf(turnId) {
+    const item = this.current.items().findLast((one) => one.role === "assistant" && one.reply?.turnId === turnId);
+    return { prose: item === undefined ? null : this.#view.proseOf(item.key), text: item?.text ?? "" };
   }
 
   /** What can be done with the messages may have changed: has them shown anew. */

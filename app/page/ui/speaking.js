@@ -12,6 +12,7 @@ export class Speaking {
   #reporter;
   #settings;
   #screen;
+  #talking;
 
   /**
    * @param {object} parts
@@ -19,12 +20,14 @@ export class Speaking {
    * @param {import("./reporter.js").Reporter} parts.reporter
    * @param {import("./settings/conversation-settings.js").ConversationSettings} parts.settings
    * @param {() => import("./screen.js").Screen} parts.screen
+   * @param {import("./talking.js").Talking} parts.talking
    */
-  constructor({ client, reporter, settings, screen }) {
+  constructor({ client, reporter, settings, screen, talking }) {
     this.#client = client;
     this.#reporter = reporter;
     this.#settings = settings;
     this.#screen = screen;
+    this.#talking = talking;
   }
 
   /** @param {string} content */
@@ -62,15 +65,16 @@ export class Speaking {
   }
 
   /** @param {Item} item */
-  continueReply({ messageId }) {
+  continueReply({ messageId, interprets }) {
     if (messageId === null) return;
-    this.#client.continueReply({ ...this.#about(messageId), messageId });
+    const { tools, ...about } = this.#about(messageId);
+    this.#client.continueReply({ ...about, ...(interprets === null ? { tools } : {}), messageId });
     this.#screen().toEnd();
   }
 
-  /** Whether the model of the shown conversation can go on with a reply that was cut. */
-  get canContinue() {
-    return this.#settings.model?.features?.includes("continue") ?? false;
+  /** Whether the model of the shown conversation can go on with a reply that was cut; all that translate live can. @param {Item} item */
+  canContinue({ interprets }) {
+    return interprets !== null || (this.#settings.model?.features?.includes("continue") ?? false);
   }
 
   /** @param {string} messageId  a version of a shown message, whose branch is to be shown instead */
@@ -83,9 +87,15 @@ export class Speaking {
   stop() {
     const [reply] = this.#screen().running;
     if (reply === undefined) return;
+    void this.#reporter.answer(this.#client.cancel({ conversationId: reply.conversationId, seenOff: this.#keptOf(reply) }));
+  }
+
+  /** Code points that are kept of a reply that is stopped now. @param {import("../client/reply.js").Reply} reply */
+  #keptOf(reply) {
+    const spoken = this.#talking.cut(reply);
+    if (spoken !== null) return spoken.seenOff;
     // Of a reply that called all is kept: what is stopped are its calls.
-    const seenOff = reply.state === ReplyState.CALLING ? undefined : this.#screen().shownChars(reply);
-    void this.#reporter.answer(this.#client.cancel({ conversationId: reply.conversationId, seenOff }));
+    return reply.state === ReplyState.CALLING ? undefined : this.#screen().shownChars(reply);
   }
 
   /**

@@ -22,6 +22,9 @@
  *                                      hole, a new branch, or where another device changed it
  *  - `missing` {conversationId}        the opened conversation does not exist
  *  - `removed` {conversationId, turnId}  an exchange was rolled back
+ *  - `speech` frame                    of a spoken conversation, for a client that names the feature `audio`: `audio.reply`,
+ *                                      `audio.stopped`, `speech`, `heard` and `marks`, as the protocol has them
+ *  - `sound` Sound                     the sound of a reply (sound.js)
  *  - `title` {conversationId, title}   the model wrote a title, for a client that names the feature `titles`
  *  - `deleted` {conversationId}        a conversation is gone
  *  - `unauthenticated` {message}       a key is asked for, or the one given is not, or no longer, taken
@@ -50,7 +53,7 @@ export declare class ChatClient extends EventTarget {
      * @param {string} options.url               ws: or wss:, ending in /v1/ws
      * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
      * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
-     * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`, `continue`, `titles`, `interpret`
+     * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`, `continue`, `titles`, `interpret`, `audio`
      * @param {import("./link.js").SocketClass} [options.Socket]  where there is no `WebSocket` of the platform's: `ws` in Node 20
      * @param {import("./backoff.js").Backoff} [options.backoff]
      */
@@ -130,6 +133,27 @@ export declare class ChatClient extends EventTarget {
         text: string;
         final?: boolean;
     }): Promise<import("./frames.js").SourceAck>;
+    /**
+     * Begins to listen in a conversation: what is said becomes its messages, and their replies are spoken where `output` is
+     * given. Comes again after a lost connection. Raises ChatError.
+     * @param {Omit<import("./frames.js").AudioStartRequest, "type" | "ref" | "conversation_id"> & {conversationId?: string}} options
+     * @returns {Promise<import("./frames.js").AudioStarted>}
+     */
+    startAudio({ conversationId, ...options }: Omit<import("./frames.js").AudioStartRequest, "type" | "ref" | "conversation_id"> & {
+        conversationId?: string;
+    }): Promise<import("./frames.js").AudioStarted>;
+    /** Listens no longer; a reply that is being spoken ends at what was heard. Raises ChatError. @param {string} [conversationId] */
+    stopAudio(conversationId?: string): Promise<void>;
+    /** What was said so far is the message. @param {string} [conversationId] */
+    commitAudio(conversationId?: string): void;
+    /** How much of a reply's sound was played, every 100 to 250 ms. @param {{conversationId?: string, turnId: string, audioMs: number}} told */
+    played({ conversationId, turnId, audioMs }: {
+        conversationId?: string;
+        turnId: string;
+        audioMs: number;
+    }): void;
+    /** What the microphone heard. False where no connection stands. @param {import("./sound.js").Sound} sound */
+    sendSound(sound: import("./sound.js").Sound): boolean;
     /**
      * Stops what runs in a conversation. Nothing past `seenOff` code points is shown, nor kept, from now on. Where the server
      * refuses that the replies go on. Raises ChatError.

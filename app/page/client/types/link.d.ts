@@ -49,7 +49,8 @@ export type SocketLike = {
     onmessage: ((event: any) => void) | null;
     onclose: ((event: any) => void) | null;
     onerror: ((event: any) => void) | null;
-    send: (data: string) => void;
+    send: (data: any) => void;
+    binaryType: any;
     close: (code?: number) => void;
 };
 export type SocketClass = new (url: string, subprotocol: string) => SocketLike;
@@ -68,14 +69,16 @@ export type SocketClass = new (url: string, subprotocol: string) => SocketLike;
  * @property {((event: any) => void) | null} onmessage
  * @property {((event: any) => void) | null} onclose
  * @property {((event: any) => void) | null} onerror
- * @property {(data: string) => void} send
+ * @property {(data: any) => void} send
+ * @property {any} binaryType
  * @property {(code?: number) => void} close
  *
  * @typedef {new (url: string, subprotocol: string) => SocketLike} SocketClass
  */
 /**
  * One lasting link to the server: opens sockets, says hello, notices silence, and connects again until it is closed.
- * Knows nothing of conversations. Events: `status` (detail: LinkStatus) and `frame` (detail: the decoded frame).
+ * Knows nothing of conversations. Events: `status` (detail: LinkStatus), `frame` (detail: the decoded frame), and `sound`
+ * (detail: the ArrayBuffer of a binary frame).
  */
 export declare class Link extends EventTarget {
     #private;
@@ -106,6 +109,8 @@ export declare class Link extends EventTarget {
      * @param {object} frame
      */
     send(frame: object): boolean;
+    /** Sends a binary frame. False where no connection stands. @param {ArrayBuffer} bytes */
+    sendSound(bytes: ArrayBuffer): boolean;
     /** Asks for a sign of life now, where there is reason to doubt the connection; gives it up where none comes. */
     probe(): void;
 }

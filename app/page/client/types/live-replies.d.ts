@@ -6,8 +6,6 @@ export type Unfinished = {
         client_msg_id: string;
     } & Record<string, unknown>;
 };
-/** @typedef {import("./errors.js").ChatError} ChatError */
-/** @typedef {{reply: Reply, frame: {client_msg_id: string} & Record<string, unknown>}} Unfinished */
 /** Whether a message of the history is a reply that runs, or whose calls are open. @param {import("./frames.js").Message} message */
 export declare function isUnfinished({ role, status, calls }: import("./frames.js").Message): boolean;
 /**
@@ -32,6 +30,8 @@ export declare class LiveReplies {
     openIn(conversationId: string): Reply[];
     /** The reply that a message was accepted for; a new one where another device sent it. @param {import("./frames.js").Accepted} frame */
     accept(frame: import("./frames.js").Accepted): Reply;
+    /** Takes what was said: it is the message of a turn, which may have begun already. @param {import("./frames.js").Heard} frame */
+    heard({ conversation_id: conversationId, item, text }: import("./frames.js").Heard): void;
     /**
      * The reply of a turn that runs, whether or not it was known here: it may have begun before this client came.
      * @param {string} conversationId

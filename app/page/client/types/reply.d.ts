@@ -45,6 +45,11 @@ export declare class Reply {
     /** @type {string | null} */ clientMsgId: string | null;
     /** @type {string | null} The user's message; null where another device sent it and it was not told. */
     content: string | null;
+    /** @type {import("./frames.js").Languages | null} From what to what it translates live; its message is the source. */ interprets: import("./frames.js").Languages | null;
+    /** @type {[start: number, end: number, sourceChars: number][]} How much of the source had been read for each piece of text that was seen to come. */
+    alignment: [start: number, end: number, sourceChars: number][];
+    /** Whether the user may still go on speaking: then it is taken back, and there is nothing to show of it yet. */
+    unsure: boolean;
     /** @type {boolean} Whether this client sent it, and so may send it again. */
     own: boolean;
     /** The text so far; after the end, the text as kept. */
@@ -74,6 +79,8 @@ export declare class Reply {
     get visible(): string;
     /** Code points of what is shown. */
     get visibleChars(): number;
+    /** What it translates live, as far as that has come; empty where it does not. */
+    get source(): string;
     /** Whether the user has asked for its end. */
     get stopping(): boolean;
     /**
@@ -96,10 +103,17 @@ export declare class Reply {
      */
     append(frame: import("./frames.js").Delta, now: number): boolean;
     /**
+     * Takes what was spoken as its message, where it has come; until then nobody knows whether it was all.
+     * @param {Map<string, string>} said  by items
+     */
+    hear(said: Map<string, string>): boolean;
+    /**
      * Takes more of the source that it translates, which is its `content`. Returns false where a part before it is missing.
      * @param {import("./frames.js").SourceText} frame
      */
     grow(frame: import("./frames.js").SourceText): boolean;
+    /** Takes the source so far as history tells it, where that is more than is known here. @param {import("./frames.js").Message} message */
+    catchUpSource({ content, interprets }: import("./frames.js").Message): void;
     /** Takes a piece of what the model thinks aloud. @param {import("./frames.js").Reasoning} frame @param {number} now */
     think(frame: import("./frames.js").Reasoning, now: number): void;
     /**

@@ -24,6 +24,7 @@ const WORDS = {
   overloaded: t("The service has no room at the moment."),
   queue_full: t("Too many messages wait here already. Let a reply come first."),
   rate_limited: t("That is more than this service takes at a time."),
+  speech_unavailable: t("What was said was lost. Say it again."),
   store_unavailable: t("The service can't keep messages at the moment."),
   unauthenticated: t("The service asks for a valid key."),
 };

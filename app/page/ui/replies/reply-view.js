@@ -2,6 +2,7 @@ import { countCodePoints } from "../../client/code-points.js";
 import { ReplyState } from "../../client/reply.js";
 import { BranchArrows } from "./branch-arrows.js";
 import { CallCard } from "./call-card.js";
+import { Columns } from "./columns.js";
 import { copyButton } from "../elements/copy-button.js";
 import { element } from "../elements/dom.js";
 import { icon } from "../elements/icons.js";
@@ -26,6 +27,7 @@ export class ReplyView {
   #waiting = element("p", { class: "waiting" });
   #foot = element("div", { class: "foot" });
   #markdown = new MarkdownView(this.#body);
+  /** @type {Columns | null} What shows a translation beside its source. */ #columns = null;
   #thought = new ThoughtFold();
   /** What was shown last: the text with its thoughts, whether it grew, and the answer in it. */
   #shown = { key: "", text: "", answer: "" };
@@ -46,9 +48,10 @@ export class ReplyView {
     const underWay = UNDER_WAY.has(item.status);
     this.root.dataset.status = item.reply?.stopping ? "stopping" : item.status;
     this.root.setAttribute("aria-busy", String(underWay));
-    this.#showText(item, underWay);
+    if (item.interprets === null) this.#showText(item, underWay);
+    else this.#showBeside(item, item.interprets);
     this.#showCalls(item.calls);
-    const begun = this.#shown.answer !== "" || !this.#thought.root.hidden || item.calls.length > 0;
+    const begun = item.source !== "" || this.#shown.answer !== "" || !this.#thought.root.hidden || item.calls.length > 0;
     this.#waiting.hidden = begun || !underWay;
     this.#waiting.textContent = waitingFor(item);
     this.arrows.show(item);
@@ -66,6 +69,17 @@ export class ReplyView {
     this.#shown = { key, text, answer };
     this.#thought.show(thought, { thinking, ms: told.ms });
     this.#markdown.show(answer);
+    this.shownChars = countCodePoints(text);
+  }
+
+  /** @param {Item} item @param {import("../../client/frames.js").Languages} interprets */
+  #showBeside({ text, source, alignment }, interprets) {
+    if (this.#columns === null) {
+      this.#columns = new Columns();
+      this.#body.replaceWith(this.#columns.root);
+    }
+    this.#columns.show({ text, source, alignment, interprets });
+    this.#shown.answer = text;
     this.shownChars = countCodePoints(text);
   }
 
@@ -97,7 +111,7 @@ export class ReplyView {
   #showFoot(item, underWay) {
     const open = underWay || item.status === ReplyState.CALLING;
     const figures = open ? [] : figuresOf(item.reply, item.usage);
-    const goesOn = item.cut && this.#actions.canContinue();
+    const goesOn = item.cut && this.#actions.canContinue(item);
     const key = JSON.stringify([open, item.status, item.messageId, goesOn, figures, endOf(item.reply)]);
     if (key === this.#footKey) return;
     this.#footKey = key;

@@ -18,6 +18,10 @@ import { ReplyState } from "../../client/reply.js";
  * @property {import("../../client/frames.js").Usage | null} usage
  * @property {Thought} thought         what the model thought aloud beside the text
  * @property {Call[]} calls            what it called
+ * @property {import("../../client/frames.js").Languages | null} interprets  from what to what it translates live, beside its source
+ * @property {string} source           what it translates; empty where it translates nothing
+ * @property {string | null} sourceId  the message that has the source
+ * @property {Reply["alignment"]} alignment  which parts of it are of which parts of the source, as far as that was seen
  * @property {boolean} cut             whether it ended before its end, and nothing was said behind it: it can go on
  */
 /** @typedef {{text: string, growing: boolean, ms: number | null}} Thought  `ms`: how long it took; null where that is not known */
@@ -38,7 +42,9 @@ const RUNNING = "running";
 export function arrange(messages, replies) {
   const byTurn = new Map(replies.filter((reply) => reply.turnId !== null).map((reply) => [reply.turnId, reply]));
   const answered = new Set(messages.filter(({ role }) => role === "assistant").map((message) => message.turn_id));
-  const items = messages.map((message) => kept(message, byTurn.get(message.turn_id) ?? null));
+  const sources = sourcesOf(messages);
+  const shown = messages.filter(({ message_id: id }) => !sources.has(id));
+  const items = shown.map((message) => kept(message, byTurn.get(message.turn_id) ?? null, sources.get(message.parent_id ?? "")));
   const named = new Set(messages.map(({ message_id: id }) => id));
   for (const reply of replies) {
     if (answered.has(reply.turnId ?? "")) continue;
@@ -106,6 +112,13 @@ function standing({ state, turnId, messageId, parentId, follows, continues, bran
   return [state, turnId, messageId, parentId, follows, continues, branches, replaces, done?.message_id].join(" ");
 }
 
+/** Messages that are translated live stand beside their translation, and not alone. @param {Message[]} messages @returns {Map<string, Message>} */
+function sourcesOf(messages) {
+  const asked = new Set(messages.filter(({ role }) => role === "assistant").map(({ parent_id: id }) => id));
+  const translated = messages.filter(({ role, interprets, message_id: id }) => role === "user" && interprets && asked.has(id));
+  return new Map(translated.map((message) => [message.message_id, message]));
+}
+
 /** The key of the item that shows a reply's text. @param {Reply} reply */
 function answerKey(reply) {
   return `assistant:${keyOf(reply)}`;
@@ -145,7 +158,8 @@ function goOn(items, reply) {
   const live = liveAnswer(reply);
   const text = live.text.length < before.text.length ? before.text : live.text;
   const thought = live.thought.text === "" ? before.thought : live.thought;
-  items[index] = { ...before, status: live.status, reply, text, thought, calls: live.calls };
+  const source = live.source.length < before.source.length ? before.source : live.source;
+  items[index] = { ...before, status: live.status, reply, text, thought, source, alignment: live.alignment, calls: live.calls };
 }
 
 /**
@@ -188,24 +202,24 @@ function keyOf(reply) {
 
 /** Of a message that history does not have. @type {{siblings: string[], siblingCount: number, siblingIndex: number}} */
 const ALONE = { siblings: [], siblingCount: 1, siblingIndex: 0 };
-/** What only a reply has. @type {{thought: Thought, calls: Call[], cut: boolean}} */
-const PLAIN = { thought: { text: "", growing: false, ms: null }, calls: [], cut: false };
+/** What only a reply has. @type {Pick<Item, "thought" | "calls" | "interprets" | "source" | "sourceId" | "alignment" | "cut">} */
+const PLAIN = { thought: { text: "", growing: false, ms: null }, calls: [], interprets: null, source: "", sourceId: null, alignment: [], cut: false };
 /** The calls of a message of the history. @type {WeakMap<Message, Call[]>} */
 const keptCalls = new WeakMap();
 /** The items of messages that nothing more is known of than history tells: made once. @type {WeakMap<Message, Item>} */
 const keptItems = new WeakMap();
 
-/** @param {Message} message @param {Reply | null} reply @returns {Item} */
-function kept(message, reply) {
-  if (reply !== null) return made(message, reply);
+/** @param {Message} message @param {Reply | null} reply @param {Message} [source]  what it translates @returns {Item} */
+function kept(message, reply, source) {
+  if (reply !== null) return made(message, reply, source);
   let item = keptItems.get(message);
   // Frozen, since all arrangements to come share it.
-  if (item === undefined) keptItems.set(message, (item = Object.freeze(made(message, null))));
+  if (item === undefined) keptItems.set(message, (item = Object.freeze(made(message, null, source))));
   return item;
 }
 
-/** @param {Message} message @param {Reply | null} reply @returns {Item} */
-function made(message, reply) {
+/** @param {Message} message @param {Reply | null} reply @param {Message} [source] @returns {Item} */
+function made(message, reply, source) {
   const branches = message.siblings ?? [];
   const place = {
     messageId: message.message_id,
@@ -215,7 +229,7 @@ function made(message, reply) {
   };
   if (message.role === "user") return { ...question(message, reply), ...place };
   if (message.status === RUNNING && reply !== null) return { ...liveAnswer(reply), ...place };
-  return { ...answer(message, reply), ...place };
+  return { ...answer(message, reply, source), ...place };
 }
 
 /** @param {Message} message @param {Reply | null} reply */
@@ -224,8 +238,8 @@ function question(message, reply) {
   return { key, role: /** @type {const} */ ("user"), text: message.content, status: "complete", reply: null, usage: null, ...PLAIN };
 }
 
-/** @param {Message} message @param {Reply | null} reply */
-function answer(message, reply) {
+/** @param {Message} message @param {Reply | null} reply @param {Message} [source] */
+function answer(message, reply, source) {
   const key = reply === null ? `assistant:${message.turn_id}` : answerKey(reply);
   const usage = message.usage ?? reply?.done?.usage ?? null;
   const ended = message.status === "complete" ? (reply?.done?.reason ?? "complete") : message.status;
@@ -233,7 +247,13 @@ function answer(message, reply) {
   const thought = { text: message.reasoning ?? "", growing: false, ms: thinkingMs(reply, usage) };
   // What history has as settled is final; of what it has as open more may have come since.
   const calls = callsOf(message).map((call) => (call.open ? (reply?.callOf(call.callId) ?? call) : call));
-  return { key, role: /** @type {const} */ ("assistant"), text: message.content, status, reply, usage, thought, calls, cut: false };
+  const translated = {
+    interprets: source?.interprets ?? reply?.interprets ?? null,
+    source: source?.content ?? reply?.source ?? "",
+    sourceId: source?.message_id ?? null,
+    alignment: reply?.alignment ?? [],
+  };
+  return { key, role: /** @type {const} */ ("assistant"), text: message.content, status, reply, usage, thought, calls, ...translated, cut: false };
 }
 
 /** The server's own measure, where it tells one, is the same on every screen. @param {Reply | null} reply @param {Item["usage"]} usage */
@@ -250,7 +270,7 @@ function callsOf(message) {
 
 /** @param {Reply} reply @returns {Item[]} */
 function liveQuestion(reply) {
-  if (reply.content === null) return [];
+  if (reply.content === null || reply.interprets !== null) return [];
   const { content: text, state: status, messageId } = reply;
   return [{ key: `user:${keyOf(reply)}`, role: "user", text, status, messageId, ...ALONE, reply, usage: null, ...PLAIN }];
 }
@@ -261,8 +281,9 @@ function liveAnswer(reply) {
   const messageId = reply.done?.message_id ?? null;
   const usage = reply.done?.usage ?? null;
   const thought = { text: reply.thoughts.text, growing: reply.thoughts.growing, ms: thinkingMs(reply, usage) };
-  const { calls, visible: text } = reply;
-  return { key: answerKey(reply), role: "assistant", text, status, messageId, ...ALONE, reply, usage, thought, calls, cut: false };
+  const { calls, visible: text, interprets, source, alignment } = reply;
+  const translated = { interprets, source, sourceId: interprets === null ? null : reply.messageId, alignment };
+  return { key: answerKey(reply), role: "assistant", text, status, messageId, ...ALONE, reply, usage, thought, calls, ...translated, cut: false };
 }
 
 /** @param {Reply} reply */

@@ -75,6 +75,11 @@ export class TranscriptView {
     return countCodePoints(this.#items.findLast((item) => item.key === key)?.text ?? "");
   }
 
+  /** What shows the text of a reply; null where that is not in the document. @param {string} key @returns {HTMLElement | null} */
+  proseOf(key) {
+    return this.#shown.get(key)?.view.root.querySelector(".prose") ?? null;
+  }
+
   /** Gives the focus to the arrows of a message: those that were pressed went with the version before. @param {string} messageId */
   focusArrows(messageId) {
     const key = this.#items.findLast((item) => item.messageId === messageId)?.key;
@@ -83,7 +88,7 @@ export class TranscriptView {
 
   /** Brings a message into view; gives its element, null where it is not here. @param {string} messageId */
   reveal(messageId) {
-    const key = this.#items.findLast((item) => item.messageId === messageId)?.key;
+    const key = this.#items.findLast((item) => item.messageId === messageId || item.sourceId === messageId)?.key;
     return key === undefined ? null : this.#list.reveal(key);
   }
 
@@ -152,7 +157,8 @@ function isOpened(root) {
 }
 
 /** @param {Item} item @param {number} width  of the view, in px */
-function guess({ text, calls }, width) {
+function guess({ text: told, source, calls }, width) {
+  const text = told.length < source.length ? source : told;
   const chars = Math.max(20, Math.min(width - 60, 720) / GUESS.char);
   const lines = Math.max(1, Math.ceil(text.length / chars)) + 4 * calls.length;
   return { height: GUESS.frame + GUESS.line * lines, nodes: GUESS.nodes * (1 + calls.length) + Math.ceil(text.length / GUESS.charsPerNode) };

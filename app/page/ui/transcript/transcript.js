@@ -90,7 +90,9 @@ export class Transcript {
 
   /** What the conversation began with; null where that is not here. */
   get beginning() {
-    return this.hasMore || !this.loaded ? null : (this.items()[0]?.text ?? null);
+    if (this.hasMore || !this.loaded) return null;
+    const [first] = this.items();
+    return first?.interprets ? first.source : (first?.text ?? null);
   }
 
   /** @returns {Item[]} oldest first; another array wherever an item came, went or moved */

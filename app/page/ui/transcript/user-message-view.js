@@ -15,7 +15,7 @@ import { t } from "../words/translate.js";
  * @property {(item: Item, text: string) => void} onEdit     a message is to be said otherwise
  * @property {(item: Item) => void} onRegenerate             a reply is to be made anew
  * @property {(item: Item) => void} onContinue               a reply that was cut is to go on
- * @property {() => boolean} canContinue                     whether the model of the conversation can go on with a reply
+ * @property {(item: Item) => boolean} canContinue           whether the model of the conversation can go on with a reply
  * @property {() => import("../writing/message-size.js").Limits | null} limits  of a message; null until they are known
  * @property {(messageId: string) => void} onBranch          the branch of another version is to be shown
  * @property {import("../replies/call-card.js").CallActions["onDecide"]} onDecide  a call is allowed, or denied

@@ -22,6 +22,8 @@ export class Composer {
    * @param {object} actions
    * @param {(text: string) => void} actions.onSend
    * @param {() => void} actions.onStop
+   * @param {(text: string, how: {all: boolean}) => number | null} actions.onWritten  somebody may take what is written before
+   *   it is sent: how much of it, in UTF-16 units; null: nobody does. `all`: it was to be sent
    * @param {(words: string) => void} actions.onTrouble  something can't be attached
    * @param {(text: string) => void} actions.onDraft  what is in the box is another text; empty once it is sent
    * @param {(attachments: import("./attached-text.js").Attachment[]) => void} actions.onAttached  other texts are attached
@@ -39,7 +41,7 @@ export class Composer {
     this.#form.after(this.#size.root);
     this.#form.addEventListener("submit", (event) => this.#submit(event));
     this.#field.addEventListener("keydown", (event) => this.#onKey(event));
-    this.#field.addEventListener("input", () => this.#changed());
+    this.#field.addEventListener("input", (event) => this.#changed(event));
     this.#stop.addEventListener("click", () => this.stop());
   }
 
@@ -84,11 +86,23 @@ export class Composer {
   /** @param {Event} event */
   #submit(event) {
     event.preventDefault();
+    if (this.#give({ all: true })) return;
     const text = this.#text;
     if (text === "" || !this.#size.fits()) return;
     this.#attachments.clear();
     this.write("");
     this.#actions.onSend(text);
+  }
+
+  /** Gives what is written to whoever takes it. False where nobody does. @param {{all: boolean}} how */
+  #give(how) {
+    const taken = this.#actions.onWritten(this.#field.value, how);
+    if (taken === null) return false;
+    this.#field.setRangeText("", 0, taken, "preserve");
+    this.#size.fits();
+    this.#fit();
+    this.#actions.onDraft(this.#field.value);
+    return true;
   }
 
   /** What is to be sent: what is written, and what is attached. */
@@ -109,7 +123,9 @@ export class Composer {
     if (isSubmit(event)) this.#submit(event);
   }
 
-  #changed() {
+  /** @param {Event} event */
+  #changed(event) {
+    if (!(/** @type {InputEvent} */ (event).isComposing)) this.#give({ all: false });
     this.#fit();
     this.#actions.onDraft(this.#field.value);
   }

@@ -1,0 +1,73 @@
+import { element, part } from "../elements/dom.js";
+import { COMMON, languageName } from "../words/languages.js";
+import { t } from "../words/translate.js";
+
+/** @typedef {{source: string, target: string, told: "segment" | "agreement"}} Wish */
+
+/** Over the box to write in: from which language to which, and when words are told. */
+export class InterpretingBar {
+  #source = element("select", { "aria-label": t("From") });
+  #target = element("select", { "aria-label": t("Into") });
+  #told = element("select", { "aria-label": t("Told") });
+  #state = element("p", { class: "voice-state", role: "status" });
+  #done = element("button", { class: "link", type: "button", text: t("End of the text"), hidden: true });
+
+  /**
+   * @param {object} parts
+   * @param {Wish} parts.wish
+   * @param {(wish: Wish) => void} parts.onWish
+   * @param {() => void} parts.onDone
+   */
+  constructor({ wish, onWish, onDone }) {
+    this.offer({ sources: [...COMMON], targets: [...COMMON] }, wish);
+    this.#told.append(
+      element("option", { value: "segment", text: t("Sentence by sentence") }),
+      element("option", { value: "agreement", text: t("Word by word") }),
+    );
+    this.#told.value = wish.told;
+    for (const choice of [this.#source, this.#target, this.#told]) choice.addEventListener("change", () => onWish(this.wish));
+    this.#done.addEventListener("click", onDone);
+    const arrow = element("span", { "aria-hidden": "true", text: "→" });
+    this.root = element("section", { class: "voice interpreting", "aria-label": t("Live translation") });
+    this.root.append(this.#source, arrow, this.#target, this.#told, this.#state, this.#done);
+    part("composer", HTMLFormElement).before(this.root);
+  }
+
+  /** @returns {Wish} */
+  get wish() {
+    const told = this.#told.value === "agreement" ? "agreement" : "segment";
+    return { source: this.#source.value, target: this.#target.value, told };
+  }
+
+  /** Offers these languages. @param {{sources: string[], targets: string[]}} languages @param {{source: string, target: string}} chosen */
+  offer({ sources, targets }, chosen) {
+    const options = (/** @type {string[]} */ tags) => tags.map((tag) => element("option", { value: tag, text: languageName(tag) }));
+    this.#source.replaceChildren(...options(["auto", ...sources]));
+    this.#target.replaceChildren(...options(targets));
+    choose(this.#source, chosen.source);
+    choose(this.#target, chosen.target);
+  }
+
+  /** @param {import("../../client/frames.js").Languages | null} running  what is translated at the moment */
+  tell(running) {
+    for (const choice of [this.#source, this.#target, this.#told]) choice.disabled = running !== null;
+    this.#done.hidden = running === null;
+    if (running !== null) {
+      choose(this.#source, running.source);
+      choose(this.#target, running.target);
+    }
+    const words = running === null ? t("Write; each word is taken when the next one begins") : t("Translating while you write");
+    if (this.#state.textContent !== words) this.#state.textContent = words;
+  }
+
+  remove() {
+    this.root.remove();
+  }
+}
+
+/** @param {HTMLSelectElement} choice @param {string} value */
+function choose(choice, value) {
+  choice.value = value;
+  if (choice.value === value) return;
+  if (choice.options.length > 0) choice.selectedIndex = 0;
+}

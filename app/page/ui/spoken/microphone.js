@@ -1,0 +1,56 @@
+import { Resampler } from "./resampler.js";
+
+/** One channel, without the reply that comes out of the loudspeaker. */
+const WANTED = { channelCount: 1, echoCancellation: true, noiseSuppression: true, autoGainControl: true };
+/** A level of so many decibels below the loudest is shown as silence. */
+const QUIET_DB = 60;
+
+/** What the microphone hears, as samples of 16 bits at the rate that is asked for, 20 ms at a time. */
+export class Microphone {
+  #stream;
+  #context;
+
+  /** @param {MediaStream} stream @param {AudioContext} context */
+  constructor(stream, context) {
+    this.#stream = stream;
+    this.#context = context;
+  }
+
+  /**
+   * Asks the user, and begins to hear. Rejects with a DOMException; `InsecureContextError` where browsers lend no page the microphone.
+   * @param {object} options
+   * @param {number} options.rate  samples a second
+   * @param {(samples: Int16Array, level: number) => void} options.onSound  `level`: 0, silence, to 1
+   * @param {() => void} options.onLost  it was unplugged, or taken back by the user
+   */
+  static async open({ rate, onSound, onLost }) {
+    if (navigator.mediaDevices?.getUserMedia === undefined) throw new DOMException("The page is not a secure context.", "InsecureContextError");
+    const stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
+    const context = new AudioContext();
+    const microphone = new Microphone(stream, context);
+    try {
+      await context.audioWorklet.addModule(import.meta.resolve("./capture-worklet.js"));
+    } catch (error) {
+      microphone.close();
+      throw error;
+    }
+    const capture = new AudioWorkletNode(context, "midstream-capture", { numberOfOutputs: 0, channelCount: 1, channelCountMode: "explicit" });
+    const resampler = new Resampler({ from: context.sampleRate, to: rate });
+    capture.port.onmessage = ({ data }) => onSound(resampler.take(data), levelOf(data));
+    context.createMediaStreamSource(stream).connect(capture);
+    for (const track of stream.getAudioTracks()) track.addEventListener("ended", onLost);
+    return microphone;
+  }
+
+  /** Lets go of it: the browser shows no more that the page hears. */
+  close() {
+    for (const track of this.#stream.getTracks()) track.stop();
+    void this.#context.close();
+  }
+}
+
+/** @param {Float32Array} samples */
+function levelOf(samples) {
+  const power = samples.reduce((sum, sample) => sum + sample * sample, 0) / samples.length;
+  return Math.max(0, Math.min(1, 1 + (10 * Math.log10(power + 1e-12)) / QUIET_DB));
+}

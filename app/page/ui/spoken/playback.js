@@ -1,0 +1,103 @@
+import { MarkedWord } from "./marked-word.js";
+import { Player } from "./player.js";
+
+/** So often the server is told how much was played. */
+const TOLD_MS = 100;
+
+/** The sound of a conversation's replies: plays it, marks the word that is being spoken, and tells the server how much was played. */
+export class Playback {
+  #client;
+  #conversationId;
+  #shown;
+  #marked = new MarkedWord();
+  #player = new Player({ onPlayed: () => this.#onPlayed() });
+  /** @type {import("../../client/frames.js").Mark[]} */ #marks = [];
+  #toldMs = 0;
+
+  /**
+   * @param {object} parts
+   * @param {import("../../client/chat-client.js").ChatClient} parts.client
+   * @param {string} parts.conversationId
+   * @param {(turnId: string) => {prose: HTMLElement | null, text: string}} parts.shown  what shows a turn's reply
+   */
+  constructor({ client, conversationId, shown }) {
+    this.#client = client;
+    this.#conversationId = conversationId;
+    this.#shown = shown;
+  }
+
+  /** The turn whose reply is being played; null: none. */
+  get turnId() {
+    return this.#player.turnId;
+  }
+
+  /** Whether the browser lets the page be heard without a press. */
+  canPlay() {
+    return this.#player.canPlay();
+  }
+
+  /** Begins with a reply, or goes on with one. @param {import("../../client/frames.js").AudioReply} frame */
+  begin(frame) {
+    if (frame.turn_id !== this.#player.turnId) this.#marks = [];
+    this.#toldMs = frame.from_ms;
+    this.#player.begin(frame);
+  }
+
+  /** @param {import("../../client/frames.js").Marks} frame */
+  mark({ turn_id: turnId, marks }) {
+    if (turnId === this.#player.turnId) this.#marks.push(...marks);
+  }
+
+  /** @param {import("../../client/sound.js").Sound} sound */
+  take(sound) {
+    this.#player.take(sound);
+  }
+
+  /** Plays softly while somebody speaks over it. @param {boolean} ducked */
+  duck(ducked) {
+    this.#player.duck(ducked);
+  }
+
+  /** Ends the sound at once. `seenOff`: how much of the text was heard by then; undefined where the voice does not tell. */
+  cut() {
+    this.tell();
+    const seenOff = this.#heard();
+    this.silence();
+    return { seenOff };
+  }
+
+  silence() {
+    this.#player.stop();
+    this.#marked.clear();
+    this.#marks = [];
+  }
+
+  close() {
+    this.#player.close();
+    this.#marked.clear();
+  }
+
+  /** Tells how much was played. */
+  tell() {
+    const { turnId, playedMs } = this.#player;
+    if (turnId === null || playedMs <= this.#toldMs) return;
+    this.#toldMs = playedMs;
+    this.#client.played({ conversationId: this.#conversationId, turnId, audioMs: playedMs });
+  }
+
+  #onPlayed() {
+    const { turnId, playedMs, isOver } = this.#player;
+    if (turnId === null) return;
+    if (playedMs - this.#toldMs >= TOLD_MS || isOver) this.tell();
+    const { prose, text } = this.#shown(turnId);
+    this.#marked.show(prose, text, this.#marks.findLast(({ start_ms: startMs }) => startMs <= playedMs));
+  }
+
+  /** Code points of the reply that were heard, by its marks. */
+  #heard() {
+    if (this.#marks.length === 0) return undefined;
+    const { playedMs } = this.#player;
+    const mark = this.#marks.findLast(({ end_ms: endMs }) => endMs <= playedMs);
+    return mark === undefined ? 0 : mark.off + mark.len;
+  }
+}

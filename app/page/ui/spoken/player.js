@@ -1,0 +1,129 @@
+/** The sound of replies, samples a second: the browser brings all of it to the device's rate at once. */
+export const RATE = 24_000;
+/** A first part begins so much later, so that the next one is there in time. */
+const MARGIN_S = 0.06;
+/** How loud a reply is while somebody speaks over it. */
+const DUCKED = 0.2;
+/** How long it takes to become so, in seconds. */
+const DUCKING_S = 0.03;
+/** Where the last part was played, its way to the ear may not be over: so often that is looked at. */
+const LOOK_MS = 40;
+
+/** @typedef {{at: number, fromMs: number, ms: number}} Part  `at`: when it begins, by the clock of the sound */
+
+/** Plays one reply at a time, gapless, and knows by the clock of the sound how much of it was heard. */
+export class Player {
+  #context = new AudioContext({ sampleRate: RATE });
+  #gain = this.#context.createGain();
+  #onPlayed;
+  /** @type {Set<AudioBufferSourceNode>} */ #sources = new Set();
+  /** Those that are not played to their end, and the one before. @type {Part[]} */ #parts = [];
+  /** When the next part begins. */ #next = 0;
+  #stream = 0;
+  #from = 0;
+  #got = 0;
+  #whole = false;
+  /** @type {string | null} The turn whose reply it is; null: none. */ turnId = null;
+
+  /** @param {{onPlayed: () => void}} actions  `onPlayed`: more was played; about 25 times a second */
+  constructor({ onPlayed }) {
+    this.#onPlayed = onPlayed;
+    this.#gain.connect(this.#context.destination);
+  }
+
+  /** Whether the browser lets the page be heard: it may want a press of the user's before. */
+  async canPlay() {
+    const waited = new Promise((resolve) => setTimeout(resolve, 500));
+    await Promise.race([this.#context.resume(), waited]);
+    return this.#context.state === "running";
+  }
+
+  /** Begins with a reply, or goes on with one, at so many milliseconds of it. @param {import("../../client/frames.js").AudioReply} frame */
+  begin({ turn_id: turnId, stream, from_ms: fromMs }) {
+    this.stop();
+    this.turnId = turnId;
+    this.#stream = stream;
+    this.#from = this.#got = fromMs;
+    void this.#context.resume();
+  }
+
+  /** Plays a part behind those before. What is of another reply comes too late. @param {import("../../client/sound.js").Sound} sound */
+  take({ stream, samples, last = false }) {
+    if (this.turnId === null || stream !== this.#stream) return;
+    this.#whole = last;
+    if (samples.length > 0) this.#play(samples);
+    else this.#onPlayed();
+  }
+
+  /** Whether all of the reply was heard. */
+  get isOver() {
+    return this.#whole && this.#sources.size === 0 && this.playedMs >= Math.floor(this.#got);
+  }
+
+  /** Milliseconds of the reply that were heard. */
+  get playedMs() {
+    const now = this.#context.currentTime - (this.#context.outputLatency || this.#context.baseLatency || 0);
+    const part = this.#parts.findLast(({ at }) => at <= now);
+    if (part === undefined) return this.#from;
+    return Math.floor(Math.min(this.#got, part.fromMs + Math.min(part.ms, (now - part.at) * 1000)) + 1e-6);
+  }
+
+  /** Plays it softly while somebody speaks over it. @param {boolean} ducked */
+  duck(ducked) {
+    this.#gain.gain.setTargetAtTime(ducked ? DUCKED : 1, this.#context.currentTime, DUCKING_S);
+  }
+
+  /** Silence, at once. */
+  stop() {
+    for (const source of this.#sources) {
+      source.onended = null;
+      source.stop();
+    }
+    this.#sources.clear();
+    this.#parts = [];
+    this.#next = 0;
+    this.#whole = false;
+    this.turnId = null;
+    this.duck(false);
+  }
+
+  close() {
+    this.stop();
+    void this.#context.close();
+  }
+
+  /** @param {Int16Array} samples */
+  #play(samples) {
+    const buffer = this.#context.createBuffer(1, samples.length, RATE);
+    buffer.copyToChannel(Float32Array.from(samples, (sample) => sample / 32_768), 0);
+    const source = new AudioBufferSourceNode(this.#context, { buffer });
+    source.connect(this.#gain);
+    source.onended = () => this.#ended(source);
+    this.#sources.add(source);
+    const { currentTime } = this.#context;
+    const at = this.#next > currentTime ? this.#next : currentTime + MARGIN_S;
+    source.start(at);
+    this.#next = at + buffer.duration;
+    this.#parts.push({ at, fromMs: this.#got, ms: buffer.duration * 1000 });
+    this.#got += buffer.duration * 1000;
+  }
+
+  /** @param {AudioBufferSourceNode} source */
+  #ended(source) {
+    this.#sources.delete(source);
+    const heard = this.#parts.findLastIndex(({ fromMs }) => fromMs <= this.playedMs);
+    if (heard > 0) this.#parts.splice(0, heard);
+    this.#onPlayed();
+    if (this.#sources.size === 0) this.#lookAgain(this.turnId);
+  }
+
+  /** @param {string | null} turnId */
+  #lookAgain(turnId) {
+    if (turnId === null || turnId !== this.turnId || this.#sources.size > 0 || this.playedMs >= Math.floor(this.#got)) return;
+    setTimeout(() => {
+      if (turnId !== this.turnId || this.#sources.size > 0) return;
+      this.#onPlayed();
+      this.#lookAgain(turnId);
+    }, LOOK_MS);
+  }
+}

@@ -1,0 +1,248 @@
+import { ChatError } from "../../client/chat-client.js";
+import { Microphone } from "./microphone.js";
+import { Playback } from "./playback.js";
+import { RATE } from "./player.js";
+import { VoiceBar, Way } from "./voice-bar.js";
+
+/** What the microphone sends, samples a second: recognizers hear no more. */
+const HEARD_RATE = 16_000;
+/** The button is let go before the last word is over: so many pieces of 20 ms are sent behind it. */
+const TAIL_PIECES = 10;
+/** For so long a reply waits for a page that is loaded anew. */
+const GRACE_S = 20;
+
+/**
+ * One spoken conversation, from the press of the button to the next: the microphone goes to the server, the replies come to
+ * the ear, and each side is told how far the other has come.
+ */
+export class Voice {
+  #parts;
+  #bar;
+  #playback;
+  /** @type {Microphone | null} */ #microphone = null;
+  /** The microphone's stream; 0 while nobody listens. */ #stream = 0;
+  #seq = 0;
+  /** Whether it is being asked to be listened to. */ #asking = false;
+  #way;
+  /** Pieces that may still be sent while the button is held, or behind that. */ #left = 0;
+  #listeners = new AbortController();
+
+  /**
+   * @param {object} parts
+   * @param {import("../../client/chat-client.js").ChatClient} parts.client
+   * @param {string} parts.conversationId
+   * @param {string | undefined} parts.model
+   * @param {string} parts.way
+   * @param {(way: string) => void} parts.onWay         the user chose another way to talk
+   * @param {(why: unknown) => void} parts.onEnd        it has ended by itself: a DOMException, a ChatError, "elsewhere" or "lost"
+   * @param {(turnId: string) => {prose: HTMLElement | null, text: string}} parts.shown  what shows a turn's reply
+   */
+  constructor(parts) {
+    this.#parts = parts;
+    this.#way = parts.way;
+    this.#playback = new Playback(parts);
+    this.#bar = new VoiceBar({ way: parts.way, onWay: (way) => void this.#turnTo(way), onHold: (held) => this.#hold(held) });
+    this.#bar.tell("starting");
+  }
+
+  get conversationId() {
+    return this.#parts.conversationId;
+  }
+
+  /** Whether it can begin without a press of the user's: after a reload, say. */
+  canPlay() {
+    return this.#playback.canPlay();
+  }
+
+  /** Asks for the microphone, and begins. What went wrong is told by `onEnd`. */
+  async start() {
+    const { client } = this.#parts;
+    const { signal } = this.#listeners;
+    client.addEventListener("speech", (event) => this.#take(/** @type {CustomEvent} */ (event).detail), { signal });
+    client.addEventListener("sound", (event) => this.#playback.take(/** @type {CustomEvent} */ (event).detail), { signal });
+    client.addEventListener("reply", (event) => this.#look(/** @type {CustomEvent} */ (event).detail.reply), { signal });
+    client.addEventListener("connection", () => this.#onConnection(), { signal });
+    client.addEventListener("ready", () => void this.#begin(), { signal });
+    const onLost = () => this.#fail("lost");
+    try {
+      const opened = await Microphone.open({ rate: HEARD_RATE, onSound: (samples, level) => this.#hear(samples, level), onLost });
+      if (signal.aborted) return opened.close();
+      this.#microphone = opened;
+    } catch (error) {
+      return this.#fail(error);
+    }
+    await this.#begin();
+    if (this.#way === Way.HOLD) this.#bar.focus();
+  }
+
+  /** Ends it; a reply that is being spoken is cut at what was heard. */
+  stop() {
+    if (this.#listeners.signal.aborted) return;
+    this.#playback.tell();
+    if (this.#stream !== 0) this.#parts.client.stopAudio(this.conversationId).catch(lostIsWell);
+    this.#close();
+  }
+
+  /**
+   * Ends the sound of a reply at once; null where it was not being spoken here. `seenOff`: how much of its text was heard by
+   * then; undefined where its voice does not tell.
+   * @param {import("../../client/reply.js").Reply} reply
+   * @returns {{seenOff: number | undefined} | null}
+   */
+  cut(reply) {
+    if (reply.turnId === null || reply.turnId !== this.#playback.turnId) return null;
+    return this.#cut();
+  }
+
+  #cut() {
+    const cut = this.#playback.cut();
+    this.#rest();
+    return cut;
+  }
+
+  async #begin() {
+    if (this.#microphone === null || this.#asking) return;
+    if (this.#parts.client.connection.state !== "connected") return this.#bar.tell("away");
+    const way = this.#way;
+    this.#asking = true;
+    try {
+      await this.#listen(way);
+    } catch (error) {
+      if (!(error instanceof ChatError)) throw error;
+      if (!error.lost) this.#fail(error);
+    } finally {
+      this.#asking = false;
+    }
+    if (this.#way !== way) await this.#turnTo(this.#way);
+  }
+
+  /** @param {string} way */
+  async #listen(way) {
+    const { conversationId, model } = this.#parts;
+    const type = /** @type {"none" | "vad"} */ (way === Way.HOLD ? "none" : "vad");
+    const asked = { conversationId, input: { rate: HEARD_RATE }, turn_detection: { type }, grace_s: GRACE_S, model };
+    const { stream } = await this.#ask({ ...asked, output: { rate: RATE } });
+    if (this.#listeners.signal.aborted) return;
+    [this.#stream, this.#seq] = [stream, 0];
+    this.#rest();
+  }
+
+  /** Without sound where the server has no voice: replies are read then. @param {Parameters<import("../../client/chat-client.js").ChatClient["startAudio"]>[0]} asked */
+  async #ask(asked) {
+    try {
+      return await this.#parts.client.startAudio(asked);
+    } catch (error) {
+      if (!(error instanceof ChatError) || error.code !== "bad_params" || !error.message.startsWith("`output`")) throw error;
+      return this.#parts.client.startAudio({ ...asked, output: undefined });
+    }
+  }
+
+  /** @param {string} way */
+  async #turnTo(way) {
+    this.#way = way;
+    this.#parts.onWay(way);
+    if (this.#stream === 0) return;
+    this.#stream = 0;
+    this.#silence();
+    await this.#parts.client.stopAudio(this.conversationId).catch(lostIsWell);
+    await this.#begin();
+    this.#bar.focus();
+  }
+
+  /** @param {boolean} held */
+  #hold(held) {
+    if (this.#stream === 0) return;
+    if (!held) {
+      this.#left = TAIL_PIECES;
+      return;
+    }
+    this.#left = Infinity;
+    this.#bar.hear("", false);
+    this.#bar.tell("hearing");
+    if (this.#playback.turnId === null) return;
+    this.#parts.client.cancel({ conversationId: this.conversationId, ...this.#cut() }).catch(lostIsWell);
+    this.#bar.tell("hearing");
+  }
+
+  /** @param {Int16Array} samples @param {number} level */
+  #hear(samples, level) {
+    this.#bar.level(level);
+    if (this.#stream === 0) return;
+    if (this.#way === Way.HOLD && this.#left <= 0) return;
+    this.#seq += 1;
+    this.#parts.client.sendSound({ stream: this.#stream, seq: this.#seq, samples });
+    if (this.#way !== Way.HOLD) return;
+    this.#left -= 1;
+    if (this.#left > 0) return;
+    this.#parts.client.commitAudio(this.conversationId);
+    this.#bar.tell("understanding");
+  }
+
+  /** @param {import("../../client/frames.js").AudioReply | import("../../client/frames.js").AudioStopped | import("../../client/frames.js").Speech | import("../../client/frames.js").Heard | import("../../client/frames.js").Marks} frame */
+  #take(frame) {
+    if (frame.conversation_id !== this.conversationId) return;
+    switch (frame.type) {
+      case "audio.reply":
+        this.#playback.begin(frame);
+        return this.#bar.tell(this.#way === Way.FREE ? "replying" : "replyingAlone");
+      case "marks":
+        return this.#playback.mark(frame);
+      case "speech":
+        this.#playback.duck(frame.state === "started");
+        if (frame.state === "started") this.#bar.hear("", false);
+        return this.#bar.tell(frame.state === "started" ? "hearing" : "understanding");
+      case "heard":
+        this.#bar.hear(frame.text, frame.final);
+        if (frame.final && (frame.text === "" || this.#playback.turnId !== null)) this.#rest("nothing");
+        return;
+      case "audio.stopped":
+        if (frame.reason === "elsewhere") this.#fail("elsewhere");
+    }
+  }
+
+  /** What became of a reply. @param {import("../../client/reply.js").Reply} reply */
+  #look(reply) {
+    if (reply.conversationId !== this.conversationId || reply.open || reply.done?.removed === true) return;
+    if (reply.turnId !== null && reply.turnId === this.#playback.turnId) this.#silence();
+    else if (this.#playback.turnId === null && reply.own === false) this.#rest();
+  }
+
+  #silence() {
+    this.#playback.silence();
+    this.#rest();
+  }
+
+  /** @param {"nothing"} [why] */
+  #rest(why) {
+    if (this.#stream === 0) return;
+    if (this.#playback.turnId !== null) return this.#bar.tell(this.#way === Way.FREE ? "replying" : "replyingAlone");
+    this.#bar.tell(why ?? (this.#way === Way.FREE ? "listening" : "waiting"));
+  }
+
+  #onConnection() {
+    if (this.#parts.client.connection.state === "connected") return;
+    this.#stream = 0;
+    this.#playback.silence();
+    this.#bar.tell("away");
+  }
+
+  /** @param {unknown} why */
+  #fail(why) {
+    if (this.#listeners.signal.aborted) return;
+    this.#close();
+    this.#parts.onEnd(why);
+  }
+
+  #close() {
+    this.#listeners.abort();
+    this.#stream = 0;
+    this.#microphone?.close();
+    this.#playback.close();
+    this.#bar.remove();
+  }
+}
+
+/** What was asked on a connection that is lost now: the server ends it by itself. @param {unknown} error */
+function lostIsWell(error) {
+  if (!(error instanceof ChatError)) throw error;
+}

@@ -1,0 +1,155 @@
+import { ChatError } from "../client/chat-client.js";
+import { part } from "./elements/dom.js";
+import { icon } from "./elements/icons.js";
+import { t } from "./words/translate.js";
+
+/** Where it is kept how the user likes to talk, and, for this tab, in which conversation that happens. */
+const WAY_KEY = "midstream.talk";
+const PLACE_KEY = "midstream.talking";
+
+/** @typedef {import("./spoken/voice.js").Voice} Voice */
+
+/** The button that begins and ends talking. It is there where the server listens; what it needs is loaded when it is pressed. */
+export class Talking {
+  #button = part("talk", HTMLButtonElement);
+  /** @type {Voice | null} */ #voice = null;
+  /** Stands for the press that is being answered. @type {symbol | null} */ #beginning = null;
+  #looked = false;
+  #parts;
+
+  /**
+   * @param {object} parts
+   * @param {import("../client/chat-client.js").ChatClient} parts.client
+   * @param {import("./elements/notices.js").Notices} parts.notices
+   * @param {{lasting: Storage | null, session: Storage | null}} parts.places
+   * @param {() => string} parts.current              the id of the conversation that is shown
+   * @param {() => string | undefined} parts.model    the model that the user chose for it
+   * @param {(turnId: string) => {prose: HTMLElement | null, text: string}} parts.shown
+   * @param {() => void} parts.onBegin                what else takes the user's words is to end
+   */
+  constructor(parts) {
+    this.#parts = parts;
+    this.#button.append(icon("microphone"));
+    this.#button.addEventListener("click", () => (this.#on ? this.stop() : void this.#start()));
+    this.#tell();
+  }
+
+  /** @param {import("../client/frames.js").Ready} ready */
+  know({ features = [] }) {
+    this.#button.hidden = !features.includes("audio");
+    if (this.#looked) return;
+    this.#looked = true;
+    if (!this.#button.hidden && this.#parts.places.session?.getItem(PLACE_KEY) === this.#parts.current()) void this.#comeBack();
+  }
+
+  /**
+   * Ends the sound of a reply at once; null where it was not being spoken. `seenOff`: how much of its text was heard.
+   * @param {import("../client/reply.js").Reply} reply
+   */
+  cut(reply) {
+    return this.#voice?.cut(reply) ?? null;
+  }
+
+  /** Call when another conversation may be shown: talking belongs to one. */
+  turned() {
+    if (this.#on && this.#voice?.conversationId !== this.#parts.current()) this.stop();
+  }
+
+  /** Ends it. */
+  stop() {
+    this.#beginning = null;
+    this.#voice?.stop();
+    this.#ended();
+  }
+
+  get #on() {
+    return this.#voice !== null || this.#beginning !== null;
+  }
+
+  async #start() {
+    const beginning = (this.#beginning = Symbol("beginning"));
+    this.#tell();
+    const voice = await this.#load();
+    if (voice === null) return this.#ended();
+    if (this.#beginning !== beginning) return voice.stop();
+    return this.#begin(voice);
+  }
+
+  /** After a reload: the sound goes on where the browser allows that without a press; else the user is asked for one. */
+  async #comeBack() {
+    const asked = () => this.#parts.notices.offer(t("You were talking here before the page was loaded anew. Replies come as text until you go on."), t("Go on talking"), () => void this.#start());
+    if ((await permission()) !== "granted") return asked();
+    const beginning = (this.#beginning = Symbol("beginning"));
+    this.#tell();
+    const voice = await this.#load();
+    const plays = voice !== null && (await voice.canPlay());
+    if (voice === null || this.#beginning !== beginning) return voice?.stop();
+    if (plays) return this.#begin(voice);
+    voice.stop();
+    this.#ended();
+    return asked();
+  }
+
+  /** @param {Voice} voice */
+  async #begin(voice) {
+    this.#parts.onBegin();
+    this.#voice = voice;
+    this.#beginning = null;
+    this.#parts.places.session?.setItem(PLACE_KEY, voice.conversationId);
+    await voice.start();
+  }
+
+  /** @returns {Promise<Voice | null>} */
+  async #load() {
+    const { client, places, current, model, shown } = this.#parts;
+    try {
+      const { Voice } = await import("./spoken/voice.js");
+      return new Voice({
+        ...{ client, shown, conversationId: current(), model: model() },
+        way: places.lasting?.getItem(WAY_KEY) ?? "free",
+        onWay: (way) => places.lasting?.setItem(WAY_KEY, way),
+        onEnd: (why) => void this.#failed(why),
+      });
+    } catch (error) {
+      if (!(error instanceof TypeError)) throw error; // what `import` rejects with where a file does not come
+      this.#parts.notices.say(t("A part of the page could not be loaded. Try again."));
+      return null;
+    }
+  }
+
+  /** @param {unknown} why */
+  async #failed(why) {
+    this.#ended();
+    if (why instanceof ChatError) return this.#parts.notices.tell(why);
+    if (why === "elsewhere") return this.#parts.notices.say(t("You are talking in this conversation in another tab or on another device now."));
+    if (why === "lost") return this.#parts.notices.say(t("The microphone was taken away. Press the button to talk on."));
+    if (!(why instanceof DOMException)) throw why;
+    const { wordsForTrouble } = await import("./spoken/troubles.js");
+    return this.#parts.notices.say(wordsForTrouble(why));
+  }
+
+  #ended() {
+    this.#voice = null;
+    this.#beginning = null;
+    this.#parts.places.session?.removeItem(PLACE_KEY);
+    this.#tell();
+  }
+
+  #tell() {
+    const label = this.#on ? t("Stop talking") : t("Talk");
+    this.#button.setAttribute("aria-pressed", String(this.#on));
+    this.#button.title = label;
+    this.#button.setAttribute("aria-label", t("Talk"));
+  }
+}
+
+/** What the user said about the microphone before; "prompt" where the browser does not tell. */
+async function permission() {
+  try {
+    const { state } = await navigator.permissions.query({ name: /** @type {PermissionName} */ ("microphone") });
+    return state;
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+    return "prompt";
+  }
+}

@@ -1,0 +1,137 @@
+import { part } from "./elements/dom.js";
+import { icon } from "./elements/icons.js";
+import { tagOf } from "./words/languages.js";
+import { language, t } from "./words/translate.js";
+
+/** Where it is kept which languages were chosen last, and, for this tab, in which conversation is translated. */
+const WISH_KEY = "midstream.interpreting";
+const PLACE_KEY = "midstream.interpreted";
+
+/** @typedef {import("./interpreting/interpreter.js").Interpreter} Interpreter */
+/** @typedef {import("./interpreting/interpreting-bar.js").Wish} Wish */
+
+/** The button that has what is written translated while it is written. It is there where a model can. */
+export class Translating {
+  #button = part("translate", HTMLButtonElement);
+  /** @type {Interpreter | null} */ #interpreter = null;
+  /** Stands for the press that is being answered. @type {symbol | null} */ #beginning = null;
+  #looked = false;
+  #parts;
+
+  /**
+   * @param {object} parts
+   * @param {import("../client/chat-client.js").ChatClient} parts.client
+   * @param {import("../client/credentials.js").Credentials} parts.credentials
+   * @param {import("./elements/notices.js").Notices} parts.notices
+   * @param {{lasting: Storage | null, session: Storage | null}} parts.places
+   * @param {() => string} parts.current                            the id of the conversation that is shown
+   * @param {() => import("../client/frames.js").Model | null} parts.model  the one that the next message is asked of
+   * @param {() => void} parts.onBegin                              what else takes the user's words is to end
+   */
+  constructor(parts) {
+    this.#parts = parts;
+    this.#button.append(icon("translate"));
+    this.#button.addEventListener("click", () => (this.#on ? this.stop() : void this.#start()));
+  }
+
+  /** @param {import("../client/frames.js").Ready} ready */
+  know({ features = [] }) {
+    this.#button.hidden = !features.includes("interpret") || this.#model === null;
+    if (this.#looked) return;
+    this.#looked = true;
+    if (!this.#button.hidden && this.#parts.places.session?.getItem(PLACE_KEY) === this.#parts.current()) void this.#start();
+  }
+
+  /**
+   * Takes what is whole of a text that is being written; gives how much of it that is, null where nothing is translated.
+   * @param {string} text
+   * @param {{all: boolean}} how
+   */
+  take(text, how) {
+    return this.#interpreter?.take(text, how) ?? null;
+  }
+
+  /** Call when another conversation may be shown. */
+  turned() {
+    if (this.#on && this.#interpreter?.conversationId !== this.#parts.current()) this.stop();
+  }
+
+  /** Messages are messages again. What is being translated ends where it is. */
+  stop() {
+    this.#interpreter?.close();
+    this.#ended();
+  }
+
+  get #on() {
+    return this.#interpreter !== null || this.#beginning !== null;
+  }
+
+  /** The model that translates: the conversation's own or another one that was made for that, else any that can. */
+  get #model() {
+    const [own, models] = [this.#parts.model()?.name, this.#parts.client.ready?.models ?? []];
+    const sorted = [...models].sort((one, other) => Number(other.name === own) - Number(one.name === own));
+    const can = (/** @type {string} */ feature) => sorted.find(({ features }) => features?.includes(feature));
+    return can("translate") ?? can("continue") ?? null;
+  }
+
+  async #start() {
+    const beginning = (this.#beginning = Symbol("beginning"));
+    this.#tell();
+    try {
+      const { Interpreter } = await import("./interpreting/interpreter.js");
+      if (this.#beginning === beginning) this.#begin(Interpreter);
+    } catch (error) {
+      if (!(error instanceof TypeError)) throw error; // what `import` rejects with where a file does not come
+      this.#ended();
+      this.#parts.notices.say(t("A part of the page could not be loaded. Try again."));
+    }
+  }
+
+  /** @param {typeof import("./interpreting/interpreter.js").Interpreter} Made */
+  #begin(Made) {
+    const { client, places, current, notices, onBegin } = this.#parts;
+    onBegin();
+    const onWish = (/** @type {Wish} */ wish) => places.lasting?.setItem(WISH_KEY, JSON.stringify(wish));
+    const [conversationId, model] = [current(), () => this.#model?.name];
+    const onTrouble = (/** @type {import("../client/errors.js").ChatError} */ error) => notices.tell(error);
+    const interpreter = (this.#interpreter = new Made({ client, conversationId, model, wish: this.#wish, onWish, onTrouble }));
+    this.#beginning = null;
+    places.session?.setItem(PLACE_KEY, conversationId);
+    this.#tell();
+    void this.#offer(interpreter);
+  }
+
+  /** The languages of the model are those that it says of itself over HTTP; a chat model says none. @param {Interpreter} interpreter */
+  async #offer(interpreter) {
+    const { key } = this.#parts.credentials;
+    const answer = await fetch("/v1/models", key === null ? {} : { headers: { Authorization: `Bearer ${key}` } });
+    if (!answer.ok) return;
+    const { data } = await answer.json();
+    const { languages } = data.find((/** @type {{id: string}} */ { id }) => id === this.#model?.name) ?? {};
+    if (languages === undefined || this.#interpreter !== interpreter) return;
+    interpreter.offer({ sources: tagsOf(languages.sources), targets: tagsOf(languages.targets) });
+  }
+
+  /** @returns {Wish} */
+  get #wish() {
+    /** @type {Wish} */ const usual = { source: "en", target: language === "en" ? "zh" : language, told: "segment" };
+    const kept = this.#parts.places.lasting?.getItem(WISH_KEY) ?? null;
+    return kept === null ? usual : { ...usual, ...JSON.parse(kept) };
+  }
+
+  #ended() {
+    this.#interpreter = null;
+    this.#beginning = null;
+    this.#parts.places.session?.removeItem(PLACE_KEY);
+    this.#tell();
+  }
+
+  #tell() {
+    this.#button.setAttribute("aria-pressed", String(this.#on));
+  }
+}
+
+/** The languages that have a tag, each once. @param {string[]} codes  as the model has them */
+function tagsOf(codes) {
+  return [...new Set(codes.map(tagOf).filter((tag) => tag !== null))];
+}

@@ -1,0 +1,31 @@
+import { language, t } from "./translate.js";
+
+/** Those that are offered where a model does not say which ones it has. */
+export const COMMON = Object.freeze(["ar", "zh", "nl", "en", "fr", "de", "hi", "it", "ja", "ko", "pl", "pt", "ru", "es", "tr", "uk"]);
+
+const names = new Intl.DisplayNames(language, { type: "language" });
+
+/** What a language is called in the user's. @param {string} tag  of BCP 47, or `auto` */
+export function languageName(tag) {
+  if (tag === "auto") return t("Any language");
+  try {
+    return names.of(tag) ?? tag;
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    return tag;
+  }
+}
+
+/**
+ * The tag of a language by a model's own code: `zho_Hans` is `zh`. Null where it is none that is known.
+ * @param {string} code
+ */
+export function tagOf(code) {
+  try {
+    const { language: tag } = new Intl.Locale(code.replaceAll("_", "-"));
+    return names.of(tag) === tag ? null : tag;
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    return null;
+  }
+}

@@ -1,0 +1,185 @@
+"""Live translation on the page: what is written is translated while it is written, in two columns, on every device."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from playwright.async_api import BrowserContext, expect
+
+from demo_translator.model import CHECKPOINT
+from engine.scripted.engine import ScriptedEngine
+from tests.app.in_process import Running, serving
+from tests.browser.acts import visit
+from tests.browser.chat_page import ChatPage
+from tests.browser.peer import Peer
+from tests.browser.test_modules import run
+from tests.server_process import serving as serving_process
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def running(tmp_path: Path) -> AsyncIterator[Running]:
+    """A service whose model can go on with a reply."""
+    async with serving(tmp_path, ScriptedEngine()) as service:
+        yield service
+
+
+async def begin(chat: ChatPage, url: str) -> None:
+    """Opens the page, and has what is written translated."""
+    await chat.open(url)
+    await chat.page.get_by_role("button", name="Live translation").click()
+    await expect(chat.page.get_by_label("Into")).to_be_visible()
+    await chat.box.focus()
+
+
+async def shows(chat: ChatPage, *rows: tuple[str, str]) -> None:
+    """Waits until these sentences stand beside their translations, and no others."""
+    for column, texts in zip((".source", ".target"), zip(*rows, strict=True), strict=True):
+        await expect(chat.page.locator(f".pairs {column}")).to_have_text(list(texts), timeout=60_000)
+
+
+@pytest.mark.timeout(300)
+async def test_the_bundled_translator_translates_what_is_written_and_late_readers_see_the_whole(
+    chat: ChatPage, tmp_path: Path
+) -> None:
+    with serving_process(tmp_path, {"MIDSTREAM_MODEL": str(CHECKPOINT)}) as server:
+        await begin(chat, server.url)
+        await expect(chat.page.get_by_label("Into").locator("option")).to_have_count(2)
+        await chat.page.get_by_label("Into").select_option("Chinese")
+        await chat.page.keyboard.type("Good morning. How are you? ")
+        await expect(chat.page.locator(".pairs .source")).to_have_text(["Good morning.", "How are you?"])
+        translated = chat.page.locator(".pairs .target")
+        await expect(translated.first).to_have_text("早上好。", timeout=60_000)
+        await expect(translated.last).not_to_be_empty(timeout=60_000)
+        rows = [("Good morning.", "早上好。"), ("How are you?", await translated.last.inner_text())]
+        late = ChatPage(await chat.page.context.new_page())
+        await late.open(chat.page.url)
+        await shows(late, *rows)
+        await chat.page.get_by_role("button", name="End of the text").click()
+        await late.ended()
+        await shows(chat, *rows)
+        await late.page.close()
+        await chat.page.close()
+
+
+async def test_words_are_taken_as_they_are_written_and_a_line_takes_the_rest(
+    chat: ChatPage, running: Running
+) -> None:
+    for reply in ("Eins.", "Zwei drei."):
+        running.engine.script(reply)
+    await begin(chat, running.url)
+    await chat.page.keyboard.type("One. Two thr")
+    await expect(chat.box).to_have_value("thr")
+    await shows(chat, ("One.", "Eins."), ("Two", ""))
+    await chat.page.keyboard.type("ee")
+    await chat.page.keyboard.press("Enter")
+    await expect(chat.box).to_have_value("")
+    await shows(chat, ("One.", "Eins."), ("Two three", "Zwei drei."))
+    await expect(chat.questions).to_have_count(0)
+    await chat.page.close()
+
+
+async def test_a_reload_goes_on_and_stop_stops_on_all_devices(
+    chat: ChatPage, running: Running, context: BrowserContext
+) -> None:
+    for reply in ("Eins.", "Zwei."):
+        running.engine.script(reply)
+    await begin(chat, running.url)
+    await chat.page.keyboard.type("One. ")
+    await shows(chat, ("One.", "Eins."))
+    await chat.page.reload()
+    await chat.connected()
+    await shows(chat, ("One.", "Eins."))
+    await expect(chat.page.get_by_role("button", name="End of the text")).to_be_visible()
+    await chat.box.press_sequentially("Two. ")
+    await shows(chat, ("One.", "Eins."), ("Two.", "Zwei."))
+    other = ChatPage(await context.new_page())
+    await other.open(chat.page.url)
+    await shows(other, ("One.", "Eins."), ("Two.", "Zwei."))
+    await other.stop.click()
+    await expect(chat.badge()).to_have_text("Stopped")
+    await expect(other.badge()).to_have_text("Stopped")
+    await shows(chat, ("One.", "Eins."), ("Two.", "Zwei."))
+    await other.page.close()
+    await chat.page.close()
+
+
+async def test_what_was_stopped_goes_on(chat: ChatPage, running: Running) -> None:
+    for reply in ("Eins.", "Zwei."):
+        running.engine.script(reply)
+    await begin(chat, running.url)
+    await chat.page.keyboard.type("One. ")
+    await shows(chat, ("One.", "Eins."))
+    await chat.stop.click()
+    await chat.page.get_by_role("button", name="Continue").click()
+    await expect(chat.page.get_by_role("button", name="End of the text")).to_be_visible()
+    await chat.box.press_sequentially("Two. ")
+    await shows(chat, ("One.", "Eins."), ("Two.", "Zwei."))
+    await chat.page.close()
+
+
+async def test_on_a_phone_a_translation_stands_under_its_sentence(chat: ChatPage, running: Running) -> None:
+    running.engine.script("Eins.")
+    await chat.page.set_viewport_size({"width": 390, "height": 800})
+    await begin(chat, running.url)
+    await chat.box.press_sequentially("One. ")
+    await shows(chat, ("One.", "Eins."))
+    boxes = [await chat.page.locator(f".pairs {column}").bounding_box() for column in (".source", ".target")]
+    source, target = boxes
+    assert source is not None
+    assert target is not None
+    assert target["y"] >= source["y"] + source["height"]
+    assert target["x"] == source["x"]
+    await chat.page.close()
+
+
+@pytest.mark.parametrize(
+    ("features", "model"), [([], ["continue"]), (["interpret"], ["tools"]), (["interpret"], [])]
+)
+async def test_the_button_is_there_only_where_a_model_can(
+    chat: ChatPage, peer: Peer, features: list[str], model: list[str]
+) -> None:
+    await visit(chat, peer, features=features, models=[{"name": "scripted", "features": model}])
+    await expect(chat.page.get_by_role("button", name="Live translation")).to_have_count(0)
+
+
+sentences = st.lists(
+    st.sampled_from(["One. ", "Two! ", "三。", "four\n", "a b c? ", "3.14 is ", "“Yes.” "]), max_size=6
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@given(source=sentences.map("".join), text=sentences.map("".join), data=st.data())
+async def test_rows_hold_all_of_both_texts_in_order(
+    chat: ChatPage, peer: Peer, source: str, text: str, data: Any
+) -> None:
+    """However it came: at once, from somewhere on piece by piece, or all of it piece by piece."""
+    cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=5).map(sorted))
+    reads = data.draw(
+        st.lists(st.integers(0, len(source)), min_size=len(cuts), max_size=len(cuts)).map(sorted)
+    )
+    alignment = [
+        [start, end, read] for start, end, read in zip(cuts, [*cuts[1:], len(text)], reads, strict=False)
+    ]
+    body = "return module.alignedRows(...argument);"
+    rows = await run(chat, peer, "ui/replies/aligned-rows.js", body, [source, text, alignment])
+    assert "".join(row["source"] for row in rows) == source
+    assert "".join(row["text"] for row in rows) == text
+
+
+async def test_a_sentence_stands_beside_what_had_been_read_for_it(chat: ChatPage, peer: Peer) -> None:
+    body = "return module.alignedRows(...argument);"
+    argument = ["One. Two. Three", "Eins. Zwei. Drei", [[6, 12, 9], [12, 16, 15]]]
+    rows = await run(chat, peer, "ui/replies/aligned-rows.js", body, argument)
+    assert [(row["source"], row["text"]) for row in rows] == [
+        ("One. ", "Eins. "),
+        ("Two. ", "Zwei. "),
+        ("Three", "Drei"),
+    ]
