@@ -10,6 +10,7 @@ import numpy as np
 from pocketsphinx import Decoder, Endpointer
 
 from speech.recognition.messages import Segment, Word
+from speech.recognition.numerals import in_digits
 from speech.sound.samples import Samples, mono
 from speech.sound.wav import Recording
 
@@ -41,9 +42,9 @@ class Listener:
             yield self._recognise(samples[start:end], start / RATE)
 
     def text_of(self, samples: Samples) -> str:
-        """Return the words of what somebody said, one channel at `RATE`; empty where nothing was understood."""
+        """Return what somebody said, one channel at `RATE`, with numbers in digits; empty where nothing was understood."""
         segment = self._recognise(samples, 0.0)
-        return "" if segment is None else segment.text
+        return "" if segment is None else in_digits(segment.text)
 
     def _recognise(self, samples: Samples, start_s: float) -> Segment | None:
         self._decoder.start_utt()
