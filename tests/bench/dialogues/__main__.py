@@ -66,7 +66,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder), environ) as server:
         for way, count in plan:
             found[way] = asyncio.run(_talks(server.ws_url, way, count, silence_ms=options.silence_ms))
-            print(f"{way.title}: {len(found[way])} dialogues", file=sys.stderr, flush=True)
+            failures = [seen.failure for seen in found[way] if seen.outcome is None]
+            print(
+                f"{way.title}: {len(found[way])} dialogues",
+                *failures[:3],
+                sep="\n  ",
+                file=sys.stderr,
+                flush=True,
+            )
     machine = this_machine()
     print(f"{machine.processor}, {machine.cores} cores; {machine.warning or 'nothing beside it'}; p50 / p95")
     print(table(found))
