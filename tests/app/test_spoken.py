@@ -85,7 +85,7 @@ async def test_speech_over_a_reply_ends_it_at_what_was_heard_and_is_answered(run
         while phone.turn == first:
             await phone.take()
         assert (await phone.kept())[:3] == [
-            "count from one to ten",
+            "count from 1 to 10",
             "One, two, three,",
             "what did you say last",
         ]
