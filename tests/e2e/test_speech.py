@@ -33,6 +33,7 @@ from tests.speech.test_wav import wav
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 
 GRAMMAR = Path(__file__).parent / "demo.jsgf"
+DEMO_GRAMMAR = ROOT / "demo_model" / "spoken.jsgf"
 VOICE, EARS = "espeak-ng", "pocketsphinx"
 SENTENCES = (
     "My name is Anna.",
@@ -350,9 +351,9 @@ def test_a_grammar_that_is_none_stops_the_start(tmp_path: Path) -> None:
 
 
 async def test_a_grammar_tells_what_is_no_whole_sentence() -> None:
-    listener = Listener(str(GRAMMAR))
+    listener = Listener(str(DEMO_GRAMMAR))
     for text, is_whole in (
-        ("What is seven", False),
+        ("Count from one", False),
         ("What is seven plus eight", True),
         ("My name is", False),
     ):

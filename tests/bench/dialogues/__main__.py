@@ -157,7 +157,7 @@ def _figures(seen: Sequence[Seen]) -> Iterable[tuple[str, str]]:
         yield f"words misheard, {'noise at 20 dB' if is_noisy else 'clean'}", rate
     yield "names told again", _share(one.knows_name for one in whole)
     yield "cuts whose history ends at the word heard", _share(cut.is_exact for cut in cuts)
-    yield "cuts whose last word was told next", _share(cut.is_told for cut in cuts)
+    yield "cuts that went on at the next number", _share(cut.goes_on for cut in cuts)
     yield "speech over a reply to its last sound, ms", _quantiles(cut.silent_ms for cut in cuts)
     yield "engine steps after a cut, most", str(max((cut.steps_after or 0 for cut in cuts), default=0))
 
@@ -189,7 +189,7 @@ def _options() -> argparse.Namespace:
         "--alone", type=int, default=16, help="one at a time, each way (default: %(default)d)"
     )
     parser.add_argument("--at-once", type=int, nargs="*", default=[8], help="default: 8")
-    parser.add_argument("--silence-ms", type=int, default=300, help="default: %(default)d")
+    parser.add_argument("--silence-ms", type=int, default=250, help="default: %(default)d")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 

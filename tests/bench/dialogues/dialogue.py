@@ -1,8 +1,9 @@
-"""One dialogue with the demo model, and what came of it: a name, a count that is cut, its last word, the name again, a sum."""
+"""One dialogue with the demo model, and what came of it: a name, a count that is cut and goes on, the name again, a sum."""
 
 from __future__ import annotations
 
 import random
+import re
 
 import msgspec
 
@@ -34,12 +35,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
     """A reply that was spoken over. `silent_ms`: from the first speech to its last sound; `is_exact`: the history ends at the last word
-    that was played; `is_told`: the next answer named that word; `steps_after`: of the engine.
+    that was played; `goes_on`: the next answer began with the number behind it; `steps_after`: of the engine.
     """
 
     silent_ms: float
     is_exact: bool
-    is_told: bool
+    goes_on: bool
     steps_after: int | None
 
 
@@ -100,21 +101,21 @@ async def _ask(phone: Phone, said: Utterance, *, had_pause: bool) -> tuple[Turn,
 
 
 async def _cut(phone: Phone, counting: Answer, rng: random.Random, *, voice: str) -> Cut:
-    """Speak over a reply in its middle, and ask for its last word."""
+    """Speak over a reply in its middle, and have it go on."""
     until = rng.uniform(800, 4000)
     await phone.until(lambda: counting.played_ms >= until or counting.done is not None)
-    over = await utterance("what did you say last", voice=voice)
+    over = await utterance("go on", voice=voice)
     _, told = await _ask(phone, over, had_pause=False)
     await phone.heard_out(told)
     done = counting.done or {}
     kept = counting.text[: done.get("chars", 0)]
     history = await phone.history()
     stands = any(message["content"] == kept for message in history)
-    words = kept.rstrip(",. ").split()
+    words = re.findall(r"\d+", kept)
     return Cut(
         silent_ms=((counting.last_sound_at or phone.spoke_at) - phone.spoke_at) * 1000,
         is_exact=stands and len(kept) == counting.heard_off,
-        is_told=bool(words) and f'"{words[-1].strip(",.")}"' in told.text,
+        goes_on=bool(words) and told.text.startswith(str(int(words[-1]) + 1)),
         steps_after=done.get("cancel", {}).get("steps_after"),
     )
 
