@@ -7,11 +7,14 @@ import random
 import shutil
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from app.settings import Settings
+from app.setup.speech import found
 from connections.wire.audio import HEAD, SOUND
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
@@ -197,3 +200,21 @@ async def test_what_is_committed_is_said_and_what_is_cleared_is_not(running: Run
         await socket.send(type="audio.clear", conversation_id="by-hand")
         await phone.until("done")
         assert await phone.kept() == ["what did you say last", REPLY]
+
+
+async def test_the_bundled_model_is_spoken_to_without_a_setting_and_nothing_is_started_before(
+    tmp_path: Path,
+) -> None:
+    listening = "speech.listening .*spoken.jsgf"
+    async with serving(tmp_path, ScriptedEngine(reply=REPLY), speech="auto") as service:
+        assert child_of(os.getpid(), listening) is None
+        async with service.socket({"client_id": "kim", "features": ["audio"]}) as socket:
+            phone = await Phone(socket, "bundled").start()
+            await phone.say(SILENCE[:16000] + await spoken("What is twenty two plus thirty one?") + SILENCE)
+            assert (await phone.until("heard", final=True))["text"] == "what is 22 plus 31"
+            assert child_of(os.getpid(), listening) is not None
+
+
+async def test_a_model_of_the_operators_is_not_spoken_to_unless_he_says_so() -> None:
+    assert found(Settings(model="org/model")).speech == "off"
+    assert found(Settings(model="org/model", speech="both")).speech == "both"

@@ -469,7 +469,7 @@ export interface Languages {
   target: string;
 }
 
-/** An image that a message shows, by what its sender named it with. `width`, `height`: in points. */
+/** An image that a message shows, by its id. `width`, `height`: in pixels. */
 export interface Attachment {
   id: string;
   media_type: string;
@@ -814,9 +814,9 @@ export interface Found {
 }
 
 /**
- * A conversation that was found. `message_id`: where by a message, one of those, of any branch; null: by its title.
+ * A conversation that was found. `message_id`: a matching message, of any branch; null: its title matches.
  *
- * `at`, `chars`: where what was found stands in `snippet`, in code points. The snippet is of the message, else the title.
+ * `at`, `chars`: the place of the match in `snippet`, in code points. The snippet is of the message, else the title.
  */
 export interface Hit {
   conversation_id: string;
