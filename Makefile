@@ -137,7 +137,7 @@ $(RUNTIME): pyproject.toml midstream/pyproject.toml constraints.txt $(KERNELS) |
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX) --no-deps) '$(TORCH)'
 	@echo "Installing the service (2 of 2: all else)."
 	@rm -f engine/_cpu_kernels*.so
-	@$(PIP) --editable midstream --editable .
+	@$(PIP) --editable midstream --editable '.[speech]'
 	@touch $@
 
 $(DEV): $(RUNTIME)

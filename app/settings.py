@@ -287,7 +287,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tool_result_bytes: Annotated[
         int, Meta(ge=256, le=4 << 20, description="Bytes of a tool's result; a longer one is cut.")
     ] = 64 * 1024
-    speech: kinds_of_speech.Parts = "off"
+    speech: kinds_of_speech.Parts = "auto"
     speech_recognizer: kinds_of_speech.Recognizer = "pocketsphinx"
     speech_grammar: kinds_of_speech.Grammar = None
     speech_voice: kinds_of_speech.Voice = "espeak-ng"

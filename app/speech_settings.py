@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 Parts = Annotated[
-    Literal["off", "both", "recognition", "voice"],
+    Literal["auto", "off", "both", "recognition", "voice"],
     Meta(
-        description="Sound that is served: recognition: /v1/audio/transcriptions; voice: /v1/audio/speech. Needs the part `speech`."
+        description="Sound that is served: recognition: microphones, /v1/audio/transcriptions; voice: spoken replies, /v1/audio/speech. Needs the part `speech`. auto: with the bundled model, what is installed."
     ),
 ]
 Recognizer = Annotated[

@@ -18,7 +18,8 @@ from speech.sound.wav import Coding
 class Listening(msgspec.Struct, frozen=True, kw_only=True):
     """The sound that comes, with one channel, and when speech is over.
 
-    `pause_ms`: so much silence is a `Paused`; `silence_ms`: so much is a `Stopped`. `threshold`: the share of frames, 0 to 1,
+    `pause_ms`: so much silence is a `Paused`; `silence_ms`: so much is a `Stopped`, or `unfinished_ms`, where that is more and the
+    words so far are known to be no whole sentence. `threshold`: the share of frames, 0 to 1,
     that have to be speech before somebody speaks. `detects`: False, only `commit` ends what was said. `language`: a code of
     those that are understood; None: whichever it is.
     """
@@ -28,6 +29,7 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True):
     detects: bool = True
     pause_ms: int = 160
     silence_ms: int = 500
+    unfinished_ms: int = 500
     threshold: float = 0.5
     language: str | None = None
 
@@ -46,10 +48,11 @@ class Partly(msgspec.Struct, frozen=True, tag=True):
 
 
 class Paused(msgspec.Struct, frozen=True, tag=True):
-    """A short silence: the end, perhaps. `text`: what was said so far."""
+    """A short silence: the end, perhaps. `text`: what was said so far; `is_whole`: False, it is known to be no whole sentence."""
 
     at_ms: int
     text: str
+    is_whole: bool = True
 
 
 class Resumed(msgspec.Struct, frozen=True, tag=True):

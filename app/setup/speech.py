@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import structlog
+from msgspec.structs import replace
 
 from app.setting_values import SettingsError, called
 from app.settings import Settings
@@ -25,6 +26,8 @@ from speech.voice.model_voice import ModelVoice
 from speech.voice.speaker import Espeak, Speaker
 from speech.voice.timed_espeak import TimedEspeak
 
+BUNDLED_GRAMMAR = Path(__file__).parents[2] / "demo_model" / "spoken.jsgf"
+"""All that the bundled model can be asked by word of mouth."""
 _FIRST_VOICE = "en-us"
 
 _log = structlog.get_logger("midstream.speech")
@@ -33,6 +36,7 @@ _log = structlog.get_logger("midstream.speech")
 @asynccontextmanager
 async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[SpokenDesk | None]:
     """Give where conversations are spoken, while its process is kept; None where nothing is heard. Raises SettingsError."""
+    settings = found(settings)
     ear = _ear(settings)
     if ear is None:
         yield None
@@ -51,6 +55,7 @@ async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[Spo
 @asynccontextmanager
 async def audio_of(settings: Settings) -> AsyncIterator[Audio]:
     """Give what the doors for sound are made of, while the processes behind it are kept. Raises SettingsError."""
+    settings = found(settings)
     recognizer = _recognizer(settings)
     speaker = _speaker(settings)
     audio = Audio(
@@ -79,12 +84,32 @@ async def _start(
         raise SettingsError(f"{called(setting)}: {error}{hint}") from error
 
 
+def found(settings: Settings) -> Settings:
+    """Return the settings with what `auto` is here: the defaults that are installed, which understand what the bundled model does."""
+    if settings.speech != "auto":
+        return settings
+    is_here = all(find_spec(library) is not None for library in ("pocketsphinx", "soxr"))
+    if not settings.is_bundled or not is_here or settings.speech_recognizer != POCKETSPHINX:
+        return replace(settings, speech="off")
+    speaks = settings.speech_voice == PROGRAM and bool(voices())
+    return replace(
+        settings,
+        speech="both" if speaks else "recognition",
+        speech_grammar=settings.speech_grammar or str(BUNDLED_GRAMMAR),
+    )
+
+
+def _is_lazy(settings: Settings) -> bool:
+    """Whether nobody asked for speech: then it costs nothing before it is used."""
+    return settings.speech_grammar == str(BUNDLED_GRAMMAR)
+
+
 def _recognizer(settings: Settings) -> Recognizer | None:
     if settings.speech not in {"both", "recognition"}:
         return None
     if (options := _recognizing(settings)) is not None:
         return model_recognizer(_name(options.model), options)
-    return pocketsphinx(_grammar(settings))
+    return pocketsphinx(_grammar(settings), is_lazy=_is_lazy(settings))
 
 
 def _ear(settings: Settings) -> ProcessEar | None:
@@ -92,7 +117,11 @@ def _ear(settings: Settings) -> ProcessEar | None:
         return None
     _need("pocketsphinx")  # whoever understands the words, it tells speech from silence
     options = _recognizing(settings)
-    return pocketsphinx_ear(_grammar(settings)) if options is None else model_ear(options)
+    return (
+        pocketsphinx_ear(_grammar(settings), is_lazy=_is_lazy(settings))
+        if options is None
+        else model_ear(options)
+    )
 
 
 def _recognizing(settings: Settings) -> Options | None:

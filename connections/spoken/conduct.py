@@ -79,8 +79,9 @@ class Conduct:
                 return list(self._start(at_ms, talking=talking))
             case Partly(at_ms, text):
                 return [*self._agree(text), *self._interrupt(at_ms, text)]
-            case Paused(at_ms, text):
-                return [*self._agree(text), *self._interrupt(at_ms, text), *self._try(text, talking=talking)]
+            case Paused(at_ms, text, is_whole):
+                told = [*self._agree(text), *self._interrupt(at_ms, text)]
+                return [*told, *self._try(text, talking=talking)] if is_whole else told
             case Resumed():
                 return list(self._take_back())
             case Stopped(_, at_ms, text):

@@ -228,6 +228,7 @@ def _listening(start: AudioStart, desk: SpokenDesk) -> Listening:
         detects=detection.type == "vad",
         pause_ms=PAUSE_MS,
         silence_ms=detection.silence_ms,
+        unfinished_ms=detection.unfinished_ms,
         threshold=detection.threshold,
         language=desk.language_of(start),
     )

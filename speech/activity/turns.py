@@ -43,11 +43,15 @@ class Moment(msgspec.Struct, frozen=True):
 class TurnDetector:
     """One speaker."""
 
-    def __init__(self, *, frame_ms: int, pause_ms: int, silence_ms: int, threshold: float) -> None:
-        """`threshold`: the share of a window, 0 to 1, that has to be speech."""
+    def __init__(
+        self, *, frame_ms: int, pause_ms: int, silence_ms: int, threshold: float, unfinished_ms: int = 0
+    ) -> None:
+        """`threshold`: the share of a window, 0 to 1, that has to be speech. `unfinished_ms`: see `wait`."""
         self._frame_ms = frame_ms
         self._pause_ms = pause_ms
         self._silence_ms = silence_ms
+        self._unfinished_ms = max(silence_ms, unfinished_ms)
+        self._waits = False
         frames = max(1, WINDOW_MS // frame_ms)
         self._enough = max(1, round(threshold * frames))
         self._window: deque[bool] = deque(maxlen=frames)
@@ -76,6 +80,10 @@ class TurnDetector:
         """Let a frame's time pass without a verdict."""
         self._now_ms += self._frame_ms
 
+    def wait(self) -> None:
+        """What is said is not whole yet: `unfinished_ms` of silence end it, instead of `silence_ms`, until speech goes on."""
+        self._waits = self._is_paused
+
     def end(self) -> Moment:
         """Somebody says that it is over, whether or not there was speech."""
         started_ms = self._now_ms if self._started_ms is None else self._started_ms
@@ -84,7 +92,7 @@ class TurnDetector:
     def reset(self) -> None:
         """Forget what is being said; time goes on."""
         self._started_ms = None
-        self._is_paused = False
+        self._is_paused = self._waits = False
         self._window.clear()
 
     def _begin(self) -> Moment:
@@ -105,7 +113,8 @@ class TurnDetector:
 
     def _spoken(self, started_ms: int) -> Moment | None:
         if self._is_paused:
-            self._is_paused, self._told_ms = False, self._now_ms
+            self._is_paused = self._waits = False
+            self._told_ms = self._now_ms
             return Moment(Kind.RESUMED, self._now_ms - self._run_ms, started_ms)
         if self._now_ms - self._told_ms < GOING_MS:
             return None
@@ -113,7 +122,7 @@ class TurnDetector:
         return Moment(Kind.GOING, self._now_ms, started_ms)
 
     def _silent(self, started_ms: int, silence_ms: int) -> Moment | None:
-        if silence_ms >= self._silence_ms:
+        if silence_ms >= (self._unfinished_ms if self._waits else self._silence_ms):
             return self._stop(started_ms, self._last_ms)
         if silence_ms >= self._pause_ms and not self._is_paused:
             self._is_paused = True

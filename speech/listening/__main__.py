@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 
 from speech.listening.messages import ToListener
+from speech.listening.stream import Utterance
 from speech.listening.work import ListenWork
 from speech.process.line import Line
 from speech.recognition.decoding import Listener
-from speech.recognition.messages import Ready
+from speech.recognition.messages import ENGLISH
 
 
 def main() -> None:
@@ -16,8 +17,7 @@ def main() -> None:
     descriptor, *grammar = sys.argv[1:]
     line = Line(int(descriptor), ToListener)
     listener = Listener(grammar[0] if grammar else None)
-    hello = Ready(languages={"en": "english"}, language="en")
-    ListenWork(line, hello, lambda samples, _: listener.text_of(samples)).run()
+    ListenWork(line, ENGLISH, lambda samples, _: Utterance(*listener.heard(samples))).run()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from speech.errors import RecognizerLost, TooFarBehind
 from speech.listening.messages import Clear, Cleared, Commit, FromListener, Listen, Sound, Taken, Told
 from speech.models.families import Options
 from speech.process.keeper import Asked, Keeper, Trade
-from speech.recognition.messages import Ready
+from speech.recognition.messages import ENGLISH, Ready
 from speech.sound.wav import Coding
 
 STALL_S = 60.0
@@ -24,8 +24,15 @@ BEHIND_S = 10.0
 class ProcessEar:
     """An `Ear`: one process, which owners take turns with. `running` keeps it."""
 
-    def __init__(self, module: str, arguments: tuple[str, ...] = (), *, stall_s: float = STALL_S) -> None:
-        """`module`, `arguments`: of the process."""
+    def __init__(
+        self,
+        module: str,
+        arguments: tuple[str, ...] = (),
+        *,
+        stall_s: float = STALL_S,
+        known: Ready | None = None,
+    ) -> None:
+        """`module`, `arguments`: of the process. `known`: what it will say of itself, if it starts at its first use."""
         self._keeper = Keeper(
             Trade(
                 who="listener",
@@ -36,6 +43,7 @@ class ProcessEar:
                 lost=RecognizerLost,
             ),
             stall_s=stall_s,
+            known=known,
         )
 
     @property
@@ -114,9 +122,15 @@ class ProcessHearing:
         self._asked.owe(is_owed=bool(self.behind or self._commits or self._clears))
 
 
-def pocketsphinx_ear(grammar: str | None = None, *, stall_s: float = STALL_S) -> ProcessEar:
-    """Return PocketSphinx. `grammar`: a file in JSGF that says all that can be said; None: English at large."""
-    return ProcessEar(str(__package__), () if grammar is None else (grammar,), stall_s=stall_s)
+def pocketsphinx_ear(
+    grammar: str | None = None, *, stall_s: float = STALL_S, is_lazy: bool = False
+) -> ProcessEar:
+    """Return PocketSphinx. `grammar`: a file in JSGF that says all that can be said; None: English at large.
+
+    `is_lazy`: it starts at its first use, which waits for it.
+    """
+    told = () if grammar is None else (grammar,)
+    return ProcessEar(str(__package__), told, stall_s=stall_s, known=ENGLISH if is_lazy else None)
 
 
 def model_ear(options: Options, *, stall_s: float = STALL_S) -> ProcessEar:

@@ -37,7 +37,15 @@ PART_MS = 200
 """What is being said is understood anew once there is so much more of it, or eight times what the last time took."""
 _PATIENCE = 8
 
-Understand = Callable[[Samples], str]
+
+class Utterance(msgspec.Struct, frozen=True):
+    """What was understood. `is_whole`: False where it is known to be no whole sentence."""
+
+    text: str
+    is_whole: bool = True
+
+
+Understand = Callable[[Samples], Utterance]
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -68,9 +76,10 @@ class SpeechStream:
             frame_ms=FRAME_MS,
             pause_ms=listening.pause_ms,
             silence_ms=listening.silence_ms,
+            unfinished_ms=listening.unfinished_ms,
             threshold=listening.threshold,
         )
-        self._sound = _Sound(mute_s=listening.silence_ms / 1000 + MUTED_S)
+        self._sound = _Sound(mute_s=max(listening.silence_ms, listening.unfinished_ms) / 1000 + MUTED_S)
         self._frames = _Frames()
         self._waiting: deque[_Waiting] = deque()
         self._words = _Words()
@@ -139,8 +148,7 @@ class SpeechStream:
                 self._try(waiting)
                 return Partly(moment.at_ms, self._words.text)
             case Kind.PAUSED:
-                self._words.paused = self._understood(waiting.end)
-                return Paused(moment.at_ms, self._words.paused)
+                return self._pause(waiting)
             case Kind.RESUMED:
                 self._words.paused = None
                 return Resumed(moment.at_ms)
@@ -181,12 +189,19 @@ class SpeechStream:
         frame = RATE * FRAME_MS // 1000
         most = len(piece)
         cut = quietest(piece, int(most * (1 - _SEARCHED)), most, RATE) // frame
-        self._words.settle(self._understand(piece[: cut * frame]))
+        self._words.settle(self._understand(piece[: cut * frame]).text)
         self._frames.forget(self._frames.first + cut)
+
+    def _pause(self, waiting: _Waiting) -> Heard:
+        words = self._understood(waiting.end)
+        self._words.paused = words.text
+        if not words.is_whole and not self._waiting:
+            self._turns.wait()
+        return Paused(waiting.moment.at_ms, words.text, words.is_whole)
 
     def _stop(self, waiting: _Waiting) -> Heard:
         words = self._words
-        text = self._understood(waiting.end) if words.paused is None else words.paused
+        text = self._understood(waiting.end).text if words.paused is None else words.paused
         self._words = _Words()
         self._frames.forget(waiting.end)
         return Stopped(waiting.moment.started_ms, waiting.moment.at_ms, text, waiting.is_committed)
@@ -197,14 +212,15 @@ class SpeechStream:
         if self._waiting or end < self._words.again_at:
             return
         began = self._clock()
-        self._words.text = self._understood(end)
+        self._words.text = self._understood(end).text
         took_ms = (self._clock() - began) * 1000
         self._words.again_at = end + int(max(PART_MS, took_ms * _PATIENCE)) // FRAME_MS
 
-    def _understood(self, end: int) -> str:
+    def _understood(self, end: int) -> Utterance:
         """Return all words up to a frame."""
         pcm = self._frames.until(end)
-        return self._words.whole(self._understand(_samples(pcm)) if pcm else "")
+        words = self._understand(_samples(pcm)) if pcm else Utterance("")
+        return Utterance(self._words.whole(words.text), words.is_whole)
 
 
 def _samples(pcm: bytes) -> Samples:

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import assert_never
 
 from speech.listening.messages import Clear, Cleared, Commit, Listen, Sound, Taken, Told
-from speech.listening.stream import SpeechStream
+from speech.listening.stream import SpeechStream, Utterance
 from speech.process.line import Line
 from speech.process.work import Work
 from speech.recognition.messages import Ready
@@ -17,7 +17,7 @@ from speech.sound.samples import Samples
 LOOK_S = 0.1
 """How often it is looked who speaks and sends no more sound."""
 
-Understand = Callable[[Samples, str | None], str]
+Understand = Callable[[Samples, str | None], Utterance]
 """From what was said, and its language, to words."""
 
 
@@ -94,7 +94,7 @@ class ListenWork(Work[SpeechStream]):
             case _:
                 assert_never(message)
 
-    def _text_of(self, language: str | None, samples: Samples) -> str:
+    def _text_of(self, language: str | None, samples: Samples) -> Utterance:
         return self._understand(samples, language)
 
     def _go_on(self, number: int) -> None:

@@ -74,14 +74,18 @@ class Asked:
 class Keeper(Generic[Hello]):
     """One process. `running` keeps it; `asking` asks it."""
 
-    def __init__(self, trade: Trade[Hello], *, stall_s: float = STALL_S) -> None:
-        """`stall_s`: how long it may say nothing though an answer is due."""
+    def __init__(self, trade: Trade[Hello], *, stall_s: float = STALL_S, known: Hello | None = None) -> None:
+        """`stall_s`: how long it may say nothing though an answer is due.
+
+        `known`: what it will say of itself, so that it need not be started before something is asked of it.
+        """
         self._trade = trade
         self._stall_s = stall_s
         self._numbers = count()
         self._waiting: dict[int, Asked] = {}
         self._child: child.Child | None = None
-        self._hello: Hello | None = None
+        self._hello = known
+        self._is_wanted = asyncio.Event()
         self._is_ready = asyncio.Event()
         self._first = asyncio.Event()
         self._refused = ""
@@ -104,11 +108,13 @@ class Keeper(Generic[Hello]):
         """Keep a process alive while the context lasts. Raises ModelUnusable, or what the trade calls lost, at the start."""
         keeping = asyncio.create_task(self._keep())
         try:
-            await self._first.wait()
-            if self._refused:
-                raise ModelUnusable(self._refused)
-            if not self._is_ready.is_set():
-                raise self._trade.lost(f"The {self._trade.who}'s process ended at its start.")
+            if self._hello is None:
+                self._is_wanted.set()
+                await self._first.wait()
+                if self._refused:
+                    raise ModelUnusable(self._refused)
+                if not self._is_ready.is_set():
+                    raise self._trade.lost(f"The {self._trade.who}'s process ended at its start.")
             yield
         finally:
             keeping.cancel()
@@ -131,6 +137,7 @@ class Keeper(Generic[Hello]):
             process.send(Cancel(asked.number))
 
     async def _process(self) -> child.Child:
+        self._is_wanted.set()
         try:
             async with asyncio.timeout(START_S):
                 await self._is_ready.wait()
@@ -142,6 +149,7 @@ class Keeper(Generic[Hello]):
 
     async def _keep(self) -> None:
         trade = self._trade
+        await self._is_wanted.wait()
         while True:
             try:
                 async with child.running(trade.module, *trade.arguments) as self._child:

@@ -9,14 +9,14 @@ from speech.process.line import Line
 from speech.process.messages import Working
 from speech.process.work import Work
 from speech.recognition.decoding import Listener
-from speech.recognition.messages import Finished, Heard, Ready, Segment, ToRecognizer, Transcribe
+from speech.recognition.messages import ENGLISH, Finished, Heard, Segment, ToRecognizer, Transcribe
 
 
 class SegmentWork(Work[Iterator[Segment | None]]):
     """Recognises what is asked, a segment at a time, and looks between two of them for what is new."""
 
     def __init__(self, line: Line, listener: Listener) -> None:
-        super().__init__(line, Ready(languages={"en": "english"}, language="en"))
+        super().__init__(line, ENGLISH)
         self._listener = listener
 
     def step(self) -> None:

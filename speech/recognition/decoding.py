@@ -10,6 +10,7 @@ import numpy as np
 from pocketsphinx import Decoder, Endpointer
 
 from speech.recognition.messages import Segment, Word
+from speech.recognition.numerals import in_digits
 from speech.sound.samples import Samples, mono
 from speech.sound.wav import Recording
 
@@ -17,7 +18,7 @@ RATE = 16_000
 LONGEST_S = 10.0
 """Of one segment: who leaves, or waits for his turn, waits for the end of one at most."""
 _FRAMES_A_SECOND = 100
-_NO_WORD = re.compile(r"[<\[+].*")
+_NO_WORD = re.compile(r"[<\[+(].*")
 _VARIANT = re.compile(r"\(\d+\)$")
 _ROOM = np.zeros(RATE // 4, np.int16)
 """Silence around a segment: the model was trained with some."""
@@ -31,6 +32,7 @@ class Listener:
 
     def __init__(self, grammar: str | None) -> None:
         """Load the model. `grammar`: a file in JSGF that says all that can be said; None: English at large."""
+        self._has_grammar = grammar is not None
         told = {"jsgf": grammar} if grammar else {}
         self._decoder: Any = Decoder(samprate=RATE, loglevel="FATAL", **told)
 
@@ -40,22 +42,39 @@ class Listener:
         for start, end in _spoken(samples):
             yield self._recognise(samples[start:end], start / RATE)
 
-    def text_of(self, samples: Samples) -> str:
-        """Return the words of what somebody said, one channel at `RATE`; empty where nothing was understood."""
-        segment = self._recognise(samples, 0.0)
-        return "" if segment is None else segment.text
+    def heard(self, samples: Samples) -> tuple[str, bool]:
+        """Return what somebody said, one channel at `RATE`, with numbers in digits; empty where nothing was understood.
+
+        And False where the grammar goes on behind the likeliest words: no sentence of it ends there.
+        """
+        self._decoder.start_utt()
+        try:
+            self._process(samples)
+            so_far = self._text()
+        finally:
+            self._decoder.end_utt()
+        text = self._text()
+        is_whole = text == so_far or not so_far or not self._has_grammar
+        return in_digits(so_far if text and not is_whole else text), is_whole
 
     def _recognise(self, samples: Samples, start_s: float) -> Segment | None:
         self._decoder.start_utt()
         try:
-            whole = _in_a_room(np.concatenate((_ROOM, samples, _ROOM)))
-            self._decoder.process_raw(whole.tobytes(), full_utt=True)
+            self._process(samples)
         finally:
             self._decoder.end_utt()
         length_s = len(samples) / RATE
         words = tuple(self._words(start_s, length_s))
         text = " ".join(word.word for word in words)
         return Segment(round(start_s, 2), round(start_s + length_s, 2), text, words) if words else None
+
+    def _process(self, samples: Samples) -> None:
+        whole = _in_a_room(np.concatenate((_ROOM, samples, _ROOM)))
+        self._decoder.process_raw(whole.tobytes(), full_utt=True)
+
+    def _text(self) -> str:
+        words = (one.word for one in self._decoder.seg() or ())
+        return " ".join(_VARIANT.sub("", word) for word in words if not _NO_WORD.match(word))
 
     def _words(self, start_s: float, length_s: float) -> Iterator[Word]:
         def at(frame: int) -> float:

@@ -51,6 +51,10 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     times_words: bool = True
 
 
+ENGLISH = Ready(languages={"en": "english"}, language="en")
+"""What PocketSphinx says of itself."""
+
+
 class Heard(msgspec.Struct, frozen=True, tag=True):
     """A segment of a recording, in order."""
 

@@ -10,7 +10,7 @@ import msgspec
 from speech.errors import RecognizerLost
 from speech.models.families import Options
 from speech.process.keeper import STALL_S, Keeper, Trade
-from speech.recognition.messages import Finished, FromRecognizer, Heard, Ready, Segment, Transcribe
+from speech.recognition.messages import ENGLISH, Finished, FromRecognizer, Heard, Ready, Segment, Transcribe
 from speech.sound.wav import Recording
 
 POCKETSPHINX = "pocketsphinx"
@@ -20,9 +20,15 @@ class Recognizer:
     """One process, which owners take turns with. `running` keeps it; `hear` asks it."""
 
     def __init__(
-        self, name: str, module: str, arguments: tuple[str, ...] = (), *, stall_s: float = STALL_S
+        self,
+        name: str,
+        module: str,
+        arguments: tuple[str, ...] = (),
+        *,
+        stall_s: float = STALL_S,
+        known: Ready | None = None,
     ) -> None:
-        """`name`: what clients call it. `module`, `arguments`: of the process."""
+        """`name`: what clients call it. `module`, `arguments`: of the process. `known`: its facts, if it starts at its first use."""
         self.name = name
         self._keeper = Keeper(
             Trade(
@@ -34,6 +40,7 @@ class Recognizer:
                 lost=RecognizerLost,
             ),
             stall_s=stall_s,
+            known=known,
         )
 
     @property
@@ -59,9 +66,16 @@ class Recognizer:
                 yield told.segment
 
 
-def pocketsphinx(grammar: str | None = None, *, stall_s: float = STALL_S) -> Recognizer:
-    """Return PocketSphinx. `grammar`: a file in JSGF that says all that can be said; None: English at large."""
-    return Recognizer(POCKETSPHINX, str(__package__), () if grammar is None else (grammar,), stall_s=stall_s)
+def pocketsphinx(
+    grammar: str | None = None, *, stall_s: float = STALL_S, is_lazy: bool = False
+) -> Recognizer:
+    """Return PocketSphinx. `grammar`: a file in JSGF that says all that can be said; None: English at large.
+
+    `is_lazy`: it starts at its first use, which waits for it.
+    """
+    told = () if grammar is None else (grammar,)
+    known = ENGLISH if is_lazy else None
+    return Recognizer(POCKETSPHINX, str(__package__), told, stall_s=stall_s, known=known)
 
 
 def model_recognizer(name: str, options: Options, *, stall_s: float = STALL_S) -> Recognizer:

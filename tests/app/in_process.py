@@ -119,7 +119,7 @@ async def serving(
     **settings: Any,
 ) -> AsyncIterator[Running]:
     """A service on a free port. Nothing is left of it behind the block."""
-    defaults: dict[str, Any] = {"data_dir": str(folder), "drain_s": 0.0, "titles": "words"}
+    defaults: dict[str, Any] = {"data_dir": str(folder), "drain_s": 0.0, "titles": "words", "speech": "off"}
     chosen = Settings(**defaults | settings)
     engine = engine or ScriptedEngine()
     with listen("127.0.0.1", 0) as listener:

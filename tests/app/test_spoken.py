@@ -7,11 +7,14 @@ import random
 import shutil
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from app.settings import Settings
+from app.setup.speech import found
 from connections.wire.audio import HEAD, SOUND
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
@@ -98,7 +101,7 @@ async def test_speech_over_a_reply_ends_it_at_what_was_heard_and_is_answered(run
         while phone.turn == first:
             await phone.take()
         assert (await phone.kept())[:3] == [
-            "count from one to ten",
+            "count from 1 to 10",
             "One, two, three,",
             "what did you say last",
         ]
@@ -175,7 +178,7 @@ async def test_a_microphone_that_is_switched_off_in_the_middle_of_a_word_ends_wh
         await phone.say(SILENCE[:16000] + sound)
         await phone.until("speech", state="stopped")
         heard = await phone.until("heard", final=True)
-        assert heard["text"] == "count from one to ten"
+        assert heard["text"] == "count from 1 to 10"
         accepted = await phone.until("accepted")
         assert accepted["ref"].startswith(f"{heard['item']}.")
 
@@ -210,3 +213,21 @@ async def test_what_is_committed_is_said_and_what_is_cleared_is_not(running: Run
         await socket.send(type="audio.clear", conversation_id="by-hand")
         await phone.until("done")
         assert await phone.kept() == ["what did you say last", REPLY]
+
+
+async def test_the_bundled_model_is_spoken_to_without_a_setting_and_nothing_is_started_before(
+    tmp_path: Path,
+) -> None:
+    listening = "speech.listening .*spoken.jsgf"
+    async with serving(tmp_path, ScriptedEngine(reply=REPLY), speech="auto") as service:
+        assert child_of(os.getpid(), listening) is None
+        async with service.socket({"client_id": "kim", "features": ["audio"]}) as socket:
+            phone = await Phone(socket, "bundled").start()
+            await phone.say(SILENCE[:16000] + await spoken("What is twenty two plus thirty one?") + SILENCE)
+            assert (await phone.until("heard", final=True))["text"] == "what is 22 plus 31"
+            assert child_of(os.getpid(), listening) is not None
+
+
+async def test_a_model_of_the_operators_is_not_spoken_to_unless_he_says_so() -> None:
+    assert found(Settings(model="org/model")).speech == "off"
+    assert found(Settings(model="org/model", speech="both")).speech == "both"

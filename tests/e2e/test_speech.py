@@ -20,9 +20,11 @@ import soxr
 from openai import AsyncOpenAI, OpenAI
 
 from speech.errors import RecognizerLost
+from speech.recognition.decoding import Listener
 from speech.recognition.recognizer import Recognizer, pocketsphinx
 from speech.sound.samples import mono
 from speech.sound.wav import Coding, Recording, recording_of
+from speech.voice.timed_espeak import TimedEspeak
 from tests.chaos import gateway
 from tests.docs.papers import ROOT, snippets
 from tests.server_process import ServerProcess, child_of, serving
@@ -31,6 +33,7 @@ from tests.speech.test_wav import wav
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 
 GRAMMAR = Path(__file__).parent / "demo.jsgf"
+DEMO_GRAMMAR = ROOT / "demo_model" / "spoken.jsgf"
 VOICE, EARS = "espeak-ng", "pocketsphinx"
 SENTENCES = (
     "My name is Anna.",
@@ -345,3 +348,16 @@ def test_a_grammar_that_is_none_stops_the_start(tmp_path: Path) -> None:
     assert server.process is not None
     assert server.process.wait(timeout=60) != 0
     assert "MIDSTREAM_SPEECH_GRAMMAR (--speech-grammar) may name no JSGF" in server.log.read_text()
+
+
+async def test_a_grammar_tells_what_is_no_whole_sentence() -> None:
+    listener = Listener(str(DEMO_GRAMMAR))
+    for text, is_whole in (
+        ("Count from one", False),
+        ("What is seven plus eight", True),
+        ("My name is", False),
+    ):
+        said = await TimedEspeak(("en-us",)).speak(text, voice="en-us")
+        samples = np.asarray(soxr.resample(np.frombuffer(said.pcm, "<i2"), said.rate, 16_000), np.int16)
+        assert listener.heard(samples)[1] is is_whole, text
+    assert Listener(None).heard(samples)[1] is True  # nobody knows

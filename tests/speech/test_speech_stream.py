@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from speech.contract import Heard, Listening, Partly, Started, Stopped
-from speech.listening.stream import MUTED_S, PIECE_MS, SpeechStream
+from speech.contract import Heard, Listening, Partly, Paused, Started, Stopped
+from speech.listening.stream import MUTED_S, PIECE_MS, SpeechStream, Utterance
 from speech.sound.samples import Samples
 from speech.sound.wav import Coding
 from tests.speech.voiced import RATE, silence, voiced
@@ -21,12 +21,13 @@ class Clock:
 class Words:
     """Understands how long something is, and keeps what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_whole: bool = True) -> None:
         self.asked: list[Samples] = []
+        self.is_whole = is_whole
 
-    def __call__(self, samples: Samples) -> str:
+    def __call__(self, samples: Samples) -> Utterance:
         self.asked.append(samples)
-        return str(len(samples) * 1000 // RATE)
+        return Utterance(str(len(samples) * 1000 // RATE), is_whole=self.is_whole)
 
 
 def listening(*, detects: bool = True) -> Listening:
@@ -121,3 +122,20 @@ def test_what_was_heard_and_not_committed_is_forgotten() -> None:
     assert told(stream) == []
     stream.commit()
     assert told(stream) == [Stopped(1800, 1800, "", is_committed=True)]
+
+
+def test_a_sentence_that_is_not_over_is_waited_for() -> None:
+    for is_whole, stops in ((True, True), (False, False)):
+        stream = SpeechStream(
+            Listening(coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=900),
+            Words(is_whole=is_whole),
+        )
+        heard: list[Heard] = []
+        for sound in (silence(300), voiced(900), *[silence(30)] * 20):
+            stream.feed(sound)
+            heard += told(stream)
+        assert [event.is_whole for event in heard if isinstance(event, Paused)] == [is_whole]
+        assert isinstance(heard[-1], Stopped) is stops
+        stream.feed(silence(600))
+        heard += told(stream)
+        assert isinstance(heard[-1], Stopped)

@@ -37,6 +37,18 @@ def test_a_pause_that_was_no_end_is_told() -> None:
     assert kinds == [Kind.STARTED, Kind.PAUSED, Kind.RESUMED, Kind.PAUSED, Kind.STOPPED]
 
 
+def test_what_is_known_to_be_unfinished_has_more_time_until_speech_goes_on() -> None:
+    turns = TurnDetector(frame_ms=FRAME_MS, pause_ms=150, silence_ms=300, threshold=0.5, unfinished_ms=600)
+    told: list[Kind] = []
+    for frame in "#" * 10 + "." * 15 + "#" * 5 + "." * 10:
+        moment = turns.take(is_speech=frame == "#")
+        if moment is not None and moment.kind is not Kind.GOING:
+            told.append(moment.kind)
+        if told == [Kind.STARTED, Kind.PAUSED]:
+            turns.wait()
+    assert told == [Kind.STARTED, Kind.PAUSED, Kind.RESUMED, Kind.PAUSED, Kind.STOPPED]
+
+
 def test_speech_without_an_end_is_ended() -> None:
     ends = [at for kind, at in moments("#" * (2 * LONGEST_MS // FRAME_MS)) if kind is Kind.STOPPED]
     assert ends[0] == LONGEST_MS

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from speech.listening.stream import Utterance
 from speech.listening.work import ListenWork
 from speech.process.line import Line
 from speech.process.messages import Working
@@ -20,7 +21,7 @@ class ModelListenWork(ListenWork):
         super().__init__(line, model.facts, self._words)
         self._model = model
 
-    def _words(self, samples: Samples, language: str | None) -> str:
+    def _words(self, samples: Samples, language: str | None) -> Utterance:
         """Raises FloatingPointError where the model computed no numbers."""
         wave = samples.astype(np.float32) / np.float32(FULL_SCALE)
         job = self._model.begin(wave, language=language, wants_words=False)
@@ -30,7 +31,7 @@ class ModelListenWork(ListenWork):
             if segments is None:
                 raise FloatingPointError
             said += (segment.text.strip() for segment in segments)
-        return " ".join(text for text in said if text)
+        return Utterance(" ".join(text for text in said if text))
 
     def _beat(self) -> list[bool]:
         """Say between two steps that it works. Who leaves meanwhile is noticed behind this piece, of some seconds at most."""

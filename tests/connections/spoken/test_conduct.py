@@ -33,6 +33,16 @@ def test_a_pause_that_was_no_end_takes_the_turn_back() -> None:
     ]
 
 
+def test_no_turn_begins_at_a_pause_inside_a_sentence() -> None:
+    one = conduct()
+    one.heard(Started(0), talking=False)
+    assert acts(one.heard(Paused(900, "count to", is_whole=False), talking=False)) == []
+    assert acts(one.heard(Resumed(1200), talking=False)) == []
+    assert acts(one.heard(Paused(2000, "count to ten"), talking=False)) == [
+        Say("count to ten", is_guess=True)
+    ]
+
+
 def test_speech_over_a_reply_holds_it_at_once_and_cuts_it_once_it_lasts() -> None:
     one = conduct()
     assert acts(one.heard(Started(0), talking=True)) == [Do.HOLD]

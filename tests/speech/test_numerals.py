@@ -1,0 +1,52 @@
+"""Numbers in words become digits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from demo_translator.numerals import english
+from speech.recognition.numerals import in_digits
+
+
+def in_words(number: int) -> str:
+    if number < 1000:
+        return english(number).replace("-", " ")
+    thousands, rest = divmod(number, 1000)
+    behind = f"{'and ' if rest < 100 else ''}{in_words(rest)}" if rest else ""
+    return f"{in_words(thousands)} thousand {behind}".strip()
+
+
+@given(st.integers(0, 999_999).filter(lambda number: number != 1))
+def test_every_number_is_read_as_it_is_said(number: int) -> None:
+    assert in_digits(in_words(number)) == str(number)
+
+
+@given(st.integers(0, 999_999), st.integers(0, 999_999))
+def test_numbers_between_words_are_read_each_on_its_own(first: int, second: int) -> None:
+    said = f"count from {in_words(first)} to {in_words(second)} please"
+    assert in_digits(said) == f"count from {first} to {second} please"
+
+
+@given(st.lists(st.sampled_from(["which", "is", "and", "hundred", "thousand", "apples", "my"])))
+def test_what_is_no_number_stays(words: list[str]) -> None:
+    assert in_digits(" ".join(words)) == " ".join(words)
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        ("which one is it", "which one is it"),
+        ("what is one plus one", "what is 1 plus 1"),
+        ("one two three", "1 2 3"),
+        ("twenty and five", "20 and 5"),
+        ("two hundred and then five", "200 and then 5"),
+        ("seventy ten", "70 10"),
+        ("zero hundred", "0 hundred"),
+        ("nine hundred thousand", "900000"),
+        ("", ""),
+    ],
+)
+def test_what_could_be_read_in_two_ways_is_read_as_people_mean_it(said: str, written: str) -> None:
+    assert in_digits(said) == written
