@@ -49,8 +49,7 @@ class TurnDetector:
         """`threshold`: the share of a window, 0 to 1, that has to be speech. `unfinished_ms`: see `wait`."""
         self._frame_ms = frame_ms
         self._pause_ms = pause_ms
-        self._silence_ms = silence_ms
-        self._unfinished_ms = max(silence_ms, unfinished_ms)
+        self._silences_ms = silence_ms, max(silence_ms, unfinished_ms)
         self._waits = False
         frames = max(1, WINDOW_MS // frame_ms)
         self._enough = max(1, round(threshold * frames))
@@ -122,7 +121,7 @@ class TurnDetector:
         return Moment(Kind.GOING, self._now_ms, started_ms)
 
     def _silent(self, started_ms: int, silence_ms: int) -> Moment | None:
-        if silence_ms >= (self._unfinished_ms if self._waits else self._silence_ms):
+        if silence_ms >= self._silences_ms[self._waits]:
             return self._stop(started_ms, self._last_ms)
         if silence_ms >= self._pause_ms and not self._is_paused:
             self._is_paused = True
