@@ -279,5 +279,8 @@ def _turn_detection(wished: Detection | None, *, interrupts: bool) -> TurnDetect
         silence_ms = SILENCES_MS[wished.eagerness or "auto"]
     threshold = usual.threshold if wished.threshold is None else wished.threshold
     return TurnDetection(
-        silence_ms=silence_ms, threshold=max(_LEAST_THRESHOLD, threshold), interrupt=interrupts
+        silence_ms=silence_ms,
+        unfinished_ms=silence_ms if wished.type == "server_vad" else max(silence_ms, usual.unfinished_ms),
+        threshold=max(_LEAST_THRESHOLD, threshold),
+        interrupt=interrupts,
     )
