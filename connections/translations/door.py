@@ -96,7 +96,9 @@ class TranslationsDoor(OpenAiSocketDoor[Guest]):
         """The model that a client names; else the first that translates and does nothing else, else the first."""
         if name is None:
             for model in self._reception.models(grant):
-                if (facts := model.engine.facts) is not None and facts.languages is not None:
+                facts = model.engine.facts
+                has_languages = facts is not None and facts.languages is not None and facts.languages.targets
+                if has_languages and not model.engine.status.state.is_final:
                     return model
         return self._reception.model(name, grant)
 

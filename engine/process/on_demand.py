@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from engine.door import Engine, EngineState, EngineStatus
 from engine.errors import EngineUnavailable
@@ -16,6 +16,8 @@ from engine.stream import ReplyStream
 
 IDLE_S = 600.0
 """So long an engine that nobody asks keeps its process."""
+AGAIN_S = 30.0
+"""After a failure, so long nobody wakes it: a process that can't start would be started by each request."""
 ASLEEP = EngineStatus(EngineState.ASLEEP, "starts when it is asked")
 STOPPED = EngineStatus(EngineState.STOPPED, "stopped", message="The engine is stopped.")
 
@@ -29,19 +31,25 @@ class EngineOnDemand:
     """
 
     def __init__(
-        self, make: Callable[[], EngineClient], facts: ModelFacts, *, idle_s: float = IDLE_S
+        self,
+        make: Callable[[], EngineClient],
+        facts: ModelFacts,
+        *,
+        idle_s: float = IDLE_S,
+        again_s: float = AGAIN_S,
     ) -> None:
         """Take what makes an engine anew each time, and what is known of its model.
 
-        `idle_s`: seconds without a request after which the process ends.
+        `idle_s`: seconds without a request after which the process ends. `again_s`: see `AGAIN_S`.
         """
         self._make = make
         self._facts = facts
-        self._idle_s = idle_s
+        self._idle_s, self._pause_s = idle_s, again_s
         self._client: EngineClient | None = None
         self._woken = asyncio.Event()
         self._asking = 0
         self._used_at = 0.0
+        self._failed: tuple[float, EngineStatus] | None = None
         self._is_over = False
 
     @property
@@ -49,7 +57,9 @@ class EngineOnDemand:
         """Where the engine is in its life: ASLEEP while no process is wanted."""
         if self._client is not None:
             return self._client.status
-        return STOPPED if self._is_over else ASLEEP
+        if self._is_over:
+            return STOPPED
+        return ASLEEP if self._failed is None or self._again_s() <= 0 else self._failed[1]
 
     @property
     def facts(self) -> ModelFacts:
@@ -89,34 +99,33 @@ class EngineOnDemand:
         return EngineStatistics() if self._client is None else self._client.statistics()
 
     async def run(self) -> None:
-        """Serve until this is cancelled, or the engine fails for good. Leaves no process behind."""
+        """Serve until this is cancelled. Leaves no process behind."""
         try:
             while True:
                 await self._woken.wait()
                 assert self._client is not None  # noqa: S101 - who wakes it made it
-                if not await self._serve(self._client):
-                    return
+                await self._serve(self._client)
         finally:
             self._is_over = True
 
-    async def _serve(self, client: EngineClient) -> bool:
-        """Run an engine until nobody asked it for a while; False where it ended by itself."""
+    async def _serve(self, client: EngineClient) -> None:
+        """Run an engine until nobody asked it for a while, or it failed for good."""
         running = asyncio.create_task(client.run(), name="engine on demand")
         try:
             while not running.done() and (left := self._left(client)) > 0:
                 await asyncio.wait((running,), timeout=left)
             if running.done():
                 running.result()
-                return False
+                self._failed = asyncio.get_running_loop().time(), client.status
+                log.error("the engine failed: %s", client.status.message or client.status.state.value)
+            else:
+                log.info("the engine was not asked for %g s and sleeps", self._idle_s)
             self._facts = client.facts or self._facts
             self._client = None  # whoever asks from here on wakes another one
             self._woken.clear()
-            log.info("the engine was not asked for %g s and sleeps", self._idle_s)
-            return True
         finally:
             running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
+            await asyncio.wait((running,))
 
     @contextmanager
     def _asked(self) -> Iterator[EngineClient]:
@@ -124,6 +133,8 @@ class EngineOnDemand:
         if self._client is None:
             if self._is_over:
                 raise EngineUnavailable("The engine is stopped.")
+            if self._failed is not None and self._again_s() > 0:
+                raise EngineUnavailable(self._failed[1].message or "The engine failed.")
             self._client = self._make()
             self._woken.set()
         self._asking += 1
@@ -132,6 +143,12 @@ class EngineOnDemand:
         finally:
             self._asking -= 1
             self._used_at = asyncio.get_running_loop().time()
+
+    def _again_s(self) -> float:
+        """How many seconds are left until it may be woken after a failure."""
+        if self._failed is None:
+            return 0.0
+        return self._failed[0] + self._pause_s - asyncio.get_running_loop().time()
 
     def _left(self, client: EngineClient) -> float:
         """How many seconds are left until it may end."""

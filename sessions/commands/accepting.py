@@ -106,7 +106,7 @@ class Acceptor:
             if prompt and interprets is None
             else meta.context_from or record.message_id,
             continues=live.send.place == Behind(),
-            model=self._prompts.choice.named(generation.model),
+            model="" if interprets is not None else self._prompts.choice.named(generation.model),
         )
         async with self._at_once.place(live.send.group or live.send.client_id):
             await self._announcer.announce(conversation, record.turn_id)

@@ -77,7 +77,9 @@ class ModelChoice:
         languages = {
             model.name: facts.languages
             for model in self._models.models
-            if (facts := model.engine.facts) is not None and facts.languages is not None
+            if (facts := model.engine.facts) is not None
+            and facts.languages is not None
+            and not model.engine.status.state.is_final
         }
         having = [
             name for name, known in languages.items() if has_languages(known, asked.source, asked.target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,8 +18,9 @@ from app.setup.translator import FACTS, NAME, serves_translator, translator
 from demo_translator.evaluate import probes
 from demo_translator.sentences import SKILLS
 from engine.door import EngineState
-from engine.errors import EngineUnavailable
+from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.messages import Chunk, Message, Request
+from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.process.on_demand import EngineOnDemand
 from engine.reply_spec import ReplySpec, Translation
@@ -139,6 +141,24 @@ async def test_many_interpretations_at_once_say_what_each_says_alone(service: Ru
         )
     assert list(together) == alone
     assert len(set(alone)) == AT_ONCE
+
+
+async def test_an_engine_that_could_not_start_is_woken_again_after_a_pause(tmp_path: Path) -> None:
+    made = translator(SETTINGS)
+    nowhere = EngineOptions(model=str(tmp_path), device="cpu")
+    clients = iter([EngineClient(nowhere), made._make()])
+    engine = EngineOnDemand(lambda: next(clients), FACTS, again_s=60.0)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(engine.run())
+        with pytest.raises((ModelNotUsable, EngineUnavailable)):
+            await engine.ready()
+        await eventually(lambda: engine.pid is None and engine.status.state is EngineState.FAILED)
+        with pytest.raises(EngineUnavailable):
+            engine.generate(HELLO)
+        engine._pause_s = 0.0
+        await eventually(lambda: engine.status.state is EngineState.ASLEEP)
+        assert await text_of(engine, HELLO) == "我叫Robin。"
+        running.cancel()
 
 
 async def test_who_is_not_asked_falls_asleep_and_wakes_again() -> None:

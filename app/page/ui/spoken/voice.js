@@ -141,6 +141,7 @@ export class Voice {
   async #turnTo(way) {
     this.#way = way;
     this.#parts.onWay(way);
+    this.#left = 0;
     if (this.#stream === 0) return;
     this.#stream = 0;
     this.#silence();
@@ -151,11 +152,11 @@ export class Voice {
 
   /** @param {boolean} held */
   #hold(held) {
-    if (this.#stream === 0) return;
     if (!held) {
-      this.#left = TAIL_PIECES;
+      this.#left = this.#stream === 0 ? 0 : TAIL_PIECES;
       return;
     }
+    if (this.#stream === 0) return;
     this.#left = Infinity;
     this.#bar.hear("", false);
     this.#bar.tell("hearing");
@@ -221,7 +222,7 @@ export class Voice {
 
   #onConnection() {
     if (this.#parts.client.connection.state === "connected") return;
-    this.#stream = 0;
+    this.#stream = this.#left = 0;
     this.#playback.silence();
     this.#bar.tell("away");
   }
