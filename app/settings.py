@@ -235,7 +235,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     tokens_per_day: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Tokens of one client id, until midnight UTC; unset: no limit."),
+        Meta(description="Prompt and reply tokens of a client id, until midnight UTC; unset: no limit."),
     ] = None
     key_tokens_per_day: Annotated[
         Annotated[int, Meta(ge=1)] | None,

@@ -49,7 +49,7 @@ class Follower:
         self._frames.put_nowait(frame)
 
     def _is_next(self, event: Frame) -> bool:
-        """Note an event that is skipped. One after a gap will come again, with the missing ones."""
+        """Return whether an event follows the last one. One behind a gap does not: it comes again, with what is missing."""
         position, seq = self.position, event["seq"]
         first = event.get("first_seq") or seq
         if position is None or seq <= position.seq or first > position.seq + 1:

@@ -139,7 +139,7 @@ class LiveReplies:
         self._forget(before)
 
     def _take_up(self, page: Frame) -> None:
-        """Return the unfinished reply of a page, and take its frames from here on."""
+        """Take up the unfinished reply of a page: its frames are taken from here on."""
         message = _unfinished(page)
         if message is None or message["turn_id"] in self._replies:
             return

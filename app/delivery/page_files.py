@@ -112,7 +112,7 @@ class PageFiles(StaticFiles):
 
 
 class _Coded(Response):
-    """Return a file's bytes in the coding that the request prefers; coding it takes a thread."""
+    """A file's bytes in the coding that the request prefers; coding it takes a thread."""
 
     def __init__(self, asset: Asset, keeping: str) -> None:
         super().__init__()

@@ -79,7 +79,7 @@ class Readiness:
         )
 
     async def _store_takes_writes(self) -> _Store:
-        """Return the store's answer to a small write of the last moments: a store that refuses it can't take messages either."""
+        """Return the store's answer to a small write, some moments old at most: a store that refuses it can't take messages either."""
         async with self._probing:  # concurrent probes wait for the same answer
             if monotonic() >= self._probed.until:
                 self._probed = msgspec.structs.replace(await self._probe(), until=monotonic() + PROBED_S)

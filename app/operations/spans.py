@@ -153,7 +153,7 @@ class Spans:
         span.end(max(decided, now))
 
     def _parts(self, begun: _Begun, done: Done, decided: int) -> None:
-        """Yield what a turn waited for: its place in the batch, its prompt, its text."""
+        """Write spans of what a turn waited for: its place in the batch, its prompt, its text."""
 
         def at(after_ms: float | None) -> int:
             return decided if after_ms is None else begun.start_ns + int(after_ms * 1e6)
@@ -201,7 +201,7 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 
 def _fail(span: Span, code: str) -> None:
-    """Return the code alone: an error's message may quote what somebody wrote."""
+    """Note the code alone: an error's message may quote what somebody wrote."""
     span.set_attribute("error.type", code)
     span.set_status(Status(StatusCode.ERROR))
 

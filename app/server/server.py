@@ -29,7 +29,7 @@ SEND_BUFFER_BYTES = 64 * 1024
 RECEIVE_BUFFER_BYTES = 64 * 1024
 """The kernel's receive buffer: bytes sent ahead wait there, and are read at once."""
 UNACKNOWLEDGED_MS = int(2 * HEARTBEAT_S * 1000)
-"""How long the kernel keeps unacknowledged bytes (RFC 5482): the last resort for answers without a heartbeat."""
+"""How long the kernel keeps bytes that a peer does not take (RFC 5482): the last resort for answers without a heartbeat."""
 
 
 class Server(uvicorn.Server):

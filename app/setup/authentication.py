@@ -51,7 +51,7 @@ def _key_set(settings: Settings) -> KeySet | None:
 
 @contextmanager
 def _setting(name: str) -> Iterator[None]:
-    """Return an error that names the unusable setting."""
+    """Name the setting in what is wrong with it. Raises SettingsError."""
     try:
         yield
     except BadList as error:

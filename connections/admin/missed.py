@@ -1,4 +1,4 @@
-"""Logs requests to operators' paths that no route takes, as well as authenticated ones."""
+"""Logs requests to operators' paths that no route takes: as authenticated acts are logged elsewhere, so these are here."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ async def _live(
 
 
 async def _come_back(exchange: Exchange) -> None:
-    """Return an answer that is not a refusal: after a refusal an EventSource never reconnects."""
+    """Answer with what is no refusal: after a refusal an EventSource never reconnects."""
     await exchange.begin_events("draining")
     await exchange.write(begin(retry_ms=RETRY_MS[1]), more=False)
 

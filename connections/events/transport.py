@@ -65,9 +65,8 @@ class EventTransport:
                     await self._given.wait()
             except TimeoutError:
                 if self._is_silent:
-                    self._waiting = self._waiting or bytearray(
-                        BEAT
-                    )  # a write in the same turn of the loop stays
+                    # What was written in the same turn of the loop stays.
+                    self._waiting = self._waiting or bytearray(BEAT)
             self._is_silent = True
             self._given.clear()
             while self._waiting:

@@ -47,7 +47,7 @@ def client_of(scope: Mapping[str, Any]) -> Address | None:
 def client_address(
     peer: str | None, forwarded_for: Sequence[str], *, trusted: Iterable[Network]
 ) -> Address | None:
-    """Return the nearest address that is not a trusted proxy's; None if a trusted proxy wrote something else.
+    """Return the nearest address that is not a trusted proxy's; None if a trusted proxy wrote no address.
 
     `peer`: the other end of the TCP connection; `forwarded_for`: the values of the header's lines, in order. If all hops are
     trusted, it is the farthest one.

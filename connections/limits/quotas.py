@@ -81,7 +81,7 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> int | None:
-        """Return the messages per minute of any client."""
+        """Return the most messages a minute that any client may send; None: there is no bound."""
         numbers = (self.messages_per_minute, self.key_messages_per_minute)
         return min((number for number in numbers if number is not None), default=None)
 

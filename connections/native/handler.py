@@ -82,7 +82,7 @@ class FrameHandler:
             is_wanted = not (frame.is_withdrawn or connection.closed)
             return self._turn(connection, frame.send, frame.playback) if is_wanted else None
         if self._spoken is None:
-            raise BadFrame("Refuse sound and its frames.")
+            raise BadFrame("Sound and its frames are not accepted here.")
         return self._spoken.handle(frame)
 
     def _note(self, connection: Connection, frame: frames.Ack | frames.Ping) -> None:

@@ -130,7 +130,7 @@ class Switchboard:
             stream.put_nowait(output, made_at)
 
     def counted(self, counted: Counted) -> None:
-        """Return a prompt's length to its waiting caller, if it is still there."""
+        """Hand a prompt's length to its waiting caller, if it is still there."""
         counting = self._counts.pop(counted.count_id, None)
         if counting is None or counting.future.done():
             return

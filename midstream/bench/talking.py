@@ -111,7 +111,7 @@ async def _asked(server: Server, client: Client, name: str, said: Said) -> None:
 
 
 class _Watched:
-    """Yield the replies to one message."""
+    """The replies to one message, one after the other."""
 
     def __init__(self, tally: Tally, sent: float, stop_after: int | None) -> None:
         self._tally = tally

@@ -27,7 +27,7 @@ from sessions.store.sharing import Sharing
 from sessions.turn.live_turn import LiveTurn
 
 ATTEMPTS = 5
-"""How often a turn that began meanwhile is ended first; a further one loses its conversation."""
+"""How often a turn that began meanwhile is ended first; the next one loses its conversation."""
 ROUNDS = 3
 """Rounds that look for new conversations; a client that keeps sending makes further ones."""
 

@@ -88,7 +88,7 @@ def _is_gap(conversation: Conversation, since: Since, position: Position) -> boo
 async def _renew_if_lost(
     history: History, conversation: Conversation, since: Since, position: Position
 ) -> None:
-    """Return whether the reader saw more than the store has, with no running turn whose events may be ahead of the store."""
+    """Begin a new epoch if the reader saw more than the store has, with no running turn whose events may be ahead of the store."""
     is_ahead = position.epoch == since.epoch and position.seq > since.seq
     if is_ahead and since.running is None and not conversation.turns:
         await history.renew(conversation.keys, since.epoch)

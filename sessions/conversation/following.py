@@ -89,7 +89,7 @@ def gap_before(done: Done, since: Since, reply: MessageRecord | None) -> list[Ev
 
 
 class ReplySoFar(msgspec.Struct, frozen=True):
-    """Return a running reply, as far as it is known."""
+    """A running reply, as far as it is known."""
 
     text: str
     reasoning: str

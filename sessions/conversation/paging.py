@@ -190,7 +190,7 @@ def _message(message: MessageRecord, siblings: Siblings) -> ShownMessage:
 
 
 def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, Siblings]) -> None:
-    """Return the reply as published, after its message: running, or ended and not saved yet."""
+    """Put the reply as published behind its message: running, or ended and not saved yet."""
     record, done = reply.record, reply.record.done
     if record.continues is not None:
         _go_on(reply, messages)
@@ -219,7 +219,7 @@ def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, 
 
 
 def _go_on(reply: Writing, messages: list[ShownMessage]) -> None:
-    """Return the same for a continued reply, which has its place and its first part."""
+    """Do the same for a continued reply, which has its place and its first part."""
     record, done = reply.record, reply.record.done
     place = next((n for n, one in enumerate(messages) if one.message_id == record.reply_id), None)
     if place is None or (done is not None and record.leaves_as_it_stood(done, reply.reply.calls)):

@@ -1,4 +1,4 @@
-"""Asks all replicas the same question for the floor above, which also answers for this one."""
+"""Asks all other replicas a question; the floor above answers it for this one."""
 
 from __future__ import annotations
 

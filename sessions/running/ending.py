@@ -24,7 +24,7 @@ _log = structlog.get_logger("midstream.turn")
 
 
 class EndTeller:
-    """Publishes and logs the end of a turn."""
+    """Tells attached connections, the observer and the log that a turn ended."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer

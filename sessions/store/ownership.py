@@ -160,7 +160,7 @@ class Ownership:
         return turns
 
     async def _remember(self) -> None:
-        """Return this replica's turns. They are known without the store, except those that returned with a failover."""
+        """Remember this replica's turns. They are known without the store, except those that returned with a failover."""
         if await self._client.hlen(_turns(self.replica)) > len(self._own):
             self._own = {turn.turn_id: turn for turn in await self._rows(_turns(self.replica))} | self._own
 

@@ -78,7 +78,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SystemPrompt(msgspec.Struct, frozen=True):
-    """Return the system prompt of a turn. `named`: the conversation's own; empty: none."""
+    """The system prompt of a turn. `named`: the conversation's own; empty: none."""
 
     named: str
     operators: str

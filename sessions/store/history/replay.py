@@ -35,7 +35,7 @@ _FRAME_BYTES = 512
 def replayed(events: Sequence[Journalled], cuts: Mapping[str, Kept]) -> list[Journalled]:
     """Return the events in order, with each turn's text, reasoning and calls cut to what is kept of them.
 
-    `cuts`: what is kept of turns whose end is decided, but not among the events. The seqs have no gap: `first_seq` of each
+    `cuts`: what is kept of turns whose end is decided, but not among the events. What a cut takes out leaves no gap: `first_seq` of each
     event follows the seq of the one before.
     """
     kept = {**cuts, **{event.turn_id: kept_of(event) for event in events if isinstance(event, Done)}}
