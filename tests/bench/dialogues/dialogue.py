@@ -34,7 +34,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply that was spoken over. `silent_ms`: from the first speech to its last sound; `is_exact`: the history ends at the last word
+    """A reply that was spoken over. `silent_ms`: from the first speech to the last sound that was played; `is_exact`: the history ends at the last word
     that was played; `goes_on`: the next answer began with the number behind it; `steps_after`: of the engine.
     """
 
@@ -113,7 +113,7 @@ async def _cut(phone: Phone, counting: Answer, rng: random.Random, *, voice: str
     stands = any(message["content"] == kept for message in history)
     words = re.findall(r"\d+", kept)
     return Cut(
-        silent_ms=((counting.last_sound_at or phone.spoke_at) - phone.spoke_at) * 1000,
+        silent_ms=((counting.last_played_at or phone.spoke_at) - phone.spoke_at) * 1000,
         is_exact=stands and len(kept) == counting.heard_off,
         goes_on=bool(words) and told.text.startswith(str(int(words[-1]) + 1)),
         steps_after=done.get("cancel", {}).get("steps_after"),

@@ -29,7 +29,7 @@ class Answer(msgspec.Struct, kw_only=True):
     turn_id: str
     began_at: float
     first_sound_at: float | None = None
-    last_sound_at: float | None = None
+    last_played_at: float | None = None
     got_ms: float = 0.0
     played_ms: float = 0.0
     is_whole: bool = False
@@ -147,6 +147,7 @@ class Phone:
     async def _play(self) -> None:
         for answer in self.answers:
             if answer.done is None and answer.played_ms < answer.got_ms:
+                answer.last_played_at = monotonic()
                 answer.played_ms = min(answer.got_ms, answer.played_ms + TICK_S * 1000)
                 if self._ticks % TOLD_EVERY == 0 or answer.played_ms == answer.got_ms:
                     await self._send(
@@ -172,7 +173,6 @@ class Phone:
     def _take_sound(self, message: bytes, at: float) -> None:
         answer = self.answers[-1]
         answer.first_sound_at = answer.first_sound_at or at
-        answer.last_sound_at = at
         answer.got_ms += (len(message) - HEAD.size) * 1000 / (2 * RATE)
         answer.is_whole = bool(HEAD.unpack_from(message)[1] & LAST)
 
