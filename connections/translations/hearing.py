@@ -10,9 +10,9 @@ from contextlib import suppress
 
 from connections.line.connection import Connection
 from connections.realtime.problems import Invalid
-from connections.spoken.conduct import Agreement
 from connections.spoken.desk import SpokenDesk
 from connections.wire.frames import Error
+from sessions.interpreting.scripts import is_spaceless, units
 from speech.contract import Heard, Hearing, Listening, Partly, Paused, Started, Stopped
 from speech.errors import RecognizerLost, TooFarBehind
 from speech.sound.wav import RAW_RATE, Coding
@@ -27,22 +27,21 @@ _LOST = "The recognizer was lost, and is started again. What was being said then
 
 
 class Transcript:
-    """Makes a text of what is heard, which is never revised. What was said between two silences is a line."""
+    """Makes a text of what is heard, which is never revised. What was said between two silences is a line.
+
+    What two hypotheses in a row agree on is told (LocalAgreement-2): words, or characters of scripts without blanks.
+    """
 
     def __init__(self) -> None:
-        self._agreement = Agreement()
-        self._told = 0
+        self._begin()
 
     def take(self, heard: Heard) -> str:
         """Return what is added."""
         match heard:
             case Partly(text=text) | Paused(text=text):
-                agreed = (self._agreement.take(text) or "").split()
-                new = agreed[self._told :]
-                self._told = max(self._told, len(agreed))
-                return "".join(f"{word} " for word in new)
+                return self._agree(units(text.strip()))
             case Stopped(text=text):
-                rest, is_line = " ".join(text.split()[self._told :]), bool(self._told or text.strip())
+                rest, is_line = self._rest(units(text.strip())), bool(self._told or text.strip())
                 self._begin()
                 return f"{rest}\n" if is_line else ""
             case Started():
@@ -50,7 +49,32 @@ class Transcript:
         return ""
 
     def _begin(self) -> None:
-        self._agreement, self._told = Agreement(), 0
+        self._before: list[str] = []
+        self._told: list[str] = []
+        self._ends_blank = True
+
+    def _agree(self, found: list[str]) -> str:
+        at = end = len(self._told)
+        if found[:at] == self._told:
+            while end < min(len(found), len(self._before)) and found[end] == self._before[end]:
+                end += 1
+            self._told = found[:end]
+        self._before = found
+        return self._spelled(found, at, end)
+
+    def _rest(self, found: list[str]) -> str:
+        return self._spelled(found, len(self._told), len(found)).rstrip()
+
+    def _spelled(self, found: list[str], start: int, end: int) -> str:
+        """Units as they go into the source, where a word is whole once a blank follows."""
+        text = ""
+        for at in range(start, end):
+            unit, is_last = found[at], at + 1 == len(found)
+            between = " " if unit[0].isspace() and not self._ends_blank else ""
+            is_followed = not is_spaceless(unit[-1]) if is_last else found[at + 1][0].isspace()
+            text += between + unit.strip() + (" " if is_followed else "")
+            self._ends_blank = is_followed
+        return text
 
 
 class Microphone:
@@ -114,7 +138,7 @@ class Microphone:
             async for heard in hearing.events():
                 if text := transcript.take(heard):
                     self._said(text)
-                if self._is_ending and isinstance(heard, Stopped):
+                if self._is_ending and isinstance(heard, Stopped) and heard.is_committed:
                     self._ended.set()
                     return
 
