@@ -21,7 +21,6 @@ EARLY_BYTES = 2 * RAW_RATE * 5
 """Of sound that comes before the recognizer listens: five seconds."""
 LAST_WORDS_S = 10.0
 """So long the end of a session waits for what was said last."""
-LISTENING = Listening(coding=Coding.PCM16, rate=RAW_RATE)
 
 _LOST = "The recognizer was lost, and is started again. What was being said then is lost with it."
 
@@ -78,12 +77,20 @@ class Transcript:
 
 
 class Microphone:
-    """What one client says. `said`: takes more of the source."""
+    """What one client says. `said`: takes more of the source; `language`: a code of those that are understood, None: whichever it is."""
 
-    def __init__(self, desk: SpokenDesk, connection: Connection, said: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        desk: SpokenDesk,
+        connection: Connection,
+        said: Callable[[str], None],
+        *,
+        language: str | None = None,
+    ) -> None:
         self._desk = desk
         self._connection = connection
         self._said = said
+        self._language = language
         self._early = bytearray()
         self._hearing: Hearing | None = None
         self._is_behind = self._is_ending = False
@@ -105,6 +112,15 @@ class Microphone:
                 self._is_behind = True
                 self._connection.push(Error(code="rate_limited", message=str(why)))
 
+    def understand(self, language: str | None) -> None:
+        """What comes from now on is in another language; what came before is understood as it was."""
+        if language == self._language:
+            return
+        self._language = language
+        if self._hearing is not None:
+            self._hearing.commit()
+            self._hearing = None
+
     def _take(self, samples: bytes) -> None:
         """Raises TooFarBehind."""
         if self._hearing is not None:
@@ -117,19 +133,28 @@ class Microphone:
     async def run(self) -> None:
         """Listen for as long as the connection lasts. Raises Overloaded."""
         with self._desk.place(self._connection.caller.subject):
-            while not self._ended.is_set():
-                with suppress(RecognizerLost):
-                    await self._hear()
-                    return
-                self._hearing = None
-                if self._is_ending:
-                    self._ended.set()
-                self._connection.push(Error(code="speech_unavailable", message=_LOST))
+            try:
+                while not self._ended.is_set():
+                    await self._hear_on()
+            finally:
+                self._ended.set()
+
+    async def _hear_on(self) -> None:
+        try:
+            await self._hear()
+        except RecognizerLost:
+            self._hearing = None
+            if self._is_ending:
+                self._ended.set()
+            self._connection.push(Error(code="speech_unavailable", message=_LOST))
 
     async def _hear(self) -> None:
-        """Raises RecognizerLost."""
+        """Listen to one language, up to the end. Raises RecognizerLost."""
         transcript = Transcript()
-        async with self._desk.ear.listen(LISTENING, owner=str(self._connection.owner)) as hearing:
+        listening = Listening(coding=Coding.PCM16, rate=RAW_RATE, language=self._language)
+        async with self._desk.ear.listen(listening, owner=str(self._connection.owner)) as hearing:
+            if self._language != listening.language:  # since it was asked to listen
+                return
             self._hearing = hearing
             hearing.feed(bytes(self._early))
             self._early.clear()
@@ -138,8 +163,9 @@ class Microphone:
             async for heard in hearing.events():
                 if text := transcript.take(heard):
                     self._said(text)
-                if self._is_ending and isinstance(heard, Stopped) and heard.is_committed:
-                    self._ended.set()
+                if isinstance(heard, Stopped) and heard.is_committed:
+                    if self._hearing is hearing:  # else another language is spoken by now
+                        self._ended.set()
                     return
 
     async def end(self) -> None:

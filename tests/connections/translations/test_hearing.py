@@ -86,12 +86,12 @@ class Scripted:
             yield heard
 
 
-def microphone(ear: Scripted, said: list[str]) -> Microphone:
+def microphone(ear: Scripted, said: list[str], language: str | None = None) -> Microphone:
     connection: Any = SimpleNamespace(
         owner="ann", caller=SimpleNamespace(subject="ann"), push=lambda _: pytest.fail("an error is told")
     )
     desk: Any = SimpleNamespace(ear=ear, place=lambda _: nullcontext())
-    return Microphone(desk, connection, said.append)
+    return Microphone(desk, connection, said.append, language=language)
 
 
 async def test_the_end_waits_for_the_words_that_were_said_last() -> None:
@@ -104,6 +104,22 @@ async def test_the_end_waits_for_the_words_that_were_said_last() -> None:
     await one.end()
     await listening
     assert "".join(said) == "one\ntwo\n"
+
+
+async def test_each_language_is_listened_to_as_such() -> None:
+    said: list[str] = []
+    ear = Scripted(Stopped(0, 1, "one", is_committed=True))
+    one = microphone(ear, said, "en")
+    listening = asyncio.create_task(one.run())
+    await ear.listens.wait()
+    ear.listens.clear()
+    one.understand("de")
+    one.feed("AAA=")
+    await ear.listens.wait()
+    await one.end()
+    await listening
+    assert [asked.language for asked in ear.asked] == ["en", "de"]
+    assert (ear.fed, said) == ([b"", bytes(2)], ["one\n", "one\n"])
 
 
 @pytest.mark.parametrize(
