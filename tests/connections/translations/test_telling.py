@@ -214,9 +214,11 @@ def test_nothing_that_is_appended_waits_for_nothing() -> None:
     one = session(FACTS)
     one.update(update(audio={"output": {"language": "zh"}}))
     for told in ("wait", "segment"):
-        one.append("", None)
+        one.append("", "e1")
         one.update(update(told=told))
-    assert len(one.waiting) == 1
+    one.append("", "e2")
+    [waits] = [one.waiting.take(0) for _ in range(len(one.waiting))]
+    assert (waits.text, waits.ref) == ("", None)
 
 
 def test_nothing_comes_behind_the_close() -> None:
