@@ -113,6 +113,7 @@ class TranslationsDoor(OpenAiSocketDoor[Guest]):
             model=guest.model.name,
             facts=lambda: guest.model.engine.facts,
             expires_at=NEVER if guest.identity.expires_at is None else int(guest.identity.expires_at),
+            voices=() if self._spoken is None else self._spoken.voices,
         )
         telling = Telling()
         connection = Connection(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from connections.limits.limiters import Limiters
 from connections.line.connection import Connection, Handler, refusal
@@ -16,7 +17,7 @@ from connections.spoken.desk import SpokenDesk
 from connections.translations.events import Asks, AudioAppend, SessionClose, SessionUpdate, TextAppend
 from connections.translations.hearing import Microphone
 from connections.translations.session import TranslationSession
-from connections.translations.speaking import Speaking, voice_for
+from connections.translations.speaking import Speaking, read_down, voice_for
 from connections.translations.telling import Interpretation, Said, Telling, closed
 from connections.translations.waiting import Part
 from connections.translations.wishes import Wish
@@ -25,16 +26,18 @@ from connections.wire.audio import AudioStart
 from connections.wire.errors import BadParams, Close, CloseCode
 from sessions.errors import Conflict, NotFound, Overloaded, Refused
 from sessions.interpreting.languages import AUTO
-from sessions.interpreting.source import Growth
+from sessions.interpreting.source import Grown, Growth
 from sessions.service import Sessions
 
 Slow = Coroutine[Any, Any, None]
+T = TypeVar("T")
 TRIES = 5
-"""How often a growth is sent that may be sent again."""
+"""How often is sent what may be sent again: a growth, and what begins an interpretation."""
 AGAIN_MS = 500
 """The pause before, where the refusal names none."""
-ENDED_S = 5.0
-"""So long the end is waited for of an interpretation that is said to have ended."""
+READ_S = 10.0
+"""So long the end of a session waits for a reader who is late."""
+_STUCK = Close(CloseCode.OVERLOAD, "The translation can't go on; reconnect.")
 
 
 class TranslationsHandler:
@@ -63,14 +66,13 @@ class TranslationsHandler:
         self._speaking = speaking
         self._microphone: Microphone | None = None
         self._heard: asyncio.TaskGroup | None = None
+        self._is_spoken_to = False
 
     def handle(self, connection: Connection, event: Asks) -> Slow | None:
         """Decides at once; gives back what hands on what waits, unless that is under way. Raises BadParams, Refused."""
         match event:
             case SessionUpdate():
-                connection.push(Said(events=(self._session.update(event),)))
-                self._telling.tells_source = self._session.settings.transcription is not None
-                self._choose_voice()
+                self._update(connection, event)
             case TextAppend():
                 self._session.append(event.text, event.ref)
             case AudioAppend():
@@ -82,12 +84,22 @@ class TranslationsHandler:
                 assert_never(event)
         return None if self._is_busy else self._hand_on(connection)
 
-    def _choose_voice(self) -> None:
+    def _update(self, connection: Connection, event: SessionUpdate) -> None:
+        """Raises BadParams, Refused."""
+        before = self._session.settings.wish.source
+        settings = self._session.settings.changed(event.session)
+        if self._desk is not None and self._microphone is not None and settings.wish.source != before:
+            self._desk.check(_start(settings.wish))
+        connection.push(Said(events=(self._session.update(event),)))
+        self._telling.tells_source = settings.transcription is not None
+        if self._desk is not None and self._microphone is not None:
+            self._microphone.understand(self._desk.language_of(_start(settings.wish)))
+
+    def _choose_voice(self, wish: Wish) -> None:
         """Who speaks is answered in sound, if there is a voice of the language; who types, if he names one."""
-        settings = self._session.settings
-        if self._speaking is not None and self._desk is not None and self._desk.voice is not None:
-            found = voice_for(self._desk.voice.names, settings.wish.target or "")
-            self._speaking.name = settings.voice or (None if self._microphone is None else found)
+        if self._speaking is not None and self._desk is not None:
+            found = voice_for(self._desk.voices, wish.target or "") if self._is_spoken_to else None
+            self._speaking.begin(wish.voice or found)
 
     def _listen(self, connection: Connection, audio: str) -> Slow | None:
         """Take sound; the first one gives back what listens from then on. Raises Invalid, BadParams."""
@@ -97,12 +109,17 @@ class TranslationsHandler:
         if self._microphone is not None:
             self._microphone.feed(audio)
             return None
-        source = self._session.settings.wish.source
-        self._desk.check(AudioStart(language=None if source == AUTO else source))
-        microphone = Microphone(self._desk, connection, partial(self._said, connection))
+        start = _start(self._session.settings.wish)
+        self._desk.check(start)
+        microphone = Microphone(
+            self._desk,
+            connection,
+            partial(self._said, connection),
+            language=self._desk.language_of(start),
+        )
         microphone.feed(audio)
         self._microphone = microphone
-        self._choose_voice()
+        self._is_spoken_to = True
         return self._hear(microphone)
 
     async def _hear(self, microphone: Microphone) -> None:
@@ -111,8 +128,9 @@ class TranslationsHandler:
             async with asyncio.TaskGroup() as self._heard:
                 await microphone.run()
         except* Overloaded as full:
-            self._microphone = None
             raise full.exceptions[0] from None
+        finally:
+            self._microphone = self._heard = None
 
     def _said(self, connection: Connection, text: str) -> None:
         try:
@@ -142,24 +160,18 @@ class TranslationsHandler:
     async def _step(self, connection: Connection) -> bool:
         """Hand on some of what waits; whether there may be more to do. What is refused is told, and not translated."""
         part, at_hand = self._session.waiting.head(), self._telling.at_hand
-        try:
-            if at_hand is not None and (
-                self._session.is_closing if part is None else part.wish != self._wish
-            ):
-                await self._grow(connection, at_hand, "", final=True)
-            elif part is None:
-                return await self._close(connection)
-            elif at_hand is not None:
-                await self._take(connection, at_hand)
-            elif part.text.strip():
-                await self._begin(connection, part.wish)
-            else:
-                self._session.waiting.take(0)
-        except (Refused, BadParams) as why:
-            self._session.waiting.drop()
-            connection.push(refusal(why, self._session.waiting.ref))
-            if part is None:  # it was to end
-                self._telling.at_hand = None
+        if at_hand is not None and (self._session.is_closing if part is None else part.wish != self._wish):
+            await self._grow(
+                connection, at_hand, Part("", self._wish or self._session.settings.wish, ends=True)
+            )
+        elif part is None:
+            return await self._close(connection)
+        elif at_hand is not None:
+            await self._take(connection, at_hand)
+        elif part.text.strip():
+            await self._begin(connection, part.wish)
+        else:
+            self._session.waiting.take(0)
         return True
 
     async def _close(self, connection: Connection) -> bool:
@@ -167,69 +179,98 @@ class TranslationsHandler:
             if self._speaking is not None:
                 await self._speaking.finish()
             connection.push(closed())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(READ_S):
+                    await read_down(connection, 0)
             connection.shut(Close(CloseCode.BYE, "The session is closed."))
         return False
 
     async def _begin(self, connection: Connection, wish: Wish) -> None:
-        """Raises Refused, BadParams."""
         known_by = f"translation_{secrets.token_hex(12)}"
         start = wish.start(
             client_msg_id=known_by,
             conversation_id=self._session.conversation_id,
             model=self._session.model,
         )
-        self._telling.begin(known_by)
+        begun, is_refused = self._telling.begin(known_by), True
+        self._choose_voice(wish)
         try:
-            if (slow := self._inner.handle(connection, start)) is not None:
-                await slow
-        except BaseException:
-            self._telling.at_hand = None
-            raise
-        self._wish = wish
+            await _again(partial(self._ask, connection, start))
+            is_refused = False
+        except (Refused, BadParams) as why:
+            connection.push(refusal(why, self._session.waiting.drop().ref))
+        finally:
+            if is_refused:
+                self._telling.at_hand = None
+        if not is_refused:
+            self._wish = wish
+        elif begun.turn_id is not None:  # the store took it, and could not say so
+            await self._give_up(connection, begun)
+
+    async def _ask(self, connection: Connection, frame: frames.Request) -> None:
+        """Raises Refused, BadParams."""
+        if (slow := self._inner.handle(connection, frame)) is not None:
+            await slow
 
     async def _take(self, connection: Connection, at_hand: Interpretation) -> None:
         part = self._session.waiting.take(at_hand.chars)
         if part.text or part.ends:
-            await self._grow(connection, at_hand, part.text, final=part.ends)
+            await self._grow(connection, at_hand, part)
 
-    async def _grow(self, connection: Connection, at_hand: Interpretation, text: str, *, final: bool) -> None:
-        """Raises Refused where more of the source is refused; what came too late for it waits for the next one."""
-        growth = Growth(off=at_hand.chars, text=text, final=final, turn_id=at_hand.turn_id)
+    async def _grow(self, connection: Connection, at_hand: Interpretation, part: Part) -> None:
+        """What comes too late for an interpretation waits for the next one; what others let grow is gone on from."""
+        growth = Growth(off=at_hand.chars, text=part.text, final=part.ends, turn_id=at_hand.turn_id)
         try:
-            await self._grown(connection, growth)
-        except (Conflict, NotFound):
-            if not await _over(at_hand):
-                self._telling.at_hand = None
-                raise
-            self._session.waiting.put_back(Part(text, self._wish or self._session.settings.wish))
-            return
-        at_hand.chars += len(text)
-        if final:
-            await at_hand.over.wait()
-
-    async def _grown(self, connection: Connection, growth: Growth) -> None:
-        """Raises Refused."""
-        for tried in range(1, TRIES + 1):
-            try:
-                self._limiters.take_read(connection.caller.subject)
-                await self._sessions.grow(connection.owner, self._session.conversation_id, growth)
-            except Refused as why:
-                if not why.retryable:
-                    raise
-                if tried == TRIES:  # nobody knows how much of it was kept
-                    self._telling.at_hand = None
-                    connection.shut(Close(CloseCode.OVERLOAD, "The translation can't go on; reconnect."))
-                    raise
-                await asyncio.sleep((why.retry_after_ms or AGAIN_MS) / 1000)
-            else:
+            grown = await _again(partial(self._send, connection, growth))
+        except Refused as why:
+            is_lost = isinstance(why, Conflict | NotFound)
+            if is_lost and await at_hand.goes_on_from(growth.off):
+                self._session.waiting.put_back(part)
                 return
-
-
-async def _over(at_hand: Interpretation) -> bool:
-    """Whether its end is told, within a moment."""
-    try:
-        async with asyncio.timeout(ENDED_S):
+            connection.push(refusal(why, part.ref))
+            if is_lost or why.retryable or not part.text:
+                await self._give_up(connection, at_hand)
+            if why.retryable:  # nobody knows how much of it was kept
+                connection.shut(_STUCK)
+            return
+        at_hand.grew(grown.chars)
+        if part.ends:
             await at_hand.over.wait()
-    except TimeoutError:
-        return False
-    return True
+
+    async def _send(self, connection: Connection, growth: Growth) -> Grown:
+        """Raises Refused."""
+        self._limiters.take_read(connection.caller.subject)
+        return await self._sessions.grow(connection.owner, self._session.conversation_id, growth)
+
+    async def _give_up(self, connection: Connection, given_up: Interpretation) -> None:
+        """No interpretation goes on that its session knows nothing of: it would keep the next one from its conversation."""
+        self._telling.at_hand = None
+        if given_up.over.is_set():
+            return
+        if given_up.turn_id is None:  # its client reads too late to know: who leaves ends it, too
+            connection.shut(_STUCK)
+            return
+        place = self._session.conversation_id
+        try:
+            await self._ask(connection, frames.Cancel(turn_id=given_up.turn_id, conversation_id=place))
+        except (Refused, BadParams) as why:
+            connection.push(refusal(why, None))
+            connection.shut(_STUCK)
+
+
+def _start(wish: Wish) -> AudioStart:
+    return AudioStart(language=None if wish.source == AUTO else wish.source)
+
+
+async def _again(act: Callable[[], Awaitable[T]]) -> T:
+    """Do what may be done again until it is not refused. Raises Refused, BadParams."""
+    tried = 1
+    while True:
+        try:
+            return await act()
+        except Refused as why:
+            if not why.retryable or tried == TRIES:
+                raise
+            pause_ms = why.retry_after_ms or AGAIN_MS
+        tried += 1
+        await asyncio.sleep(pause_ms / 1000)

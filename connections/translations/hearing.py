@@ -10,9 +10,9 @@ from contextlib import suppress
 
 from connections.line.connection import Connection
 from connections.realtime.problems import Invalid
-from connections.spoken.conduct import Agreement
 from connections.spoken.desk import SpokenDesk
 from connections.wire.frames import Error
+from sessions.interpreting.scripts import is_spaceless, units
 from speech.contract import Heard, Hearing, Listening, Partly, Paused, Started, Stopped
 from speech.errors import RecognizerLost, TooFarBehind
 from speech.sound.wav import RAW_RATE, Coding
@@ -21,28 +21,26 @@ EARLY_BYTES = 2 * RAW_RATE * 5
 """Of sound that comes before the recognizer listens: five seconds."""
 LAST_WORDS_S = 10.0
 """So long the end of a session waits for what was said last."""
-LISTENING = Listening(coding=Coding.PCM16, rate=RAW_RATE)
 
 _LOST = "The recognizer was lost, and is started again. What was being said then is lost with it."
 
 
 class Transcript:
-    """Makes a text of what is heard, which is never revised. What was said between two silences is a line."""
+    """Makes a text of what is heard, which is never revised. What was said between two silences is a line.
+
+    What two hypotheses in a row agree on is told (LocalAgreement-2): words, or characters of scripts without blanks.
+    """
 
     def __init__(self) -> None:
-        self._agreement = Agreement()
-        self._told = 0
+        self._begin()
 
     def take(self, heard: Heard) -> str:
         """Return what is added."""
         match heard:
             case Partly(text=text) | Paused(text=text):
-                agreed = (self._agreement.take(text) or "").split()
-                new = agreed[self._told :]
-                self._told = max(self._told, len(agreed))
-                return "".join(f"{word} " for word in new)
+                return self._agree(units(text.strip()))
             case Stopped(text=text):
-                rest, is_line = " ".join(text.split()[self._told :]), bool(self._told or text.strip())
+                rest, is_line = self._rest(units(text.strip())), bool(self._told or text.strip())
                 self._begin()
                 return f"{rest}\n" if is_line else ""
             case Started():
@@ -50,16 +48,49 @@ class Transcript:
         return ""
 
     def _begin(self) -> None:
-        self._agreement, self._told = Agreement(), 0
+        self._before: list[str] = []
+        self._told: list[str] = []
+        self._ends_blank = True
+
+    def _agree(self, found: list[str]) -> str:
+        at = end = len(self._told)
+        if found[:at] == self._told:
+            while end < min(len(found), len(self._before)) and found[end] == self._before[end]:
+                end += 1
+            self._told = found[:end]
+        self._before = found
+        return self._spelled(found, at, end)
+
+    def _rest(self, found: list[str]) -> str:
+        return self._spelled(found, len(self._told), len(found)).rstrip()
+
+    def _spelled(self, found: list[str], start: int, end: int) -> str:
+        """Units as they go into the source, where a word is whole once a blank follows."""
+        text = ""
+        for at in range(start, end):
+            unit, is_last = found[at], at + 1 == len(found)
+            between = " " if unit[0].isspace() and not self._ends_blank else ""
+            is_followed = not is_spaceless(unit[-1]) if is_last else found[at + 1][0].isspace()
+            text += between + unit.strip() + (" " if is_followed else "")
+            self._ends_blank = is_followed
+        return text
 
 
 class Microphone:
-    """What one client says. `said`: takes more of the source."""
+    """What one client says. `said`: takes more of the source; `language`: a code of those that are understood, None: whichever it is."""
 
-    def __init__(self, desk: SpokenDesk, connection: Connection, said: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        desk: SpokenDesk,
+        connection: Connection,
+        said: Callable[[str], None],
+        *,
+        language: str | None = None,
+    ) -> None:
         self._desk = desk
         self._connection = connection
         self._said = said
+        self._language = language
         self._early = bytearray()
         self._hearing: Hearing | None = None
         self._is_behind = self._is_ending = False
@@ -81,6 +112,15 @@ class Microphone:
                 self._is_behind = True
                 self._connection.push(Error(code="rate_limited", message=str(why)))
 
+    def understand(self, language: str | None) -> None:
+        """What comes from now on is in another language; what came before is understood as it was."""
+        if language == self._language:
+            return
+        self._language = language
+        if self._hearing is not None:
+            self._hearing.commit()
+            self._hearing = None
+
     def _take(self, samples: bytes) -> None:
         """Raises TooFarBehind."""
         if self._hearing is not None:
@@ -93,19 +133,28 @@ class Microphone:
     async def run(self) -> None:
         """Listen for as long as the connection lasts. Raises Overloaded."""
         with self._desk.place(self._connection.caller.subject):
-            while not self._ended.is_set():
-                with suppress(RecognizerLost):
-                    await self._hear()
-                    return
-                self._hearing = None
-                if self._is_ending:
-                    self._ended.set()
-                self._connection.push(Error(code="speech_unavailable", message=_LOST))
+            try:
+                while not self._ended.is_set():
+                    await self._hear_on()
+            finally:
+                self._ended.set()
+
+    async def _hear_on(self) -> None:
+        try:
+            await self._hear()
+        except RecognizerLost:
+            self._hearing = None
+            if self._is_ending:
+                self._ended.set()
+            self._connection.push(Error(code="speech_unavailable", message=_LOST))
 
     async def _hear(self) -> None:
-        """Raises RecognizerLost."""
+        """Listen to one language, up to the end. Raises RecognizerLost."""
         transcript = Transcript()
-        async with self._desk.ear.listen(LISTENING, owner=str(self._connection.owner)) as hearing:
+        listening = Listening(coding=Coding.PCM16, rate=RAW_RATE, language=self._language)
+        async with self._desk.ear.listen(listening, owner=str(self._connection.owner)) as hearing:
+            if self._language != listening.language:  # since it was asked to listen
+                return
             self._hearing = hearing
             hearing.feed(bytes(self._early))
             self._early.clear()
@@ -114,8 +163,9 @@ class Microphone:
             async for heard in hearing.events():
                 if text := transcript.take(heard):
                     self._said(text)
-                if self._is_ending and isinstance(heard, Stopped):
-                    self._ended.set()
+                if isinstance(heard, Stopped) and heard.is_committed:
+                    if self._hearing is hearing:  # else another language is spoken by now
+                        self._ended.set()
                     return
 
     async def end(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from connections.realtime.problems import Invalid
 from connections.realtime.server_events import ServerEvent
@@ -14,12 +14,13 @@ from engine.messages import ModelFacts
 from sessions.translation.asking import refuse_unable
 
 _LANGUAGE = "session.audio.output.language"
+_VOICE = "session.audio.output.voice"
 _NO_TARGET = "The language to translate into is missing: say it by `session.update` first."
 _CLOSING = "The session is being closed: nothing more comes behind `session.close`."
 
 
 class TranslationSession:
-    """`facts`: what is known of its model; `expires_at`: of what its client came by, in Unix seconds."""
+    """`facts`: what is known of its model; `expires_at`: of what its client came by, in Unix seconds; `voices`: that there are."""
 
     def __init__(
         self,
@@ -28,6 +29,7 @@ class TranslationSession:
         model: str,
         facts: Callable[[], ModelFacts | None],
         expires_at: int,
+        voices: Sequence[str] = (),
     ) -> None:
         self.conversation_id = conversation_id
         self.model = model
@@ -36,6 +38,7 @@ class TranslationSession:
         self.is_closing = self._is_over = False
         self._facts = facts
         self._expires_at = expires_at
+        self._voices = voices
         self._session_id = f"sess_{secrets.token_hex(12)}"
 
     def created(self) -> ServerEvent:
@@ -49,15 +52,23 @@ class TranslationSession:
         asked, facts = settings.wish.interpreting(), self._facts()
         if asked is not None and facts is not None:
             refuse_unable(facts, asked)
+        self._refuse_unknown(settings.wish.voice)
         self.settings = settings
-        if self.waiting.head() is None:
-            self.waiting.add("", settings.wish)
+        self.waiting.add("", settings.wish)
         return SessionUpdated(session=self._shown())
 
+    def _refuse_unknown(self, voice: str | None) -> None:
+        if voice is None or voice in self._voices:
+            return
+        if not self._voices:
+            raise Invalid("can't be had: this server has no voice.", field=_VOICE)
+        raise Invalid(f"is none of this server's voices, such as {self._voices[0]}.", field=_VOICE)
+
     def append(self, text: str, ref: str | None) -> None:
-        """More comes. Raises Invalid, Overloaded."""
+        """More comes; nothing is no more than that. Raises Invalid, Overloaded."""
         self.check()
-        self.waiting.add(text, self.settings.wish, ref=ref)
+        if text:
+            self.waiting.add(text, self.settings.wish, ref=ref)
 
     def check(self) -> None:
         """Raises Invalid where nothing can be translated now."""

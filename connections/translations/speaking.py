@@ -35,7 +35,7 @@ def voice_for(names: Sequence[str], language: str) -> str | None:
 
 
 class Speaking:
-    """One session's. `name`: of the voice that speaks from now on; None: nothing is spoken."""
+    """One session's. `name`: of the voice that speaks; None: nothing is spoken."""
 
     def __init__(self, voice: Voice, connection: Connection) -> None:
         self.name: str | None = None
@@ -45,15 +45,23 @@ class Speaking:
         self._waiting: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._is_behind = False
 
+    def begin(self, name: str | None) -> None:
+        """From now on that voice speaks; what was told before is spoken by the one before."""
+        self._end()
+        self.name = name
+
     def hear(self, text: str) -> None:
         """More of the translation is told."""
         self._put([clause.text for clause in self._clauses.feed(text)])
 
     async def finish(self) -> None:
         """Nothing more is told: return once all of it was sent."""
+        self._end()
+        await self._waiting.join()
+
+    def _end(self) -> None:
         self._put([clause.text for clause in self._clauses.finish()])
         self._clauses = Clauses()
-        await self._waiting.join()
 
     def _put(self, clauses: Sequence[str]) -> None:
         for clause in clauses:
@@ -82,10 +90,15 @@ class Speaking:
         spoken = await self._voice.speak(clause, voice=name)
         pcm = await asyncio.to_thread(_converted, spoken.pcm, spoken.rate)
         for at in range(0, len(pcm), PART_BYTES):
-            while self._connection.waiting_bytes > AHEAD_BYTES and not self._connection.closed:  # noqa: ASYNC110 - connections tell nobody that their reader caught up
-                await asyncio.sleep(LOOK_S)
+            await read_down(self._connection, AHEAD_BYTES)
             part = b64encode(pcm[at : at + PART_BYTES]).decode()
             self._connection.push(Said(events=(AudioDelta(delta=part),)))
+
+
+async def read_down(connection: Connection, most: int) -> None:
+    """Return once no more bytes than `most` wait for the reader, or he is gone."""
+    while connection.waiting_bytes > most and not connection.closed:  # noqa: ASYNC110 - connections tell nobody that their reader caught up
+        await asyncio.sleep(LOOK_S)
 
 
 def _converted(pcm: bytes, rate: int) -> bytes:

@@ -18,6 +18,8 @@ from connections.wire.frames import Error, Frame, ServerFrame
 from sessions.events import Accepted, Deleted, Delta, Done, Gap, Reason, SourceText
 from sessions.interpreting.scripts import joint
 
+ENDED_S = 5.0
+"""So long news are waited for of an interpretation that is said to have ended, or to be further."""
 TAIL = 8
 """Characters of what was told that say how the next interpretation is joined."""
 _NAMES = {
@@ -33,6 +35,14 @@ _STOPPED = {
         "translation_stopped",
         "The translation was stopped elsewhere; what comes is translated.",
     ),
+    Reason.LENGTH: (
+        "translation_cut",
+        "The model came to its limit of tokens: the rest of that is not translated, what comes is.",
+    ),
+    Reason.TIMEOUT: (
+        "translation_timed_out",
+        "The translation ended: nothing came for too long, or the model took too long. What comes is translated.",
+    ),
     Reason.FILTERED: ("content_filter", "A filter of this server ended the translation of what came before."),
 }
 
@@ -44,15 +54,40 @@ class Said(ServerFrame, frozen=True, kw_only=True, tag="translations"):
 
 
 class Interpretation:
-    """One that a session began. `chars`: of its source, as far as that is known to be kept; `over`: once its end was told."""
+    """One that a session began. `chars`: of its source, as far as that is known to be kept; `over`: once its end was told.
 
-    __slots__ = ("chars", "known_by", "over", "turn_id")
+    Other connections may let its source grow, too.
+    """
+
+    __slots__ = ("_news", "chars", "known_by", "over", "turn_id")
 
     def __init__(self, known_by: str) -> None:
         self.known_by = known_by
         self.turn_id: str | None = None
         self.chars = 0
         self.over = asyncio.Event()
+        self._news = asyncio.Event()
+
+    def grew(self, chars: int) -> None:
+        """Its source has so much, or more."""
+        self.chars = max(self.chars, chars)
+        self._news.set()
+
+    def end(self) -> None:
+        """Its end was told."""
+        self.over.set()
+        self._news.set()
+
+    async def goes_on_from(self, chars: int) -> bool:
+        """Whether it is told within a moment that it has ended, or has more of its source than this."""
+        try:
+            async with asyncio.timeout(ENDED_S):
+                while not self.over.is_set() and self.chars <= chars:
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
 class Telling:
@@ -78,7 +113,8 @@ class Telling:
                 return frame.events
             case Accepted():
                 self._accepted(frame)
-            case SourceText() if self._is_ours(frame.turn_id):
+            case SourceText() if self.at_hand is not None and self._is_ours(frame.turn_id):
+                self.at_hand.grew(frame.off + len(frame.text))
                 return self._source_grew(frame)
             case Delta() if self._is_ours(frame.turn_id):
                 return self._translated(frame)
@@ -126,7 +162,7 @@ class Telling:
 
     def _end(self) -> None:
         if self.at_hand is not None:
-            self.at_hand.over.set()
+            self.at_hand.end()
             self.at_hand = None
 
 

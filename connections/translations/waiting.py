@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import msgspec
 
 from connections.translations.wishes import Wish
@@ -16,37 +18,38 @@ FULL_CHARS = 24_000
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What goes into one interpretation, all of it under one wish. `ends`: nothing goes behind it there."""
+    """What goes into one interpretation, all of it under one wish. `ends`: nothing goes behind it there.
+
+    `ref`: of the event that brought the newest of it.
+    """
 
     text: str
     wish: Wish
     ends: bool = False
+    ref: str | None = None
 
 
 class Waiting:
-    """What waits. `ref`: of the event that brought the newest of it."""
+    """What waits. `chars`: how much that is. The last part alone may be empty: it says that another wish is in force."""
 
-    __slots__ = ("_parts", "ref")
+    __slots__ = ("_parts", "chars")
 
     def __init__(self) -> None:
-        self._parts: list[Part] = []
-        self.ref: str | None = None
+        self._parts: deque[Part] = deque()
+        self.chars = 0
 
-    @property
-    def chars(self) -> int:
-        """How much waits."""
-        return sum(len(part.text) for part in self._parts)
+    def __len__(self) -> int:
+        return len(self._parts)
 
     def add(self, text: str, wish: Wish, *, ref: str | None = None) -> None:
         """Takes more. Raises Overloaded."""
         if self.chars + len(text) > MAX_WAITING_CHARS:
             raise Overloaded(f"{self.chars} characters wait to be translated; append more in a moment.")
-        self.ref = ref
-        last = self._parts[-1] if self._parts else None
-        if last is not None and last.wish == wish:
-            self._parts[-1] = Part(last.text + text, wish)
-        else:
-            self._parts.append(Part(text, wish))
+        self.chars += len(text)
+        if self._parts and not self._parts[-1].text:
+            self._parts.pop()
+        last = self._parts.pop() if self._parts and self._parts[-1].wish == wish else Part("", wish)
+        self._parts.append(Part(last.text + text, wish, ref=ref or last.ref))
 
     def head(self) -> Part | None:
         """What is translated next; None where nothing waits."""
@@ -54,20 +57,24 @@ class Waiting:
 
     def take(self, chars: int) -> Part:
         """Takes out what goes into an interpretation that has so much already."""
-        first = self._parts.pop(0)
+        first = self._parts.popleft()
         end, ends = fitting(first.text, chars)
         if rest := first.text[end:]:
-            self._parts.insert(0, Part(rest, first.wish))
-        return Part(first.text[:end], first.wish, ends)
+            self._parts.appendleft(Part(rest, first.wish, ref=first.ref))
+        self.chars -= end
+        return Part(first.text[:end], first.wish, ends, first.ref)
 
     def put_back(self, part: Part) -> None:
         """What was taken out comes first again."""
         if part.text:
-            self._parts.insert(0, part)
+            self._parts.appendleft(part)
+            self.chars += len(part.text)
 
-    def drop(self) -> None:
-        """What waits is translated no more."""
-        self._parts.clear()
+    def drop(self) -> Part:
+        """The part that is next is translated no more; gives it."""
+        part = self._parts.popleft()
+        self.chars -= len(part.text)
+        return part
 
 
 def fitting(text: str, chars: int) -> tuple[int, bool]:

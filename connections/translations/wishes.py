@@ -16,12 +16,16 @@ T = TypeVar("T")
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """From which language to which, and when words are told. `target`: None, nobody said it so far."""
+    """From which language to which, and when words are told. `target`: None, nobody said it so far.
+
+    `voice`: what speaks; None: what speaks the language, where somebody says what is translated.
+    """
 
     source: str = AUTO
     target: str | None = None
     told: Told = "agreement"
     wait: int = 3
+    voice: str | None = None
 
     def start(self, *, client_msg_id: str, conversation_id: str, model: str) -> InterpretStart:
         """What begins such an interpretation. Whoever leaves ends it."""
@@ -42,11 +46,10 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's. `transcription`: the source is told, too; `voice`: what speaks, None: nothing does."""
+    """A session's. `transcription`: the source is told, too."""
 
     wish: Wish = Wish()
     transcription: Transcription | None = None
-    voice: str | None = None
 
     def changed(self, wishes: SessionWishes) -> Settings:
         """The same with what a client wants otherwise."""
@@ -57,18 +60,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             target=_or(made.language, self.wish.target),
             told=_or(wishes.told, self.wish.told),
             wait=_or(wishes.wait, self.wish.wait),
+            voice=_or(made.voice, self.wish.voice),
         )
-        return Settings(
-            wish=wish,
-            transcription=_or(given.transcription, self.transcription),
-            voice=_or(made.voice, self.voice),
-        )
+        return Settings(wish=wish, transcription=_or(given.transcription, self.transcription))
 
     def shown(self) -> Audio:
         """As the session shows them."""
         return Audio(
             Input(transcription=self.transcription, language=self.wish.source),
-            Output(language=self.wish.target, voice=self.voice),
+            Output(language=self.wish.target, voice=self.wish.voice),
         )
 
 

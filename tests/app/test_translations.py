@@ -135,6 +135,25 @@ async def test_the_history_has_what_the_session_told_and_others_see_it_grow(serv
     ]
 
 
+async def test_what_another_device_adds_is_translated_and_the_session_goes_on_behind_it(
+    service: Running,
+) -> None:
+    place = {"client_id": "fay", "conversation_id": "two"}
+    async with (
+        session(service, **place) as socket,
+        service.socket({"client_id": "fay", "features": ["interpret"]}) as other,
+    ):
+        await say(socket, "Good morning. ")
+        await heard(socket, MORNING)
+        theirs = {"conversation_id": "two", "off": len("Good morning. "), "text": "How are you? "}
+        assert (await other.ask(type="source", **theirs))["type"] == "source_ack"
+        await say(socket, "Good morning.")
+        frames = await close(socket)
+        page = await other.ask(type="history", conversation_id="two")
+    assert [one for one in frames if one["type"] == "error"] == []
+    assert page["messages"][0]["content"] == "Good morning. How are you? Good morning."
+
+
 async def test_who_leaves_ends_the_translation(service: Running) -> None:
     async with session(service, client_id="bob", conversation_id="left") as socket:
         await say(socket, "Good morning. How ")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from connections.translations.hearing import Transcript
+from connections.translations.hearing import Microphone, Transcript
 from connections.translations.speaking import voice_for
-from speech.contract import Heard, Partly, Paused, Resumed, Started, Stopped
+from speech.contract import Heard, Listening, Partly, Paused, Resumed, Started, Stopped
 
 
 @pytest.mark.parametrize(
@@ -29,6 +35,12 @@ from speech.contract import Heard, Partly, Paused, Resumed, Started, Stopped
             "one two three\n",
         ),
         ([Started(0), Stopped(0, 1, "")], ""),
+        ([Started(0), Partly(1, "你好"), Paused(2, "你好"), Stopped(0, 3, "你好世界")], "你好世界\n"),
+        (
+            [Started(0), Partly(1, "我用AI"), Partly(2, "我用AI模"), Stopped(0, 3, "我用AI模型")],
+            "我用AI模型\n",
+        ),
+        ([Started(0), Partly(1, "ดี"), Partly(2, "ดี"), Stopped(0, 3, "ดี ครับ")], "ดี ครับ\n"),
         ([Stopped(0, 1, "one"), Started(2), Stopped(2, 3, "two")], "one\ntwo\n"),
     ],
 )
@@ -37,6 +49,77 @@ def test_words_are_told_once_and_what_is_said_between_silences_is_a_line(
 ) -> None:
     transcript = Transcript()
     assert "".join(transcript.take(one) for one in heard) == text
+
+
+class Scripted:
+    """An ear that hears what is written, and how it was asked to listen. Nothing of an `is_committed` comes before `commit`."""
+
+    languages = ("en", "de")
+
+    def __init__(self, *heard: Heard) -> None:
+        self.heard = heard
+        self.asked: list[Listening] = []
+        self.fed: list[bytes] = []
+        self.committed = asyncio.Event()
+        self.listens = asyncio.Event()
+
+    @asynccontextmanager
+    async def listen(self, listening: Listening, *, owner: str) -> AsyncIterator[Scripted]:
+        assert owner
+        self.asked.append(listening)
+        yield self
+
+    def feed(self, sound: bytes) -> None:
+        self.fed.append(sound)
+
+    def commit(self) -> None:
+        self.committed.set()
+
+    def clear(self) -> None:
+        raise AssertionError
+
+    async def events(self) -> AsyncIterator[Heard]:
+        self.listens.set()
+        await self.committed.wait()
+        self.committed.clear()
+        for heard in self.heard:
+            yield heard
+
+
+def microphone(ear: Scripted, said: list[str], language: str | None = None) -> Microphone:
+    connection: Any = SimpleNamespace(
+        owner="ann", caller=SimpleNamespace(subject="ann"), push=lambda _: pytest.fail("an error is told")
+    )
+    desk: Any = SimpleNamespace(ear=ear, place=lambda _: nullcontext())
+    return Microphone(desk, connection, said.append, language=language)
+
+
+async def test_the_end_waits_for_the_words_that_were_said_last() -> None:
+    """A silence may have ended a line just before: its end is heard first, and is not the last."""
+    said: list[str] = []
+    ear = Scripted(Stopped(0, 1, "one"), Started(2), Stopped(2, 3, "two", is_committed=True))
+    one = microphone(ear, said)
+    listening = asyncio.create_task(one.run())
+    await ear.listens.wait()
+    await one.end()
+    await listening
+    assert "".join(said) == "one\ntwo\n"
+
+
+async def test_each_language_is_listened_to_as_such() -> None:
+    said: list[str] = []
+    ear = Scripted(Stopped(0, 1, "one", is_committed=True))
+    one = microphone(ear, said, "en")
+    listening = asyncio.create_task(one.run())
+    await ear.listens.wait()
+    ear.listens.clear()
+    one.understand("de")
+    one.feed("AAA=")
+    await ear.listens.wait()
+    await one.end()
+    await listening
+    assert [asked.language for asked in ear.asked] == ["en", "de"]
+    assert (ear.fed, said) == ([b"", bytes(2)], ["one\n", "one\n"])
 
 
 @pytest.mark.parametrize(

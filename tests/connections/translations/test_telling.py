@@ -111,6 +111,8 @@ def test_what_others_say_in_the_conversation_is_not_told() -> None:
     ("end", "code", "words"),
     [
         (done("t1", Reason.CANCELLED), "translation_stopped", "was stopped elsewhere"),
+        (done("t1", Reason.LENGTH), "translation_cut", "its limit of tokens"),
+        (done("t1", Reason.TIMEOUT), "translation_timed_out", "too long"),
         (done("t1", Reason.FILTERED), "content_filter", "A filter of this server"),
         (
             done("t1", Reason.ERROR, error=Failure(code="internal", message="It broke.")),
@@ -147,8 +149,10 @@ def test_a_refusal_names_the_field_as_it_is_called_here() -> None:
     )
 
 
-def session(facts: ModelFacts | None = FACTS) -> TranslationSession:
-    return TranslationSession(conversation_id="c", model="m", facts=lambda: facts, expires_at=9)
+def session(facts: ModelFacts | None = FACTS, *voices: str) -> TranslationSession:
+    return TranslationSession(
+        conversation_id="c", model="m", facts=lambda: facts, expires_at=9, voices=voices
+    )
 
 
 def update(**fields: Any) -> Any:
@@ -191,6 +195,30 @@ def test_a_language_that_the_model_has_not_is_refused_and_changes_nothing() -> N
     assert one.settings.wish.target is None
     with pytest.raises((Refused, BadParams), match=r"say it by `session\.update` first"):
         one.append("Hello.", "e1")
+
+
+@pytest.mark.parametrize(
+    ("voices", "words"),
+    [(("de", "cmn"), "is none of this server's voices, such as de"), ((), "has no voice")],
+)
+def test_a_voice_that_is_not_there_is_refused_and_changes_nothing(
+    voices: tuple[str, ...], words: str
+) -> None:
+    one = session(FACTS, *voices)
+    with pytest.raises(Refused, match=rf"`session\.audio\.output\.voice` .*{words}"):
+        one.update(update(audio={"output": {"language": "zh", "voice": "nobody"}}))
+    assert one.settings.wish.target is None
+
+
+def test_nothing_that_is_appended_waits_for_nothing() -> None:
+    one = session(FACTS)
+    one.update(update(audio={"output": {"language": "zh"}}))
+    for told in ("wait", "segment"):
+        one.append("", "e1")
+        one.update(update(told=told))
+    one.append("", "e2")
+    [waits] = [one.waiting.take(0) for _ in range(len(one.waiting))]
+    assert (waits.text, waits.ref) == ("", None)
 
 
 def test_nothing_comes_behind_the_close() -> None:

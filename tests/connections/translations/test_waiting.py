@@ -68,3 +68,51 @@ def test_a_part_fits_and_something_goes_on(text: str, chars: int) -> None:
     end, ends = fitting(text, chars)
     assert end <= MAX_SOURCE_CHARS - chars
     assert end == len(text) if not ends else end > 0
+
+
+def test_wishes_without_a_text_are_one_part_however_many_come() -> None:
+    waiting = Waiting()
+    for wish in (INTO_CHINESE, INTO_GERMAN) * 3:
+        waiting.add("", wish)
+    waiting.add("Hello. ", INTO_CHINESE)
+    for wish in (INTO_GERMAN, INTO_CHINESE):
+        waiting.add("", wish)
+    waiting.add("Morning.", INTO_CHINESE)
+    assert (len(waiting), waiting.take(0).text, len(waiting)) == (1, "Hello. Morning.", 0)
+
+
+def test_another_wish_is_a_part_though_a_text_waits() -> None:
+    waiting = Waiting()
+    waiting.add("Hello. ", INTO_CHINESE, ref="e1")
+    waiting.add("", INTO_GERMAN)
+    parts = [waiting.take(0), waiting.take(0)]
+    assert [(part.text, part.wish, part.ref) for part in parts] == [
+        ("Hello. ", INTO_CHINESE, "e1"),
+        ("", INTO_GERMAN, None),
+    ]
+
+
+def test_what_is_dropped_is_the_part_that_is_next_alone() -> None:
+    waiting = Waiting()
+    waiting.add("One. ", INTO_CHINESE, ref="e1")
+    waiting.add("Two. ", INTO_GERMAN, ref="e2")
+    assert (waiting.drop().ref, waiting.take(0).text) == ("e1", "Two. ")
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["", "a", "b. "]), st.sampled_from(["add", "take", "back", "drop"])))
+)
+def test_what_waits_is_counted_as_it_comes_and_goes(steps: list[tuple[str, str]]) -> None:
+    waiting = Waiting()
+    for at, (text, act) in enumerate(steps):
+        if act == "add" or waiting.head() is None:
+            waiting.add(text, (INTO_CHINESE, INTO_GERMAN)[at % 2])
+        elif act == "drop":
+            waiting.drop()
+        elif act == "take":
+            waiting.take(0)
+        else:
+            waiting.put_back(waiting.take(0))
+    chars = waiting.chars
+    assert chars == sum(len(waiting.take(0).text) for _ in range(len(waiting)))
+    assert waiting.chars == 0

@@ -1,0 +1,270 @@
+"""What a session does with what it is refused, over a transport in memory: nothing of it is lost in silence, and nothing goes on unseen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from connections.http.refusals import Door
+from connections.limits.caller import Caller
+from connections.limits.limiters import Limiters
+from connections.line.connection import Connection
+from connections.line.outbox import Outbox
+from connections.translations import handler as handling
+from connections.translations import telling as tells
+from connections.translations.coding import Coding, decode
+from connections.translations.handler import TranslationsHandler
+from connections.translations.session import TranslationSession
+from connections.translations.telling import Telling
+from connections.wire import frames
+from sessions.errors import Busy, Conflict, Filtered, Overloaded, Refused
+from sessions.events import Accepted, Reason, SourceText
+from sessions.interpreting.source import Grown, Growth
+from sessions.records import Client, Owner
+from sessions.service import Sessions
+from speech.contract import Stopped
+from tests.connections.line.wire import Wire
+from tests.connections.translations.test_hearing import Scripted
+from tests.connections.translations.test_telling import done
+
+VOICES = ("en", "de", "cmn")
+
+
+class Conversation:
+    """Takes what a session hands on, and says so at once; refuses what it is told to, in order."""
+
+    def __init__(self, desk: Any = None, speaking: Any = None) -> None:
+        self.wire = Wire()
+        self.telling = Telling()
+        self.session = TranslationSession(
+            conversation_id="c", model="m", facts=lambda: None, expires_at=9, voices=VOICES
+        )
+        self.outbox = Outbox(max_bytes=1_000_000)
+        self.connection = Connection(
+            self.wire,
+            caller=Caller(Owner("ann", "laptop"), Client("ann", "laptop")),
+            outbox=self.outbox,
+            tally=Limiters().tally(Door.TRANSLATIONS),
+            encode=Coding(self.telling).encode,
+            features=frozenset({"interpret"}),
+        )
+        self.handler = TranslationsHandler(
+            session=self.session,
+            telling=self.telling,
+            inner=self,
+            sessions=cast("Sessions", self),
+            limiters=Limiters(),
+            desk=desk,
+            speaking=speaking,
+        )
+        self.begins: list[Refused | None] = []
+        self.grows: list[Refused | None] = []
+        self.begun = 0
+        self.sources: dict[str, str] = {}
+        self.cancelled: list[str | None] = []
+
+    def handle(self, connection: Connection, frame: frames.Request) -> None:
+        if isinstance(frame, frames.Cancel):
+            self.cancelled.append(frame.turn_id)
+            connection.push(done(frame.turn_id or "", Reason.CANCELLED))
+            return
+        assert isinstance(frame, frames.InterpretStart)
+        if self.begins and (why := self.begins.pop(0)) is not None:
+            raise why
+        self.begun += 1
+        turn_id = f"t{self.begun}"
+        self.sources[turn_id] = ""
+        connection.push(
+            Accepted(
+                conversation_id="c",
+                client_msg_id=frame.client_msg_id,
+                turn_id=turn_id,
+                message_id="m",
+                epoch="e",
+                seq=1,
+            )
+        )
+
+    async def grow(self, _: Owner, conversation_id: str, growth: Growth) -> Grown:
+        if self.grows and (why := self.grows.pop(0)) is not None:
+            raise why
+        turn_id = growth.turn_id or ""
+        if growth.off != len(self.sources[turn_id]):
+            raise Conflict("The source was told otherwise before; what was said is not revised.")
+        self.grew(turn_id, growth.text)
+        if growth.final:
+            self.connection.push(done(turn_id))
+        return Grown(turn_id=turn_id, chars=len(self.sources[turn_id]), final=growth.final, already=False)
+
+    def grew(self, turn_id: str, text: str) -> None:
+        off = len(self.sources[turn_id])
+        self.sources[turn_id] += text
+        self.connection.push(SourceText(conversation_id="c", turn_id=turn_id, seq=2, off=off, text=text))
+
+    async def says(self, *events: dict[str, Any]) -> None:
+        """All of them come before the first is handed on."""
+        slow = [self.handler.handle(self.connection, decode(_line(event))) for event in events]
+        for one in slow:
+            if one is not None:
+                await one
+
+    def errors(self) -> list[tuple[str, str | None]]:
+        """The code of each error that was told by now, and the event that it answers."""
+        told = [one["error"] for one in self.wire.told() if one["type"] == "error"]
+        return [(one["code"], one["event_id"]) for one in told]
+
+
+def _line(event: dict[str, Any]) -> str:
+    return json.dumps(event)
+
+
+def into(language: str) -> dict[str, Any]:
+    return {"type": "session.update", "session": {"audio": {"output": {"language": language}}}}
+
+
+def append(text: str, event_id: str = "e") -> dict[str, Any]:
+    return {"type": "session.input_text_buffer.append", "text": text, "event_id": event_id}
+
+
+@pytest.fixture
+async def conversation(monkeypatch: pytest.MonkeyPatch) -> Conversation:
+    """One in which nobody waits for anything that does not come."""
+    monkeypatch.setattr(handling, "AGAIN_MS", 1)
+    monkeypatch.setattr(tells, "ENDED_S", 0.0)
+    return Conversation()
+
+
+async def test_what_another_device_adds_is_gone_on_from(conversation: Conversation) -> None:
+    await conversation.says(into("zh"), append("One. "))
+    conversation.grew("t1", "Theirs. ")
+    await conversation.says(append("Two. "))
+    assert conversation.sources == {"t1": "One. Theirs. Two. "}
+    assert conversation.errors() == []
+
+
+async def test_what_is_told_late_of_another_devices_text_loses_nothing(
+    conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tells, "ENDED_S", 60.0)
+    await conversation.says(into("zh"), append("One. "))
+    conversation.sources["t1"] += "Theirs. "
+    appending = asyncio.create_task(conversation.says(append("Two. ")))
+    await asyncio.sleep(0)
+    conversation.connection.push(SourceText(conversation_id="c", turn_id="t1", seq=2, off=5, text="Theirs. "))
+    await appending
+    assert conversation.sources == {"t1": "One. Theirs. Two. "}
+
+
+async def test_an_interpretation_that_is_given_up_is_cancelled(conversation: Conversation) -> None:
+    await conversation.says(into("zh"), append("One. "))
+    conversation.grows = [Conflict("The source was told otherwise before.")]
+    await conversation.says(append("Two. ", "e2"))
+    assert (conversation.cancelled, conversation.errors()) == (["t1"], [("conflict", "e2")])
+    await conversation.says(append("Three. "))
+    assert conversation.sources == {"t1": "One. ", "t2": "Three. "}
+
+
+async def test_an_end_that_is_refused_cancels_and_what_waits_is_translated(
+    conversation: Conversation,
+) -> None:
+    await conversation.says(into("zh"), append("One. "))
+    conversation.grows = [Filtered("A filter of this server refuses it.")]
+    await conversation.says(into("de"), append("Two. "))
+    assert (conversation.cancelled, conversation.errors()) == (["t1"], [("filtered", None)])
+    assert conversation.sources == {"t1": "One. ", "t2": "Two. "}
+
+
+async def test_a_refusal_takes_the_part_refused_alone_and_names_its_event(conversation: Conversation) -> None:
+    conversation.begins = [Filtered("A filter of this server refuses it.")]
+    conversation.session.update(decode(_line(into("zh"))))  # type: ignore[arg-type]
+    conversation.session.append("One. ", "e1")
+    conversation.session.update(decode(_line(into("de"))))  # type: ignore[arg-type]
+    await conversation.says(append("Two. ", "e2"))
+    assert conversation.errors() == [("filtered", "e1")]
+    assert conversation.sources == {"t1": "Two. "}
+
+
+async def test_what_begins_is_sent_again_where_that_may_help(conversation: Conversation) -> None:
+    conversation.begins = [Overloaded("Too many at once."), Busy("Another reply is being made.")]
+    await conversation.says(into("zh"), append("One. "))
+    assert (conversation.sources, conversation.errors()) == ({"t1": "One. "}, [])
+
+
+async def test_another_language_ends_what_is_under_way_though_its_text_waits(
+    conversation: Conversation,
+) -> None:
+    await conversation.says(into("zh"), append("One. "))
+    conversation.session.append("Two. ", None)
+    await conversation.says(into("de"))
+    assert conversation.sources == {"t1": "One. Two. "}
+    assert conversation.telling.at_hand is None
+
+
+async def test_the_end_waits_for_a_late_reader(conversation: Conversation) -> None:
+    """More may wait than is sent within the second that a shut connection has."""
+    conversation.wire.reads.clear()
+    serving = asyncio.create_task(conversation.connection.serve(conversation.handler, decode))
+    ending = asyncio.create_task(conversation.says({"type": "session.close"}))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not ending.done()
+    conversation.wire.reads.set()
+    await serving
+    assert [one["type"] for one in conversation.wire.told()] == ["session.closed"]
+
+
+class Voices:
+    """Which voice is to speak, interpretation by interpretation."""
+
+    def __init__(self) -> None:
+        self.begun: list[str | None] = []
+
+    def begin(self, name: str | None) -> None:
+        self.begun.append(name)
+
+    async def finish(self) -> None:
+        """Nothing is spoken."""
+
+
+def desk_of(ear: Scripted) -> Any:
+    return SimpleNamespace(
+        ear=ear,
+        voices=VOICES,
+        check=lambda _: None,
+        language_of=lambda start: start.language,
+        place=lambda _: nullcontext(),
+    )
+
+
+async def test_a_voice_speaks_what_is_translated_for_it_and_nothing_before() -> None:
+    voices = Voices()
+    one = Conversation(desk_of(Scripted()), voices)
+    named = into("de")
+    named["session"]["audio"]["output"]["voice"] = "de"
+    await one.says(into("zh"), append("One. "))
+    one.session.append("Two. ", None)
+    await one.says(named)
+    assert voices.begun == [None]
+    await one.says(append("Three. "))
+    assert (voices.begun, one.sources) == ([None, "de"], {"t1": "One. Two. ", "t2": "Three. "})
+
+
+async def test_a_failure_while_somebody_speaks_ends_the_listening_and_sound_begins_it_anew() -> None:
+    ear = Scripted(Stopped(0, 1, "one"))
+    one = Conversation(desk_of(ear))
+    await one.says(into("de"))
+    sound = decode(_line({"type": "session.input_audio_buffer.append", "audio": "AAA="}))
+    one.begins = [LookupError("a secret of the service")]  # type: ignore[list-item]
+    listening = one.handler.handle(one.connection, sound)
+    assert listening is not None
+    ear.commit()
+    with pytest.raises(ExceptionGroup):
+        await listening
+    again = one.handler.handle(one.connection, sound)
+    assert again is not None
+    again.close()
