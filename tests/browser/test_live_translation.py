@@ -17,7 +17,8 @@ from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
 from tests.browser.acts import visit
 from tests.browser.chat_page import ChatPage
-from tests.browser.peer import Peer
+from tests.browser.conftest import Complaints
+from tests.browser.peer import Line, Peer
 from tests.browser.test_modules import run
 from tests.server_process import serving as serving_process
 
@@ -148,6 +149,121 @@ async def test_the_button_is_there_only_where_a_model_can(
 ) -> None:
     await visit(chat, peer, features=features, models=[{"name": "scripted", "features": model}])
     await expect(chat.page.get_by_role("button", name="Live translation")).to_have_count(0)
+
+
+async def translate(chat: ChatPage, peer: Peer, complaints: Complaints, text: str) -> Line:
+    """The page's connection, over which it was asked to translate this text."""
+    complaints.expected = ["404"]  # the peer says nothing of its models over HTTP
+    models = [{"name": "scripted", "features": ["continue"]}]
+    line = await visit(chat, peer, features=["interpret"], models=models)
+    await chat.page.get_by_role("button", name="Live translation").click()
+    await expect(chat.page.get_by_label("Into")).to_be_visible()
+    await chat.box.fill(text)
+    return line
+
+
+async def take(line: Line, *, turn: str, seq: int) -> dict[str, Any]:
+    """Accepts an interpretation, and takes the first growth of its source."""
+    start = await line.hear("interpret.start")
+    languages = {name: start[name] for name in ("source", "target")}
+    await line.accept(start, turn=turn, seq=seq, interprets=languages, content="")
+    await grown(line, await line.hear("source"), turn=turn, seq=seq + 1)
+    return start
+
+
+async def grown(line: Line, growth: dict[str, Any], *, turn: str, seq: int) -> None:
+    """Takes a growth."""
+    told = {
+        "turn_id": turn,
+        "off": growth["off"],
+        "text": growth["text"],
+        "final": growth.get("final", False),
+    }
+    await line.say("source", conversation_id=growth["conversation_id"], seq=seq, **told)
+    known = {"turn_id": turn, "chars": growth["off"] + len(growth["text"]), "final": told["final"]}
+    await line.say("source_ack", ref=growth["ref"], conversation_id=growth["conversation_id"], **known)
+
+
+async def refuse(line: Line, asked: dict[str, Any], code: str, **more: Any) -> None:
+    """Refuses what was asked."""
+    await line.say("error", ref=asked["ref"], **{"code": code, "message": "No.", "retryable": False} | more)
+
+
+async def test_words_behind_the_end_wait_for_the_next_translation(
+    chat: ChatPage, peer: Peer, complaints: Complaints
+) -> None:
+    line = await translate(chat, peer, complaints, "One. ")
+    start = await take(line, turn="t", seq=1)
+    await chat.page.get_by_role("button", name="End of the text").click()
+    last = await line.hear("source")
+    assert (last["off"], last["text"], last["final"]) == (5, "", True)
+    await grown(line, last, turn="t", seq=3)
+    await chat.box.press_sequentially("Two. Thr")
+    await expect(chat.page.get_by_text("Translating the rest")).to_be_visible()
+    await expect(chat.box).to_have_value("Two. Thr")
+    await line.finish(start, turn="t", seq=4, reason="stop", chars=0)
+    await expect(chat.page.get_by_text("Translating the rest")).to_have_count(0)
+    await chat.box.press_sequentially("ee ")
+    await line.hear("interpret.start")
+    await expect(chat.box).to_have_value("")
+
+
+async def test_a_translation_that_is_refused_gives_its_words_back_and_says_why(
+    chat: ChatPage, peer: Peer, complaints: Complaints
+) -> None:
+    line = await translate(chat, peer, complaints, "One. Two. ")
+    start = await line.hear("interpret.start")
+    await refuse(line, {"ref": start["client_msg_id"]}, "rate_limited", retryable=True, retry_after_ms=9_000)
+    await expect(chat.box).to_have_value("One. Two. ")
+    await expect(chat.page.get_by_text("Try again in 9 seconds.")).to_be_visible()
+    await chat.box.press_sequentially("Three. ")
+    await expect(chat.box).to_have_value("One. Two. Three. ")
+    assert line.kept("interpret.start") == []
+    await chat.box.press("Enter")
+    await line.accept(await line.hear("interpret.start"), turn="t", seq=1, content="")
+    assert (await line.hear("source"))["text"] == "One. Two. Three. \n"
+    await expect(chat.box).to_have_value("")
+
+
+async def test_what_a_full_source_has_no_room_for_begins_the_next_translation(
+    chat: ChatPage, peer: Peer, complaints: Complaints
+) -> None:
+    line = await translate(chat, peer, complaints, "One. ")
+    start = await take(line, turn="t", seq=1)
+    await chat.box.press_sequentially("Two. ")
+    await refuse(line, await line.hear("source"), "content_too_long")
+    await expect(chat.box).to_have_value("Two. ")
+    last = await line.hear("source")
+    assert (last["off"], last["text"], last["final"]) == (5, "", True)
+    await chat.box.press_sequentially("Three. ")
+    await grown(line, last, turn="t", seq=3)
+    await line.finish(start, turn="t", seq=4, reason="stop", chars=0)
+    await expect(chat.page.get_by_text("Translating the rest")).to_have_count(0)
+    await expect(chat.page.locator(".notice")).to_have_count(1)
+    assert line.kept("source") == []
+    await chat.box.press("Enter")
+    await line.accept(await line.hear("interpret.start"), turn="u", seq=5, content="")
+    assert (await line.hear("source"))["text"] == "Two. Three. \n"
+
+
+async def test_who_leaves_before_the_words_were_told_finds_them_in_the_box(
+    chat: ChatPage, peer: Peer, complaints: Complaints
+) -> None:
+    line = await translate(chat, peer, complaints, "One. ")
+    await line.hear("interpret.start")
+    await expect(chat.box).to_have_value("")
+    await chat.page.get_by_role("button", name="Live translation").click()
+    await expect(chat.box).to_have_value("One. ")
+
+
+async def test_a_long_text_is_told_in_whole_words(chat: ChatPage, peer: Peer, complaints: Complaints) -> None:
+    text = "words " * 1_500
+    line = await translate(chat, peer, complaints, f"{text}more words ")
+    await line.accept(await line.hear("interpret.start"), turn="t", seq=1, content="")
+    first = await line.hear("source")
+    assert first["text"] == text[:7_998]
+    await grown(line, first, turn="t", seq=2)
+    assert (await line.hear("source"))["text"] == f"{text[7_998:]}more words "
 
 
 sentences = st.lists(

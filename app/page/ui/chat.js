@@ -62,6 +62,10 @@ export class Chat {
     this.#modes = new InputModes({
       ...{ client, credentials, places, notices: this.#notices, settings: this.#settings },
       current: () => current().conversationId,
+      onRest: (conversationId, text) => {
+        if (conversationId === current().conversationId) this.#composer.giveBack(text);
+        else drafts.keepText(conversationId, text + drafts.of(conversationId).text);
+      },
       shown: (turnId) => this.#screen.replyOf(turnId),
     });
     this.#speaking = new Speaking({

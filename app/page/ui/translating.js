@@ -26,6 +26,7 @@ export class Translating {
    * @param {{lasting: Storage | null, session: Storage | null}} parts.places
    * @param {() => string} parts.current                            the id of the conversation that is shown
    * @param {() => import("../client/frames.js").Model | null} parts.model  the one that the next message is asked of
+   * @param {(conversationId: string, text: string) => void} parts.onRest  what was taken and will not be translated
    * @param {() => void} parts.onBegin                              what else takes the user's words is to end
    */
   constructor(parts) {
@@ -89,12 +90,15 @@ export class Translating {
 
   /** @param {typeof import("./interpreting/interpreter.js").Interpreter} Made */
   #begin(Made) {
-    const { client, places, current, notices, onBegin } = this.#parts;
+    const { client, places, current, notices, onBegin, onRest } = this.#parts;
     onBegin();
     const onWish = (/** @type {Wish} */ wish) => places.lasting?.setItem(WISH_KEY, JSON.stringify(wish));
     const [conversationId, model] = [current(), () => this.#model?.name];
     const onTrouble = (/** @type {import("../client/errors.js").ChatError} */ error) => notices.tell(error);
-    const interpreter = (this.#interpreter = new Made({ client, conversationId, model, wish: this.#wish, onWish, onTrouble }));
+    const interpreter = (this.#interpreter = new Made({
+      ...{ client, conversationId, model, wish: this.#wish, onWish, onTrouble },
+      onRest: (text) => onRest(conversationId, text),
+    }));
     this.#beginning = null;
     places.session?.setItem(PLACE_KEY, conversationId);
     this.#tell();

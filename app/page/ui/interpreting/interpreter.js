@@ -22,6 +22,7 @@ export class Interpreter {
   #known = 0;
   #final = false;
   #growing = false;
+  /** Whether what was refused is in the box again: it is taken once the user sends it, and not with the next key. */ #held = false;
   #listeners = new AbortController();
 
   /**
@@ -31,12 +32,13 @@ export class Interpreter {
    * @param {Wish} parts.wish
    * @param {() => string | undefined} parts.model
    * @param {(wish: Wish) => void} parts.onWish
+   * @param {(text: string) => void} parts.onRest         what was taken and will not be translated
    * @param {(error: ChatError) => void} parts.onTrouble
    */
   constructor(parts) {
     this.#parts = parts;
     this.#bar = new InterpretingBar({ wish: parts.wish, onWish: parts.onWish, onDone: () => this.#finish() });
-    this.#bar.tell(null);
+    this.#tell();
     const { signal } = this.#listeners;
     parts.client.addEventListener("reply", (event) => this.#look(/** @type {CustomEvent} */ (event).detail.reply), { signal });
     parts.client.addEventListener("ready", () => void this.#grow(), { signal });
@@ -50,19 +52,23 @@ export class Interpreter {
   /** Offers the languages that the model has. @param {{sources: string[], targets: string[]}} languages */
   offer(languages) {
     this.#bar.offer(languages, this.#bar.wish);
-    this.#bar.tell(this.#reply?.interprets ?? null);
+    this.#tell();
   }
 
   /**
-   * Takes what is whole of a text that is being written. Gives how much of it that is, in UTF-16 units.
+   * Takes what is whole of a text that is being written. Gives how much of it that is, in UTF-16 units: none while the end
+   * of the text before it is awaited.
    * @param {string} text
    * @param {{all: boolean}} how  whether it is a line, whose end says that it is whole
    */
   take(text, { all }) {
+    if (this.#final || this.#reply?.stopping || (this.#held && !all)) return 0;
     const [words] = all ? [text] : (WHOLE.exec(text) ?? [""]);
     if (words.trim() === "" && this.#reply === null) return 0;
     if (words === "") return 0;
+    this.#held = false;
     if (this.#reply === null) this.#begin();
+    this.#tell();
     this.#said += all ? `${words}\n` : words;
     void this.#grow();
     return words.length;
@@ -70,6 +76,7 @@ export class Interpreter {
 
   close() {
     this.#listeners.abort();
+    if (!this.#growing) this.#giveBack(); // else all of it is being told
     this.#bar.remove();
   }
 
@@ -77,11 +84,11 @@ export class Interpreter {
     const { client, conversationId, model } = this.#parts;
     [this.#said, this.#known, this.#final] = ["", 0, false];
     this.#reply = client.interpret({ conversationId, onBusy: "interrupt", model: model(), ...this.#bar.wish });
-    this.#bar.tell(this.#reply.interprets);
   }
 
   #finish() {
     this.#final = true;
+    this.#tell();
     void this.#grow();
   }
 
@@ -99,19 +106,34 @@ export class Interpreter {
     }
   }
 
-  /** What the server will never take is forgotten; its source is what counts. @param {ChatError} error */
+  /** What the server will never take is given back; its source is what counts. @param {ChatError} error */
   #refused(error) {
     if (error.retryable) return void setTimeout(() => void this.#grow(), error.retryAfterMs ?? AGAIN_MS);
-    this.#said = this.#reply?.content ?? "";
-    this.#known = countCodePoints(this.#said);
-    this.#final = false;
-    return this.#parts.onTrouble(error);
+    this.#giveBack();
+    // A source that is full ends here; what is in the box begins the next one.
+    this.#final = error.code === "content_too_long" && this.#reply !== null;
+    this.#tell();
+    this.#parts.onTrouble(error);
+    if (this.#final) setTimeout(() => void this.#grow());
+  }
+
+  /** Gives back what was taken and the server does not have. */
+  #giveBack() {
+    const source = this.#reply?.content ?? "";
+    const has = this.#said.startsWith(source) ? countCodePoints(source) : 0;
+    const rest = dropCodePoints(this.#said, Math.max(this.#known, has));
+    this.#said = source;
+    this.#known = countCodePoints(source);
+    if (rest.trim() === "") return;
+    this.#held = true;
+    this.#parts.onRest(rest);
   }
 
   async #growOnce() {
     const reply = this.#reply;
     const rest = dropCodePoints(this.#said, this.#known);
-    const text = takeCodePoints(rest, MOST_AT_ONCE);
+    const most = takeCodePoints(rest, MOST_AT_ONCE);
+    const text = most === rest ? rest : (WHOLE.exec(most)?.[0] ?? most);
     const final = this.#final && text === rest;
     if (reply === null || reply.turnId === null || !reply.open || reply.stopping || (text === "" && !final)) return false;
     if (this.#parts.client.connection.state !== "connected") return false;
@@ -125,7 +147,7 @@ export class Interpreter {
     if (reply.conversationId !== this.conversationId || reply.interprets === null) return;
     if (reply.open && !reply.stopping && this.#reply === null) this.#attach(reply);
     if (reply !== this.#reply) return;
-    if (!reply.open || reply.stopping) this.#detach();
+    if (!reply.open) this.#detach(reply);
     else void this.#grow();
   }
 
@@ -136,13 +158,22 @@ export class Interpreter {
     this.#said = reply.content ?? "";
     this.#known = countCodePoints(this.#said);
     this.#final = false;
-    this.#bar.tell(reply.interprets);
+    this.#tell();
   }
 
-  #detach() {
+  /** @param {Reply} reply */
+  #detach({ error }) {
+    this.#giveBack();
     this.#reply = null;
     this.#said = "";
     this.#known = 0;
-    this.#bar.tell(null);
+    this.#final = false;
+    this.#tell();
+    if (error !== null) this.#parts.onTrouble(error);
+  }
+
+  #tell() {
+    const waiting = this.#final ? "end" : this.#held ? "user" : null;
+    this.#bar.tell(this.#reply?.interprets ?? null, waiting);
   }
 }

@@ -48,21 +48,31 @@ export class InterpretingBar {
     choose(this.#target, chosen.target);
   }
 
-  /** @param {import("../../client/frames.js").Languages | null} running  what is translated at the moment */
-  tell(running) {
+  /**
+   * @param {import("../../client/frames.js").Languages | null} running  what is translated at the moment
+   * @param {"end" | "user" | null} waiting  whether what is in the box waits for the end of that, or for the user
+   */
+  tell(running, waiting) {
     for (const choice of [this.#source, this.#target, this.#told]) choice.disabled = running !== null;
-    this.#done.hidden = running === null;
+    this.#done.hidden = running === null || waiting === "end";
     if (running !== null) {
       choose(this.#source, running.source);
       choose(this.#target, running.target);
     }
-    const words = running === null ? t("Write; each word is taken when the next one begins") : t("Translating while you write");
+    const words = wordsFor(running !== null, waiting);
     if (this.#state.textContent !== words) this.#state.textContent = words;
   }
 
   remove() {
     this.root.remove();
   }
+}
+
+/** @param {boolean} running @param {"end" | "user" | null} waiting */
+function wordsFor(running, waiting) {
+  if (waiting === "end") return t("Translating the rest; what you write waits");
+  if (waiting === "user") return t("What was not taken is in the box again; Enter sends it");
+  return running ? t("Translating while you write") : t("Write; each word is taken when the next one begins");
 }
 
 /** @param {HTMLSelectElement} choice @param {string} value */

@@ -56,6 +56,11 @@ export class Composer {
     this.focus();
   }
 
+  /** Puts text that was taken before what is written since. @param {string} text */
+  giveBack(text) {
+    this.write(this.#field.value === "" ? text.replace(/\n$/, "") : text + this.#field.value);
+  }
+
   /** Goes on with what was written and attached in another conversation. @param {import("./drafts.js").Draft} draft */
   turnTo({ text, attachments }) {
     this.#attachments.restore(attachments);
