@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,17 @@ from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.peer import Line, Peer
 from tests.browser.test_modules import run
+from tests.server_process import ServerProcess
 from tests.server_process import serving as serving_process
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """What `make run` starts: the demo model, and the translator beside it."""
+    with serving_process(tmp_path_factory.mktemp("bundled")) as server:
+        yield server
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -68,6 +76,27 @@ async def test_the_bundled_translator_translates_what_is_written_and_late_reader
         await shows(chat, *rows)
         await late.page.close()
         await chat.page.close()
+
+
+@pytest.mark.timeout(300)
+async def test_after_a_translation_the_chat_model_answers_again(
+    chat: ChatPage, bundled: ServerProcess
+) -> None:
+    """The default start has both; neither takes the other's place in the conversation."""
+    await begin(chat, bundled.url)
+    await chat.page.get_by_label("Into").select_option("Chinese")
+    await chat.page.keyboard.type("Good morning.")
+    await chat.page.keyboard.press("Enter")
+    await shows(chat, ("Good morning.", "早上好。"))
+    await chat.page.get_by_role("button", name="End of the text").click()
+    await chat.ended()
+    await chat.page.get_by_role("button", name="Live translation").click()
+    await chat.type("My name is Ada.")
+    await expect(chat.replies).to_have_count(2)
+    await chat.until_shown("Ada")
+    await chat.ended()
+    await expect(chat.badge()).to_have_count(0)
+    await chat.page.close()
 
 
 async def test_words_are_taken_as_they_are_written_and_a_line_takes_the_rest(
@@ -288,6 +317,30 @@ async def test_rows_hold_all_of_both_texts_in_order(
     rows = await run(chat, peer, "ui/replies/aligned-rows.js", body, [source, text, alignment])
     assert "".join(row["source"] for row in rows) == source
     assert "".join(row["text"] for row in rows) == text
+
+
+async def test_a_model_that_translated_live_is_not_the_one_that_messages_are_asked_of(
+    chat: ChatPage, peer: Peer
+) -> None:
+    """Neither as history tells it, nor as it was seen."""
+    body = """
+        const transcript = new module.Transcript("c");
+        transcript.refresh({ messages: argument, has_more: false, epoch: "e", seq: 4 });
+        const kept = transcript.model;
+        const live = { state: "streaming", turnId: "t", done: { model: "translator", seq: 9 } };
+        transcript.take({ ...live, interprets: { source: "en", target: "zh" } });
+        const translated = transcript.model;
+        transcript.take({ ...live, turnId: "u", done: { model: "other", seq: 9 }, interprets: null });
+        return [kept, translated, transcript.model];
+    """
+    history = [
+        {"message_id": "q", "role": "user", "parent_id": None},
+        {"message_id": "a", "role": "assistant", "parent_id": "q", "model": "chat"},
+        {"message_id": "s", "role": "user", "parent_id": "a", "interprets": {"source": "en", "target": "zh"}},
+        {"message_id": "r", "role": "assistant", "parent_id": "s", "model": "translator"},
+    ]
+    models = await run(chat, peer, "ui/transcript/transcript.js", body, history)
+    assert models == ["chat", "chat", "other"]
 
 
 async def test_a_sentence_stands_beside_what_had_been_read_for_it(chat: ChatPage, peer: Peer) -> None:

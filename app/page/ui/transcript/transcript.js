@@ -28,10 +28,16 @@ export class Transcript {
     return this.#messages[0]?.message_id;
   }
 
-  /** The model that was asked last, where another stood in for it, too; null where none was, or that is not known. @returns {string | null} */
+  /**
+   * The model that was asked for a reply last, where another stood in for it, too; null where none was, or that is not known.
+   * One that translated live is not asked for messages.
+   * @returns {string | null}
+   */
   get model() {
-    const live = [...this.#replies].findLast(({ done }) => done?.model);
-    return asked(live) ?? this.#messages.findLast(({ model }) => model)?.model ?? null;
+    const sources = new Set(this.#messages.filter(({ interprets }) => interprets).map(({ message_id: id }) => id));
+    const live = [...this.#replies].findLast(({ done, interprets }) => done?.model && interprets === null);
+    const kept = this.#messages.findLast(({ model, parent_id: parent }) => model && !sources.has(parent ?? ""));
+    return asked(live) ?? kept?.model ?? null;
   }
 
   /** The model that was asked for a reply, or by a message; null where that is not known. @param {string} messageId @returns {string | null} */
