@@ -21,6 +21,7 @@ export class Attachments {
   #visit = 0;
   #onChange;
   #onTrouble;
+  #inBox;
 
   /**
    * @param {object} parts
@@ -28,10 +29,12 @@ export class Attachments {
    * @param {HTMLTextAreaElement} parts.field
    * @param {(attached: Attachment[]) => void} parts.onChange
    * @param {(words: string) => void} parts.onTrouble
+   * @param {() => boolean} parts.inBox                 whether long texts that are pasted go into the box all the same
    */
-  constructor({ target, field, onChange, onTrouble }) {
+  constructor({ target, field, onChange, onTrouble, inBox }) {
     this.#onChange = onChange;
     this.#onTrouble = onTrouble;
+    this.#inBox = inBox;
     const button = part("attach", HTMLButtonElement);
     button.append(icon("attach"));
     button.addEventListener("click", () => this.#chooser.click());
@@ -74,7 +77,7 @@ export class Attachments {
   /** @param {ClipboardEvent} event */
   #onPaste(event) {
     const text = event.clipboardData?.getData("text/plain") ?? "";
-    if (text.length < LONG_PASTE) return;
+    if (text.length < LONG_PASTE || this.#inBox()) return;
     event.preventDefault();
     this.#put([...this.#attached, { name: t("pasted text"), text: wellFormed(text).trimEnd() }]);
   }

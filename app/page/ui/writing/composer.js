@@ -36,6 +36,7 @@ export class Composer {
       field: this.#field,
       onChange: (attachments) => this.#onAttached(attachments),
       onTrouble: actions.onTrouble,
+      inBox: () => actions.onWritten("", { all: false }) !== null,
     });
     this.#size = new SizeNote(this.#field, actions.limits, () => this.#text);
     this.#form.after(this.#size.root);
