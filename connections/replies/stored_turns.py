@@ -59,6 +59,7 @@ class StoredTurns:
         try:
             await asking
             await stored.accepted.wait()
+            stored.check()
         except Refused:
             self.forget(stored)
             raise
@@ -87,7 +88,7 @@ class StoredTurns:
 
     def leave(self, owner: Owner, stored: StoredReply, conversation_id: str) -> None:
         """Its reader is gone: it ends with what that one was handed."""
-        if not stored.is_over:
+        if stored.is_written:
             self.stop(owner, conversation_id, stored.turn_id or stored.follows)
         self.forget(stored)
 
