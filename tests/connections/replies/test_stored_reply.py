@@ -146,6 +146,13 @@ def test_a_turn_that_was_to_follow_and_never_could_is_an_end(begins: Callable[[]
     assert (reply.ended.reason, reply.turn_id, reply.accepted.is_set()) == (Reason.ERROR, "turn_2", True)
 
 
+def test_an_end_of_a_reply_that_was_not_heard_is_none_that_can_be_told() -> None:
+    reply = StoredReply(follows="turn_1")
+    reply.publish(msgspec.structs.replace(done("turn_2", Reason.STOP, follows="turn_1"), chars=5))
+    with pytest.raises(StoreDown):
+        reply.check()
+
+
 @pytest.mark.parametrize("begins", [while_the_server_runs_a_tool, lambda: StoredReply(follows="turn_1")])
 def test_whoever_missed_what_followed_knows_that_it_may_be_written(begins: Callable[[], StoredReply]) -> None:
     reply = begins()
