@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,17 @@ def pay(to: str) -> str:
     """Pays."""
     PAID.append(to)
     return f"{to} has it."
+
+
+@tool(approval="never")
+async def hold() -> str:
+    """Holds on."""
+    HOLDS["held"].set()
+    await HOLDS["go"].wait()
+    return "Held."
+
+
+HOLDS: dict[str, asyncio.Event] = {}
 
 
 def explained(name: str) -> Callable[[], str]:
@@ -403,3 +415,51 @@ async def test_an_approval_is_counted_and_summed_up_with_what_it_follows(
         told = await sdk.post(f"/responses/{path}", body=body, cast_to=httpx.Response)
         assert told.status_code == 200
     assert PAID == []
+
+
+@pytest.fixture
+async def holding(tmp_path: Path) -> AsyncIterator[Running]:
+    """With a tool that says that it is called, and takes its time."""
+    HOLDS.update(held=asyncio.Event(), go=asyncio.Event())
+    async with serving(tmp_path, tools=("tests.app.test_responses_mcp:hold",)) as running:
+        yield running
+    HOLDS["go"].set()
+
+
+def turns_of(running: Running) -> int:
+    return running.service._sessions.statistics().turns
+
+
+async def test_a_message_that_leaves_the_queue_ends_nobody_elses_response(holding: Running) -> None:
+    """While the server runs a tool."""
+    holding.engine.script([Call("hold")])
+    holding.engine.script("Well.")
+    async with client_of(holding) as sdk:
+        first = asyncio.create_task(ask(sdk, "Hold on.", conversation="c"))
+        await HOLDS["held"].wait()
+        second = asyncio.create_task(ask(sdk, "And?", conversation="c", tools=openai.omit))
+        await eventually(lambda: turns_of(holding) == 2)
+        second.cancel()
+        await eventually(lambda: turns_of(holding) == 1)
+        HOLDS["go"].set()
+        told = await first
+    assert (told.status, told.output_text) == ("completed", "Well.")
+
+
+async def test_a_response_whose_call_was_allowed_and_runs_is_not_gone_on_from(holding: Running) -> None:
+    holding.engine.script([Call("hold")])
+    holding.engine.script("Well.")
+    asks = OURS | {"require_approval": "always"}
+    async with client_of(holding) as sdk:
+        asked = await ask(sdk, "Hold on.", tools=[asks])
+        told = asyncio.create_task(
+            ask(sdk, allowing(asked), previous_response_id=asked.id, tools=[asks], background=True)
+        )
+        await HOLDS["held"].wait()
+        with pytest.raises(openai.BadRequestError, match="is being carried out") as refused:
+            await ask(sdk, "Never mind.", previous_response_id=asked.id, tools=[asks])
+        assert refused.value.code == "response_in_progress"
+        told.cancel()  # there is no id of it yet: its client leaves, and the tool ends
+        await eventually(lambda: turns_of(holding) == 0)
+        shown = await sdk.responses.input_items.list(asked.id)
+    assert (len(shown.data), HOLDS["go"].is_set()) == (1, False)
