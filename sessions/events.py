@@ -250,6 +250,7 @@ class Done(Event, frozen=True, kw_only=True, tag="done"):
 
     `reasoning_chars`: length of what is kept of its reasoning; `open`: its calls that are not settled.
     `model`: which one wrote the reply; `requested_model`: the one that was asked for, where another one stood in for it.
+    `follows`: the turn whose calls were settled before it.
     """
 
     turn_id: str
@@ -269,6 +270,7 @@ class Done(Event, frozen=True, kw_only=True, tag="done"):
     requested_model: str | None = None
     reasoning_chars: int = 0
     open: tuple[str, ...] = ()
+    follows: str | None = None
 
 
 class Removed(Event, frozen=True, kw_only=True, tag="removed"):

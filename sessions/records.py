@@ -287,8 +287,9 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
         return (done.chars, done.reasoning_chars) == (self.continues.chars, self.continues.reasoning)
 
     def signed(self, done: Done) -> Done:
-        """The turn's end, with the name of the model that wrote the reply."""
-        return signed(done, self.model, self.fallback)
+        """The turn's end, with the name of the model that wrote the reply, and the turn whose calls it followed."""
+        done = signed(done, self.model, self.fallback)
+        return msgspec.structs.replace(done, follows=self.follows or None)
 
     @property
     def writer(self) -> str | None:

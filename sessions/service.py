@@ -11,12 +11,13 @@ from redis.asyncio import Redis
 
 from engine.door import Engine
 from engine.embedding import Embedder
+from sessions.commands.answering import Told
 from sessions.commands.resuming import Position, resume
 from sessions.conversation.kept import KeptTurns
 from sessions.conversation.paging import Shown, page_of, read_steadily
 from sessions.embedding import Embedding
 from sessions.errors import NotFound, NotShared, Overloaded, Refused
-from sessions.events import CallState
+from sessions.exchange.settling import Answered
 from sessions.interpreting.source import Grown, Growth
 from sessions.observer import Observer, Silent
 from sessions.parts import compose
@@ -65,14 +66,6 @@ SEARCHES = 2
 SEARCH_WAIT_S = 3.0
 """How long one waits for its turn before it is shed."""
 _MANY_SEARCHES = "The server looks through as many conversations as it can; try again in a moment."
-
-
-class Told(msgspec.Struct, frozen=True):
-    """What became of what a client said to a call. `already`: it was said before."""
-
-    conversation_id: str
-    state: CallState
-    already: bool
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -196,6 +189,13 @@ class Sessions:
         with self._base.directory.using(owner, place) as conversation:
             met = await self._commands.answering.answer(conversation, answer)
         return Told(place, met.state, met.already)
+
+    async def answer_calls(
+        self, owner: Owner, conversation_id: str, answers: Sequence[CallAnswer]
+    ) -> list[Answered]:
+        """Takes what a client says to the calls of one reply; nothing of it where some is refused. Raises Refused."""
+        with self._base.directory.using(owner, conversation_id) as conversation:
+            return await self._commands.answering.answer_all(conversation, answers)
 
     async def grow(self, owner: Owner, conversation_id: str, growth: Growth) -> Grown:
         """Takes more of the source that is translated in a conversation, wherever that is. Raises Refused."""

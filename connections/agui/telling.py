@@ -10,11 +10,12 @@ import msgspec
 from connections.agui import wire
 from connections.agui.threads import interrupt_id
 from connections.agui.wire import RunEvent
-from connections.openai.problems import Problem
+from connections.openai.problems import Problem, problem_of
 from connections.openai.telling import finish_reason, problem_at
 from connections.replies.server_calls import ServerCall
 from connections.replies.streaming import Reply
 from engine.messages import ToolCall
+from sessions.errors import Refused
 from sessions.events import Reason
 from sessions.running.waiting_pieces import Piece, Text, Thought
 
@@ -90,6 +91,10 @@ class Telling:
         if self._interrupts:
             return wire.Interrupted(interrupts=tuple(self._interrupts))
         return wire.Success(pending_tool_call_ids=tuple(self._calls))
+
+    def fail(self, refused: Refused) -> bytes:
+        """What went wrong beside the reply."""
+        return _told(*self._close(), error_of(problem_of(refused)))
 
     def ping(self) -> bytes:
         """A comment, which is no event."""

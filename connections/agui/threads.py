@@ -7,12 +7,13 @@ arguments that were shown. So what was allowed is what runs, once, whoever sends
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import ClassVar
 
 import msgspec
 
 from connections.agui.asking import ask_of
-from connections.agui.fields import Payload, ResumeEntry, RunInput, RunMessage
+from connections.agui.fields import Payload, ResumeEntry, RunInput, RunMessage, RunTool
 from connections.limits.caller import Caller
 from connections.openai.problems import Problem, invalid
 from connections.openai.reception import comes_back
@@ -52,6 +53,8 @@ class KeptRun(msgspec.Struct, frozen=True):
 class Threads(StoredTurns):
     """Begins runs of threads that are kept."""
 
+    answered_code: ClassVar[str] = "interrupt_answered"
+
     async def has(self, caller: Caller, request: RunInput) -> bool:
         """Whether a run's thread is kept here: it calls the server's tools, or answers what one waited for. Raises StoreDown."""
         if request.server_tools is not None:
@@ -73,7 +76,11 @@ class Threads(StoredTurns):
             return KeptRun(await self._say(caller, request, model, limits))
         place = request.thread_id
         stored = await self.answer(caller.owner, place, last.turn_id, answers, model=model)
-        shown = await self._shown(caller, place)
+        try:
+            shown = await self._shown(caller, place)
+        except BaseException:
+            self.leave(caller.owner, stored, place)
+            raise
         asked = _asked([one for one in shown if one.turn_id == last.turn_id])
         return KeptRun(stored, tuple(map(ServerCall.of, asked)))
 
@@ -94,14 +101,21 @@ class Threads(StoredTurns):
         if last.role != "user":
             why = "must end with a message of the user's, or with all results that the thread waits for."
             raise invalid("messages", worded("messages", why))
-        said = msgspec.structs.replace(request, messages=[last], context=None)
+        ours = self._server_tools(request)
+        stand_ins = [RunTool(one.tool.name) for one in ours[:1]]  # whatever is chosen, there are tools
+        tools = request.tools or stand_ins
+        if request.props.parallel_tool_calls is False and tools:
+            field = "forwardedProps.parallel_tool_calls"
+            why = "may not be false where the thread is kept: a reply may call several tools there."
+            raise invalid(field, worded(field, why), code="unsupported_parameter")
+        said = msgspec.structs.replace(request, messages=[last], context=None, tools=tools)
         ask = ask_of(said, limits)
         (message,) = ask.messages
         for image in message.images:
             await self.sessions.images.keep(caller.owner, image, group=caller.group)
-        tools = (*(OfferedTool(tool=tool) for tool in ask.spec.tools), *self._server_tools(request))
-        names = [one.tool.name for one in tools]
-        if len(set(names)) < len(names):
+        theirs = [OfferedTool(tool=tool) for tool in ask.spec.tools] if request.tools else []
+        names = {one.tool.name for one in ours}
+        if any(one.tool.name in names for one in theirs):
             raise invalid("tools", worded("tools", "must not have the names of the server's tools."))
         send = Send(
             client_msg_id=f"agui_{secrets.token_hex(12)}",
@@ -118,13 +132,15 @@ class Threads(StoredTurns):
             ask.params,
             _system(request, limits),
             model,
-            tools=tools,
+            tools=(*theirs, *ours),
             tool_choice=ask.spec.tool_name if ask.spec.tool_choice == "named" else ask.spec.tool_choice,
             reasoning=ask.spec.reasoning,
             paces_thoughts=True,
             only=tuple(sorted(caller.grant.models)),
         )
-        return await self.send(caller, send, generation)
+        stored = await self.send(caller, send, generation)
+        stored.ignored = ask.ignored
+        return stored
 
     def _server_tools(self, request: RunInput) -> tuple[OfferedTool, ...]:
         """Raises Problem."""
@@ -195,11 +211,14 @@ def _answers(
         named = (one for one in asked if interrupt_id(ServerCall.of(one)) == entry.interrupt_id)
         call = next(named, None)
         if call is not None:
+            _check_new(call.call_id, answers, f"resume[{number}]")
             answers[call.call_id] = _decision(entry, call, f"resume[{number}]")
-    waiting = [one for one in calls if not one.state.is_settled and (one.where == "client" or _is_asked(one))]
-    for message in request.messages:
+    waiting = list(filter(_is_open, calls))
+    for number, message in enumerate(request.messages):
         if message.role == "tool" and any(one.call_id == message.tool_call_id for one in waiting):
-            answers[message.tool_call_id or ""] = _result(message)
+            call_id = message.tool_call_id or ""
+            _check_new(call_id, answers, f"messages[{number}]")
+            answers[call_id] = _result(message)
     missing = [one for one in waiting if one.call_id not in answers]
     if missing:
         why = (
@@ -221,6 +240,19 @@ def _asked(messages: Sequence[ShownMessage]) -> list[ShownCall]:
 
 def _is_asked(call: ShownCall) -> bool:
     return call.where == "server" and call.needs == "approval"
+
+
+def _is_open(call: ShownCall) -> bool:
+    """Whether a call waits for its client."""
+    if _is_asked(call):
+        return call.state is CallState.WAITING
+    return call.where == "client" and not call.state.is_settled
+
+
+def _check_new(call_id: str, answers: Collection[str], where: str) -> None:
+    """Raises Problem."""
+    if call_id in answers:
+        raise invalid(where, worded(where, "answers a call that is answered before it."))
 
 
 def _decision(entry: ResumeEntry, call: ShownCall, where: str) -> Decision:

@@ -31,8 +31,10 @@ from connections.messages.wire import (
     ThinkingTokens,
     ToolUseBlock,
 )
+from connections.openai.problems import problem_of
 from connections.openai.telling import problem_at
 from engine.messages import ToolCall
+from sessions.errors import Refused
 from sessions.events import Done, Reason
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.waiting_pieces import Piece, Text, Thought
@@ -90,6 +92,10 @@ class Telling:
         return begun + _told(
             *self._close(), MessageDelta(_end(done, reply.stop), usage_of(done)), MessageStop()
         )
+
+    def fail(self, refused: Refused) -> bytes:
+        """What went wrong beside the reply."""
+        return _told(MessageError(error_of(problem_of(refused)), self._turn_id))
 
     def ping(self) -> bytes:
         """A sign of life."""

@@ -94,9 +94,14 @@ class StoredReply:
         """Whoever takes all at once is never late."""
 
     @property
-    def is_over(self) -> bool:
-        """Whether it has ended."""
-        return self._end is not None
+    def is_written(self) -> bool:
+        """Whether a turn of it may still be written, though its reader hears no more: it was not told of the end."""
+        return not isinstance(self._end, Done)
+
+    def check(self) -> None:
+        """Raises Refused where nothing of it can be told any more."""
+        if isinstance(self._end, Refused):
+            raise self._end
 
     @property
     def ended(self) -> Done:
@@ -125,9 +130,7 @@ class StoredReply:
             case Done() if self._is_ours(event):
                 self._done(event)
             case Deleted():
-                self._end = NotFound(_GONE)
-                self.accepted.set()
-                self._news.set()
+                self._lose(NotFound(_GONE))
             case _:
                 return  # of a gap, too: a snapshot follows
 
@@ -158,18 +161,23 @@ class StoredReply:
             if isinstance(taken.piece, Text | Thought) and taken.turn_id == self.turn_id:
                 self._progress.taken[isinstance(taken.piece, Thought)] = taken.off + len(taken.piece.text)
             return taken.piece
-        if isinstance(self._end, Refused):
-            raise self._end
+        self.check()
         if self._end is not None:
             raise StopAsyncIteration
         return None
 
     def _is_ours(self, done: Done) -> bool:
         """Whether it is the end of the turn that is written; or of the one that was to follow, and never could."""
-        return done.turn_id == self.turn_id or (bool(self.follows) and self._progress.done is not None)
+        return done.turn_id == self.turn_id or (bool(self.follows) and done.follows == self.follows)
 
-    def _begun(self, accepted: Accepted) -> None:
-        self.turn_id, self.model = accepted.turn_id, accepted.model or self.model
+    def _lose(self, why: Refused) -> None:
+        """Ends it without the end of its turn."""
+        self._end = why
+        self.accepted.set()
+        self._news.set()
+
+    def _begun(self, begun: Accepted | Done) -> None:
+        self.turn_id, self.model = begun.turn_id, begun.model or self.model
         if self._progress.done is not None:
             self._progress = _Progress(self._progress.done)
         self.follows = ""
@@ -177,7 +185,7 @@ class StoredReply:
 
     def _hear(self, text: str, off: int, *, is_thought: bool) -> None:
         """Takes what is new of a text."""
-        heard, taken = self._progress.heard, self._progress.taken
+        heard = self._progress.heard
         known = heard[is_thought]
         text = text[max(0, known - off) :]
         if not text:
@@ -190,7 +198,7 @@ class StoredReply:
         else:
             self._put(kind(text), max(off, known))
         self._news.set()
-        if sum(heard) - sum(taken) > MAX_WAITING_BYTES // 4:
+        if sum(map(_size, self._waiting)) > MAX_WAITING_BYTES // 4:
             self._waiting.clear()
             self.cut_off()
 
@@ -224,9 +232,9 @@ class StoredReply:
     def _catch_up(self, snapshot: Snapshot) -> None:
         """Takes what a reader who missed events is told of the reply so far."""
         if snapshot.turn_id != self.turn_id:
-            if self.follows and self._progress.done is not None:  # what it says may be of anybody's turn
-                self._end = StoreDown(_LOST)
-                self._news.set()
+            still_waits = not snapshot.turn_id and bool(snapshot.calls)
+            if self.follows and not still_waits:  # what it says may be of anybody's turn
+                self._lose(StoreDown(_LOST))
             return
         self._hear(snapshot.reasoning, 0, is_thought=True)
         if not isinstance(snapshot.text, msgspec.UnsetType):
@@ -235,6 +243,11 @@ class StoredReply:
             self._called(call)
 
     def _done(self, done: Done) -> None:
+        if done.turn_id != self.turn_id:
+            if done.chars or done.reasoning_chars or done.open:  # it was accepted, and nobody said so here
+                self._lose(StoreDown(_LOST))
+                return
+            self._begun(done)
         self.model = done.model or self.model
         self._progress.end(done)
         self._look()
@@ -258,6 +271,11 @@ class StoredReply:
             self._news.clear()
             await self._news.wait()
         return piece
+
+
+def _size(waiting: _Waiting) -> int:
+    """Code points of a text that waits, of whichever turn."""
+    return len(waiting.piece.text) if isinstance(waiting.piece, Text | Thought) else 0
 
 
 def _left_of(waiting: _Waiting, chars: int, thought: int) -> _Waiting | None:

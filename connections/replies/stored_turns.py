@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import structlog
 
 from connections.limits.caller import Caller
+from connections.openai.problems import Problem
 from connections.replies.stored_reply import StoredReply
 from sessions.conversation.guarding import guarded
 from sessions.errors import NotFound, Refused
@@ -19,11 +20,14 @@ from sessions.turn.cancelling import Cancel
 from sessions.turn.sends import Generation, Send
 from sessions.turn.turn import Names
 
+_ANSWERED = "These calls were answered before: go on from the reply that followed."
 _log = structlog.get_logger("midstream.replies")
 
 
 class StoredTurns:
-    """Begins turns that are kept, and ends them."""
+    """Begins turns that are kept, and ends them. `answered_code`: of answers that were all given before."""
+
+    answered_code: ClassVar[str] = "conflict"
 
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
@@ -59,6 +63,7 @@ class StoredTurns:
         try:
             await asking
             await stored.accepted.wait()
+            stored.check()
         except Refused:
             self.forget(stored)
             raise
@@ -77,8 +82,12 @@ class StoredTurns:
         self, owner: Owner, stored: StoredReply, conversation_id: str, answers: Sequence[CallAnswer]
     ) -> None:
         await self.sessions.history(owner, stored, conversation_id, limit=1)
-        for answer in answers:
-            await self.sessions.answer_call(owner, stored, conversation_id, answer)
+        told = await self.sessions.answer_calls(owner, conversation_id, answers)
+        if not all(one.already for one in told):
+            return
+        waits = await self.sessions.kept.awaits_calls(owner, conversation_id, stored.follows)
+        if not waits and not stored.turn_id:  # it was accepted before, and is told to whoever asked then
+            raise Problem(409, _ANSWERED, code=self.answered_code)
 
     def forget(self, stored: StoredReply) -> None:
         """Its reader is gone, and it is written on."""
@@ -87,7 +96,7 @@ class StoredTurns:
 
     def leave(self, owner: Owner, stored: StoredReply, conversation_id: str) -> None:
         """Its reader is gone: it ends with what that one was handed."""
-        if not stored.is_over:
+        if stored.is_written:
             self.stop(owner, conversation_id, stored.turn_id or stored.follows)
         self.forget(stored)
 

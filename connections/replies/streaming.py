@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from connections.http.exchange import Exchange
+from sessions.errors import Refused
 from sessions.events import Done
 
 PING_S = 10.0
@@ -64,6 +65,9 @@ class Teller(Protocol[P_contra, R_contra]):
     def end(self, reply: R_contra) -> bytes:
         """The end, whichever it is: `begin` was called only where a piece came."""
 
+    def fail(self, refused: Refused) -> bytes:
+        """The end of a reply that can't be told to its end."""
+
     def ping(self) -> bytes:
         """What is said while nothing comes."""
 
@@ -73,6 +77,16 @@ async def stream(exchange: Exchange, reply: R, teller: Teller[Any, R], headers: 
     reply.cut_off = exchange.cut_off
     await exchange.begin_events(reply.turn_id, headers)
     await _write(exchange, teller.open())
+    try:
+        await _tell(exchange, reply, teller)
+        last = teller.end(reply)
+    except Refused as refused:  # its conversation was deleted, or events of it are lost
+        last = teller.fail(refused)
+    await exchange.write(last, more=False)
+
+
+async def _tell(exchange: Exchange, reply: R, teller: Teller[Any, R]) -> None:
+    """Tells the pieces. Raises Refused."""
     has_begun = False
     with suppress(StopAsyncIteration):
         while True:
@@ -82,7 +96,6 @@ async def stream(exchange: Exchange, reply: R, teller: Teller[Any, R], headers: 
             first = b"" if has_begun else teller.begin(reply)
             has_begun = True
             await _write(exchange, first + teller.piece(piece))
-    await exchange.write(teller.end(reply), more=False)
 
 
 async def _next(reply: Reply[Any]) -> Any:

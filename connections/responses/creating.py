@@ -42,7 +42,8 @@ from connections.responses.requests.servers import Listed, listed
 from connections.wire.facts import Limits
 from engine.messages import Message
 from sessions.errors import BadParams, Overloaded
-from sessions.events import Cause, Done
+from sessions.events import CallState, Cause, Done
+from sessions.records import CallRecord
 from sessions.running.ephemeral import Ask
 from sessions.running.waiting_pieces import Piece
 from sessions.service import Sessions
@@ -62,6 +63,9 @@ _OPEN = (
 )
 _UNLIKE = (
     "What follows calls is made as they were: leave `tools` and `instructions` out, or send them as before."
+)
+_UNDER_WAY = (
+    "What the response before this one asked for is being carried out: go on from the response that follows."
 )
 _NO_BOUND = "This server does not bound the calls of its own tools by `max_tool_calls`: leave it out, or the MCP servers."
 
@@ -151,7 +155,12 @@ class Creator:
             try:
                 return await self._kept(wanted, given)
             except Overloaded:  # one may have no more calls open: what is kept nowhere leaves none
-                if not request.tools or request.previous_response_id is not None or request.background:
+                if (
+                    not request.tools
+                    or request.previous_response_id is not None
+                    or request.background
+                    or servers
+                ):
                     raise
                 return await self._unkept(wanted)
 
@@ -163,9 +172,13 @@ class Creator:
             why = "Name a response instead of a conversation here: send `previous_response_id`."
             raise invalid("conversation", why, code="unsupported_parameter")
         request = await resolved(self.keeper, caller.owner, request, limits)
-        before: tuple[Message, ...] = ()
+        behind = None
         if request.previous_response_id is not None:
-            before = (await self.keeper.previous(caller.owner, request.previous_response_id)).said
+            behind = await self.keeper.previous(caller.owner, request.previous_response_id)
+        given, answers = parted(request.input)  # a model reads what came of calls, not that they were allowed
+        decisions_in(answers, None if behind is None else behind.place, _asked(behind))
+        request = msgspec.structs.replace(request, input=given)
+        before = () if behind is None else behind.said
         servers = listed(request.tools or (), self._sessions.tools)
         return asked_by(caller, ask_of(request, limits, before, servers), model.name)
 
@@ -177,9 +190,10 @@ class Creator:
             raise invalid("conversation", why)
         given_items, answers = parted(request.input)
         calls = () if behind is None else behind.open_calls
-        asked = () if behind is None or behind.last.reply is None else behind.last.reply.calls
+        asked = _asked(behind)
         decisions = decisions_in(answers, None if behind is None else behind.place, asked)
         messages = messages_of(given_items, wanted.limits, wanted.before)
+        _check_answers(messages, calls, asked)
         given = fitting(request, messages, None if behind is None else behind.note, calls, decisions)
         if isinstance(given, Outputs) and behind is not None:
             alike = goes_on_alike(request, behind.note.response, decides=bool(decisions))
@@ -188,7 +202,7 @@ class Creator:
                 raise invalid("input", _UNLIKE)
         if given is None and any(map(is_asked, calls)):
             raise invalid("input", _OPEN, code="approvals_open")
-        if not comes_back(wanted.caller) or len(encode_note(_response(wanted, ""))) > MAX_NOTE_BYTES:
+        if not (comes_back(wanted.caller) and _fits(wanted)):
             given = None
         if wanted.servers and request.max_tool_calls is not None:
             raise invalid("max_tool_calls", _NO_BOUND, code="unsupported_parameter")
@@ -232,15 +246,15 @@ class Creator:
         except BadParams as refused:
             raise renamed(refused, fields_of()) from None
         place = Place(conversation_id, stored.turn_id)
-        note = await self._noted(wanted, given, place)
         response = msgspec.structs.replace(
             _response(wanted, place.response_id),
             model=stored.model or wanted.model,
             conversation=wire.ConversationId(conversation_id),
             store=True,
         )
-        note = msgspec.structs.replace(note, response=response, system=system)
         try:
+            note = await self._noted(wanted, given, place)
+            note = msgspec.structs.replace(note, response=response, system=system)
             await self.keeper.note(caller.owner, place, note)
         except BaseException:
             self.keeper.leave(caller.owner, stored, conversation_id)
@@ -256,19 +270,14 @@ class Creator:
 
     async def _noted(self, wanted: Wanted, given: Input, place: Place) -> Note:
         """What is kept of tools that the server runs: whose they are, and the items that the response begins with. Raises StoreDown."""
-        behind = wanted.behind
-        known = {} if behind is None else behind.note.labels.by_tool
-        labels = Labels({**known, **wanted.labels.by_tool})
+        behind, note = wanted.behind, _note_before(wanted, place.name)
+        if not isinstance(given, Outputs) or behind is None:
+            return note
         before: list[McpItem] = []
-        if isinstance(given, Outputs) and behind is not None:
-            for call in await self.keeper.answered(wanted.caller.owner, behind):
-                asked = approval_id(ServerCall.asked(call), behind.place.name)
-                before.append(call_item(ServerCall.kept(call), place.name, labels, asked=asked))
-        else:
-            told = () if behind is None else tuple(behind.note.labels.by_tool.values())
-            for number, one in enumerate(one for one in wanted.servers if one.label not in told):
-                before.append(list_item(one, f"mcpl_{place.name}_{number}"))
-        return Note(_response(wanted, place.response_id), labels=labels, before=tuple(before))
+        for call in await self.keeper.answered(wanted.caller.owner, behind):
+            asked = approval_id(ServerCall.asked(call), behind.place.name)
+            before.append(call_item(ServerCall.kept(call), place.name, note.labels, asked=asked))
+        return msgspec.structs.replace(note, before=tuple(before))
 
     async def _begin(self, wanted: Wanted, given: Input, conversation_id: str) -> StoredReply:
         """Raises Refused."""
@@ -298,6 +307,49 @@ def _conversation_of(request: Creation) -> str:
 
 def _response(wanted: Wanted, response_id: str) -> wire.Response:
     return asked_for(wanted.request, response_id=response_id, model=wanted.model, created=int(time.time()))
+
+
+def _note_before(wanted: Wanted, name: str = "") -> Note:
+    """What is kept of a response but for what came of calls, whose results have a bound of their own."""
+    known = {} if wanted.behind is None else wanted.behind.note.labels.by_tool
+    told = set(known.values())
+    new = [one for one in wanted.servers if one.label not in told]
+    return Note(
+        _response(wanted, f"resp_{name}"),
+        system="" if wanted.behind is None else wanted.behind.note.system,
+        labels=Labels({**known, **wanted.labels.by_tool}),
+        before=tuple(list_item(one, f"mcpl_{name}_{number}") for number, one in enumerate(new)),
+    )
+
+
+def _fits(wanted: Wanted) -> bool:
+    """Whether what is kept of a response has no more bytes than a note may have. Raises Problem where it has to be kept."""
+    size = len(encode_note(_note_before(wanted)))
+    if size > MAX_NOTE_BYTES and wanted.servers:
+        why = f"The request and the tools of its MCP servers take {size} bytes, of {MAX_NOTE_BYTES}: name fewer by `allowed_tools`."
+        raise invalid("tools", why)
+    return size <= MAX_NOTE_BYTES
+
+
+def _asked(behind: Kept | None) -> Sequence[CallRecord]:
+    """The calls of the response that is gone on from."""
+    return () if behind is None or behind.last.reply is None else behind.last.reply.calls
+
+
+def _is_under_way(call: CallRecord) -> bool:
+    return is_asked(call) and call.state is CallState.RUNNING
+
+
+def _check_answers(
+    messages: Sequence[Message], calls: Sequence[CallRecord], asked: Sequence[CallRecord]
+) -> None:
+    """Raises Problem where one of the open calls has several outputs, or none is open and one that was allowed still runs."""
+    if not calls and any(map(_is_under_way, asked)):
+        raise invalid("previous_response_id", _UNDER_WAY, code="response_in_progress")
+    named = [message.call_id for message in messages if message.role == "tool"]
+    for call in calls:
+        if named.count(call.call_id) > 1:
+            raise invalid("input", f'`input` may have one output of the call "{call.call_id[:160]}".')
 
 
 def _telling(wanted: Wanted, response: wire.Response, name: str, calls: ServerCalls = NO_CALLS) -> Telling:

@@ -6,18 +6,31 @@ A repeated answer gets the same reply. One that is too late, or contradicts the 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+
+import msgspec
 
 from sessions.conversation.conversation import Conversation
 from sessions.errors import Conflict, ContentTooLong, NotFound, OwnershipLost, StoreDown
+from sessions.events import CallState
 from sessions.exchange.settling import Answered, Settler
 from sessions.filters.chain import Filters
+from sessions.records import CallRecord
 from sessions.replicas.forwarding import Forwarder
 from sessions.store.history.history import History
-from sessions.turn.calls import CallAnswer, Result, answered
+from sessions.turn.calls import CallAnswer, Calls, Result, answered
 from sessions.turn.live_turn import LiveTurn
 
 ATTEMPTS = 3
 _AGAIN = "The call is moving to another server; send it again in a moment."
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What became of what a client said to a call. `already`: it was said before."""
+
+    conversation_id: str
+    state: CallState
+    already: bool
 
 
 class Answering:
@@ -41,6 +54,34 @@ class Answering:
     async def answer(self, conversation: Conversation, answer: CallAnswer) -> Answered:
         """Return the outcome of an answer, wherever its call is."""
         await self._check(answer)
+        return await self._take(conversation, answer)
+
+    async def answer_all(self, conversation: Conversation, answers: Sequence[CallAnswer]) -> list[Answered]:
+        """Return the outcomes of answers to the calls of one reply. None is taken where one would be refused."""
+        for answer in answers:
+            await self._check(answer)
+        calls = Calls(await self._calls(conversation, answers))
+        for answer in answers:
+            calls.put(calls.answered(answer, runner=""))
+        return [await self._take(conversation, answer) for answer in answers]
+
+    async def _calls(
+        self, conversation: Conversation, answers: Sequence[CallAnswer]
+    ) -> tuple[CallRecord, ...]:
+        """The calls of answers, with all others of their reply where that is known here."""
+        found: dict[str, CallRecord] = {}
+        for answer in answers:
+            live = conversation.calling(answer.call_id)
+            here = live.exchange.of(answer.call_id) if live is not None else None
+            if here is not None:
+                found |= {call.call_id: call for call in here.records}
+            elif (call := await self._history.call(conversation.keys, answer.call_id)) is not None:
+                found[call.call_id] = call
+            if answer.call_id not in found:
+                raise _unknown(answer)
+        return tuple(found.values())
+
+    async def _take(self, conversation: Conversation, answer: CallAnswer) -> Answered:
         for _ in range(ATTEMPTS):
             if (met := await self._here(conversation, answer)) is not None:
                 return met
@@ -73,7 +114,7 @@ class Answering:
         meta = await self._history.load(conversation.keys)
         call = await self._history.call(conversation.keys, answer.call_id)
         if call is None or meta is None:
-            raise NotFound(f'There is no call "{answer.call_id}" in this conversation.')
+            raise _unknown(answer)
         if answered(call, answer) == call:
             return Answered(call.state, already=True)
         if meta.running is not None:
@@ -85,6 +126,10 @@ class Answering:
         if any(len(text) > self._max_chars for text in texts if text):
             raise ContentTooLong(f"An answer to a call has {self._max_chars} characters at most.")
         await self._filters.check(*texts)
+
+
+def _unknown(answer: CallAnswer) -> NotFound:
+    return NotFound(f'There is no call "{answer.call_id}" in this conversation.')
 
 
 async def _changed(live: LiveTurn) -> None:

@@ -46,6 +46,14 @@ class KeptTurns:
         reply = None if record.done is None else await self._history.message(keys, record.reply_id)
         return KeptTurn(record, reply, b"", turn.epoch)
 
+    async def awaits_calls(self, owner: Owner, conversation_id: str, turn_id: str) -> bool:
+        """Whether the turn that follows the calls of one is still to be accepted."""
+        keys = Keys.of(owner, conversation_id)
+        record, meta = await self._history.turn(keys, turn_id), await self._history.load(keys)
+        if record is None or meta is None or meta.running is None:
+            return False
+        return await self._history.follower(keys, record) is None
+
     async def path(self, owner: Owner, conversation_id: str, message_id: str) -> list[MessageRecord]:
         """The messages up to one, the oldest first."""
         branch = await self._history.branch(Keys.of(owner, conversation_id), leaf=message_id)

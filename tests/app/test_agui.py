@@ -10,10 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
+from connections.agui.threads import Threads
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
+from sessions.errors import StoreDown
+from sessions.events import Deleted
 from sessions.tools.functions.declared import tool
 from tests.app.in_process import Running, serving
+from tests.sessions.chat import eventually
 
 RUN = "/v1/ag-ui"
 HELLO: dict[str, Any] = {
@@ -191,6 +195,80 @@ async def test_a_clients_own_tool_waits_beside_the_servers(kept: Running) -> Non
     told = await thread.run("Look and pay.", result, resume=answered(asked, approved=True), **mine)
     assert told[-1]["outcome"] == {"type": "success"}
     assert [one.content for one in kept.engine.requests[-1].messages[-2:]] == ["A tree.", "Ann has it."]
+
+
+async def test_where_one_answer_is_refused_none_is_taken(kept: Running) -> None:
+    kept.engine.script([PAY, Call("pay", '{"to":"Bo"}')])
+    kept.engine.script("Paid.")
+    thread = Thread(kept)
+    asked = await thread.run("Pay both.")
+    first, second = answered(asked, approved=True)
+    long = second | {"payload": {"approved": True, "editedArgs": {"to": "x" * 200_000}}}
+    (refused,) = await thread.run("Pay both.", resume=[first, long])
+    assert (refused["code"], PAID) == ("content_too_long", [])
+    (twice,) = await thread.run("Pay both.", resume=[first, second, first])
+    assert "`resume[2]` answers a call that is answered before it." in twice["message"]
+    told = await thread.run("Pay both.", resume=[first, second])
+    assert (told[-1]["outcome"], sorted(PAID)) == ({"type": "success"}, ["Ann", "Bo"])
+
+
+async def test_wishes_count_where_the_tools_are_the_servers_alone(kept: Running) -> None:
+    for choice in ("required", "none"):
+        kept.engine.script("Well.")
+        wishes = {"server_tools": ["*"], "tool_choice": choice}
+        await Thread(kept, thread_id=choice).run("Time?", forwardedProps=wishes)
+        spec = kept.engine.requests[-1].spec
+        assert (spec.tool_choice, [one.name for one in spec.tools]) == (choice, ["noon", "pay"])
+    wishes = {"server_tools": ["*"], "parallel_tool_calls": False}
+    (refused,) = await Thread(kept).run("Time?", forwardedProps=wishes)
+    assert "`forwardedProps.parallel_tool_calls` may not be false" in refused["message"]
+    parts = [{"type": "text", "text": "Look."}, {"type": "document", "source": {"type": "url", "value": "x"}}]
+    body = HELLO | {
+        "messages": [{"id": "1", "role": "user", "content": parts}],
+        "forwardedProps": {"server_tools": ["*"]},
+    }
+    async with client_of(kept) as client:
+        answer = await client.post(RUN, json=body, headers={"Authorization": "Bearer anything"})
+    assert (answer.status_code, answer.headers["x-midstream-ignored"]) == (200, "messages")
+
+
+async def test_nothing_is_left_of_a_run_that_fails_once_its_turn_was_accepted(
+    kept: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.engine.script([PAY])
+    kept.engine.script("Paid.")
+    thread, shown = Thread(kept), Threads._shown
+    asked = await thread.run("Pay Ann.")
+    looks = iter((shown, shown))
+
+    async def failing(self: Threads, *place: Any) -> Any:
+        if (look := next(looks, None)) is None:
+            raise StoreDown("The store is away.")
+        return await look(self, *place)
+
+    monkeypatch.setattr(Threads, "_shown", failing)
+    next(looks)  # the run names the server's tools: nobody looks whether its thread is kept
+    (refused,) = await thread.run("Pay Ann.", resume=answered(asked, approved=True))
+    assert refused["type"] == "RUN_ERROR"
+    await eventually(lambda: kept.service._sessions.statistics().conversations == 0)
+
+
+async def test_a_thread_that_is_deleted_ends_its_run_in_an_error(tmp_path: Path) -> None:
+    engine = ScriptedEngine(by_hand=True)
+    headers = {"Authorization": "Bearer anything"}
+    body = HELLO | {"forwardedProps": {"server_tools": ["*"]}}
+    async with (
+        serving(tmp_path, engine, tools=TOOLS) as running,
+        client_of(running) as client,
+        client.stream("POST", RUN, json=body, headers=headers) as answer,
+    ):
+        lines = answer.aiter_lines()
+        await anext(lines)
+        (conversation,) = running.service._sessions.parts.base.directory.with_turns()
+        conversation.publish(Deleted(conversation_id="t"))
+        rest = [line async for line in lines if line.startswith("data: ")]
+    last = json.loads(rest[-1].removeprefix("data: "))
+    assert (last["type"], last["code"]) == ("RUN_ERROR", "not_found")
 
 
 async def test_the_servers_tools_are_for_who_comes_back(kept: Running) -> None:

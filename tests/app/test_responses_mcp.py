@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 
+from connections.replies.stored_reply import StoredReply
+from connections.responses.kept.keeper import Keeper
+from connections.responses.kept.notes import MAX_NOTE_BYTES
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call
+from sessions.errors import Overloaded, StoreDown
 from sessions.tools.functions.declared import tool
 from tests.app.in_process import Running, serving
 from tests.app.responses import talking
+from tests.sessions.chat import eventually
 from tests.sessions.tools.servers import Shop
 
 MODEL = "midstream-demo"
@@ -34,6 +41,28 @@ def pay(to: str) -> str:
     return f"{to} has it."
 
 
+@tool(approval="never")
+async def hold() -> str:
+    """Holds on."""
+    HOLDS["held"].set()
+    await HOLDS["go"].wait()
+    return "Held."
+
+
+HOLDS: dict[str, asyncio.Event] = {}
+
+
+def explained(name: str) -> Callable[[], str]:
+    def explains() -> str:
+        return name
+
+    explains.__name__ = name
+    explains.__doc__ = "Explains. " + "x" * 15_000
+    return explains
+
+
+LONG = [f"long_{number}" for number in range(MAX_NOTE_BYTES // 15_000 + 1)]
+globals().update({name: tool(explained(name)) for name in LONG})
 TOOLS = ("tests.app.test_responses_mcp:noon", "tests.app.test_responses_mcp:pay")
 OURS: Any = {"type": "mcp", "server_label": "midstream", "require_approval": "never"}
 NOON, PAY = Call("noon", '{"zone": "Bern"}'), Call("pay", '{"to": "Ann"}')
@@ -304,3 +333,133 @@ async def test_a_response_of_the_background_runs_its_tools(tmp_path: Path) -> No
             one async for one in await sdk.responses.retrieve(begun.id, stream=True, starting_after=middle)
         ]
         assert rest[-1].sequence_number == events[-1].sequence_number
+
+
+async def test_an_approval_that_comes_twice_at_once_is_heard_once(
+    sdk: AsyncOpenAI, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second was looked at before the first was taken."""
+    first = Keeper.go_on
+
+    async def twice(self: Keeper, caller: Any, given: Any, behind: Any) -> StoredReply:
+        self.forget(await first(self, caller, given, behind))
+        return await first(self, caller, given, behind)
+
+    running.engine.script([PAY])
+    running.engine.script("Paid.")
+    asked = await ask(sdk, "Pay Ann.")
+    monkeypatch.setattr(Keeper, "go_on", twice)
+    with pytest.raises(openai.ConflictError, match="were answered before") as refused:
+        await ask(sdk, allowing(asked), previous_response_id=asked.id)
+    assert (refused.value.code, PAID) == ("approval_answered", ["Ann"])
+
+
+async def test_calls_are_answered_once_each_and_all_in_one(sdk: AsyncOpenAI, running: Running) -> None:
+    running.engine.script([Call("look", call_id="c_1")])
+    look: Any = {"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": False}
+    asked = await ask(sdk, "Look.", tools=[OURS, look])
+    (call,) = (item for item in asked.output if item.type == "function_call")
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "A tree."}
+    with pytest.raises(openai.BadRequestError, match="may have one output of the call"):
+        await ask(
+            sdk,
+            [output, output | {"output": "A lake."}],
+            previous_response_id=asked.id,
+            tools=[OURS, look],
+        )
+
+
+async def test_nothing_is_left_of_a_response_that_fails_once_its_turn_was_accepted(
+    sdk: AsyncOpenAI, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise StoreDown("The store is away.")
+
+    running.engine.script([PAY])
+    running.engine.script("Paid.")
+    asked = await ask(sdk, "Pay Ann.")
+    monkeypatch.setattr(Keeper, "answered", fail)
+    with pytest.raises(openai.InternalServerError):
+        await ask(sdk, allowing(asked), previous_response_id=asked.id)
+    await eventually(lambda: running.service._sessions.statistics().conversations == 0)
+
+
+async def test_a_server_that_is_full_says_so_of_tools_too(
+    sdk: AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: Any) -> None:
+        raise Overloaded("Too many calls are open.", retry_after_ms=1000)
+
+    monkeypatch.setattr(Keeper, "begin", full)
+    with pytest.raises(openai.APIStatusError, match="Too many calls are open"):
+        await ask(sdk, "Pay Ann.")
+
+
+async def test_what_is_kept_of_tools_has_a_bound(tmp_path: Path) -> None:
+    tools = tuple(f"tests.app.test_responses_mcp:{one}" for one in ("noon", *LONG))
+    async with serving(tmp_path, tools=tools) as running, client_of(running) as sdk:
+        with pytest.raises(openai.BadRequestError, match="name fewer by `allowed_tools`"):
+            await ask(sdk, "Hi.")
+        few = OURS | {"allowed_tools": ["noon"]}
+        assert (await ask(sdk, "Hi.", tools=[few])).status == "completed"
+
+
+async def test_an_approval_is_counted_and_summed_up_with_what_it_follows(
+    sdk: AsyncOpenAI, running: Running
+) -> None:
+    running.engine.script([PAY])
+    running.engine.script("Ann wants money.")
+    asked = await ask(sdk, "Pay Ann.")
+    for path in ("input_tokens", "compact"):
+        body = {"model": MODEL, "input": allowing(asked), "previous_response_id": asked.id}
+        told = await sdk.post(f"/responses/{path}", body=body, cast_to=httpx.Response)
+        assert told.status_code == 200
+    assert PAID == []
+
+
+@pytest.fixture
+async def holding(tmp_path: Path) -> AsyncIterator[Running]:
+    """With a tool that says that it is called, and takes its time."""
+    HOLDS.update(held=asyncio.Event(), go=asyncio.Event())
+    async with serving(tmp_path, tools=("tests.app.test_responses_mcp:hold",)) as running:
+        yield running
+    HOLDS["go"].set()
+
+
+def turns_of(running: Running) -> int:
+    return running.service._sessions.statistics().turns
+
+
+async def test_a_message_that_leaves_the_queue_ends_nobody_elses_response(holding: Running) -> None:
+    """While the server runs a tool."""
+    holding.engine.script([Call("hold")])
+    holding.engine.script("Well.")
+    async with client_of(holding) as sdk:
+        first = asyncio.create_task(ask(sdk, "Hold on.", conversation="c"))
+        await HOLDS["held"].wait()
+        second = asyncio.create_task(ask(sdk, "And?", conversation="c", tools=openai.omit))
+        await eventually(lambda: turns_of(holding) == 2)
+        second.cancel()
+        await eventually(lambda: turns_of(holding) == 1)
+        HOLDS["go"].set()
+        told = await first
+    assert (told.status, told.output_text) == ("completed", "Well.")
+
+
+async def test_a_response_whose_call_was_allowed_and_runs_is_not_gone_on_from(holding: Running) -> None:
+    holding.engine.script([Call("hold")])
+    holding.engine.script("Well.")
+    asks = OURS | {"require_approval": "always"}
+    async with client_of(holding) as sdk:
+        asked = await ask(sdk, "Hold on.", tools=[asks])
+        told = asyncio.create_task(
+            ask(sdk, allowing(asked), previous_response_id=asked.id, tools=[asks], background=True)
+        )
+        await HOLDS["held"].wait()
+        with pytest.raises(openai.BadRequestError, match="is being carried out") as refused:
+            await ask(sdk, "Never mind.", previous_response_id=asked.id, tools=[asks])
+        assert refused.value.code == "response_in_progress"
+        told.cancel()  # there is no id of it yet: its client leaves, and the tool ends
+        await eventually(lambda: turns_of(holding) == 0)
+        shown = await sdk.responses.input_items.list(asked.id)
+    assert (len(shown.data), HOLDS["go"].is_set()) == (1, False)

@@ -593,6 +593,7 @@ export interface SourceAck {
  *
  * `reasoning_chars`: length of what is kept of its reasoning; `open`: its calls that are not settled.
  * `model`: which one wrote the reply; `requested_model`: the one that was asked for, where another one stood in for it.
+ * `follows`: the turn whose calls were settled before it.
  */
 export interface Done {
   type: "done";
@@ -614,6 +615,7 @@ export interface Done {
   requested_model?: string;
   reasoning_chars?: number;
   open?: string[];
+  follows?: string;
 }
 
 /**

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -81,6 +82,8 @@ class Where(msgspec.Struct, frozen=True):
 
 class Keeper(StoredTurns):
     """Finds responses for their owners, and begins turns that are kept."""
+
+    answered_code: ClassVar[str] = "approval_answered"
 
     async def find(self, owner: Owner, response_id: str, *, with_path: bool = False) -> Kept | None:
         """A response; None where this owner has no such, or it is kept nowhere. Raises StoreDown."""

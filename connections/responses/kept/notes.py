@@ -172,7 +172,10 @@ def open_in(kept: KeptTurn) -> tuple[CallRecord, ...]:
     """The calls of a turn that wait for its client."""
     calls = () if kept.reply is None else kept.reply.calls
     return tuple(
-        call for call in calls if not call.state.is_settled and (call.where == "client" or is_asked(call))
+        call
+        for call in calls
+        if (is_asked(call) and call.state is CallState.WAITING)
+        or (call.where == "client" and not call.state.is_settled)
     )
 
 

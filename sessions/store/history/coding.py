@@ -216,6 +216,7 @@ def decode_turn(kept: bytes, *, conversation_id: str, turn_id: str) -> TurnRecor
     if short.end is not None:
         done = _done(short.end, conversation_id=conversation_id, turn_id=turn_id, reply_id=short.reply_id)
         done = signed(done, short.model, short.fallback)
+        done = msgspec.structs.replace(done, follows=short.follows or None)
     return TurnRecord(
         turn_id=turn_id,
         client_msg_id=short.client_msg_id,
