@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
+from itertools import accumulate
 
 import msgspec
 
@@ -163,9 +165,11 @@ class Asking:
         """Raises Invalid."""
         wishes = event.response or ResponseWishes()
         settings = of_response(self.settings, wishes, self._limits)
-        waiting = self._items.waiting()
-        if self._asked or not waiting:
+        everything = self._items.waiting()
+        if self._asked or not everything:
             self._refuse_another()
+        room = self._limits.max_content_chars + len(BETWEEN)  # nothing stands behind the last
+        waiting = self._fitting(everything, room=room) or everything[:1]
         self.begun = settings
         asked = self._asked = Asked(
             known_by=f"realtime_{secrets.token_hex(12)}",
@@ -188,8 +192,13 @@ class Asking:
         )
 
     def say(self, send: frames.Send, item_id: str) -> frames.Send:
-        """What was said, as a message of the session, with what waits before it. `item_id`: of the item that it is, or will be."""
-        settings, waiting = self.settings, [one for one in self._items.waiting() if one.item_id != item_id]
+        """What was said, as a message of the session, with what waits before it: the oldest items, as many as fit.
+
+        `item_id`: of the item that it is, or will be.
+        """
+        settings = self.settings
+        others = [one for one in self._items.waiting() if one.item_id != item_id]
+        waiting = self._fitting(others, room=self._limits.max_content_chars - len(send.content))
         self.begun = settings
         asked = self._said[send.client_msg_id] = Asked(
             known_by=send.client_msg_id,
@@ -208,6 +217,17 @@ class Asking:
             tools=settings.tools,
             tool_choice=settings.tool_choice,
         )
+
+    def make_room(self, text: str) -> list[ServerEvent]:
+        """Something was said that waits: at the bounds of what may, the oldest that was said goes."""
+        gone: list[ServerEvent] = []
+        spoken = [item for item in self._items.waiting() if item.sound_ms is not None]
+        for item in spoken:
+            if self._has_room_for(text):
+                break
+            self._items.remove(item.item_id)
+            gone.append(ItemDeleted(item_id=item.item_id))
+        return gone
 
     def taken_in(self, accepted: Accepted) -> Asked | None:
         """A turn was accepted; gives what was asked, if it was asked here."""
@@ -290,6 +310,18 @@ class Asking:
         if chars > limit:
             why = f"The items that wait have {chars} characters; {limit} are allowed."
             raise Invalid(why, field="item.content", code="content_too_long")
+
+    def _has_room_for(self, text: str) -> bool:
+        """Whether one more may wait."""
+        waiting = self._items.waiting()
+        chars = len(text) + sum(len(item.text) + len(BETWEEN) for item in waiting)
+        return len(waiting) < MAX_WAITING and chars <= self._limits.max_content_chars
+
+    @staticmethod
+    def _fitting(waiting: Sequence[Item], *, room: int) -> list[Item]:
+        """The first of them, as many as there is room for: so many characters, with what stands behind each."""
+        chars = accumulate(len(item.text) + len(BETWEEN) for item in waiting)
+        return [item for item, so_far in zip(waiting, chars, strict=True) if so_far <= room]
 
     def _is_writing(self) -> bool:
         return any(item.status == "in_progress" for item in self._items)

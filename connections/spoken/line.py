@@ -99,8 +99,14 @@ class SpokenLine:
         """What is said is sent as it is."""
         return send
 
+    def refused(self, send: Send) -> None:
+        """A client of frames is told by `error`."""
+
     def began(self) -> None:
         """Sound is listened to from now on."""
+
+    def ended(self) -> None:
+        """Nobody listens for now: what was being said is lost."""
 
     def hear(self, samples: bytes) -> None:
         """Take what its microphone hears. Sound that comes while nobody can listen is dropped. Raises BadFrame."""
@@ -186,6 +192,7 @@ class SpokenLine:
             except RecognizerLost as lost:
                 talk.forget()
                 self.tell(Error(code="speech_unavailable", message=str(lost), retryable=True))
+            self.ended()
             await asyncio.sleep(AGAIN_S)
 
     async def _hear_on(self, desk: SpokenDesk, talk: Talk) -> None:

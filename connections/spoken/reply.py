@@ -94,6 +94,11 @@ class SpokenReply:
         return self._timeline.precision
 
     @property
+    def is_guess(self) -> bool:
+        """Whether its user may not have ended: nobody knows of it so far."""
+        return Hold.GUESS in self._holds
+
+    @property
     def is_withdrawn(self) -> bool:
         """Whether its message was taken back before its turn began: it is not to be sent."""
         return self._state.is_withdrawn

@@ -17,7 +17,7 @@ from connections.spoken.reply import Hold, SpokenReply
 from connections.wire.audio import AudioOutput, AudioStart, AudioStopped, Heard, Speech
 from connections.wire.errors import BadParams
 from connections.wire.frames import Error, Frame, Params, Send
-from sessions.errors import Refused
+from sessions.errors import Overloaded, Refused
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn.cancelling import Cancel
@@ -52,7 +52,7 @@ class Said(msgspec.Struct, frozen=True):
 class Speaker(Protocol):
     """Whoever speaks in the conversation at the moment: a connection that began to.
 
-    `tells_late`: he says what he heard of a reply once that was cut, and not while it is played.
+    `tells_late`: he says what he heard of a reply once that was cut, and not while it is played. He plays only replies to him.
     """
 
     connection: Connection
@@ -69,6 +69,10 @@ class Speaker(Protocol):
 
     def message(self, send: Send, *, is_guess: bool) -> Send | None:
         """Return what he said as it is to be sent; None: not now. `is_guess`: he may go on."""
+        ...
+
+    def refused(self, send: Send) -> None:
+        """Learn that what he said is not sent."""
         ...
 
     def stop(self, reason: AudioStopped) -> None:
@@ -115,13 +119,19 @@ class Talk:
         return self.speaker is None and not self._replies
 
     def begin(self, speaker: Speaker) -> None:
-        """Somebody begins to speak: replies that wait for a listener go on for him. What another one was saying comes to nothing."""
+        """Somebody begins to speak: replies that wait for a listener go on for him, or end at what was heard where he can't play them.
+
+        What another one was saying comes to nothing.
+        """
         self.forget()
         self.speaker = speaker
         self._conduct = _conduct(speaker.start)
-        for reply in self._replies:
-            reply.let_go(Hold.SPEECH)
-            reply.attach(speaker.tell)
+        for reply in [one for one in self._replies if not one.is_over]:
+            if speaker.tells_late:
+                self._cancel(reply)
+            else:
+                reply.let_go(Hold.SPEECH)
+                reply.attach(speaker.tell)
 
     def end(self, speaker: Speaker) -> None:
         """He left, or another one speaks already."""
@@ -145,12 +155,14 @@ class Talk:
         self._item = ""
 
     async def answer(self, speaker: Speaker, send: Send, output: AudioOutput) -> None:
-        """Have a message answered that was not spoken, and the reply played to him."""
+        """Have a message answered that was not spoken, and the reply played to him. Raises Overloaded.
+
+        Who is cancelled while he waits does not end the reply: that ends at what was heard, or goes on for another one.
+        """
         if len(self._replies) >= MOST_REPLIES:
-            speaker.tell(_too_many(send.ref))
-            return
+            raise _too_many()
         reply = self._new_reply(speaker, output, is_guess=False)
-        await self._converse(speaker, Said(send, reply), reply)
+        await asyncio.shield(self._tasks.create_task(self._converse(speaker, Said(send, reply), reply)))
 
     def cut(self) -> None:
         """End what is played, at what was heard of it."""
@@ -221,9 +233,6 @@ class Talk:
         speaker = self.speaker
         if speaker is None:
             return
-        if len(self._replies) >= MOST_REPLIES:
-            self._push(_too_many())
-            return
         message = f"{self._named()}.{next(self._tries)}"
         start = speaker.start
         send = Send(
@@ -236,6 +245,10 @@ class Talk:
             params=Params(model=start.model),
         )
         if (worded := speaker.message(send, is_guess=is_guess)) is None:
+            return
+        if len(self._replies) >= MOST_REPLIES:
+            self._push(refusal(_too_many(), worded.ref))
+            speaker.refused(worded)
             return
         reply = self._new_reply(speaker, start.output, is_guess=is_guess)
         self._tasks.create_task(self._converse(speaker, Said(worded, reply), reply))
@@ -332,10 +345,5 @@ def _conduct(start: AudioStart) -> Conduct:
     )
 
 
-def _too_many(ref: str | None = None) -> Error:
-    return Error(
-        ref=ref,
-        code="overloaded",
-        message="Too many replies wait to be spoken. Listen to one first.",
-        retryable=True,
-    )
+def _too_many() -> Overloaded:
+    return Overloaded("Too many replies wait to be spoken. Listen to one first.")

@@ -137,13 +137,18 @@ class Keeper(Generic[Hello]):
             process.send(Cancel(asked.number))
 
     async def _process(self) -> child.Child:
+        """Raises what the trade calls lost, at once where the process refused when it was started last."""
         self._is_wanted.set()
+        if self._refused:
+            raise self._trade.lost(self._refused)
         try:
             async with asyncio.timeout(START_S):
                 await self._is_ready.wait()
         except TimeoutError:
             who = self._trade.who
             raise self._trade.lost(f"The {who} is not ready yet. Try again in a moment.") from None
+        if self._refused:
+            raise self._trade.lost(self._refused)
         assert self._child is not None  # noqa: S101 - what ready means
         return self._child
 
@@ -158,9 +163,12 @@ class Keeper(Generic[Hello]):
                 log.warning("the %s's process could not be started: %s", trade.who, error)
             finally:
                 self._lose()
-            log.warning("the %s's process ended; it is started again in %.1f s", trade.who, self._pause_s)
+            log.warning("the %s's process ended; it may be started again in %.1f s", trade.who, self._pause_s)
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+            if self._refused:
+                self._is_wanted.clear()
+                await self._is_wanted.wait()
 
     async def _read(self, process: child.Child) -> None:
         """Read until the process ends, or says nothing for too long though it has work."""
@@ -189,11 +197,12 @@ class Keeper(Generic[Hello]):
 
     def _take(self, message: Any) -> None:
         if isinstance(message, self._trade.hello):
-            self._hello = message
+            self._hello, self._refused = message, ""
             self._is_ready.set()
             self._first.set()
         elif isinstance(message, Refused):
             self._refused = message.why
+            self._is_ready.set()  # for its refusal: whoever waits need not wait for more
             log.error("the %s's process can't serve: %s", self._trade.who, message.why)
         elif not isinstance(message, Working):
             self._pause_s = FIRST_PAUSE_S

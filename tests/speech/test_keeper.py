@@ -11,6 +11,10 @@ import pytest
 
 from speech.errors import ModelUnusable, RecognizerLost, VoiceFailed
 from speech.models.families import Options
+from speech.process import keeper
+from speech.process.keeper import Keeper, Trade
+from speech.process.messages import Cancel
+from speech.recognition.messages import FromRecognizer, Ready
 from speech.recognition.recognizer import Recognizer
 from speech.sound.wav import Coding, Recording
 from speech.voice.model_voice import ModelVoice
@@ -56,6 +60,27 @@ async def test_what_a_process_refuses_is_told_to_whoever_starts_it() -> None:
     with pytest.raises(ModelUnusable, match="There is no such model"):
         async with Recognizer("none", EARS, ("refuse",)).running():
             pass
+
+
+async def test_what_a_process_refuses_that_was_not_needed_so_far_is_told_to_whoever_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At once: nothing is gained by waiting for it to be started once more."""
+    monkeypatch.setattr(keeper, "START_S", 600.0)
+    trade = Trade(
+        who="scripted ears",
+        module=EARS,
+        arguments=("refuse",),
+        kinds=FromRecognizer,
+        hello=Ready,
+        lost=RecognizerLost,
+    )
+    lazy = Keeper(trade, known=Ready(languages={}))
+    async with lazy.running():
+        for _ in range(2):
+            with pytest.raises(RecognizerLost, match="There is no such model"):
+                async with asyncio.timeout(60), lazy.asking(Cancel, lost="It ended."):
+                    pass
 
 
 async def test_who_leaves_holds_up_nobody(ears: Recognizer) -> None:

@@ -35,6 +35,19 @@ class Hearing:
         self._asking = asking
         self._now = _Utterance()
         self._guess: _Guess | None = None
+        self._buffer = _Buffer()
+
+    def take(self, ms: float) -> None:
+        """So much sound came."""
+        self._buffer.ms += ms
+
+    def ends(self) -> None:
+        """What came so far is all that is said."""
+        self._buffer.ended_ms, self._buffer.ms = self._buffer.ms, 0.0
+
+    def forget(self) -> None:
+        """What came so far is none of what will be said."""
+        self._buffer = _Buffer()
 
     def heed(self, act: Act, *, talking: bool) -> list[Frame]:  # noqa: PLR0911 - one for each kind
         """Return what is told about what is done. `talking`: a reply is being made or played."""
@@ -43,7 +56,10 @@ class Hearing:
                 self._now = _Utterance(started_ms=at_ms)
                 return [] if talking and self._interrupts else self._start()
             case Spoke(False, at_ms):
+                if self._now.is_committed:  # nobody judges when it begins: it is what came since
+                    self._now = _Utterance()
                 self._now.stopped_ms = at_ms
+                self._now.ms = self._lasted()
                 return self._stop() if self._now.is_told else []
             case Understood(text, False):
                 return self._words(text) if self._now.is_told else []
@@ -96,6 +112,14 @@ class Hearing:
         sound = self._asking.settings.sound
         return sound is not None and sound.transcription is not None
 
+    def _lasted(self) -> int:
+        """How long the utterance is that has ended, in ms: where nobody judged when it began, what was sent of it."""
+        now, sent_ms = self._now, self._buffer.ended_ms
+        self._buffer.ended_ms = 0.0
+        if now.started_ms is None:
+            return round(sent_ms)
+        return max(0, (now.stopped_ms or 0) - now.started_ms)
+
     def _start(self) -> list[Frame]:
         now = self._now
         now.is_told = True
@@ -116,18 +140,20 @@ class Hearing:
         if now.is_committed:  # a second message of one utterance, as behind a forgotten one
             self._now = now = _Utterance()
         now.is_committed = True
+        gone = self._asking.make_room(text) if state is State.WAITING else []
         item = Item(item_id=now.item_id, role="user", text=text, state=state, sound_ms=0)
         previous, shown = self._items.create(item, behind=None), item.shown()
         if self._transcribes and isinstance(shown, server_events.Message):
             unheard = server_events.SpokenContent("input_audio", None)
             shown = msgspec.structs.replace(shown, content=(unheard,))
         events: list[ServerEvent] = [
+            *gone,
             Committed(previous_item_id=previous, item_id=now.item_id),
             ItemAdded(previous_item_id=previous, item=shown),
             ItemDone(previous_item_id=previous, item=shown),
         ]
         if self._transcribes:
-            usage = Duration(max(0, (now.stopped_ms or 0) - (now.started_ms or 0)) / 1000)
+            usage = Duration(now.ms / 1000)
             events.append(TranscriptCompleted(item_id=now.item_id, transcript=text, usage=usage))
         return _said(*events)
 
@@ -142,10 +168,19 @@ class _Guess:
         self.text = text
 
 
-class _Utterance:
-    """What is said between two silences. `told`: the words that its client knows of."""
+class _Buffer:
+    """Sound that came, in ms. `ended_ms`: of what was committed and is not understood so far."""
 
-    __slots__ = ("is_committed", "is_told", "item_id", "started_ms", "stopped_ms", "text", "told")
+    __slots__ = ("ended_ms", "ms")
+
+    def __init__(self) -> None:
+        self.ms = self.ended_ms = 0.0
+
+
+class _Utterance:
+    """What is said between two silences. `told`: the words that its client knows of; `ms`: how long it was."""
+
+    __slots__ = ("is_committed", "is_told", "item_id", "ms", "started_ms", "stopped_ms", "text", "told")
 
     def __init__(self, started_ms: int | None = None) -> None:
         self.item_id = f"item_{secrets.token_hex(12)}"
@@ -153,6 +188,7 @@ class _Utterance:
         self.stopped_ms: int | None = None
         self.is_told = self.is_committed = False
         self.text = self.told = ""
+        self.ms = 0
 
 
 def _said(*events: ServerEvent) -> list[Frame]:

@@ -14,7 +14,7 @@ from connections.native.handler import Asked
 from connections.realtime.asking import Asking
 from connections.realtime.problems import Invalid
 from connections.realtime.sound.hearing import Hearing
-from connections.realtime.sound.spoken_replies import SpokenReplies
+from connections.realtime.sound.spoken_replies import Guess, SpokenReplies
 from connections.realtime.sound.told import Cleared, OutputCleared
 from connections.realtime.sound.wishes import SoundSettings
 from connections.realtime.telling import Said, response_id
@@ -22,7 +22,7 @@ from connections.spoken.conduct import Act, Do, Understood
 from connections.spoken.desk import SpokenDesk
 from connections.spoken.line import SpokenLine
 from connections.spoken.reply import SpokenReply
-from connections.spoken.talk import MOST_REPLIES
+from connections.spoken.talk import MOST_REPLIES, Talk
 from connections.spoken.talk import Said as Message
 from connections.wire.audio import (
     AudioClear,
@@ -49,6 +49,8 @@ TICK_S = 0.05
 """How often it is noted what was played."""
 EARLY_S = 10
 """So much sound may come before it can be listened to; beyond that it is dropped."""
+HEARD_WITHIN_S = 20.0
+"""So long a `commit` waits for a recognizer, which may have to be started first."""
 AGAIN_S = 1.0
 """So long nothing is tried again that was refused."""
 _ELSEWHERE = "Another connection speaks in this conversation now. To speak here again, send session.update."
@@ -78,9 +80,8 @@ class Microphone(SpokenLine):
         self._playing: list[SpokenReply] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._listens: _Listens | None = None
-        self._begun = asyncio.Event()
         self._understood: asyncio.Future[str] | None = None
-        self._early = bytearray()
+        self._early = _Early()
         self._again_at = 0.0
 
     @asynccontextmanager
@@ -95,18 +96,23 @@ class Microphone(SpokenLine):
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._inner = self.say_as_frame = None  # a cycle, which the collector would find in its time
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether a reply can be spoken at once."""
-        return self.talk is not None
+    async def ready(self) -> tuple[Talk, _Listens]:
+        """Return what is spoken in, and how it is listened to, once replies can be spoken. Raises Invalid where they can't be.
 
-    async def ready(self) -> None:
-        """Wait until replies can be spoken, and sound is listened to. Raises Invalid where they can't be."""
-        self.listen()
-        await self._begun.wait()
-        if self.talk is None:
-            why = "Nobody listens and nobody speaks at the moment. Try again."
-            raise Invalid(why, code="speech_unavailable")
+        Where other settings end a listening, it is the one after that.
+        """
+        while True:
+            self.listen()
+            if (listens := self._listens) is None:
+                raise _unavailable()
+            if listens.is_over:
+                await asyncio.wait((listens.task,))
+                continue
+            await listens.speaks.wait()
+            if self.talk is not None and not listens.is_over:
+                return self.talk, listens
+            if not listens.is_over:
+                raise _unavailable()
 
     def changed(self) -> None:
         """Note that the session's settings are others: what was refused may be tried again."""
@@ -119,28 +125,38 @@ class Microphone(SpokenLine):
         start, listens = self._settings.start(self._asking.conversation_id), self._listens
         if listens is None:
             if asyncio.get_running_loop().time() >= self._again_at:
-                self._begun.clear()
                 self._listens = _Listens(start, self._task(self._keep(start)))
         elif listens.start != start and not listens.is_over and self.talk and not self.talk.is_talking:
             listens.is_over = True
-            self._begun.clear()
             self.stop(AudioStopped(conversation_id=self._asking.conversation_id, reason="stop"))
 
     def append(self, audio: str) -> None:
-        """Take what the microphone hears, in base64. Raises Invalid."""
-        sound = decoded(audio, self._settings.input, "audio")
+        """Take what the microphone hears, in base64. Where nobody is going to listen it is dropped. Raises Invalid."""
+        form = self._settings.input
+        sound = decoded(audio, form, "audio")
         self.listen()
-        if self.is_heard:
+        if (listens := self._listens) is None:
+            return
+        self._heard.take(len(sound) * 1000 / _bytes_a_s(form))
+        if self.is_heard and listens.start.input == form and not listens.is_over:
             self.hear(sound)
-        elif len(self._early) + len(sound) <= EARLY_S * _bytes_a_s(self._settings.input):
-            self._early += sound
+        else:
+            self._early.add(sound, form)
 
     async def commit(self) -> None:
         """Have what was said so far understood, and made an item. Raises Invalid."""
         if self._listens is None:
             raise _nothing_said()
-        await self.ready()
+        try:
+            async with asyncio.timeout(HEARD_WITHIN_S):
+                _, listens = await self.ready()
+                await listens.hears.wait()
+        except TimeoutError:
+            raise _unavailable() from None
+        if not self.is_heard:
+            raise _unavailable()
         self._understood = asyncio.get_running_loop().create_future()
+        self._heard.ends()
         self.handle(AudioCommit(conversation_id=self._asking.conversation_id))
         if not await self._understood:
             raise _nothing_said()
@@ -148,32 +164,34 @@ class Microphone(SpokenLine):
     def clear(self) -> None:
         """Forget what was said so far."""
         self._early.clear()
+        self._heard.forget()
         if self.talk is not None:
             self.handle(AudioClear(conversation_id=self._asking.conversation_id))
         self.connection.push(Said(events=(Cleared(),)))
 
     async def understand(self, audio: str, field: str) -> str:
-        """Return the words of sound that is no microphone's. Raises Invalid."""
-        form = self._settings.input
-        assert self._desk is not None  # noqa: S101 - it was made with one
-        listening = Listening(coding=Coding(form.format), rate=form.rate, detects=False)
+        """Return the words of sound that is no microphone's; it takes a place of its own. Raises Invalid, Overloaded."""
+        form, desk = self._settings.input, self._desk
+        assert desk is not None  # noqa: S101 - it was made with one
+        language = desk.language_of(self._settings.start(self._asking.conversation_id))
+        listening = Listening(coding=Coding(form.format), rate=form.rate, detects=False, language=language)
         sound = decoded(audio, form, field)
-        try:
-            async with self._desk.ear.listen(listening, owner=str(self.connection.owner)) as hearing:
-                hearing.feed(sound)
-                hearing.commit()
-                async for heard in hearing.events():
-                    if isinstance(heard, Stopped):
-                        return heard.text
-        except (RecognizerLost, TooFarBehind) as why:
-            raise Invalid(str(why), code="speech_unavailable") from None
+        with desk.place(self.connection.caller.subject):
+            try:
+                async with desk.ear.listen(listening, owner=str(self.connection.owner)) as hearing:
+                    hearing.feed(sound)
+                    hearing.commit()
+                    async for heard in hearing.events():
+                        if isinstance(heard, Stopped):
+                            return heard.text
+            except (RecognizerLost, TooFarBehind) as why:
+                raise Invalid(str(why), code="speech_unavailable") from None
         return ""
 
     async def answer(self, send: Send, output: AudioOutput) -> None:
-        """Have a message answered that was not spoken, and the reply spoken. Raises Invalid."""
-        await self.ready()
-        assert self.talk is not None  # noqa: S101 - what ready means
-        await self.talk.answer(self, send, output)
+        """Have a message answered that was not spoken, and the reply spoken. Raises Invalid, Overloaded."""
+        talk, _ = await self.ready()
+        await talk.answer(self, send, output)
 
     def truncate(self, turn_id: str, ms: int) -> Slow | None:
         """End a reply at what its client says that he heard of it, whether or not it was cut already."""
@@ -190,12 +208,15 @@ class Microphone(SpokenLine):
         )
 
     def clear_output(self) -> Slow | None:
-        """End what is played, at what was heard by now."""
-        slow = None
-        for turn_id in [one.turn_id for one in self._playing if not one.is_over]:
-            slow = self.truncate(turn_id, self._spoken.clock.heard_ms(turn_id)) or slow
+        """End what is played, at what was heard by now. A guess is not played."""
+        slows: list[Slow] = []
+        for turn_id in [
+            one.turn_id for one in self._playing if one.turn_id and not (one.is_over or one.is_guess)
+        ]:
+            if (slow := self.truncate(turn_id, self._spoken.clock.heard_ms(turn_id))) is not None:
+                slows.append(slow)
             self.connection.push(Said(events=(OutputCleared(response_id=response_id(turn_id)),)))
-        return slow
+        return _one_by_one(slows) if slows else None
 
     def tell(self, frame: Frame) -> None:
         """Tell the client, in this door's words."""
@@ -203,9 +224,9 @@ class Microphone(SpokenLine):
             case AudioStopped(reason="elsewhere"):
                 self._again_at = inf
                 self.connection.push(Error(code="audio_taken_elsewhere", message=_ELSEWHERE))
-            case Error():
-                self._understand("")
-                self.connection.push(frame)
+            case AudioStarted():
+                if self._listens is not None:
+                    self._listens.speaks.set()
             case _ if not isinstance(frame, (*_OWN, AudioStopped)):
                 self.connection.push(frame)
 
@@ -225,6 +246,10 @@ class Microphone(SpokenLine):
         self._push(told)
         return worded
 
+    def refused(self, send: Send) -> None:
+        """What was said waits as any item."""
+        self._push(self._heard.refused(send.client_msg_id))
+
     async def say(self, said: Message) -> None:
         """Send a message as the connection's own. Raises Refused, BadParams."""
         if isinstance(said.playback, SpokenReply):
@@ -233,15 +258,26 @@ class Microphone(SpokenLine):
         try:
             await super().say(said)
         except BaseException:
-            self._push(self._heard.refused(said.send.client_msg_id))
+            self.refused(said.send)
             raise
+        if said.is_withdrawn and isinstance(said.playback, SpokenReply) and not said.playback.turn_id:
+            self._push([Guess(known_by=said.send.client_msg_id, came="void")])  # no turn of it will end
 
     def began(self) -> None:
         """What came too early is listened to first."""
-        early, self._early = bytes(self._early), bytearray()
-        if early:
+        if self._listens is None or self._listens.is_over:
+            return
+        if early := self._early.take(self.start.input):
             self.hear(early)
-        self._begun.set()
+        self._listens.hears.set()
+
+    def ended(self) -> None:
+        """What was said is lost, and with it what nobody listened to."""
+        if self._listens is not None:
+            self._listens.hears.clear()
+        self._early.clear()
+        self._heard.forget()
+        self._understand("")
 
     @property
     def _settings(self) -> SoundSettings:
@@ -263,9 +299,14 @@ class Microphone(SpokenLine):
             self._again_at = asyncio.get_running_loop().time() + AGAIN_S
             self.connection.push(refusal(why, None))
         finally:
-            self._listens = None
+            listens, self._listens = self._listens, None
             self._understand("")
-            self._begun.set()
+            self._heard.forget()
+            if listens is not None:
+                if not listens.is_over:  # nothing listens after it
+                    self._early.clear()
+                listens.speaks.set()
+                listens.hears.set()
 
     async def _play(self, reply: SpokenReply) -> None:
         while not reply.is_over:
@@ -283,14 +324,52 @@ class Microphone(SpokenLine):
 
 
 class _Listens:
-    """How it listens, and what does. `is_over`: it was told to stop."""
+    """How it listens, and what does. `is_over`: it was told to stop.
 
-    __slots__ = ("is_over", "start", "task")
+    `speaks`: replies can be spoken; `hears`: the recognizer listens. Both are set at the end, too.
+    """
+
+    __slots__ = ("hears", "is_over", "speaks", "start", "task")
 
     def __init__(self, start: AudioStart, task: asyncio.Task[None]) -> None:
         self.start = start
         self.task = task
         self.is_over = False
+        self.speaks = asyncio.Event()
+        self.hears = asyncio.Event()
+
+
+class _Early:
+    """Sound that nobody listens to so far, in one coding: what comes in another one takes its place."""
+
+    __slots__ = ("_form", "_sound")
+
+    def __init__(self) -> None:
+        self._form = AudioInput()
+        self._sound = bytearray()
+
+    def add(self, sound: bytes, form: AudioInput) -> None:
+        """Keep it, up to `EARLY_S`."""
+        if form != self._form:
+            self._form = form
+            self._sound.clear()
+        if len(self._sound) + len(sound) <= EARLY_S * _bytes_a_s(form):
+            self._sound += sound
+
+    def take(self, form: AudioInput) -> bytes:
+        """Return what there is in this coding, once."""
+        sound = bytes(self._sound) if form == self._form else b""
+        self._sound.clear()
+        return sound
+
+    def clear(self) -> None:
+        """Forget it."""
+        self._sound.clear()
+
+
+async def _one_by_one(slows: Iterable[Slow]) -> None:
+    for slow in slows:
+        await slow
 
 
 def decoded(audio: str, form: AudioInput, field: str) -> bytes:
@@ -306,6 +385,11 @@ def decoded(audio: str, form: AudioInput, field: str) -> bytes:
 
 def _bytes_a_s(form: AudioInput) -> int:
     return form.rate * (2 if form.format == "pcm16" else 1)
+
+
+def _unavailable() -> Invalid:
+    why = "Nobody listens and nobody speaks at the moment. Try again."
+    return Invalid(why, code="speech_unavailable")
 
 
 def _nothing_said() -> Invalid:

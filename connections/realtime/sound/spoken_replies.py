@@ -21,7 +21,7 @@ class Guess(ServerFrame, frozen=True, kw_only=True, tag="realtime.guess"):
 
 
 class Heard(msgspec.Struct, frozen=True, kw_only=True):
-    """How a spoken reply ended. `stop_ms`: where its client said that it stopped, if it did."""
+    """How a spoken reply ended. `stop_ms`: where its client said that it stopped, if it did; the end where that was too late."""
 
     ms: int
     by_speech: bool
@@ -89,6 +89,8 @@ class SpokenReplies:
         stop_ms = self._stops.pop(turn_id, None)
         whole_ms = self.clock.sent_ms(turn_id)
         by_now_ms = whole_ms if done.cancel is None else self.clock.heard_ms(turn_id)
+        if stop_ms is not None and done.cancel is None:  # it had ended before, and is kept whole
+            stop_ms = whole_ms
         by_speech = turn_id in self._interrupted
         self._interrupted.discard(turn_id)
         self._bytes_a_ms.pop(turn_id, None)

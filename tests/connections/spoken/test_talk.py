@@ -10,9 +10,10 @@ import pytest
 from connections.line.connection import Connection
 from connections.spoken.conduct import Act, Do
 from connections.spoken.reply import SpokenReply
-from connections.spoken.talk import Said, Talk
+from connections.spoken.talk import MOST_REPLIES, Said, Talk
 from connections.wire.audio import AudioOutput, AudioStart, AudioStopped, Heard
 from connections.wire.frames import Error, Frame, Send
+from sessions.errors import Overloaded
 from sessions.events import Delta
 from sessions.records import Owner
 from sessions.service import Sessions
@@ -43,6 +44,7 @@ class Speaker:
         self.connection = cast("Connection", self.told)
         self.start = AudioStart(output=AudioOutput())
         self.said: list[Said] = []
+        self.waiting: list[str] = []
 
     def stop(self, reason: AudioStopped) -> None:
         self.told.push(reason)
@@ -55,6 +57,9 @@ class Speaker:
 
     def message(self, send: Send, *, is_guess: bool) -> Send | None:
         return send
+
+    def refused(self, send: Send) -> None:
+        self.waiting.append(send.content)
 
     async def say(self, said: Said) -> None:
         self.said.append(said)
@@ -75,6 +80,16 @@ class Answered(Speaker):
         )
         said.playback.say(text)
         await super().say(said)
+
+
+class Writing(Speaker):
+    """One whose reply is still written."""
+
+    async def say(self, said: Said) -> None:
+        self.said.append(said)
+        reply_of(said).begin("first")
+        while not reply_of(said).is_over:  # noqa: ASYNC110 - turns of the loop
+            await asyncio.sleep(0)
 
 
 class Mute:
@@ -217,3 +232,56 @@ async def test_a_reply_waits_for_its_listener_no_longer_than_he_said() -> None:
             await asyncio.sleep(0)
         reply_of(anna.said[0]).stop()
     assert [cancel.turn_id for cancel in asked.cancels] == ["first"]
+
+
+def asks(talk: Talk, speaker: Speaker, name: str) -> asyncio.Task[None]:
+    send = Send(client_msg_id=name, content="Hi!", conversation_id="here")
+    return asyncio.create_task(talk.answer(speaker, send, AudioOutput()))
+
+
+async def test_a_typed_messages_reply_ends_at_what_was_heard_where_who_asked_leaves() -> None:
+    async with asyncio.TaskGroup() as tasks:
+        asked, anna = Asked(), Writing()
+        anna.start = AudioStart(output=AudioOutput(), grace_s=0)
+        talk = a_talk(tasks, asked)
+        talk.begin(anna)
+        asking = asks(talk, anna, "one")
+        while not anna.said:  # noqa: ASYNC110 - turns of the loop
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert not reply_of(anna.said[0]).is_over
+        talk.end(anna)
+        while not asked.cancels:  # noqa: ASYNC110 - a timer of the loop
+            await asyncio.sleep(0)
+        reply_of(anna.said[0]).stop()
+    assert [cancel.turn_id for cancel in asked.cancels] == ["first"]
+
+
+async def test_who_asks_for_too_many_replies_is_refused_and_what_he_says_waits() -> None:
+    async with asyncio.TaskGroup() as tasks:
+        talk, anna = a_talk(tasks), Speaker()
+        talk.begin(anna)
+        asking = [asks(talk, anna, str(number)) for number in range(MOST_REPLIES)]
+        while len(anna.said) < MOST_REPLIES:  # noqa: ASYNC110 - turns of the loop
+            await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="Too many replies"):
+            await asks(talk, anna, "one too many")
+        talk.hear(Stopped(0, 900, "count to ten"))
+        assert anna.waiting == ["count to ten"]
+        assert [frame.code for frame in anna.told.frames if isinstance(frame, Error)] == ["overloaded"]
+        talk.cut()
+        await asyncio.gather(*asking)
+
+
+async def test_replies_end_where_the_next_one_to_speak_can_not_play_them() -> None:
+    async with asyncio.TaskGroup() as tasks:
+        asked, anna, late = Asked(), Writing(), Speaker()
+        late.tells_late = True
+        talk = a_talk(tasks, asked)
+        talk.begin(anna)
+        talk.hear(Stopped(0, 900, "count to ten"))
+        await asyncio.sleep(0)
+        talk.begin(late)
+        assert [cancel.turn_id for cancel in asked.cancels] == ["first"]
+        reply_of(anna.said[0]).stop()

@@ -7,15 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from connections.realtime.asking import Asking
+from connections.realtime.asking import BETWEEN, MAX_WAITING, Asking
 from connections.realtime.client_events import ResponseCreate, SessionUpdate
 from connections.realtime.items import Items, State
 from connections.realtime.server_events import ServerEvent
 from connections.realtime.sound.hearing import Hearing
-from connections.realtime.sound.spoken_replies import Guess
+from connections.realtime.sound.spoken_replies import Guess, SpokenReplies
 from connections.realtime.sound.wishes import Offer, SoundSettings
 from connections.realtime.telling import Said, Telling
 from connections.spoken.conduct import Do, Spoke, Understood
+from connections.wire.audio import AudioReply, Sound
 from connections.wire.frames import Frame, Send
 from tests.connections.realtime.session import LIMITS, done
 from tests.connections.realtime.test_handler import accepted
@@ -131,3 +132,44 @@ def test_a_message_that_was_refused_waits_as_any_item() -> None:
     assert room.told(*room.hearing.refused("item.1")) == []
     assert [item.text for item in room.items.waiting()] == ["count to ten"]
     assert isinstance(room.hearing.refused("item.1")[0], Guess | Said)
+
+
+def speak(room: Room, text: str, number: int) -> list[str]:
+    room.heed(Spoke(began=True, at_ms=0))
+    send = msgspec.structs.replace(SEND, content=text, client_msg_id=f"item.{number}")
+    return room.told(*room.hearing.message(send, is_guess=False)[1])
+
+
+def test_the_oldest_that_was_said_goes_where_too_much_waits() -> None:
+    room = Room(create_response=False)
+    for number in range(MAX_WAITING):
+        speak(room, str(number), number)
+    assert speak(room, "one more", MAX_WAITING)[0] == "conversation.item.deleted"
+    assert len(room.items.waiting()) < MAX_WAITING
+    speak(room, "l" * LIMITS.max_content_chars, MAX_WAITING + 1)
+    assert [item.text[0] for item in room.items.waiting()] == ["l"]
+
+
+def test_what_is_said_is_sent_with_as_much_of_what_waits_as_fits() -> None:
+    room = Room(create_response=False)
+    half = LIMITS.max_content_chars // 2 - len(BETWEEN)
+    for number in range(2):
+        speak(room, str(number) * half, number)
+    send = room.asking.say(msgspec.structs.replace(SEND, content="Now?"), "item")
+    assert len(send.content) <= LIMITS.max_content_chars
+    assert send.content.startswith("0")
+    assert [item.text[0] for item in room.items.waiting()] == ["1"]
+    (asked,) = room.asking.ask(ResponseCreate())
+    assert isinstance(asked, Send)
+    assert asked.content == "1" * half
+
+
+def test_a_reply_that_had_ended_before_its_truncate_is_kept_whole() -> None:
+    replies = SpokenReplies(lambda: 0.0)
+    replies.begin(
+        AudioReply(conversation_id="c", turn_id="t", stream=1, format="mulaw", rate=8000, from_ms=0)
+    )
+    replies.sent(Sound(1, 1, bytes(8000), 0, "c", "t"))
+    replies.stop("t", 300)
+    ended = replies.end(done("t", 9))
+    assert (ended.ms, ended.stop_ms) == (1000, 1000)
