@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 
 import msgspec
 from redis.asyncio import Redis
@@ -109,8 +109,7 @@ class Sessions:
         )
         self._base, self._peers, self._commands = self.parts.base, self.parts.peers, self.parts.commands
         self._replica = Replica(self.parts)
-        admission = self._base.admission
-        self.embedding = Embedding(embedders, admission=admission, filters=policy.filters)
+        self.embedding = Embedding(embedders, admission=self._base.admission, filters=policy.filters)
         self.kept = KeptTurns(self._base.storage.history, self._base.storage.notes)
         self.images = self._base.storage.images
 
@@ -153,6 +152,10 @@ class Sessions:
     async def answers(self, owner: Owner, asks: Sequence[Ask]) -> Replies:
         """Begins the turns of several prompts, or several of one; one reader, who cancels them. Raises Refused."""
         return await self._commands.ephemeral.answers(owner, asks)
+
+    def reading_images(self, owner: Owner, group: str) -> AbstractContextManager[None]:
+        """Counts as a turn while images are read for one, as many as a prompt may show. Raises Refused."""
+        return self._commands.ephemeral.reading_images(owner, group)
 
     async def count(self, owner: Owner, ask: Ask) -> int:
         """How many tokens the prompt of a turn without a conversation would have. Raises Refused."""
@@ -220,9 +223,7 @@ class Sessions:
         for conversation in attached:
             if await self._base.storage.history.call(conversation.keys, call_id) is not None:
                 return conversation.conversation_id
-        raise NotFound(
-            f'There is no call "{call_id}" in the conversations that this connection is attached to.'
-        )
+        raise NotFound(f'No conversation that this connection is attached to has a call "{call_id}".')
 
     def ack(self, owner: Owner, conversation_id: str, seq: int) -> None:
         """A reader has all events of a conversation up to `seq`; counts for a turn that runs here."""

@@ -6,13 +6,16 @@ the sizes that are found here, so each is read where a decoder reads it, and the
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 
 import msgspec
 
 MAX_CHUNKS = 10_000
-"""Of a PNG, and segments before a JPEG's sizes: each is looked at."""
+"""Of a PNG, and segments of a JPEG: each is looked at."""
+MAX_SCANS = 64
+"""Of a JPEG. Each is a pass over all of its points; progressive ones of cameras and programs have about ten."""
 MAX_BLOCKS = 20_000
 """Of all extensions before a GIF's first frame together: as many as its largest file has, whose blocks are full."""
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -24,6 +27,8 @@ _JPEG_MARK = 0xFF
 _JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 _JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
+_JPEG_NEXT = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
+"""The next marker with a segment behind it, as a decoder finds it: whatever lies before it is passed over."""
 _GIF = (b"GIF87a", b"GIF89a")
 _GIF_HEADER = 13
 _GIF_FRAME = 0x2C
@@ -105,7 +110,23 @@ def _jpeg(data: bytes) -> tuple[int, int]:
         place += 2 + length
     if len(sizes) != 1:
         raise NotAnImage("The image is damaged: it does not say how large it is.")
+    _check_scans(data, place)
     return sizes[0]
+
+
+def _check_scans(data: bytes, place: int) -> None:
+    """Raises NotAnImage where a JPEG has too many scans: a few bytes each, they take minutes to decode."""
+    scans = 0
+    for _ in range(MAX_CHUNKS):
+        found = _JPEG_NEXT.search(data, place)
+        if found is None or data[found.start() + 1] == _JPEG_END:
+            return
+        scans += data[found.start() + 1] == _JPEG_SCAN
+        if scans > MAX_SCANS:
+            break
+        (length,) = struct.unpack_from(">H", data, found.end())
+        place = found.end() + length
+    raise NotAnImage("The image is damaged: it has too many parts.")
 
 
 def _webp(data: bytes) -> tuple[int, int]:

@@ -219,7 +219,7 @@ class Creator:
         if wanted.servers:
             raise invalid("tools", _NOT_KEPT, code="unsupported_parameter")
         if wanted.behind is not None:
-            before = await self.keeper.with_bytes(caller.owner, wanted.behind.place, before)
+            before = await self.keeper.with_bytes(caller, wanted.behind.place, before)
         ask = asked_by(caller, ask_of(request, wanted.limits, before), wanted.model)
         try:
             reply = await self._sessions.answer(caller.owner, ask)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -75,6 +75,19 @@ def joined(parts: Iterable[Seen]) -> Seen:
         else:
             images += [image.moved(length) for image in seen]
     return _BETWEEN.join(texts), tuple(images)
+
+
+def without(content: str, images: Iterable[Image], unseen: Container[str]) -> Seen:
+    """Return a text and its images with a note in the place of those whose digests are among `unseen`."""
+    parts: list[Seen] = []
+    for part in in_order(content, images):
+        if isinstance(part, str):
+            parts.append((part, ()))
+        elif part.digest in unseen:
+            parts.append((NOT_SEEN, ()))
+        else:
+            parts.append(("", (part,)))
+    return joined(parts)
 
 
 def in_order(content: str, images: Iterable[Image]) -> Iterator[str | Image]:

@@ -7,9 +7,8 @@ image; they are compared here before anything is decoded, so a few bytes can't b
 from __future__ import annotations
 
 import io
-import struct
-import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,6 @@ _ORIENTATION = 0x0112
 _TURNED = frozenset({5, 6, 7, 8})
 TURNING = frozenset({"image/jpeg", "image/webp"})
 """What cameras write, and may be meant to be looked at from another side."""
-
-_BROKEN = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, IndexError, KeyError)
 
 Points = NDArray[np.uint8]
 
@@ -78,13 +75,13 @@ class Eyes:
         if not image.data:
             return image.width, image.height
         with _opened(image) as opened:
-            turned = _orientation(opened) in _TURNED
+            turned = _orientation(opened, image.media_type) in _TURNED
         return (image.height, image.width) if turned else (image.width, image.height)
 
     def tiles(self, image: Image) -> Points:
         """Return the points of an image's tiles, (tiles, 3, side, side). Raises NotSeen."""
         with _opened(image) as opened:
-            upright = _upright(opened)
+            upright = _upright(opened, image.media_type)
         made = self._processor(
             [upright], do_rescale=False, do_normalize=False, return_row_col_info=True, return_tensors="np"
         )
@@ -129,33 +126,45 @@ def _tiling(processor: Any, config: Any) -> Tiling:
     return Tiling(side, longest, tokens, splits=bool(processor.do_image_splitting))
 
 
+@contextmanager
+def _as_not_seen() -> Iterator[None]:
+    """Whatever a decoder raises is the image's fault, but for a lack of memory. Raises NotSeen."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise NotSeen(DAMAGED) from error
+
+
 def _opened(image: Image) -> Any:
     """Return an image of which the header alone was read. Raises NotSeen."""
     from PIL import Image as Pillow  # noqa: PLC0415 - it is optional
 
-    try:
+    with _as_not_seen():
         opened = Pillow.open(io.BytesIO(image.data), formats=(FORMATS[image.media_type],))
-    except (*_BROKEN, Pillow.DecompressionBombError) as error:
-        raise NotSeen(DAMAGED) from error
     if opened.size != (image.width, image.height):
         raise NotSeen("The image can't be decoded: its parts say different sizes.")
     return opened
 
 
-def _orientation(opened: Any) -> int:
-    """Return how a camera was held (Exif 2.3, tag 274): 1 where nothing says. Nothing is decoded for that."""
-    if opened.format not in {FORMATS[kind] for kind in TURNING}:
+def _orientation(opened: Any, media_type: str) -> int:
+    """Return how a camera was held (Exif 2.3, tag 274): 1 where nothing says, or nonsense. Nothing is decoded for that.
+
+    A JPEG of several pictures has a format of its own in Pillow (MPO): so the media type counts.
+    """
+    if media_type not in TURNING:
         return 1
     from PIL import Image as Pillow  # noqa: PLC0415 - as above
 
     told = Pillow.Exif()
-    with suppress(*_BROKEN):
+    with suppress(Exception):
         told.load(opened.info.get("exif"))
         return int(told.get(_ORIENTATION, 1))
     return 1
 
 
-def _upright(opened: Any) -> Any:
+def _upright(opened: Any, media_type: str) -> Any:
     """Return an image's points, in colours, as it is meant to be looked at. Raises NotSeen."""
     from PIL import Image as Pillow  # noqa: PLC0415 - as above
 
@@ -169,11 +178,9 @@ def _upright(opened: Any) -> Any:
         7: turn.TRANSVERSE,
         8: turn.ROTATE_90,
     }
-    orientation = _orientation(opened)
-    try:
+    orientation = _orientation(opened, media_type)
+    with _as_not_seen():
         coloured = opened.convert("RGB")
-    except (*_BROKEN, Pillow.DecompressionBombError) as error:
-        raise NotSeen(DAMAGED) from error
     if orientation in turns:
         coloured = coloured.transpose(turns[orientation])
     return Pillow.fromarray(np.asarray(coloured))  # of what it was told nothing is left

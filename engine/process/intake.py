@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
@@ -21,8 +22,8 @@ from engine.process.inbox import Lanes
 from engine.process.preparing import Preparer
 from engine.profiler import profile
 from engine.prompts.fair_queue import FairQueue
-from engine.prompts.jobs import Look, Looked, Stopped, characters
-from engine.prompts.worker import PromptMaker
+from engine.prompts.jobs import Answer, Look, Looked, Rejected, Stopped, characters, without_images
+from engine.prompts.worker import LOST, PromptMaker
 from engine.reply_spec import ReplySpec
 
 Asked = Request | Count | Look
@@ -35,6 +36,8 @@ LOOK_COST = 20_000
 """The cost of decoding an image, in characters of a prompt."""
 GRAMMAR_COST = 20_000
 """The least cost of compiling a grammar, in characters of a prompt."""
+LOST_KNOWN = 1024
+"""Images with which the process of prompts was lost, the newest: none of them is decoded again."""
 SET_ASIDE_COST = 4_000
 """The cost of each further attempt while a prompt's grammar is being compiled."""
 
@@ -51,6 +54,7 @@ class Intake:
         self._waiting: FairQueue[Key, Asked] = FairQueue()
         self._current: Key | None = None
         self._plain: set[Key] = set()
+        self._lost: OrderedDict[str, None] = OrderedDict()
         self._preparer: SimpleQueue[Preparer] = SimpleQueue()
 
     def start(self, at_end: Callable[[], None]) -> None:
@@ -158,11 +162,13 @@ class Intake:
 
     def _do(self, preparer: Preparer, asked: Asked, *, hurried: bool) -> None:
         if isinstance(asked, Look):
-            self._lanes.show(Looked(asked, self._prompts.ask(asked)))
+            self._lanes.show(Looked(asked, self._look(asked)))
             return
         if isinstance(asked, Request) and not self._lanes.wants(asked):
             return
-        made = self._prompts.ask(msgspec.structs.replace(preparer.job(asked), hurried=hurried))
+        job = preparer.job(asked)
+        messages = without_images(job.messages, self._lost) if self._lost else job.messages
+        made = self._prompts.ask(msgspec.structs.replace(job, messages=messages, hurried=hurried))
         if isinstance(made, Stopped) and self._set_aside(asked):
             return
         if isinstance(asked, Request):
@@ -170,6 +176,16 @@ class Intake:
             return
         with suppress(OSError):  # the reading thread notices the gateway's end, too, and handles it
             self._channel.send(preparer.counted(asked, made))
+
+    def _look(self, look: Look) -> Answer:
+        """Have an image decoded, unless the process was lost with it before, of which a new one knows nothing."""
+        digest = look.image.digest
+        answer = Rejected(LOST) if digest in self._lost else self._prompts.ask(look)
+        if answer == Rejected(LOST):
+            self._lost[digest] = None
+            while len(self._lost) > LOST_KNOWN:
+                self._lost.popitem(last=False)
+        return answer
 
 
 def _grammar_cost(spec: ReplySpec) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from engine.grammar.source import Source
-from engine.images.image import Image
+from engine.images.image import Image, without
 from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.text.reply_memory import WrittenReply
@@ -41,6 +42,17 @@ def characters(messages: tuple[Message, ...], spec: ReplySpec) -> int:
     shown = sum(len(tool.name) + len(tool.description) + len(tool.parameters) for tool in spec.shown_tools)
     prefix = 0 if spec.translation is None else len(spec.translation.prefix)
     return said + shown + prefix + sum(len(one) for one in spec.template.values() if isinstance(one, str))
+
+
+def without_images(messages: Sequence[Message], unseen: Container[str]) -> tuple[Message, ...]:
+    """Return messages with a note in the place of each image whose digest is among `unseen`."""
+    made: list[Message] = []
+    for message in messages:
+        if any(image.digest in unseen for image in message.images):
+            content, images = without(message.content, message.images, unseen)
+            message = msgspec.structs.replace(message, content=content, images=images)  # noqa: PLW2901
+        made.append(message)
+    return tuple(made)
 
 
 class Remember(msgspec.Struct, frozen=True, tag="remember"):

@@ -6,15 +6,13 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from engine.errors import PromptRejected
-from engine.images.image import NOT_SEEN, Image, Seen, in_order, joined
+from engine.images.image import Image
 from engine.images.tiling import IMAGE, Grid, Tiling
 from engine.loading.seeing import DAMAGED, TURNING, Eyes, NotSeen
 from engine.messages import Message
 from engine.prompts.control_tokens import ControlTokens
-from engine.prompts.jobs import Look, Rejected, Tiles
+from engine.prompts.jobs import Look, Rejected, Tiles, without_images
 
 BROKEN_KNOWN = 1024
 """Images that can't be decoded, the newest: later turns of their conversations go on without them."""
@@ -38,7 +36,7 @@ class Looker:
     def __init__(self, eyes: Eyes) -> None:
         """Take what decodes them."""
         self._eyes = eyes
-        self._broken: OrderedDict[str, str] = OrderedDict()
+        self._broken: OrderedDict[str, None] = OrderedDict()
 
     @property
     def tiling(self) -> Tiling:
@@ -46,30 +44,11 @@ class Looker:
         return self._eyes.tiling
 
     def known(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return messages without images that are known to be broken: a word stands for those of earlier messages.
+        """Return messages with a note in the place of each image that is known to be broken.
 
-        Raises PromptRejected for one of the last message.
+        Also in the last one: it may hold what was sent before, where the reply to that failed.
         """
-        if not self._broken or not messages:
-            return messages
-        for image in messages[-1].images:
-            if image.digest in self._broken:
-                raise PromptRejected(self._broken[image.digest], field=FIELD)
-        return [self._without_broken(message) for message in messages]
-
-    def _without_broken(self, message: Message) -> Message:
-        if not any(image.digest in self._broken for image in message.images):
-            return message
-        parts: list[Seen] = []
-        for part in in_order(message.content, message.images):
-            if isinstance(part, str):
-                parts.append((part, ()))
-            elif part.digest in self._broken:
-                parts.append((NOT_SEEN, ()))
-            else:
-                parts.append(("", (part,)))
-        content, images = joined(parts)
-        return msgspec.structs.replace(message, content=content, images=images)
+        return without_images(messages, self._broken) if self._broken else messages
 
     def expanded(self, text: str, images: Sequence[Image], tokens: ControlTokens) -> str:
         """Return a rendered prompt with all that stands for its images. Raises PromptRejected."""
@@ -105,11 +84,13 @@ class Looker:
         except Exception:
             # The one broad catch for an image: a decoder may raise anything, and the process serves others.
             log.exception("an image of %d bytes could not be decoded", len(look.image.data))
-            return Rejected(self._broke(look.image, DAMAGED))
+            return Rejected(DAMAGED)
         return Tiles(points.tobytes(), len(points))
 
     def _broke(self, image: Image, why: str) -> str:
-        self._broken[image.digest] = why
+        """Remember an image of which the bytes were there: one that is missing may be whole elsewhere."""
+        if image.data:
+            self._broken[image.digest] = None
         while len(self._broken) > BROKEN_KNOWN:
             self._broken.popitem(last=False)
         return why

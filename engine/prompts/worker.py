@@ -22,6 +22,7 @@ from engine.prompts.jobs import (
     FromPrompts,
     Hurry,
     Job,
+    Look,
     Ready,
     Rejected,
     Remember,
@@ -37,10 +38,13 @@ START_TIMEOUT_S = 120.0
 JOB_TIMEOUT_S = 60.0
 """A prompt that fits a window takes milliseconds, of the longest windows a second."""
 
+LOOK_TIMEOUT_S = 10.0
+"""The largest image that may be sent takes a second or two: meanwhile all prompts wait."""
+
 LOST = "The image could not be decoded: it takes too long, or too much memory."
 
 ATTEMPTS = 2
-"""A prompt with which the process died is asked once more of the next one, and refused then."""
+"""A job with which the process died is asked once more of the next one, and refused then; an image that hung, at once."""
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +79,10 @@ class PromptMaker(Protocol):
 
 class _Dead(Exception):
     """The process ended, or did not answer in time."""
+
+
+class _Hangs(_Dead):
+    """It did not answer in time."""
 
 
 class PromptProcess:
@@ -121,6 +129,8 @@ class PromptProcess:
             except _Dead as why:
                 log.warning("the process that makes prompts is started again: %s", why)
                 self.end()
+                if isinstance(job, Look) and isinstance(why, _Hangs):
+                    break
         return Rejected("The prompt could not be prepared." if isinstance(job, Build) else LOST)
 
     def stop(self) -> None:
@@ -175,7 +185,8 @@ class PromptProcess:
         while self._notes:
             self._send(self._notes.popleft())
         self._send(job)
-        answer = self._receive(self._job_timeout_s)
+        timeout_s = self._job_timeout_s
+        answer = self._receive(min(timeout_s, LOOK_TIMEOUT_S) if isinstance(job, Look) else timeout_s)
         if isinstance(job, Build):
             with self._sending:
                 self._is_asked = self._is_hurried = False
@@ -206,7 +217,7 @@ class PromptProcess:
         assert self._line is not None  # noqa: S101 - what was sent to has one
         try:
             if not self._line.poll(timeout_s):
-                raise _Dead(f"it gave no answer within {timeout_s:g} s")
+                raise _Hangs(f"it gave no answer within {timeout_s:g} s")
             return self._decoder.decode(self._line.recv_bytes())
         except (EOFError, OSError) as error:
             raise _Dead("it ended") from error

@@ -195,7 +195,7 @@ class Core:
         plan = self._scheduler.schedule(self._pace.budget_beside(self._scheduler.decoding) // shares)
         if not (plan.segments or plan.admitted):  # all that run have their last token on its way, or look
             self._looking.rests = self._looking.waits and not self._flights
-            return []
+            return self._emit_queued(began)
         self._counters.count(plan)
         active = [self._active[segment.request.request_id] for segment in plan.segments]
         try:
@@ -366,6 +366,7 @@ class Core:
             return []
         del self._active[active.prepared.request_id]
         self._deadlines.remove(active.request.arrival)
+        self._looking.forget(active)
         self._leave(active, keep=end.keep)
         if active.chooser.guide is not None:
             active.chooser.guide.close()

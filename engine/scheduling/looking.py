@@ -1,21 +1,24 @@
 """Whose images are looked at next: one image at a time, in pieces of milliseconds between the steps of all others.
 
+By priority, then fair between groups and clients, by the tiles that were looked at for each. An image that several requests
+show is looked at once, as long as one of them is served.
 A request with images has its place and its pages before it is looked at, so what is kept of it already is not looked at
 again. Points are asked for when their turn comes, so those of one image alone are in memory.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 
 from engine.model.devices import is_out_of_memory
 from engine.model.loaded_model import Sees
 from engine.model.vision_tower import Pieces
+from engine.prompts.fair_queue import FairQueue
 from engine.prompts.jobs import Look, Looked, Rejected, Tiles
 from engine.scheduling.active_request import ActiveRequest
 
@@ -50,8 +53,9 @@ class Looking:
         self._sees = sees
         self._ask = ask
         self._clock = clock
-        self._line: deque[ActiveRequest] = deque()
+        self._line: FairQueue[str, ActiveRequest] = FairQueue()
         self._current: _Current | None = None
+        self._states: WeakValueDictionary[str, torch.Tensor] = WeakValueDictionary()
         self.rests = False
 
     @property
@@ -67,8 +71,13 @@ class Looking:
 
     def begin(self, active: ActiveRequest) -> None:
         """Look at what a request shows that was just admitted."""
-        if active.request.looks and not any(one is active for one in self._line):
-            self._line.append(active)
+        self._line_up(active)
+
+    def forget(self, active: ActiveRequest) -> None:
+        """Look at nothing more of a request: it has ended."""
+        if self._current is not None and self._current.active is active:
+            self._current = None
+        self._line.remove(active.prepared.request_id)
 
     def show(self, looked: Looked) -> Blind | None:
         """Take the points that were asked for. Returns whose image can't be looked at; what nobody waits for is dropped."""
@@ -110,31 +119,47 @@ class Looking:
         self._current = None
         assert current.active.sight is not None  # noqa: S101 - what shows nothing is never here
         current.active.sight.saw(current.number, states)
-        self._line.append(current.active)  # behind the others who wait
+        self._states[current.active.sight.image(current.number).digest] = states
+        self._line_up(current.active)
+        for key in [*self._line]:  # of these some may have waited for the same image
+            if (one := self._line.remove(key)) is not None:
+                self._line_up(one)
+
+    def _line_up(self, active: ActiveRequest) -> None:
+        """Let a request wait for its next image, or be computed where it has none."""
+        number = self._missing(active)
+        active.request.looks = number is not None
+        if number is not None and active.sight is not None:
+            prepared, tiles = active.prepared, active.sight.tiles(number)
+            self._line.add(
+                prepared.request_id, active, client=prepared.client, priority=prepared.priority, cost=tiles
+            )
+
+    def _missing(self, active: ActiveRequest) -> int | None:
+        """Return which image of a request is to be looked at next; None where all are known."""
+        sight = active.sight
+        while sight is not None and (number := sight.missing(active.request.computed)) is not None:
+            states = self._states.get(sight.image(number).digest)
+            if states is None:
+                return number
+            sight.saw(number, states)
+        return None
 
     def _go_on(self) -> None:
         """Drop what nobody waits for any more, and ask for the next image."""
         if self._current is not None and self._current.active.request.slot is None:
             self._current = None
         while self._current is None and self._line:
-            active = self._line.popleft()
-            if active.request.slot is None or active.sight is None:
-                continue
-            number = active.sight.missing(active.request.computed)
-            active.request.looks = number is not None
-            if number is not None:
+            _, active = self._line.pop()
+            if active.request.slot is not None and (number := self._missing(active)) is not None:
                 self._current = _Current(active, number)
-                prepared = active.prepared
-                assert self._ask is not None  # noqa: S101 - a model that takes images comes with one
-                self._ask(
-                    Look(
-                        prepared.request_id,
-                        number,
-                        active.sight.image(number),
-                        prepared.client,
-                        prepared.priority,
-                    )
-                )
+                self._ask_for(active, number)
+
+    def _ask_for(self, active: ActiveRequest, number: int) -> None:
+        prepared = active.prepared
+        assert self._ask is not None and active.sight is not None  # noqa: S101, PT018 - a model that takes images comes with one
+        image = active.sight.image(number)
+        self._ask(Look(prepared.request_id, number, image, prepared.client, prepared.priority))
 
     def _is_of(self, current: _Current, look: Look) -> bool:
         return (current.active.prepared.request_id, current.number) == (look.request_id, look.number)

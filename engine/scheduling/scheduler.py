@@ -300,10 +300,20 @@ class Scheduler:
     def _admit_some(self) -> Iterator[Request]:
         """Admit as many as there is room for."""
         while self._queue and self._free and not self._closed:
-            request = self._queue.first(self._clients)
-            if self._is_stuck(request) or not self._admit(request):
+            request = self._first()
+            if request is None or self._is_stuck(request) or not self._admit(request):
                 return
             yield request
+
+    def _first(self) -> Request | None:
+        """Return the one to start next. Those that look, and wait for that, hold half of the slots at most: texts pass the others."""
+        request = self._queue.first(self._clients)
+        looking = sum(one.looks for one in self._prefilling.values())
+        if looking < max(1, (self.free + self.running) // 2) or not request.images_end:
+            return request
+        if self._known(request).tokens >= request.images_end:
+            return request
+        return self._queue.first_of(self._clients, lambda one: not one.images_end)
 
     def _is_stuck(self, request: Request) -> bool:
         """Whether what a request waited for when it was looked at last is as it was: nothing is looked up again."""
@@ -362,10 +372,11 @@ class Scheduler:
         return False
 
     def _computes_first(self, other: Request, shared: int) -> bool:
-        """Whether a request computes its first tokens right now, of which everyone may share so many."""
+        """Whether a request computes its first tokens right now, of which everyone may share so many. One that looks computes none."""
         is_prefilling = other.slot is not None and self._prefilling.get(other.slot) is other
         return (
             is_prefilling
+            and not other.looks
             and other.shared_tokens == shared
             and (other.computed < shared or other.remaining <= shared)
         )

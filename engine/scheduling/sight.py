@@ -33,6 +33,10 @@ class Sight:
         """Return an image."""
         return self._shown[number].image
 
+    def tiles(self, number: int) -> int:
+        """Return how many tiles an image has."""
+        return len(self._shown[number].starts)
+
     def saw(self, number: int, states: Tensor) -> None:
         """Take the states of an image, (tiles * tokens, hidden)."""
         self._states[number] = states

@@ -7,7 +7,7 @@ comes with a thousand names from one address waits behind himself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from engine.messages import IN_GROUP
@@ -85,9 +85,11 @@ class WaitingQueue(Generic[W]):
 
     def first(self, running: Running) -> W:
         """Return the one to start next."""
-        return min(
-            self._waiting.values(), key=lambda one: (-one.priority, *running.of(one.client), one.arrival)
-        )
+        return min(self._waiting.values(), key=_turn(running))
+
+    def first_of(self, running: Running, may: Callable[[W], bool]) -> W | None:
+        """Return the one to start next of those that may; None where none does."""
+        return min(filter(may, self._waiting.values()), key=_turn(running), default=None)
 
     def in_order(self, running: Running) -> Iterator[W]:
         """Yield all, in the order in which they would start if nobody else came or went."""
@@ -105,6 +107,10 @@ class WaitingQueue(Generic[W]):
             keyed.append(((priority, before, ahead, arrival), one))
             of_group[group] += 1
         yield from (one for _, one in sorted(keyed, key=lambda entry: entry[0]))
+
+
+def _turn(running: Running) -> Callable[[Waiting], Turn]:
+    return lambda one: (-one.priority, *running.of(one.client), one.arrival)
 
 
 def _group(client: str) -> str:

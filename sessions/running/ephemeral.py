@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from time import monotonic
 
 import msgspec
@@ -31,6 +31,7 @@ from sessions.running.listed import ListedTurn
 from sessions.running.pace import Pace
 from sessions.running.replies import Replies
 from sessions.running.shares import Subject
+from sessions.store.images import SHOWN_BYTES
 from sessions.turn.choosing import ModelChoice
 from sessions.turn.engine_wait import CONFIRM_S
 from sessions.turn.generating import Generator
@@ -123,6 +124,15 @@ class EphemeralTurns:
             for number in range(ask.replies):
                 self._begin(next(unbegun), one, number, sender_of(owner, ask.client_id))
         return replies
+
+    @contextmanager
+    def reading_images(self, owner: Owner, group: str) -> Iterator[None]:
+        """Count as a turn while images are read for one, as many as a prompt may show. Raises Refused."""
+        admitted = self._admission.enter(Subject(str(owner), group), image_bytes=SHOWN_BYTES)
+        try:
+            yield
+        finally:
+            admitted.leave()
 
     async def count(self, owner: Owner, ask: Ask) -> int:
         """Return the number of tokens of the prompt; the work counts as a turn meanwhile. Raises Refused."""

@@ -7,13 +7,15 @@ and is deleted with the conversation (`accept.lua`, `finish.lua`, `delete.lua`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 from redis.asyncio import Redis
 
-from engine.images.image import Image
+from engine.images.image import NOT_SEEN, Image, Seen, in_order, joined
+from engine.messages import Message
 from sessions.errors import NotFound, Refused
 from sessions.records import Owner
 from sessions.store.history.keys import Keys
@@ -25,6 +27,9 @@ OWNER_BYTES = 256 * 1024 * 1024
 """Bytes that an owner may send within the lifetime of a conversation; beyond it images are refused."""
 GROUP_BYTES = 4 * OWNER_BYTES
 """The same for all owners behind one key or address: without authentication anybody can be many owners."""
+SHOWN_IMAGES = 32
+SHOWN_BYTES = 16 * 1024 * 1024
+"""Each prompt shows the newest images of a conversation: so many, up to so many bytes."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Image).decode
@@ -104,6 +109,22 @@ class Images:
             kept: Any = await cast("Awaitable[list[bytes | None]]", self._client.hmget(_in(keys), [*digests]))
         return {digest: _decode(one) for digest, one in zip(digests, kept, strict=True) if one is not None}
 
+    async def shown(self, keys: Keys, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """Return a prompt's messages with the bytes of their newest images; a note replaces each other one, and each missing one."""
+        known, size = dict[str, Image](), 0
+        given = [Counter[str]() for _ in messages]
+        at = [(number, image.digest) for number, one in enumerate(messages) for image in one.images]
+        for number, digest in at[
+            : -SHOWN_IMAGES - 1 : -1
+        ]:  # each place counts, since the same bytes are sent again
+            if digest not in known:
+                known |= await self.read(keys, [digest])
+            given[number][digest] += 1
+            size += len(known[digest].data) if digest in known else 0
+            if size >= SHOWN_BYTES:
+                break
+        return tuple(_with_data(*one, known) for one in zip(messages, given, strict=True))
+
     async def of(self, owner: Owner, conversation_id: str, digests: Sequence[str]) -> dict[str, Image]:
         """Return those of some images that a conversation shows, with their bytes."""
         return await self.read(Keys.of(owner, conversation_id), digests)
@@ -118,6 +139,23 @@ class Images:
             await self._client.unlink(_uploads(owner))
             if counted:
                 await self._client.unlink(_bytes_of(str(owner)))
+
+
+def _with_data(message: Message, given: Counter[str], known: Mapping[str, Image]) -> Message:
+    """Return a message with the bytes of so many of its images, by digest."""
+    if not message.images:
+        return message
+    parts: list[Seen] = []
+    for part in in_order(message.content, message.images):
+        if isinstance(part, str):
+            parts.append((part, ()))
+        elif given[part.digest] and (found := known.get(part.digest)) is not None:
+            given[part.digest] -= 1
+            parts.append(("", (msgspec.structs.replace(part, data=found.data),)))
+        else:
+            parts.append((NOT_SEEN, ()))
+    content, images = joined(parts)
+    return msgspec.structs.replace(message, content=content, images=images)
 
 
 def _in(keys: Keys) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import ceil
@@ -12,7 +11,7 @@ import msgspec
 
 from engine.door import Engine, has_feature, messages_not_served, not_served, spec_not_served
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
-from engine.images.image import NOT_SEEN, Image, Seen, in_order, joined
+from engine.images.image import NOT_SEEN, Seen, joined
 from engine.messages import Message, ModelFacts, Params, Request
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.served_models import ServedModel
@@ -184,9 +183,6 @@ def _flat(groups: Sequence[Sequence[MessageRecord]]) -> list[MessageRecord]:
 
 
 DEFAULT_NEW_TOKENS = 512
-SHOWN_IMAGES = 32
-SHOWN_BYTES = 16 * 1024 * 1024
-"""Each prompt shows the newest images of a conversation: so many, up to so many bytes."""
 NO_IMAGES = "This model does not take images."
 NO_TARGET = "This model does not translate: leave `target` and `source` out, or name one that does."
 _UNSERVED = {"images": NO_IMAGES, "target": NO_TARGET}
@@ -233,23 +229,7 @@ class Prompts:
         prompt = await self._fit(records, generation, meta, requested=requested, client=client)
         if not any(one.images for one in prompt.messages):
             return prompt
-        return msgspec.structs.replace(prompt, messages=await self._shown(keys, prompt.messages))
-
-    async def _shown(self, keys: Keys, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """Return the messages with the bytes of their newest images; a note replaces each other one. Raises StoreDown."""
-        known, size = dict[str, Image](), 0
-        given = [Counter[str]() for _ in messages]
-        at = [(number, image.digest) for number, one in enumerate(messages) for image in one.images]
-        for number, digest in at[
-            : -SHOWN_IMAGES - 1 : -1
-        ]:  # each place counts, since the same bytes are sent again
-            if digest not in known:
-                known |= await self._images.read(keys, [digest])
-            given[number][digest] += 1
-            size += len(known[digest].data) if digest in known else 0
-            if size >= SHOWN_BYTES:
-                break
-        return tuple(_with_data(*one, known) for one in zip(messages, given, strict=True))
+        return msgspec.structs.replace(prompt, messages=await self._images.shown(keys, prompt.messages))
 
     async def check(
         self, asked: list[MessageRecord], generation: Generation, meta: Meta, *, requested: str, client: str
@@ -281,21 +261,6 @@ class Prompts:
             if refused.field != "continues":
                 raise
             raise BadParams(str(refused).replace("`continues`", "`continue`"), field="continue") from None
-
-
-def _with_data(message: Message, given: Counter[str], known: Mapping[str, Image]) -> Message:
-    """Return a message with the bytes of so many of its images, by digest."""
-    parts: list[Seen] = []
-    for part in in_order(message.content, message.images):
-        if isinstance(part, str):
-            parts.append((part, ()))
-        elif given[part.digest] and (found := known.get(part.digest)) is not None:
-            given[part.digest] -= 1
-            parts.append(("", (msgspec.structs.replace(part, data=found.data),)))
-        else:
-            parts.append((NOT_SEEN, ()))
-    content, images = joined(parts)
-    return msgspec.structs.replace(message, content=content, images=images)
 
 
 def new_tokens(params: Params, facts: ModelFacts) -> int:

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import httpx
+import openai
 import pytest
 from openai import AsyncOpenAI
 
 from app.composition import engines_of
 from app.settings import Settings
 from connections.images.reading import MAX_IMAGES
+from engine.images.image import NOT_SEEN
 from engine.messages import Message
 from engine.scripted.engine import FEATURES, ScriptedEngine
 from engine.upstream.engine import UpstreamEngine
@@ -170,6 +172,20 @@ def kept(body: dict[str, Any]) -> dict[str, Any]:
 
 def client_of(running: Running) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"{running.url}/v1", api_key="anything", max_retries=0)
+
+
+async def test_a_response_beside_the_store_is_shown_the_newest_images_as_others_are(service: Running) -> None:
+    """However many its conversation has: what is older, or gone, is told in words."""
+    async with client_of(service) as sdk:
+        last: Any = openai.omit
+        for count in (20, 20):
+            body = DOORS["responses"].asks("These", *[PNG.url] * count)
+            last = (await sdk.responses.create(**kept(body), previous_response_id=last)).id
+        await sdk.responses.create(model=MODEL, input="Sure?", previous_response_id=last, store=False)
+    first, _, second, *_ = service.engine.requests[-1].messages
+    assert [len(one.images) for one in (first, second)] == [12, 20]
+    assert first.content.count(NOT_SEEN) == 8
+    assert all(image.data for one in (first, second) for image in one.images)
 
 
 async def test_files_of_the_ai_sdk_are_images_or_refused(service: Running) -> None:

@@ -155,7 +155,7 @@ async def test_an_uploaded_image_is_seen_in_later_turns(server: ServerProcess, f
 
 
 async def test_broken_images_end_their_turns_alone(server: ServerProcess) -> None:
-    """Beside a bomb, which is no more than it says, and a talk that shows nothing."""
+    """Beside a bomb, which is no more than it says, and a talk that shows nothing. Its conversation goes on without it."""
     broken = Image("", "image/png", 0, 0, data=png(40, 40, points=b"nothing that inflates"))
     bomb = Image("", "image/png", 0, 0, data=png(40, 40, points=zlib.compress(bytes(100_000_000), 9)))
     ids = [await kept(server, shown) for shown in (broken, bomb)]
@@ -164,10 +164,16 @@ async def test_broken_images_end_their_turns_alone(server: ServerProcess) -> Non
         async with socket_of(server) as socket:
             return (await talk(socket, name, "Look!", *attachments, place=name))[1]
 
+    async def next_turn(name: str) -> dict[str, Any]:
+        async with socket_of(server) as socket:
+            return (await talk(socket, f"{name} again", "And now?", place=name))[1]
+
     bad, swollen, plain = await asyncio.gather(turn("bad", ids[0]), turn("bomb", ids[1]), turn("plain"))
     assert "The image can't be decoded" in json.dumps(bad), bad
     assert bad["reason"] == "error"
     assert {one["reason"] for one in (swollen, plain)} <= {"stop", "length"}
+    later = await next_turn("bad")
+    assert later.get("reason") in ("stop", "length"), later
 
 
 async def test_images_that_do_not_fit_are_refused_before_anything_is_accepted(server: ServerProcess) -> None:

@@ -31,6 +31,7 @@ from sessions.commands.resuming import Position
 from sessions.conversation.kept import KeptTurn
 from sessions.errors import NotFound
 from sessions.records import CallRecord, MessageRecord, Owner
+from sessions.store.history.keys import Keys
 from sessions.turn.cancelling import Cancel
 from sessions.turn.live_turn import Nobody
 from sessions.turn.positions import Behind
@@ -116,17 +117,14 @@ class Keeper(StoredTurns):
         return kept
 
     async def with_bytes(
-        self, owner: Owner, place: Place, messages: Sequence[Message]
+        self, caller: Caller, place: Place, messages: Sequence[Message]
     ) -> tuple[Message, ...]:
-        """Messages with the bytes of their images, for a model that reads them beside the store. Raises StoreDown."""
-        return tuple(
-            [
-                msgspec.structs.replace(one, images=await self.images(owner, place, one.images))
-                if one.images
-                else one
-                for one in messages
-            ]
-        )
+        """Messages as a prompt shows them that is made of a conversation: with the bytes of their newest images. Raises Refused."""
+        if not any(one.images for one in messages):
+            return tuple(messages)
+        keys = Keys.of(caller.owner, place.conversation_id)
+        with self.sessions.reading_images(caller.owner, caller.group):
+            return await self.sessions.images.shown(keys, messages)
 
     async def images(self, owner: Owner, place: Place, images: Sequence[Image]) -> tuple[Image, ...]:
         """Images with their bytes, as far as they are kept. Raises StoreDown."""

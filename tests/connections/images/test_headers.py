@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.images.headers import MAX_BLOCKS, MAX_CHUNKS, Header, NotAnImage, header_of
+from connections.images.headers import MAX_BLOCKS, MAX_CHUNKS, MAX_SCANS, Header, NotAnImage, header_of
 from connections.images.reading import MAX_BYTES, MAX_SIDE, from_base64, from_bytes, from_url
 from tests.pictures import JPEG, PNG, chunk, drawn, png
 
@@ -124,3 +124,19 @@ def test_an_animation_of_a_million_tiny_parts_is_refused_soon() -> None:
     empty = whole[:head] + b"!\xfe\0" * (MAX_BLOCKS + 1) + whole[head:]
     with pytest.raises(NotAnImage, match="its parts make no sense"):
         header_of(empty)
+
+
+def with_scans(scans: int, between: bytes = b"") -> bytes:
+    whole = JPEG.data
+    begin, end = whole.index(b"\xff\xda"), whole.rindex(b"\xff\xd9")
+    return whole[:begin] + (between + whole[begin:end]) * scans + whole[end:]
+
+
+def test_a_photo_of_a_thousand_scans_is_refused() -> None:
+    """Each is a pass over all points; what looks like one, in a segment or behind the end, is none."""
+    comment = b"\xff\xfe" + struct.pack(">H", 8) + b"\xff\xd9\xff\xda\xff\xda"
+    most = with_scans(MAX_SCANS, comment) + b"\xff\xda" * 1000
+    assert header_of(most) == header_of(JPEG.data)
+    for between in (b"", comment, b"\xff\xd0", b"no marker\xff\xff\x00"):
+        with pytest.raises(NotAnImage, match="too many parts"):
+            header_of(with_scans(MAX_SCANS + 1, between))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image as Pillow
@@ -16,11 +18,14 @@ from transformers import AutoConfig
 
 from connections.images.reading import from_bytes
 from engine.errors import ModelNotUsable
-from engine.images.image import Image
+from engine.images.image import NOT_SEEN, Image
 from engine.loading.loader import load
 from engine.loading.seeing import Eyes, NotSeen, is_seeing
 from engine.loading.tokenizer import read_tokenizer
+from engine.messages import Message
 from engine.options import ForwardOptions
+from engine.prompts.jobs import Look, Rejected
+from engine.prompts.looking import Looker
 from tests.engine.seeing import KINDS, TEMPLATE, folder_of, image, picture
 
 
@@ -43,21 +48,46 @@ def test_points_and_what_they_mean_are_those_of_the_processor(kind: str, folder:
     assert np.array_equal(meant, expected)
 
 
-def turned(orientation: int) -> Image:
+def turned(orientation: int, *more: Any) -> Image:
+    """A photo; with `more` pictures in it."""
     out, exif = io.BytesIO(), Pillow.Exif()
     exif[0x0112] = orientation
-    Pillow.open(io.BytesIO(picture(2, 40, 18))).save(out, "JPEG", exif=exif)
+    how: dict[str, Any] = {"format": "MPO", "save_all": True, "append_images": more} if more else {}
+    Pillow.open(io.BytesIO(picture(2, 40, 18))).save(out, **{"format": "JPEG", "exif": exif, **how})
     return from_bytes(out.getvalue())
 
 
+@pytest.mark.parametrize("more", [(), (Pillow.new("RGB", (40, 18)),)], ids=["JPEG", "MPO"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_photo_is_looked_at_upright(orientation: int, folder: Path) -> None:
-    eyes, shown = Eyes.of(str(folder)), turned(orientation)
+def test_a_photo_is_looked_at_upright(orientation: int, more: tuple[Any, ...], folder: Path) -> None:
+    eyes, shown = Eyes.of(str(folder)), turned(orientation, *more)
     upright = ImageOps.exif_transpose(Pillow.open(io.BytesIO(shown.data)))
     assert eyes.size(shown) == upright.size
     scale, points = eyes.scale(), eyes.tiles(shown)
     meant = np.stack([scale[channel][points[:, channel]] for channel in range(3)], axis=1)
     assert np.array_equal(meant, processed(folder, Pillow.fromarray(np.asarray(upright))))
+
+
+def test_a_photo_that_was_held_in_no_way_at_all_is_looked_at_as_it_is(folder: Path) -> None:
+    """Its orientation is a number without an end."""
+    entry = struct.pack("<HHIf", 0x0112, 11, 1, float("inf"))
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 1) + entry + bytes(4)
+    out = io.BytesIO()
+    Pillow.open(io.BytesIO(picture(2, 40, 18))).save(out, "JPEG", exif=exif)
+    eyes, shown = Eyes.of(str(folder)), from_bytes(out.getvalue())
+    assert eyes.size(shown) == (40, 18)
+    assert len(eyes.tiles(shown)) == len(eyes.tiles(turned(1)))
+
+
+def test_an_image_whose_bytes_are_missing_is_not_taken_for_broken(folder: Path) -> None:
+    """Somebody else may have them; what was broken is known by its digest, for all."""
+    looker, shown = Looker(Eyes.of(str(folder))), image(7)
+    torn = msgspec.structs.replace(shown, data=shown.data[:60])
+    said = [Message("user", "What?", images=(shown,))]
+    assert isinstance(looker.tiles(Look("r", 0, shown.named())), Rejected)
+    assert looker.known(said) == said
+    assert isinstance(looker.tiles(Look("r", 0, torn)), Rejected)
+    assert looker.known(said) == (Message("user", f"{NOT_SEEN}\nWhat?"),)
 
 
 def test_an_image_with_other_sizes_than_were_said_is_not_decoded(folder: Path) -> None:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from engine.errors import PromptRejected
+from engine.images.image import NOT_SEEN
 from engine.messages import Cancel, Count, Counted, FromEngine, Message, Params, Ping, Pong, Request, Uncount
 from engine.parsing.replies import Beginning, Begun
 from engine.process.channel import BlockingChannel, Unpacker, pack
@@ -19,14 +20,16 @@ from engine.process.inbox import Lanes
 from engine.process.intake import Intake
 from engine.process.preparing import Preparer
 from engine.prompts.builder import Builder
-from engine.prompts.jobs import Answer, Build, Stopped
+from engine.prompts.jobs import Answer, Job, Look, Rejected, Stopped
 from engine.prompts.prompt import Prompt, PromptBuilder
+from engine.prompts.worker import LOST
 from engine.reply_spec import ReplySpec, Tool
 from engine.text.detokenizer import ByteLevelDetokenizer
 from engine.text.reply_memory import ReplyNotes, WrittenReply
 from engine.text.reply_text import ReplyText
 from engine.text.vocabulary import Vocabulary
 from tests.engine.conftest import small_tokenizer
+from tests.pictures import PNG
 
 
 class Brittle(PromptBuilder):
@@ -61,7 +64,10 @@ class Made:
     def start(self) -> None:
         pass
 
-    def ask(self, job: Build) -> Answer:
+    def ask(self, job: Job) -> Answer:
+        if isinstance(job, Look):
+            self.asked.append(job.image.digest)
+            return Rejected(LOST)
         self.asked.append(job.messages[0].content)
         self.hurried.append(job.hurried)
         self.begun.set()
@@ -99,9 +105,11 @@ class Gateway:
         self._engine_end = theirs
         self._decoder: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
         self.made = Made()
-        intake = Intake(BlockingChannel(theirs), self.lanes, self.made)
-        intake.start(self.gone.set)
-        intake.prepare_with(Preparer(NoText(), Params(), context_tokens=100, remember=self.made.remember))
+        self.intake = Intake(BlockingChannel(theirs), self.lanes, self.made)
+        self.intake.start(self.gone.set)
+        self.intake.prepare_with(
+            Preparer(NoText(), Params(), context_tokens=100, remember=self.made.remember)
+        )
 
     def ask(self, message: Count | Ping) -> FromEngine:
         self.end.sendall(pack(message))
@@ -291,3 +299,14 @@ def test_a_prompt_that_was_set_aside_is_not_made_for_one_who_left(gateway: Gatew
     while len(told) < 2:
         told += unpacker.feed(gateway.end.recv(10_000))
     assert gateway.made.asked == ["a", "plain"]
+
+
+def test_an_image_with_which_a_process_was_lost_is_never_decoded_again(gateway: Gateway) -> None:
+    """Later turns of its conversation are told that it can't be seen: the next process knows nothing of it."""
+    for number in range(2):
+        gateway.intake.look(Look(f"r{number}", 0, PNG.image))
+        (looked,) = gateway.lanes.take(30).looked
+        assert looked.answer == Rejected(LOST)
+    assert gateway.made.asked == [PNG.image.digest]
+    later = Message("user", "What?", images=(PNG.image,))
+    assert gateway.ask(Count(1, (later,))) == Counted(1, len(f"{NOT_SEEN}\nWhat?"))

@@ -14,12 +14,13 @@ import pytest
 
 import engine
 from engine.messages import Message
-from engine.prompts.jobs import Build, Built, Rejected, Stopped, TooLong
+from engine.prompts.jobs import Build, Built, Look, Rejected, Stopped, TooLong
 from engine.prompts.prompt import PromptBuilder
-from engine.prompts.worker import PromptProcess, PromptsUnavailable
+from engine.prompts.worker import LOST, PromptProcess, PromptsUnavailable
 from engine.reply_spec import JsonSchema, ReplySpec
 from engine.text.reply_memory import WrittenReply
 from tests.engine.conftest import small_tokenizer
+from tests.pictures import PNG
 from tests.traced import traced
 
 HELLO = (Message("user", "hello there"),)
@@ -98,6 +99,15 @@ def test_one_that_hangs_is_started_again_and_what_was_asked_is_answered(
     assert prompts.ask(JOB) == first
     assert pid_of(prompts) != hangs
     assert "no answer within 5 s" in caplog.text
+
+
+def test_an_image_with_which_it_hangs_is_asked_once(process: Make) -> None:
+    """The next one would hang with it, too, and all prompts wait meanwhile."""
+    prompts = process(job_timeout_s=3.0)
+    prompts.ask(JOB)
+    os.kill(pid_of(prompts), signal.SIGSTOP)
+    assert prompts.ask(Look("r", 0, PNG.image)) == Rejected(LOST)
+    assert isinstance(prompts.ask(JOB), Built)
 
 
 def test_a_prompt_with_which_it_dies_twice_is_refused_and_the_next_one_is_made(process: Make) -> None:

@@ -14,7 +14,7 @@ import pytest
 from engine.images.tiling import Shown
 from engine.loading.loader import load
 from engine.loading.seeing import Eyes
-from engine.messages import Chunk, ErrorCode, FinishReason, Message, Output, Started
+from engine.messages import Chunk, ErrorCode, FinishReason, Message, Output, Queued, Started
 from engine.model.loaded_model import LoadedModel
 from engine.prompts.jobs import Look, Looked, Rejected
 from engine.prompts.looking import Looker, images_of
@@ -266,3 +266,74 @@ def test_images_that_a_model_does_not_take_or_that_stand_nowhere_are_refused(see
         core = Watched(seer)
         core.submit(replace(asked, shown=[Shown(ASKED.images[0], starts)]))
         assert "does not stand where" in (end_of(run_out(core), "a").error or "")
+
+
+def test_whose_image_is_next_follows_priority_then_who_was_looked_at_least(seer: Seer) -> None:
+    core = Watched(seer, by_hand=True, max_batch=16)
+    asks = [
+        ("first", "ann", 0),
+        ("second", "ann", 0),
+        ("third", "ann", 0),
+        ("other", "bob", 0),
+        ("urgent", "ann", 1),
+    ]
+    for number, (name, client, priority) in enumerate(asks):
+        core.submit(seer.asking(name, user("What?", image(number)), client=client, priority=priority))
+    core.step()
+    while core.busy or core.open:
+        if core.open:
+            core.answer()
+        core.step()
+    assert [look.request_id for look in core.asked] == ["urgent", "other", "first", "second", "third"]
+
+
+def test_a_reply_does_not_wait_for_images_of_others_once_its_own_were_looked_at(seer: Seer) -> None:
+    core = Watched(seer, by_hand=True)
+    core.submit(seer.asking("a", ASKED))
+    core.submit(seer.asking("b", user("What is this?", image(2))))
+    core.step()
+    core.step()
+    core.answer()
+    outputs = list[Output]()
+    while not core.busy or len(core.asked) < 2 or not any(isinstance(one, Chunk) for one in outputs):
+        assert core.busy, "it is computed while the other one's points are waited for"
+        outputs += core.step()
+    assert {one.request_id for one in outputs if isinstance(one, Chunk)} == {"a"}
+
+
+def test_an_image_that_several_show_is_looked_at_once(seer: Seer) -> None:
+    core = Watched(seer)
+    twice = user("What is this?", image(1), image(1))
+    for number in range(3):
+        core.submit(seer.asking(f"{number}", twice))
+    outputs = run_out(core)
+    assert len(core.asked) == 1
+    assert {tuple(tokens_of(outputs, f"{number}")) for number in range(3)} == {tuple(seer.said(twice))}
+
+
+def test_who_waits_is_told_while_all_that_run_wait_for_points(seer: Seer) -> None:
+    core = Watched(seer, by_hand=True, max_batch=1)
+    core.submit(seer.asking("a", ASKED))
+    core.step()
+    core.step()
+    core.submit(seer.asking("b", user("Hello")))
+    assert core.step() == [Queued("b", 1)]
+
+
+def test_an_idle_core_holds_no_image(seer: Seer) -> None:
+    core = Watched(seer, by_hand=True)
+    core.submit(seer.asking("a", ASKED))
+    core.step()
+    core.step()
+    core.submit(seer.asking("b", user("Hello", image(2))))
+    core.step()
+    for name in "ab":
+        core.cancel(name)
+    core.step()
+    assert not core._looking.waits
+    assert not core._looking._line
+    core.open.clear()
+    core.submit(seer.asking("next", ASKED))
+    core.step()
+    core.step()
+    assert [look.request_id for look in core.open] == ["next"]

@@ -363,3 +363,38 @@ def test_a_step_that_is_tried_again_holds_no_memory_twice() -> None:
     for _ in range(50):
         scheduler.schedule(10)
     assert len(request.table.pages) == scheduler.pool.used == 21
+
+
+def test_nobody_waits_for_the_beginning_of_a_prompt_whose_image_is_looked_at() -> None:
+    """Nothing of it is computed meanwhile, however long that takes."""
+    scheduler = made(2)
+    seeing, plain = (
+        Request(name, [*range(40), ord(name)], salt=name, shared_tokens=40, images_end=end)
+        for name, end in (("s", 41), ("p", 0))
+    )
+    scheduler.add(seeing)
+    scheduler.add(plain)
+    plan = step(scheduler)
+    assert plan.admitted == (seeing, plain)
+    assert ran(plan) == [("p", 0, 41)]
+
+
+def test_requests_whose_images_are_looked_at_hold_half_of_the_slots_at_most() -> None:
+    """The next one of them begins when another was looked at; texts pass it, and so does an image that is known."""
+    scheduler = made(4)
+    seeing = [asked(str(n), 20, images_end=20) for n in range(3)]
+    plain = asked("plain", 20)
+    for one in (*seeing, plain):
+        scheduler.add(one)
+    assert step(scheduler).admitted == (*seeing[:2], plain)
+    assert step(scheduler).admitted == ()
+    again = Request("again", [*plain.tokens[:20], 7, 8], images_end=20)
+    scheduler.remove(plain)
+    scheduler.remove(seeing[2])
+    scheduler.add(again)
+    assert step(scheduler).admitted == (again,)
+    late = asked("late", 20, images_end=20)
+    scheduler.add(late)
+    assert step(scheduler).admitted == ()
+    seeing[0].looks = False
+    assert step(scheduler).admitted == (late,)
