@@ -54,7 +54,7 @@ class ServerProcess:
             "MIDSTREAM_DATA_DIR": str(folder / "data"),
             "MIDSTREAM_DRAIN_S": "1",
             "MIDSTREAM_LOG_FORMAT": "json",
-            "MIDSTREAM_SPEECH": "off",
+            **({} if root else {"MIDSTREAM_SPEECH": "off"}),  # an older tree may not know it
             **(environ or {}),
         }
         self.process: subprocess.Popen[bytes] | None = None

@@ -16,7 +16,7 @@ CONVERSATION_BYTES = 750
 """The same for a conversation, beside its exchanges (the same command, with one exchange)."""
 LISTED_BYTES = 850
 """Bytes of a conversation in its owner's list and the replicas': 100,000 of five exchanges took 12,964 bytes each."""
-JOURNAL_BYTES = 165
+JOURNAL_BYTES = 166
 """Bytes of a token in the journal, while a reader may resume its reply; fewer if the gateway merges tokens."""
 JOURNAL_S = 300.0
 """Seconds that a journal is kept after its reply's end, and until it is compacted."""

@@ -18,7 +18,8 @@ from tests.app.in_process import Frame
 CHAT_ID = "ours"
 """The conversation, where a door has any."""
 _numbers = count()
-PIXEL = "data:image/png;base64,iVBORw0KGgo="
+PIXEL_BASE64 = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
+PIXEL = f"data:image/png;base64,{PIXEL_BASE64}"
 
 
 class Refused(Exception):
@@ -139,7 +140,7 @@ def _chunk(frame: Frame) -> str:
 IMAGE_URL = [{"type": "image_url", "image_url": {"url": PIXEL}}]
 INPUT_IMAGE = [{"type": "input_image", "image_url": PIXEL}]
 FILE = [{"type": "file", "mediaType": "image/png", "url": PIXEL}]
-SOURCE = [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}]
+SOURCE = [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL_BASE64}}]
 
 WAYS = (
     Way(

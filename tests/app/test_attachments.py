@@ -238,7 +238,7 @@ async def test_images_that_were_shown_before_count_as_those_that_are_sent(
                 await socket.next("done")
         text = {"type": "send", "client_msg_id": "t", "conversation_id": "c", "content": "And now?"}
         refused = await socket.ask(**text)
-        assert (refused["code"], "as many images" in refused["message"]) == ("overloaded", True)
+        assert (refused["code"], "too many images" in refused["message"]) == ("overloaded", True)
         await socket.send(type="cancel", conversation_id="d")
         await socket.next("done")
         await socket.send(**text)

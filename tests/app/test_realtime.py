@@ -204,7 +204,7 @@ async def test_what_others_stand_behind_can_not_be_deleted(socket: Socket) -> No
 
 
 REFUSED: list[tuple[Frame, str | None, str]] = [
-    ({"type": "conversation.item.truncate", "item_id": "i", "content_index": 0, "audio_end_ms": 5}, "item_id", "unsupported_content_type"),
+    ({"type": "conversation.item.truncate", "item_id": "i", "content_index": 0, "audio_end_ms": 5}, "item_id", "item_truncate_invalid_item_id"),
     ({"type": "input_audio_buffer.append", "audio": "AAAA"}, "type", "unsupported_content_type"),
     ({"type": "conversation.item.create", "item": {"type": "function_call_output"}}, "item.call_id", "invalid_tool_call_id"),
     ({"type": "conversation.item.create", "item": {"type": "function_call"}}, "item.type", "invalid_value"),

@@ -160,7 +160,7 @@ async def test_speech_over_a_reply_ends_it_where_its_listener_says_that_he_stopp
         await phone.say(SILENCE)
         await phone.until("response.done")
     assert (await kept(running, "barge"))[:3] == [
-        "count from one to ten",
+        "count from 1 to 10",
         truncated["transcript"],
         "what did you say last",
     ]
@@ -242,7 +242,7 @@ async def test_what_was_said_waits_for_its_answer_and_text_stands_beside_it(runn
         assert not phone.sound
     asked, answered = await kept(running, "mixed")
     first, second, third = asked.split("\n\n")
-    assert (first, second) == ("Listen.", "count from one to ten")
+    assert (first, second) == ("Listen.", "count from 1 to 10")
     assert third
     assert answered == REPLY
 

@@ -172,7 +172,7 @@ async def test_a_refusal_names_the_field(sdk: AsyncOpenAI) -> None:
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         (
             {"tools": [{"type": "mcp", "server_label": "x", "server_url": "http://h/mcp"}]},
-            "tools[0].type",
+            "tools[0].server_label",
         ),
         ({"input": [{"role": "user", "content": [picture]}]}, "input[0].content[0].image_url"),
         ({"input": [{"type": "computer_call_output", "call_id": "c"}]}, "input[0].type"),

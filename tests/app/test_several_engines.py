@@ -31,7 +31,7 @@ FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)
 @pytest.fixture
 async def fleet() -> EngineFleet:
     """Two engines, the first of which serves, without a process."""
-    several = engines_of(Settings(engines=2))
+    several = engines_of(Settings(engines=2, translator=False))
     assert isinstance(several, EngineFleet)
     several.parts[0]._life.loaded(FACTS)
     several.parts[1]._life.died("It was killed.")
@@ -39,11 +39,11 @@ async def fleet() -> EngineFleet:
 
 
 async def test_one_engine_is_no_fleet() -> None:
-    assert isinstance(engines_of(Settings()), EngineClient)
+    assert isinstance(engines_of(Settings(translator=False)), EngineClient)
 
 
 async def test_each_device_gets_as_many_engines_as_were_asked_for() -> None:
-    several = engines_of(Settings(device="cuda:0,cuda:1", engines=2))
+    several = engines_of(Settings(device="cuda:0,cuda:1", engines=2, translator=False))
     assert isinstance(several, EngineFleet)
     assert [part._options.device for part in several.parts] == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
 

@@ -84,7 +84,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_header_is_a_secret_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_AUTH", "Bearer ü")
-    with pytest.raises(SettingsError, match="SHOP_AUTH holds what no key may hold"):
+    with pytest.raises(SettingsError, match="SHOP_AUTH holds characters that no key may have"):
         tool_box_of(settings(tmp_path, f'{SERVER}headers_from = {{Authorization = "SHOP_AUTH"}}\n'))
 
 

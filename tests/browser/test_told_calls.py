@@ -60,7 +60,7 @@ async def call(line: Line, send: dict[str, Any], *, seq: int, **more: Any) -> No
 
 async def test_the_page_names_its_features(chat: ChatPage, peer: Peer) -> None:
     line = await visit(chat, peer)
-    assert line.hello["features"] == ["reasoning", "tools", "continue", "titles"]
+    assert line.hello["features"] == ["reasoning", "tools", "continue", "titles", "interpret", "audio"]
 
 
 @pytest.mark.parametrize(

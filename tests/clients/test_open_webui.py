@@ -35,7 +35,8 @@ def webui(server: ServerProcess) -> Iterator[httpx.Client]:
 def test_a_connection_is_verified_and_lists_the_model(webui: httpx.Client) -> None:
     answer = webui.get("/models")
     assert answer.status_code == 200
-    (model,) = answer.json()["data"]
+    model, translator = answer.json()["data"]
+    assert translator["id"] == "midstream-translator"
     assert (model["id"], model.get("name", model["id"])) == ("midstream-demo", "midstream-demo")
 
 

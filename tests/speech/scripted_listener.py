@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from speech.listening.messages import ToListener
+from speech.listening.stream import Utterance
 from speech.listening.work import ListenWork
 from speech.process.line import Line
 from speech.recognition.messages import Ready
@@ -16,11 +17,11 @@ from speech.sound.samples import Samples
 LOWEST = -32_768
 
 
-def length(samples: Samples, _language: str | None) -> str:
+def length(samples: Samples, _language: str | None) -> Utterance:
     """How many samples there are."""
     if samples.min(initial=0) == LOWEST:
         raise RuntimeError
-    return str(len(samples))
+    return Utterance(str(len(samples)))
 
 
 if __name__ == "__main__":

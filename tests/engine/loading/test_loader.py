@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
+    BartConfig,
     BloomConfig,
     FalconConfig,
     FalconH1Config,
@@ -22,7 +23,6 @@ from transformers import (
     Qwen3NextConfig,
     RecurrentGemmaConfig,
     RwkvConfig,
-    T5Config,
     ViTConfig,
 )
 
@@ -196,8 +196,15 @@ def test_a_spoilt_folder_is_refused_with_the_reason(folder: Path, case: str) -> 
 
 SMALL = {"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 2}
 OTHERS = {
-    "encoder-decoder": lambda: T5Config(
-        vocab_size=300, d_model=32, d_ff=32, d_kv=8, num_layers=1, num_heads=4
+    "encoder-decoder": lambda: BartConfig(
+        vocab_size=300,
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
     ),
     "no language model": lambda: ViTConfig(hidden_size=32, num_hidden_layers=1, intermediate_size=32),
     "keeps a state": lambda: MambaConfig(**SMALL),
