@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from uvicorn._types import ASGI3Application, HTTPScope
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -118,9 +118,10 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request, the first one or the next."""
         super().on_message_begin()
+        request = object()  # not the scope, which would hold itself
         self.scope["extensions"] = {
             ABORT: {"abort": self.abort},
-            WRITE: {"write": partial(self._write_now, self.scope)},
+            WRITE: {"write": partial(self._write_now, request), "request": request},
         }
         self._head_bytes = self._body_left = self._headers = 0
         self._ahead.take(1, self.loop.time())
@@ -198,10 +199,12 @@ class HttpProtocol(HttpToolsProtocol):
         """End the connection by a reset."""
         reset(self.transport)
 
-    def _write_now(self, scope: HTTPScope, part: bytes) -> bool:
+    def _write_now(self, request: object, part: bytes) -> bool:
         """Sends a part of the answer to a request, as uvicorn would; False where it can't be now: it has to wait then."""
         cycle = self._answered
-        if cycle is None or cycle.scope is not scope or not cycle.chunked_encoding:
+        if cycle is None or not cycle.chunked_encoding:
+            return False
+        if cycle.scope["extensions"][WRITE]["request"] is not request:
             return False
         if cycle.response_complete or cycle.disconnected or self.flow.write_paused:
             return False

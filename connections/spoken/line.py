@@ -34,6 +34,8 @@ Say = Callable[[Connection, Said], Slow | None]
 
 PAUSE_MS = 160
 """So much silence may be the end: the turn begins, and is taken back when speech goes on."""
+EARLY_S, EARLY_LEAST = 8.0, 64
+"""Seconds of sound that wait for a recognizer's start, and the bytes that each frame of it counts for at least."""
 AGAIN_S = 0.5
 """Before somebody is listened to again who could not be. What comes meanwhile is dropped, and he is told no oftener."""
 
@@ -56,6 +58,7 @@ class SpokenLine:
         self._streams = count(1)
         self._stream = 0
         self._is_behind = False
+        self._unheard: _Unheard | None = None
 
     def handle(self, frame: AudioFrame | Sound) -> Slow | None:
         """Do at once what is quick. `audio.start` gives back what lasts as long as it is listened. Raises BadFrame, BadParams, Refused."""
@@ -109,10 +112,15 @@ class SpokenLine:
         """Nobody listens for now: what was being said is lost."""
 
     def hear(self, samples: bytes) -> None:
-        """Take what its microphone hears. Sound that comes while nobody can listen is dropped. Raises BadFrame."""
+        """Take what its microphone hears. Sound waits for a recognizer that is just being started, and is dropped for one that was lost.
+
+        Raises BadFrame.
+        """
         if self.start.input.format == "pcm16" and len(samples) % 2:
             raise BadFrame("Sound of the format pcm16 has two bytes for each sample.")
         if self._hearing is None:
+            if self._unheard is not None:
+                self._unheard.put(lambda hearing: hearing.feed(samples), len(samples))
             return
         try:
             self._hearing.feed(samples)
@@ -155,6 +163,7 @@ class SpokenLine:
         with desk.talking(self.connection, start.conversation_id) as talk:
             self._talk, self.start, self._reason = talk, start, None
             self._stopping.clear()
+            self._unheard = _Unheard(start)
             self._stream = next(self._streams) % (1 << 16)
             if talk.speaker is not None:
                 talk.speaker.stop(AudioStopped(conversation_id=start.conversation_id, reason="elsewhere"))
@@ -191,13 +200,16 @@ class SpokenLine:
                 await self._hear_on(desk, talk)
             except RecognizerLost as lost:
                 talk.forget()
+                self._unheard = None
                 self.tell(Error(code="speech_unavailable", message=str(lost), retryable=True))
             self.ended()
             await asyncio.sleep(AGAIN_S)
 
     async def _hear_on(self, desk: SpokenDesk, talk: Talk) -> None:
         async with desk.ear.listen(_listening(self.start, desk), owner=str(self.connection.owner)) as hearing:
-            self._hearing = hearing
+            if self._unheard is not None:
+                self._unheard.hand_over(hearing)
+            self._hearing, self._unheard = hearing, None
             self.began()
             try:
                 async for heard in hearing.events():
@@ -225,6 +237,26 @@ class SpokenLine:
         self._talk_of(frame)
         if self._hearing is not None:
             what(self._hearing)
+        elif self._unheard is not None:
+            self._unheard.put(what)
+
+
+class _Unheard:
+    """What comes while the recognizer is started for the first time: it waits, `EARLY_S` of sound at most; more is dropped."""
+
+    def __init__(self, start: AudioStart) -> None:
+        width = 2 if start.input.format == "pcm16" else 1
+        self._left = int(start.input.rate * width * EARLY_S)
+        self._waiting: list[Callable[[Hearing], None]] = []
+
+    def put(self, what: Callable[[Hearing], None], size: int = EARLY_LEAST) -> None:
+        self._left -= max(size, EARLY_LEAST)
+        if self._left >= 0:
+            self._waiting.append(what)
+
+    def hand_over(self, hearing: Hearing) -> None:
+        for what in self._waiting:
+            what(hearing)
 
 
 def _listening(start: AudioStart, desk: SpokenDesk) -> Listening:

@@ -21,7 +21,6 @@ from engine.scripted.engine import FEATURES, ScriptedEngine
 from sessions.running import admission
 from sessions.store import images
 from sessions.store.redis.client import KEEP_IMAGE, run_script
-from sessions.turn import prompt
 from tests.app.in_process import Running, Socket, serving
 from tests.pictures import JPEG, PNG, png
 
@@ -158,7 +157,7 @@ async def test_a_model_that_takes_no_images_says_so_and_reads_a_word_where_other
 async def test_what_is_too_much_to_be_shown_again_leaves_a_word(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompt, "SHOWN_BYTES", 1)
+    monkeypatch.setattr(images, "SHOWN_BYTES", 1)
     png_id, jpeg_id = await kept(service, PNG.data), await kept(service, JPEG.data)
     async with service.socket(CLIENT) as socket:
         await said(socket, "One", png_id)
