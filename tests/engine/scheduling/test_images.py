@@ -279,12 +279,12 @@ def test_whose_image_is_next_follows_priority_then_who_was_looked_at_least(seer:
     ]
     for number, (name, client, priority) in enumerate(asks):
         core.submit(seer.asking(name, user("What?", image(number)), client=client, priority=priority))
-    core.step()
+        core.step()
     while core.busy or core.open:
         if core.open:
             core.answer()
         core.step()
-    assert [look.request_id for look in core.asked] == ["urgent", "other", "first", "second", "third"]
+    assert [look.request_id for look in core.asked] == ["first", "urgent", "other", "second", "third"]
 
 
 def test_a_reply_does_not_wait_for_images_of_others_once_its_own_were_looked_at(seer: Seer) -> None:
