@@ -24,7 +24,6 @@ from connections.native.handler import FrameHandler
 from connections.openai.reception import Reception
 from connections.wire.errors import Unauthenticated
 from connections.wire.features import REASONING, TOOLS
-from connections.wire.frames import AuthRefresh
 from connections.wire.scopes import EVERYTHING
 from sessions.service import Sessions
 
@@ -73,9 +72,5 @@ class Host:
         """What carries requests out. `grace_s`: how long a reply waits for its client by default. Raises EngineDown."""
         limits = await self.reception.limits(self.reception.model(None, EVERYTHING))
         take_read = self.limiters.take_read
-        inner = RateLimiter(FrameHandler(self.sessions, limits, _no_refresh), self.limiters)
+        inner = RateLimiter(FrameHandler(self.sessions, limits), self.limiters)
         return Answering(inner=inner, sessions=self.sessions, take_read=take_read, grace_s=grace_s)
-
-
-async def _no_refresh(_: AuthRefresh) -> None:
-    raise TypeError("These clients have no word for this.")

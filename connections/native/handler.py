@@ -38,9 +38,10 @@ class FrameHandler:
         self,
         sessions: Sessions,
         limits: Limits,
-        refresh: Callable[[frames.AuthRefresh], Slow],
+        refresh: Callable[[frames.AuthRefresh], Slow] | None = None,
         spoken: SpokenLine | None = None,
     ) -> None:
+        """`refresh`: None, its clients have no word for that. `spoken`: None, nothing is heard."""
         self._sessions = sessions
         self._limits = limits
         self._refresh = refresh
@@ -68,7 +69,7 @@ class FrameHandler:
             case frames.History():
                 return self._history(connection, frame)
             case frames.AuthRefresh():
-                return self._refresh(frame)
+                return self._renew(frame)
             case frames.Ack() | frames.Ping():
                 self._note(connection, frame)
                 return None
@@ -76,6 +77,11 @@ class FrameHandler:
                 raise BadFrame("`type` may not be hello again: it was said already.")
             case _:
                 return self._lists.handle(connection, frame)
+
+    def _renew(self, frame: frames.AuthRefresh) -> Slow:
+        if self._refresh is None:
+            raise BadFrame("`type` may not be auth.refresh here.")
+        return self._refresh(frame)
 
     def _hear(self, connection: Connection, frame: Spoken) -> Slow | None:
         if isinstance(frame, Said):
