@@ -29,6 +29,8 @@ from speech.voice.timed_espeak import TimedEspeak
 BUNDLED_GRAMMAR = Path(__file__).parents[2] / "demo_model" / "spoken.jsgf"
 """All that the bundled model can be asked by word of mouth."""
 _FIRST_VOICE = "en-us"
+_AUTO = "auto"
+"""Nobody asked for speech: nothing of it starts before its first use."""
 
 _log = structlog.get_logger("midstream.speech")
 
@@ -36,8 +38,8 @@ _log = structlog.get_logger("midstream.speech")
 @asynccontextmanager
 async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[SpokenDesk | None]:
     """Give where conversations are spoken, while its process is kept; None where nothing is heard. Raises SettingsError."""
-    settings = found(settings)
-    ear = _ear(settings)
+    asked, settings = settings, found(settings)
+    ear = _ear(settings, is_lazy=asked.speech == _AUTO)
     if ear is None:
         yield None
         return
@@ -55,8 +57,8 @@ async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[Spo
 @asynccontextmanager
 async def audio_of(settings: Settings) -> AsyncIterator[Audio]:
     """Give what the doors for sound are made of, while the processes behind it are kept. Raises SettingsError."""
-    settings = found(settings)
-    recognizer = _recognizer(settings)
+    asked, settings = settings, found(settings)
+    recognizer = _recognizer(settings, is_lazy=asked.speech == _AUTO)
     speaker = _speaker(settings)
     audio = Audio(
         recognizer=recognizer,
@@ -86,7 +88,7 @@ async def _start(
 
 def found(settings: Settings) -> Settings:
     """Return the settings with what `auto` is here: the defaults that are installed, which understand what the bundled model does."""
-    if settings.speech != "auto":
+    if settings.speech != _AUTO:
         return settings
     is_here = all(find_spec(library) is not None for library in ("pocketsphinx", "soxr"))
     if not settings.is_bundled or not is_here or settings.speech_recognizer != POCKETSPHINX:
@@ -99,29 +101,20 @@ def found(settings: Settings) -> Settings:
     )
 
 
-def _is_lazy(settings: Settings) -> bool:
-    """Whether nobody asked for speech: then it costs nothing before it is used."""
-    return settings.speech_grammar == str(BUNDLED_GRAMMAR)
-
-
-def _recognizer(settings: Settings) -> Recognizer | None:
+def _recognizer(settings: Settings, *, is_lazy: bool) -> Recognizer | None:
     if settings.speech not in {"both", "recognition"}:
         return None
     if (options := _recognizing(settings)) is not None:
         return model_recognizer(_name(options.model), options)
-    return pocketsphinx(_grammar(settings), is_lazy=_is_lazy(settings))
+    return pocketsphinx(_grammar(settings), is_lazy=is_lazy)
 
 
-def _ear(settings: Settings) -> ProcessEar | None:
+def _ear(settings: Settings, *, is_lazy: bool) -> ProcessEar | None:
     if settings.speech not in {"both", "recognition"}:
         return None
     _need("pocketsphinx")  # whoever understands the words, it tells speech from silence
     options = _recognizing(settings)
-    return (
-        pocketsphinx_ear(_grammar(settings), is_lazy=_is_lazy(settings))
-        if options is None
-        else model_ear(options)
-    )
+    return pocketsphinx_ear(_grammar(settings), is_lazy=is_lazy) if options is None else model_ear(options)
 
 
 def _recognizing(settings: Settings) -> Options | None:

@@ -82,7 +82,8 @@ async def service(pace_s: float) -> AsyncIterator[Running]:
     """A service that answers what the pictures show."""
     with tempfile.TemporaryDirectory(prefix="midstream-pictures-") as folder:
         engine = ScriptedEngine(context_tokens=8192, pace_s=pace_s)
-        async with serving(Path(folder), engine, tools=("tests.browser.picture:measure",)) as running:
+        options: dict[str, Any] = {"tools": ("tests.browser.picture:measure",), "speech": "auto"}
+        async with serving(Path(folder), engine, **options) as running:
             yield running
 
 
