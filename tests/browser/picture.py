@@ -106,6 +106,7 @@ async def stills(browser: Browser, folder: Path) -> None:
             running.engine.script("Gladly.")
             await chat.ask(question)
             await chat.page.get_by_role("button", name="New conversation").click()
+            await expect(chat.replies).to_have_count(0)
         running.engine.script(ANSWER)
         running.engine.script(words_of(REST))
         await chat.type(QUESTION)
@@ -186,9 +187,10 @@ class Film:
         self._frames += [picture] * count
 
     async def until(self, chat: ChatPage, text: str) -> None:
-        """Take pictures until the reply has come so far."""
+        """Take pictures at their pace until the reply has come so far."""
         while text not in await chat.last_reply():
             await self.take(1)
+            await self._page.wait_for_timeout(FRAME_MS)
 
     def save(self, file: Path) -> None:
         """Write all of them. Raises ValueError where that is too large for a page."""
