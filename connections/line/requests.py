@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
+from typing import Any
 
 from connections.wire.audio import AudioStop
 from connections.wire.frames import Cancel
@@ -16,6 +17,30 @@ MAX_CANCELS = 64
 """Pending cancels: they wait for another replica, or for a rollback. They and `audio.stop` have a limit of their own: they must be heard."""
 
 Slow = Coroutine[None, None, None]
+
+
+class Chained(Coroutine[None, None, None]):
+    """Work that awaits other work, which may be closed before it began: then that other work is closed, too."""
+
+    def __init__(self, work: Slow, *awaited: Slow) -> None:
+        self._work = work
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[None, None, None]:
+        return self._work.__await__()
+
+    def send(self, value: None, /) -> None:
+        """As of a coroutine."""
+        return self._work.send(value)
+
+    def throw(self, *error: Any) -> None:
+        """As of a coroutine."""
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        """As of a coroutine."""
+        for work in (self._work, *self._awaited):
+            work.close()
 
 
 class UnderWay:

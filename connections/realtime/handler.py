@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, assert_never
+from typing import assert_never
 
 import msgspec
 
 from connections.line.connection import Connection, Handler
+from connections.line.requests import Chained, Slow
 from connections.realtime.asking import Asking
 from connections.realtime.client_events import (
     Asks,
@@ -35,7 +36,6 @@ from connections.wire import frames
 from connections.wire.scopes import KeyScope
 from sessions.service import Sessions
 
-Slow = Coroutine[Any, Any, None]
 NO_SOUND = "This server does not take sound: its operator can switch that on (MIDSTREAM_SPEECH)."
 TOLD_S = 60.0
 """How long the next event waits for a late reader to be told of a deletion."""
@@ -159,7 +159,9 @@ class RealtimeHandler:
         except BaseException:
             self._asking.give_back(known_by)
             raise
-        return None if slow is None and not rest else self._send(connection, slow, rest, sound, known_by)
+        if slow is None:
+            return self._send(connection, None, rest, sound, known_by) if rest else None
+        return Chained(self._send(connection, slow, rest, sound, known_by), slow)
 
     def _ask(self, connection: Connection, frame: frames.Request, sound: SoundSettings | None) -> Slow | None:
         """Sends one of them; the reply to a message is spoken where sound is asked for."""

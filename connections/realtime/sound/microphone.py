@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from math import inf
 
 from connections.line.connection import Connection, Handler, refusal
+from connections.line.requests import Chained, Slow
 from connections.native.handler import Asked
 from connections.realtime.asking import Asking
 from connections.realtime.problems import Invalid
@@ -42,8 +43,6 @@ from sessions.errors import Refused
 from speech.contract import Listening, Stopped
 from speech.errors import RecognizerLost, TooFarBehind
 from speech.sound.wav import Coding
-
-Slow = Coroutine[None, None, None]
 
 TICK_S = 0.05
 """How often it is noted what was played."""
@@ -216,7 +215,7 @@ class Microphone(SpokenLine):
             if (slow := self.truncate(turn_id, self._spoken.clock.heard_ms(turn_id))) is not None:
                 slows.append(slow)
             self.connection.push(Said(events=(OutputCleared(response_id=response_id(turn_id)),)))
-        return _one_by_one(slows) if slows else None
+        return Chained(_one_by_one(slows), *slows) if slows else None
 
     def tell(self, frame: Frame) -> None:
         """Tell the client, in this door's words."""

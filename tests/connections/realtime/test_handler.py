@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import cast
+
+import msgspec
 
 from connections.http.refusals import Door
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.line.connection import Connection
 from connections.line.outbox import Outbox
+from connections.line.requests import Slow
 from connections.realtime.asking import Asking
 from connections.realtime.coding import Coding
 from connections.realtime.handler import RealtimeHandler
@@ -84,3 +88,25 @@ async def test_a_late_reader_finds_its_message_waiting_behind_a_deletion() -> No
     assert (await wire.hears("error", "response.created"))["type"] == "response.created"
     wire.leaves()
     await serving
+
+
+async def test_a_response_that_ends_before_it_begins_leaves_no_work_behind() -> None:
+    wire = Wire()
+    conversation = Conversation(wire)
+    stored: list[Slow] = []
+
+    async def store() -> None:
+        raise AssertionError("nothing is stored for who has left")
+
+    def handle(connection: Connection, frame: frames.Request) -> Slow:
+        stored.append(store())
+        return stored[-1]
+
+    conversation.handle = handle  # type: ignore[method-assign, assignment]
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi!"}]}
+    for event in ({"type": "conversation.item.create", "item": item}, {"type": "response.create"}):
+        asked = conversation.coding.decode(msgspec.json.encode(event).decode())
+        slow = conversation.handler.handle(conversation.connection, asked)
+    assert slow is not None
+    slow.close()
+    assert [inspect.getcoroutinestate(one) for one in stored] == [inspect.CORO_CLOSED]
