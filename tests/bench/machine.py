@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import re
-from importlib.metadata import version
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
@@ -45,15 +47,21 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def this_machine(packages: tuple[str, ...] = PACKAGES) -> Machine:
-    """Describe this machine. Raises PackageNotFoundError."""
+    """Describe this machine. A package that is not installed is not named."""
     return Machine(
         processor=_processor(),
         cores=_cores(),
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
         load_before=round(os.getloadavg()[0], 2),
-        packages={name: version(name) for name in packages},
+        packages=dict(_versions(packages)),
     )
+
+
+def _versions(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for name in packages:
+        with suppress(PackageNotFoundError):
+            yield name, version(name)
 
 
 def _cores() -> int:
