@@ -18,17 +18,18 @@ from speech.sound.wav import Coding
 class Listening(msgspec.Struct, frozen=True, kw_only=True):
     """The sound that comes, with one channel, and when speech is over.
 
-    `pause_ms`: so much silence is a `Paused`; `silence_ms`: so much is a `Stopped`, or `unfinished_ms`, where that is more and the
-    words so far are known to be no whole sentence. `threshold`: the share of frames, 0 to 1,
-    that have to be speech before somebody speaks. `detects`: False, only `commit` ends what was said. `language`: a code of
-    those that are understood; None: whichever it is.
+    `pause_ms`: so much silence is a `Paused`; `silence_ms`: so much is a `Stopped`. If the words so far are known to be a whole
+    sentence, `finished_ms` is enough, where that is less; if they are known to be none it takes `unfinished_ms`, where that is
+    more. `threshold`: the share of frames, 0 to 1, that have to be speech before somebody speaks. `detects`: False, only
+    `commit` ends what was said. `language`: a code of those that are understood; None: whichever it is.
     """
 
     coding: Coding
     rate: int
     detects: bool = True
-    pause_ms: int = 160
+    pause_ms: int = 60
     silence_ms: int = 500
+    finished_ms: int = 500
     unfinished_ms: int = 500
     threshold: float = 0.5
     language: str | None = None

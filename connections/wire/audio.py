@@ -43,13 +43,15 @@ class AudioOutput(msgspec.Struct, frozen=True, kw_only=True):
 class TurnDetection(msgspec.Struct, frozen=True, kw_only=True):
     """When the user's turn is over. `none`: by `audio.commit` alone, and speech interrupts nothing.
 
-    `silence_ms`: so much silence ends it; `unfinished_ms`: so much, where the recognizer knows that the sentence is not over;
+    `silence_ms`: so much silence ends it; `finished_ms`, `unfinished_ms`: so much, where the recognizer knows that the sentence
+    is over, or that it is not;
     `threshold`: the share of sound that has to be speech before somebody speaks.
     `interrupt`: speech over a reply stops it once it has lasted `interrupt_ms`.
     """
 
     type: Literal["vad", "none"] = "vad"
     silence_ms: Annotated[int, Meta(ge=100, le=5000)] = 500
+    finished_ms: Annotated[int, Meta(ge=100, le=5000)] = 200
     unfinished_ms: Annotated[int, Meta(ge=100, le=5000)] = 1200
     threshold: Annotated[float, Meta(ge=0.05, le=1)] = 0.5
     interrupt: bool = True

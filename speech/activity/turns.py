@@ -44,13 +44,24 @@ class TurnDetector:
     """One speaker."""
 
     def __init__(
-        self, *, frame_ms: int, pause_ms: int, silence_ms: int, threshold: float, unfinished_ms: int = 0
+        self,
+        *,
+        frame_ms: int,
+        pause_ms: int,
+        silence_ms: int,
+        threshold: float,
+        unfinished_ms: int,
+        finished_ms: int,
     ) -> None:
-        """`threshold`: the share of a window, 0 to 1, that has to be speech. `unfinished_ms`: see `wait`."""
+        """`threshold`: the share of a window, 0 to 1, that has to be speech. `unfinished_ms`, `finished_ms`: see `judge`."""
         self._frame_ms = frame_ms
         self._pause_ms = pause_ms
-        self._silences_ms = silence_ms, max(silence_ms, unfinished_ms)
-        self._waits = False
+        self._silences_ms = {
+            None: silence_ms,
+            False: max(silence_ms, unfinished_ms),
+            True: min(silence_ms, finished_ms),
+        }
+        self._is_whole: bool | None = None
         frames = max(1, WINDOW_MS // frame_ms)
         self._enough = max(1, round(threshold * frames))
         self._window: deque[bool] = deque(maxlen=frames)
@@ -79,9 +90,13 @@ class TurnDetector:
         """Let a frame's time pass without a verdict."""
         self._now_ms += self._frame_ms
 
-    def wait(self) -> None:
-        """What is said is not whole yet: `unfinished_ms` of silence end it, instead of `silence_ms`, until speech goes on."""
-        self._waits = self._is_paused
+    def judge(self, *, is_whole: bool | None) -> None:
+        """Say whether what was said before the pause is a whole sentence; None: nobody knows.
+
+        Until speech goes on `finished_ms` of silence end what is whole, if that is less than `silence_ms`, and `unfinished_ms`
+        what is not, if that is more.
+        """
+        self._is_whole = is_whole if self._is_paused else None
 
     def end(self) -> Moment:
         """Somebody says that it is over, whether or not there was speech."""
@@ -91,7 +106,7 @@ class TurnDetector:
     def reset(self) -> None:
         """Forget what is being said; time goes on."""
         self._started_ms = None
-        self._is_paused = self._waits = False
+        self._is_paused, self._is_whole = False, None
         self._window.clear()
 
     def _begin(self) -> Moment:
@@ -112,7 +127,7 @@ class TurnDetector:
 
     def _spoken(self, started_ms: int) -> Moment | None:
         if self._is_paused:
-            self._is_paused = self._waits = False
+            self._is_paused, self._is_whole = False, None
             self._told_ms = self._now_ms
             return Moment(Kind.RESUMED, self._now_ms - self._run_ms, started_ms)
         if self._now_ms - self._told_ms < GOING_MS:
@@ -121,7 +136,7 @@ class TurnDetector:
         return Moment(Kind.GOING, self._now_ms, started_ms)
 
     def _silent(self, started_ms: int, silence_ms: int) -> Moment | None:
-        if silence_ms >= self._silences_ms[self._waits]:
+        if silence_ms >= self._silences_ms[self._is_whole]:
             return self._stop(started_ms, self._last_ms)
         if silence_ms >= self._pause_ms and not self._is_paused:
             self._is_paused = True

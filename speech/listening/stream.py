@@ -24,6 +24,8 @@ LEAD_MS = 300
 """Sound before the first frame that counted as speech: words begin softly."""
 _LEAD_FRAMES = (LEAD_MS + WINDOW_MS) // FRAME_MS
 _MOST_FRAMES = LONGEST_MS // FRAME_MS
+_STRICTNESS = 2
+"""Of 0 to 3: the detector takes what follows speech for speech a tenth of a second long. Below that it is a sixth."""
 _WARM_UP_FRAMES = 180 // FRAME_MS
 """The first sound of a stream is no speech: until it knows the room's noise, the detector takes that for speech."""
 PIECE_MS = 8_000
@@ -39,10 +41,10 @@ _PATIENCE = 8
 
 
 class Utterance(msgspec.Struct, frozen=True):
-    """What was understood. `is_whole`: False where it is known to be no whole sentence."""
+    """What was understood. `is_whole`: whether it is a whole sentence; None: nobody knows."""
 
     text: str
-    is_whole: bool = True
+    is_whole: bool | None = None
 
 
 Understand = Callable[[Samples], Utterance]
@@ -71,12 +73,13 @@ class SpeechStream:
         self._understand = understand
         self._clock = clock
         self._resampler = None if listening.rate == RATE else Resampler(listening.rate, RATE)
-        self._vad: Any = Vad(mode=1, sample_rate=RATE, frame_length=FRAME_MS / 1000)
+        self._vad: Any = Vad(mode=_STRICTNESS, sample_rate=RATE, frame_length=FRAME_MS / 1000)
         self._turns = TurnDetector(
             frame_ms=FRAME_MS,
             pause_ms=listening.pause_ms,
             silence_ms=listening.silence_ms,
             unfinished_ms=listening.unfinished_ms,
+            finished_ms=listening.finished_ms,
             threshold=listening.threshold,
         )
         self._sound = _Sound(mute_s=max(listening.silence_ms, listening.unfinished_ms) / 1000 + MUTED_S)
@@ -195,9 +198,9 @@ class SpeechStream:
     def _pause(self, waiting: _Waiting) -> Heard:
         words = self._understood(waiting.end)
         self._words.paused = words.text
-        if not words.is_whole and not self._waiting:
-            self._turns.wait()
-        return Paused(waiting.moment.at_ms, words.text, words.is_whole)
+        if not self._waiting:
+            self._turns.judge(is_whole=words.is_whole)
+        return Paused(waiting.moment.at_ms, words.text, words.is_whole is not False)
 
     def _stop(self, waiting: _Waiting) -> Heard:
         words = self._words

@@ -23,8 +23,10 @@ _VARIANT = re.compile(r"\(\d+\)$")
 _ROOM = np.zeros(RATE // 4, np.int16)
 """Silence around a segment: the model was trained with some."""
 _ROOM_S = len(_ROOM) / RATE
-_NOISE = np.random.default_rng(0).normal(0.0, 30.0, RATE * 2).astype(np.int16)
-"""A room's soft noise, put under all sound. The model knows no digital silence: of a clean voice it mishears ten times as much."""
+_NOISE = np.random.default_rng(0).normal(0.0, 1.0, RATE * 2)
+_SOFTEST, _SOFT = 30.0, 0.08
+"""A room's noise, put under all sound, in samples, and as a share of the sound's loudness where that is more. The model knows no
+digital silence: of a clean voice it mishears ten times as much."""
 
 
 class Listener:
@@ -42,10 +44,10 @@ class Listener:
         for start, end in _spoken(samples):
             yield self._recognise(samples[start:end], start / RATE)
 
-    def heard(self, samples: Samples) -> tuple[str, bool]:
+    def heard(self, samples: Samples) -> tuple[str, bool | None]:
         """Return what somebody said, one channel at `RATE`, with numbers in digits; empty where nothing was understood.
 
-        And False where the grammar goes on behind the likeliest words: no sentence of it ends there.
+        And whether a sentence of the grammar ends there; None where nobody knows.
         """
         self._decoder.start_utt()
         try:
@@ -54,7 +56,9 @@ class Listener:
         finally:
             self._decoder.end_utt()
         text = self._text()
-        is_whole = text == so_far or not so_far or not self._has_grammar
+        if not so_far or not self._has_grammar:
+            return in_digits(text), None
+        is_whole = text == so_far
         return in_digits(so_far if text and not is_whole else text), is_whole
 
     def _recognise(self, samples: Samples, start_s: float) -> Segment | None:
@@ -86,7 +90,9 @@ class Listener:
 
 
 def _in_a_room(samples: Samples) -> Samples:
-    noisy = samples.astype(np.int32) + np.resize(_NOISE, len(samples))
+    sound = samples.astype(np.float64)
+    noise = max(_SOFTEST, _SOFT * float(np.sqrt(np.square(sound).mean())))
+    noisy = sound + noise * np.resize(_NOISE, len(samples))
     return np.clip(noisy, -(2**15), 2**15 - 1).astype(np.int16)
 
 

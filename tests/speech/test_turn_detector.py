@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import pytest
+
 from speech.activity.turns import LONGEST_MS, Kind, TurnDetector
 from speech.voice.clauses import LONGEST, Clauses
 
 FRAME_MS = 30
 
 
+def detector() -> TurnDetector:
+    return TurnDetector(
+        frame_ms=FRAME_MS, pause_ms=90, silence_ms=300, threshold=0.5, unfinished_ms=600, finished_ms=180
+    )
+
+
 def moments(frames: str) -> list[tuple[Kind, int]]:
     """What happens; # is speech."""
-    turns = TurnDetector(frame_ms=FRAME_MS, pause_ms=150, silence_ms=300, threshold=0.5)
+    turns = detector()
     told = [turns.take(is_speech=frame == "#") for frame in frames]
     return [(one.kind, one.at_ms) for one in told if one is not None and one.kind is not Kind.GOING]
 
@@ -37,15 +45,31 @@ def test_a_pause_that_was_no_end_is_told() -> None:
     assert kinds == [Kind.STARTED, Kind.PAUSED, Kind.RESUMED, Kind.PAUSED, Kind.STOPPED]
 
 
-def test_what_is_known_to_be_unfinished_has_more_time_until_speech_goes_on() -> None:
-    turns = TurnDetector(frame_ms=FRAME_MS, pause_ms=150, silence_ms=300, threshold=0.5, unfinished_ms=600)
+@pytest.mark.parametrize(("is_whole", "stops_at_ms"), [(True, 180), (None, 300), (False, 600)])
+def test_what_is_known_to_be_whole_ends_sooner_and_what_is_not_whole_later(
+    is_whole: bool | None,  # noqa: FBT001 - as the cases name it
+    stops_at_ms: int,
+) -> None:
+    turns = detector()
+    for frame in "#" * 10 + ".....":
+        turns.take(is_speech=frame == "#")
+    turns.judge(is_whole=is_whole)
+    silences = range(6, 30)
+    stopped = next(
+        number for number in silences if (it := turns.take(is_speech=False)) and it.kind is Kind.STOPPED
+    )
+    assert stopped * FRAME_MS == stops_at_ms
+
+
+def test_a_judgement_holds_until_speech_goes_on() -> None:
+    turns = detector()
     told: list[Kind] = []
     for frame in "#" * 10 + "." * 15 + "#" * 5 + "." * 10:
         moment = turns.take(is_speech=frame == "#")
         if moment is not None and moment.kind is not Kind.GOING:
             told.append(moment.kind)
         if told == [Kind.STARTED, Kind.PAUSED]:
-            turns.wait()
+            turns.judge(is_whole=False)
     assert told == [Kind.STARTED, Kind.PAUSED, Kind.RESUMED, Kind.PAUSED, Kind.STOPPED]
 
 

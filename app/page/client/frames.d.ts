@@ -326,13 +326,15 @@ export interface AudioOutput {
 /**
  * When the user's turn is over. `none`: by `audio.commit` alone, and speech interrupts nothing.
  *
- * `silence_ms`: so much silence ends it; `unfinished_ms`: so much, where the recognizer knows that the sentence is not over;
+ * `silence_ms`: so much silence ends it; `finished_ms`, `unfinished_ms`: so much, where the recognizer knows that the sentence
+ * is over, or that it is not;
  * `threshold`: the share of sound that has to be speech before somebody speaks.
  * `interrupt`: speech over a reply stops it once it has lasted `interrupt_ms`.
  */
 export interface TurnDetection {
   type?: "none" | "vad";
   silence_ms?: number;
+  finished_ms?: number;
   unfinished_ms?: number;
   threshold?: number;
   interrupt?: boolean;

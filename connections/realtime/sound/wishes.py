@@ -275,12 +275,13 @@ def _turn_detection(wished: Detection | None, *, interrupts: bool) -> TurnDetect
         return TurnDetection(type="none", interrupt=False)
     usual = TurnDetection()
     silence_ms = usual.silence_ms if wished.silence_duration_ms is None else wished.silence_duration_ms
-    if wished.type == "semantic_vad":
+    if is_semantic := wished.type == "semantic_vad":
         silence_ms = SILENCES_MS[wished.eagerness or "auto"]
     threshold = usual.threshold if wished.threshold is None else wished.threshold
     return TurnDetection(
         silence_ms=silence_ms,
-        unfinished_ms=silence_ms if wished.type == "server_vad" else max(silence_ms, usual.unfinished_ms),
+        finished_ms=usual.finished_ms if is_semantic and wished.eagerness != "low" else silence_ms,
+        unfinished_ms=max(silence_ms, usual.unfinished_ms) if is_semantic else silence_ms,
         threshold=max(_LEAST_THRESHOLD, threshold),
         interrupt=interrupts,
     )

@@ -189,7 +189,9 @@ def _options() -> argparse.Namespace:
         "--alone", type=int, default=16, help="one at a time, each way (default: %(default)d)"
     )
     parser.add_argument("--at-once", type=int, nargs="*", default=[8], help="default: 8")
-    parser.add_argument("--silence-ms", type=int, default=250, help="default: %(default)d")
+    parser.add_argument(
+        "--silence-ms", type=int, default=500, help="of a sentence that may go on (default: %(default)d)"
+    )
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 

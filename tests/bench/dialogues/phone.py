@@ -75,7 +75,7 @@ class Phone:
             conversation_id=self.conversation,
             input={"rate": RATE},
             output={"rate": RATE},
-            turn_detection={"type": "none"} if self._cascade else {"silence_ms": self._silence_ms},
+            turn_detection={"type": "none" if self._cascade else "vad"},
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read())
