@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server of embeddings: each request has a connection, which is closed if nobody waits any more."""
+"""An OpenAI-compatible server of embeddings. Each request has a connection, which is closed if nobody waits any more."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ class UpstreamEmbedder:
 
     @property
     def max_texts(self) -> int:
-        """Of one request."""
+        """The most texts of one request."""
         return self._options.max_inputs
 
     @property
     def takes_dimensions(self) -> bool:
-        """Whether the model makes vectors as long as one asks."""
+        """Whether a request can choose the length of vectors."""
         return self._options.dimensions
 
     @asynccontextmanager
