@@ -128,7 +128,7 @@ class Uncount(msgspec.Struct, frozen=True, tag="uncount"):
 
 
 class Counted(msgspec.Struct, frozen=True, tag="counted"):
-    """Answers `Count`. Beyond the window `tokens` is a lower bound. `error`: why there is none. `field`: as in `PromptRejected`."""
+    """Answers `Count`. Beyond the window `tokens` is a lower bound. `error`, `field`: see `PromptRejected`."""
 
     count_id: int
     tokens: int
