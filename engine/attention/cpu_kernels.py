@@ -258,7 +258,7 @@ def _check(answer: int) -> None:
 
 
 def _sizes(layer: LayerPages, size: int) -> tuple[int, int, int, int]:
-    """Return pages, their size, KV heads and the size of values. Raises BadTable where the kernels know no such layout."""
+    """Return the number of pages, their size, KV heads and the size of values. Raises BadTable for another layout."""
     pages, page, kv_heads, key_size = _paged(layer.keys)
     if _paged(layer.values)[:3] != (pages, page, kv_heads) or key_size != size:
         raise BadTable(f"queries of {size} for {tuple(layer.keys.shape)} and {tuple(layer.values.shape)}")
@@ -266,7 +266,7 @@ def _sizes(layer: LayerPages, size: int) -> tuple[int, int, int, int]:
 
 
 def _how(terms: Terms) -> tuple[float, float, int, int]:
-    """Return terms as the kernels take them: 0 for what a layer does not have."""
+    """Return terms as the kernels take them, with 0 for those that a layer lacks."""
     return terms.scale, terms.softcap or 0.0, terms.window or 0, terms.chunk or 0
 
 
@@ -278,7 +278,7 @@ def _paged(store: Tensor) -> tuple[int, int, int, int]:
 
 
 def _whole(numbers: Tensor) -> int:
-    """Return where numbers of int32 lie. Raises BadTable for others, and where they are not side by side, or on a device."""
+    """Return the address of numbers. Raises BadTable unless they are contiguous, int32, and on the CPU."""
     if numbers.dtype is not torch.int32 or not numbers.is_contiguous() or numbers.device.type != "cpu":
         raise BadTable(f"numbers of {numbers.dtype} on {numbers.device} with strides {numbers.stride()}")
     return numbers.data_ptr()

@@ -13,7 +13,7 @@ CPU_KV_SHARE = 0.25
 """The same on a CPU, whose memory is shared with everything else that runs."""
 
 CUDA_KV_SHARE = 0.95
-"""The same on CUDA, where the largest step is measured and left free. The rest is for recorded steps."""
+"""The same on CUDA, of the memory that the largest step leaves, which is measured. The rest is for recorded steps."""
 
 CPU_PAGE = 64
 CUDA_PAGE = 256

@@ -14,7 +14,7 @@
 #include <omp.h>
 
 enum {
-    FEW = 4, /* up to so many rows each thread normalizes all of them itself, which is faster than sharing them out */
+    FEW = 4, /* with up to so many rows, each thread normalizes all of them, which is faster than sharing them out */
     STAGES_A_LAYER = 7
 };
 

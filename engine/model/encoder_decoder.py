@@ -176,12 +176,12 @@ class TwoHalves(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """The device that it runs on."""
         return self.head.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """What it computes in."""
+        """The dtype that it computes in."""
         dtype: torch.dtype = self.head.weight.dtype
         return dtype
 

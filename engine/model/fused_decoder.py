@@ -33,7 +33,7 @@ FUSED_TYPES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForC
 
 
 class Logits(NamedTuple):
-    """What a forward pass returns: logits, (1, rows, vocabulary)."""
+    """The result of a forward pass: logits, (1, rows, vocabulary)."""
 
     logits: Tensor
 
@@ -126,12 +126,12 @@ class FusedDecoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """The device that it runs on."""
         return self.embedding.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """What it computes in."""
+        """The dtype that it computes in."""
         return self.embedding.weight.dtype
 
     def num_parameters(self) -> int:

@@ -67,12 +67,12 @@ class LoadedModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the model runs."""
+        """The device that the model runs on."""
         return self.module.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """What it computes in."""
+        """The dtype that it computes in."""
         return self.module.dtype
 
     def facts(self) -> ModelFacts:

@@ -46,7 +46,7 @@ class VisionTower(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """The device that it runs on."""
         return next(self.parameters()).device
 
     def num_parameters(self) -> int:

@@ -1,4 +1,4 @@
-"""Checks a request when it comes, and makes the scheduler's view of it, or says why it can't be served."""
+"""Checks a request at its arrival, and makes the scheduler's view of it, or says why it can't be served."""
 
 from __future__ import annotations
 

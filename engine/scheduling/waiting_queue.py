@@ -18,7 +18,7 @@ class Waiting(Protocol):
 
     @property
     def client(self) -> str:
-        """Whose request it is."""
+        """The client's name."""
         ...
 
     @property

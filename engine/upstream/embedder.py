@@ -47,7 +47,7 @@ class EmbedderOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def public_name(self) -> str:
-        """What clients call the model."""
+        """The model's name for clients."""
         return self.served_name or self.model
 
 
@@ -70,7 +70,7 @@ class UpstreamEmbedder:
 
     @property
     def name(self) -> str:
-        """What clients call the model."""
+        """The model's name for clients."""
         return self._options.public_name
 
     @property

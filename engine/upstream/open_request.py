@@ -32,7 +32,7 @@ class OpenRequest:
 
     @property
     def client(self) -> str:
-        """Whose request it is."""
+        """The client's name."""
         return self.request.client
 
     @property

@@ -174,5 +174,5 @@ class UpstreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def public_name(self) -> str:
-        """What clients call the model."""
+        """The model's name for clients."""
         return self.served_name or self.model

@@ -99,7 +99,7 @@ class UpstreamServer:
         return self.counted
 
     async def _embed(self, request: Request) -> Response:
-        """Answer by `vectors` in turn, else with a text's length, 0.5 and -0.25; with `holds_vectors` once the client leaves."""
+        """Answer by `vectors` in turn, else with a text's length, 0.5 and -0.25; if `holds_vectors`, after the client left."""
         self.bodies.append(body := await request.json())
         self.headers.append(dict(request.headers))
         if self.holds_vectors:
