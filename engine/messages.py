@@ -84,7 +84,7 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
     `cache_salt`: a prompt only reuses cached keys and values of the same salt. `shares_system`: the system prompt is the
     operator's, so everyone may share its keys and values. `client`: the engine is fair between clients; in a group its
     name is the group's name, `IN_GROUP` and its own. A higher `priority` leaves the queue first. `conversation`: of several
-    engines, the one that served it last is preferred, since it has its keys and values. `model`: empty: the default.
+    engines, the one that served it last is preferred, since it has its keys and values. `model`: empty for the default.
     `fallbacks`: models that serve now and can answer instead; so this request fails at once if it can't be served at once.
     `trace`: its ids for logs.
     """

@@ -58,7 +58,7 @@ class _Model(ctypes.Structure):
 
 
 class CpuModel:
-    """Holds the pointers to a model's weights for the kernels. The weights must not move or be freed before it."""
+    """Holds pointers to a model's weights for the kernels. The weights must not move while it is used."""
 
     def __init__(self, decoder: FusedDecoder) -> None:
         """Take a model that `is_known` accepts."""

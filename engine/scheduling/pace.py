@@ -36,7 +36,7 @@ FORGETS = 0.98
 """The time of full rows is multiplied by this after each step of fewer rows, so that full rows are tried again."""
 
 NOISE = 0.1
-"""By how much steps of one kind differ, as a share of the expected time, plus the same share of the target."""
+"""By how much steps of one kind differ, as a share of the expected time, and of the target."""
 
 DRIFT = 0.2
 """By how much estimates may change from step to step, as a share, since replies come and go."""
