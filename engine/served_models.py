@@ -172,4 +172,6 @@ def _check(models: Sequence[ServedModel]) -> None:
             if name not in known:
                 raise BadModels(f"the fallback {name!r} of {model.name!r} is no model that is served")
             if name == model.name or model.fallbacks.count(name) > 1:
-                raise BadModels(f"{model.name!r} can't have {name!r} as a fallback: it is the model itself, or named twice")
+                raise BadModels(
+                    f"{model.name!r} can't have {name!r} as a fallback: it is the model itself, or named twice"
+                )

@@ -112,7 +112,9 @@ def paged_attention(  # noqa: PLR0917 - transformers calls it with these, in thi
 def _checked(module: nn.Module, rule: object, kwargs: dict[str, Any]) -> Paged:
     paged = kwargs.get("paged")
     if not isinstance(paged, Paged) or not isinstance(rule, MaskRule):
-        raise AttentionNotSupported(f"{type(module).__name__} does not pass on the arguments of its attention")
+        raise AttentionNotSupported(
+            f"{type(module).__name__} does not pass on the arguments of its attention"
+        )
     for feature in ("s_aux", "position_bias"):
         if kwargs.get(feature) is not None:
             raise AttentionNotSupported(f"{type(module).__name__} uses {feature}")

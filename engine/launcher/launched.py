@@ -63,7 +63,7 @@ class LaunchedEngine:
 
     @property
     def status(self) -> EngineStatus:
-        """vLLM's state, by the latest check while it serves."""
+        """The state of vLLM, by the latest check while it serves."""
         status = self._life.status
         if self._upstream is None or self._upstream.status.state is EngineState.READY:
             return status

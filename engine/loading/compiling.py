@@ -43,7 +43,9 @@ def compile_forward(module: PreTrainedModel, vocabulary: int, *, backend: str | 
             f"--compile: {type(module).__name__} can't be compiled: {_reason(error)}."
         ) from error
     if not agrees(got, expected, module.dtype):
-        raise ModelNotUsable(f"--compile: {type(module).__name__} gives different logits once it is compiled.")
+        raise ModelNotUsable(
+            f"--compile: {type(module).__name__} gives different logits once it is compiled."
+        )
 
 
 def _keep_pages_outside() -> None:

@@ -76,7 +76,9 @@ def _reads(template: Template, form: CallForm) -> bool:
     try:
         read = _calls_in(form.opening + inside + form.closing, inside, (), template)
     except Exception as error:  # noqa: BLE001 - whatever a foreign template raises must not stop the start
-        log.warning("calls can't be required of this model, since its template does not read %r: %s", inside, error)
+        log.warning(
+            "calls can't be required of this model, since its template does not read %r: %s", inside, error
+        )
         return False
     return [(one.name, json.loads(one.arguments)) for one in read] == [("probed", {"probe": 1})]
 

@@ -27,7 +27,9 @@ def scheduled(request: PreparedRequest, model: LoadedModel) -> Request:
         priority=request.priority,
         shared_tokens=request.shared_tokens,
         images_end=max((one.stop(tokens) for one in request.shown), default=0),
-        most=None if request.grammar else most,  # a grammar shows only behind its last token whether it is complete
+        most=None
+        if request.grammar
+        else most,  # a grammar shows only behind its last token whether it is complete
         source=source,
     )
 

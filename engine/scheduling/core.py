@@ -193,7 +193,9 @@ class Core:
         shares = self._look()
         began = self._clock()
         plan = self._scheduler.schedule(self._pace.budget_beside(self._scheduler.decoding) // shares)
-        if not (plan.segments or plan.admitted):  # all running ones wait for their last token, or for an image
+        if not (
+            plan.segments or plan.admitted
+        ):  # all running ones wait for their last token, or for an image
             self._looking.rests = self._looking.waits and not self._flights
             return self._emit_queued(began)
         self._counters.count(plan)

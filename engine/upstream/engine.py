@@ -126,7 +126,9 @@ class UpstreamEngine:
         self._watch.life.refuse_when_over()
         self._watch.refuse_while_it_rests()
         if spec.continues and messages and not messages[-1].content:
-            raise PromptRejected("An upstream can't continue a reply that has only reasoning.", field="continues")
+            raise PromptRejected(
+                "An upstream can't continue a reply that has only reasoning.", field="continues"
+            )
         estimate = estimated_tokens(messages, self.options.bytes_per_token, spec)
         path = self.options.features.tokenize
         if path is None:

@@ -60,7 +60,9 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
         if not loads:
             return False
         other = self._route(request, loads)
-        log.info("the engine %s serves a request after a failure: %s", self._engines[other].options.name, error)
+        log.info(
+            "the engine %s serves a request after a failure: %s", self._engines[other].options.name, error
+        )
         stream.put_nowait(Retried(request.request_id, elsewhere=True))
         self._engines[other].take_over(request, stream, fallback=True)
         return True
