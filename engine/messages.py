@@ -1,4 +1,4 @@
-"""What crosses the engine's door: requests, outputs, facts about the model.
+"""The values that cross the engine's door: requests, outputs, facts about the model.
 
 Every type is a frozen msgspec struct, so that the same values serve as Python API
 and, as msgpack, as messages between the gateway and the engine's process.
@@ -17,11 +17,11 @@ from engine.reply_spec import PLAIN, ReplySpec
 from engine.trace import NOBODYS, Trace
 
 IN_GROUP = "\x1f"
-"""Stands between a group and a client of it in a client's name: the unit separator of ASCII, which no name has."""
+"""Separates a group from its client in a client's name. It is ASCII's unit separator, which no name has."""
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A call that a model wrote. `arguments`: the text of a JSON object. `call_id`: what its result names."""
+    """A call that a model wrote. `arguments`: the text of a JSON object. `call_id`: the id that its result refers to."""
 
     call_id: str
     name: str
@@ -31,9 +31,9 @@ class ToolCall(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message of a prompt, in the terms of the model's chat template.
 
-    An assistant's may have `reasoning` and `calls`; `written` is then all of it as the model wrote it, where that is
-    known: a prompt repeats that, so that kept keys and values fit. A tool's message answers the call `call_id`. A user's
-    may have `images`, in the order of their places.
+    An assistant's message may have `reasoning` and `calls`. `written` is then all of it as the model wrote it, if that is
+    known; a prompt repeats that, so that cached keys and values fit. A tool's message answers the call `call_id`. A
+    user's message may have `images`, in the order of their places.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -45,18 +45,18 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     images: tuple[Image, ...] = ()
 
     def without_data(self) -> Message:
-        """The same, of whose images the bytes are left out."""
+        """Return the same message without the bytes of its images."""
         return msgspec.structs.replace(self, images=tuple(image.named() for image in self.images))
 
 
 class Params(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a reply is generated. `None` means: the model's own generation config.
 
-    `top_logprobs`: log-probabilities come with the text, each token's own and those of so many likeliest; None: no such.
-    `min_p`: a token needs that share of the likeliest one's probability. `presence_penalty` and `frequency_penalty` are
-    taken from the logits of tokens of the reply, once and for each time. `logit_bias`: token ids and what is added to
-    their logits. `min_tokens`: the reply ends no sooner; `ignore_eos`: no end token ends it. `special_tokens`: they are
-    shown in the text.
+    `top_logprobs`: the text comes with log-probabilities, each token's own and those of so many likeliest; None: without.
+    `min_p`: a token needs that share of the likeliest one's probability. `presence_penalty` is subtracted once from the
+    logits of tokens that the reply has, `frequency_penalty` for each time that they came. `logit_bias`: token ids and
+    what is added to their logits. `min_tokens`: the reply ends no sooner. `ignore_eos`: no end token ends it. The text
+    shows `special_tokens`.
     """
 
     max_new_tokens: int | None = None
@@ -79,14 +79,14 @@ class Params(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
-    """Asks for one reply. `request_id` is unique among the requests that run.
+    """Asks for one reply. `request_id` is unique among the open requests.
 
-    `cache_salt`: whose keys and values this prompt may begin with; those of another salt are never matched.
-    `shares_system`: the system prompt is the operator's, so its keys and values may be shared by all. `client`: among whom the engine is fair (of a group: the group's name, `IN_GROUP`, its own). A higher `priority` leaves the queue first.
-    `conversation`: which of the salt's kept keys and values the prompt goes on from; where there are several engines
-    it is served by the one that has them, if it can. `model`: which of several is asked; empty: the only one. `fallbacks`: those
-    that serve now and can answer instead: so a request that can't be served at once ends at once, by what went wrong.
-    `trace`: what others call it, for logs.
+    `cache_salt`: a prompt only reuses cached keys and values of the same salt. `shares_system`: the system prompt is the
+    operator's, so everyone may share its keys and values. `client`: the engine is fair between clients; in a group its
+    name is the group's name, `IN_GROUP` and its own. A higher `priority` leaves the queue first. `conversation`: of several
+    engines, the one that served it last is preferred, since it has its keys and values. `model`: empty for the default.
+    `fallbacks`: models that serve now and can answer instead; so this request fails at once if it can't be served at once.
+    `trace`: its ids for logs.
     """
 
     request_id: str
@@ -104,7 +104,7 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """Stops a request, wherever it is. Unknown ids are ignored: the reply had ended already."""
+    """Stops a request, wherever it is. Unknown ids are ignored, since their replies have ended."""
 
     request_id: str
 
@@ -122,13 +122,13 @@ class Count(msgspec.Struct, frozen=True, tag="count"):
 
 
 class Uncount(msgspec.Struct, frozen=True, tag="uncount"):
-    """Nobody waits for a count any more. It has no answer then, or one that was on its way."""
+    """Nobody waits for a count any more. No answer follows, except one that was already on its way."""
 
     count_id: int
 
 
 class Counted(msgspec.Struct, frozen=True, tag="counted"):
-    """Answers `Count`. Beyond the window `tokens` are some of them: a prompt is read no further. `error` is set where the template or the tokenizer refused the messages, or a grammar can't be compiled; `field`: which part of the spec is at fault, if one is."""
+    """Answers `Count`. Beyond the window `tokens` is a lower bound. `error`, `field`: see `PromptRejected`."""
 
     count_id: int
     tokens: int
@@ -137,13 +137,13 @@ class Counted(msgspec.Struct, frozen=True, tag="counted"):
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """Asks whether the process is alive. Answered beside the step loop, so that a long step is no silence."""
+    """Asks whether the process is alive. The answer does not wait for the step loop, so a long step is no silence."""
 
     number: int
 
 
 class Pong(msgspec.Struct, frozen=True, tag="pong"):
-    """Answers `Ping`. `busy`: whether the step loop is at work; `turns`: how many it began. The same twice: it stands."""
+    """Answers `Ping`. `busy`: the step loop is at work. `turns`: how many it has begun; if they don't rise, it is stuck."""
 
     number: int
     busy: bool = False
@@ -168,15 +168,15 @@ class ErrorCode(StrEnum):
 
     INTERNAL = "internal"
     CONTEXT_OVERFLOW = "context_overflow"
-    """The prompt is longer than the window: an upstream's tokenizer found so, where ours could only estimate."""
+    """The prompt is longer than the window, by an upstream's tokenizer; it was only estimated here."""
     BAD_PARAMS = "bad_params"
-    """An upstream does not take the request as it is."""
+    """A part of the request can't be followed."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
-    """A token and the natural logarithm of its probability, by the model alone: before penalty, temperature and limits.
+    """A token and the natural logarithm of its probability by the model, before penalties, temperature and limits.
 
-    `raw`: its bytes, which may be a part of a character; None where it stands for no text.
+    `raw`: its bytes, which may be a part of a character; None if it has no text.
     """
 
     token: str
@@ -185,9 +185,9 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChosenToken(msgspec.Struct, frozen=True, array_like=True):
-    """A token of a reply, and the likeliest in its place, the first ones first; the chosen one may be among them.
+    """A token of a reply, and the likeliest tokens in its place, in order; the chosen one may be among them.
 
-    `end`: how many characters the reply has up to here, this token's included.
+    `end`: how many characters the reply has up to the end of this token.
     """
 
     chosen: TokenLogprob
@@ -198,8 +198,8 @@ class ChosenToken(msgspec.Struct, frozen=True, array_like=True):
 class Chunk(msgspec.Struct, frozen=True, tag="chunk", omit_defaults=True):
     """Whole characters of a reply, ready to show. `text` is never empty.
 
-    `tokens`: how many generated tokens are behind this text since the chunk before it.
-    `logprobs`, where they were asked for: the tokens of which all text has left by now, each in one chunk.
+    `tokens`: how many tokens were generated for it since the output before it.
+    `logprobs`: if they were asked for, the tokens whose whole text has left by now; each token is in one chunk.
     """
 
     request_id: str
@@ -209,7 +209,7 @@ class Chunk(msgspec.Struct, frozen=True, tag="chunk", omit_defaults=True):
 
 
 class Reasoning(msgspec.Struct, frozen=True, tag="reasoning"):
-    """Whole characters of what the model thinks aloud before its reply. Fields as in `Chunk`."""
+    """Whole characters of the model's reasoning. Fields as in `Chunk`."""
 
     request_id: str
     text: str
@@ -219,7 +219,7 @@ class Reasoning(msgspec.Struct, frozen=True, tag="reasoning"):
 class Called(msgspec.Struct, frozen=True, tag="called", omit_defaults=True):
     """A call that the model wrote to its end. `arguments`: the text of a JSON object. `tokens`: as in `Chunk`.
 
-    What looked like a call and is none comes as text. `call_id`: an upstream's name for it; empty: it has none yet.
+    What looked like a call and is none becomes text. `call_id`: the upstream's id of it; empty: it has none yet.
     """
 
     request_id: str
@@ -244,14 +244,14 @@ class Prefilling(msgspec.Struct, frozen=True, tag="prefilling"):
 
 
 class Retried(msgspec.Struct, frozen=True, tag="retried"):
-    """A request that failed before it had any text is asked once more: `elsewhere` of another engine, else of the same."""
+    """A request that failed before it had any text is retried. `elsewhere`: by another engine, else by the same."""
 
     request_id: str
     elsewhere: bool
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
-    """A request left the queue: its prefill begins with the step that sends this."""
+    """A request left the queue. Its prefill begins with the step that sends this."""
 
     request_id: str
     prompt_tokens: int
@@ -261,11 +261,11 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The one end of a request. Text that was held back comes in a `Chunk` before it (except at a cancel).
 
-    `steps_after`: steps started for this request after its cancel was read; None where nothing was cancelled, and
-    where an upstream that had begun does not tell. `error_code` says whose fault an `error` is.
+    `steps_after`: steps started for this request after its cancel was read; None if nothing was cancelled, or if an
+    upstream that had begun does not tell. `error_code` says whose fault an `error` is.
     `generated_tokens` counts every token sampled for the request, the end token included. `written`: the whole reply as
-    the model wrote it, where its text is not all of that: reasoning or calls were parsed from it. `stop`: the stop string
-    that ended it; None: none did, or an upstream does not tell which.
+    the model wrote it, if reasoning or calls were parsed from it. `stop`: the stop string that ended it; None if none
+    did, or if an upstream does not tell which.
     """
 
     request_id: str
@@ -286,7 +286,7 @@ Output = Queued | Retried | Started | Prefilling | Chunk | Reasoning | Called | 
 class StepOutputs(msgspec.Struct, frozen=True, tag="step"):
     """All outputs of one engine step, in order: one message a step for all requests.
 
-    `made_at`: when the step's tokens were there, by the machine's monotonic clock, which all of its processes share.
+    `made_at`: when the step's tokens were fetched, by the machine's monotonic clock, which all of its processes share.
     """
 
     outputs: tuple[Output, ...]
@@ -301,9 +301,9 @@ class Loading(msgspec.Struct, frozen=True, tag="loading"):
 
 
 class Languages(msgspec.Struct, frozen=True):
-    """What a model translates, by the codes that it has for languages: from one of `sources` to one of `targets`.
+    """The languages of a model that translates, by its own codes: from one of `sources` to one of `targets`.
 
-    `source_tokens`: of a text that it reads at once, at most.
+    `source_tokens`: the most tokens of a text that it reads at once.
     """
 
     sources: tuple[str, ...]
@@ -312,14 +312,14 @@ class Languages(msgspec.Struct, frozen=True):
 
 
 class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
-    """Sent once the model can serve. `defaults` has every field of `Params` filled that the model defines.
+    """Sent once the model can serve. `defaults` has a value for every field of `Params` that the model defines.
 
-    `features`: what of `ReplySpec` it can follow: `tools`, `reasoning`, `template`, `format`, `continue`, `raw`, `translate`;
-    `images` in messages; `tools.auto` where no choice is followed, `format.` and a format's tag where only some are.
+    `features`: the parts of `ReplySpec` that it can follow: `tools`, `reasoning`, `template`, `format`, `continue`, `raw`,
+    `translate`; `images` in messages; `tools.auto` if no choice is followed; `format.` and a tag if only some formats are.
 
-    `context_tokens`: prompt and reply together, at most. `lacks`: fields of `Params` that the engine can't follow.
-    `token_bytes`: of the longest token: a text of more bytes than that many times the window can't fit it. None: not known.
-    `languages`: of a model that translates, and does nothing else.
+    `context_tokens`: the most of prompt and reply together. `lacks`: fields of `Params` that the engine can't follow.
+    `token_bytes`: the bytes of the longest token. A text with more bytes than these for each token of the window can't fit.
+    None: unknown. `languages`: of a model that only translates.
     """
 
     model: str
@@ -336,23 +336,23 @@ class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="failed"):
-    """The model can't be served, ever, with these settings: a message for the operator, no traceback."""
+    """The model can never be served with these settings. `message`: for the operator, without a traceback."""
 
     message: str
 
 
 class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
-    """Facts for metrics. Counters only grow while the engine's process lives.
+    """Numbers for metrics. Counters only grow while the engine's process lives.
 
-    `running` and `queued` count requests, `prompt_tokens` those computed, `cached_tokens` those taken from kept keys
-    and values. `kv_used_bytes` are held by running replies, `kv_parked_bytes` kept for later turns.
+    `running` and `queued` count requests, `prompt_tokens` those that were computed, `cached_tokens` those that were in the
+    cache. `kv_used_bytes` are held by running replies, `kv_parked_bytes` are cached for later turns.
 
-    Of an upstream alone: `failures`, of requests; `shed`, those that it had no room for; `retries`, those asked of it once
-    more; `fallbacks`, those that came here from another one; `circuit_open`, 1 while it is left alone; `deliveries`,
-    pieces of text that readers took, and `delivery_seconds`, how long those had lain here.
+    Only of upstreams: `failures` of requests; `shed`: requests that it had no room for; `retries`: requests that it was
+    asked again; `fallbacks`: requests that came from another one; `circuit_open`: 1 while its circuit breaker is open;
+    `deliveries`: pieces of text that readers took, and `delivery_seconds`: how long these had waited here.
 
-    Of an engine's process alone, as of the last time that anything changed: `cpu_seconds`, of all its threads;
-    `resident_bytes`; `device_used_bytes` of `device_total_bytes` of a CUDA device's memory, other processes' share included.
+    Only of engine processes, as of the last change: `cpu_seconds` of all threads; `resident_bytes`; `device_used_bytes`
+    of `device_total_bytes` of a CUDA device's memory, which other processes may use, too.
     """
 
     running: int = 0
@@ -383,14 +383,14 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
 
 
 class TakeProfile(msgspec.Struct, frozen=True, tag="take_profile"):
-    """Asks where the process spends its time, for so many seconds. `number`: which question this is."""
+    """Asks for a profile of the process over `seconds`. `number`: the answer has the same."""
 
     seconds: float
     number: int = 0
 
 
 class Profiled(msgspec.Struct, frozen=True, tag="profiled"):
-    """Answers the `TakeProfile` of a number."""
+    """Answers the `TakeProfile` with the same number."""
 
     profile: Profile
     number: int = 0

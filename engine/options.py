@@ -26,8 +26,8 @@ class ForwardOptions(msgspec.Struct, frozen=True, kw_only=True):
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one engine. `model` is a hub name or a folder; None and "auto" leave the choice to the loader.
 
-    `kv_bytes` bounds the memory for keys and values; if it is None, this engine gets the part `memory_share` of what the loader
-    would take. `threads`: compute threads on the CPU; None: PyTorch's default.
+    `kv_bytes` bounds the memory for keys and values. If it is None, this engine gets the share `memory_share` of what
+    the loader would take. `threads`: compute threads on the CPU; None: PyTorch's default.
     """
 
     model: str

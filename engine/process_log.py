@@ -37,4 +37,4 @@ def set_up() -> None:
 
 def _uncaught(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
     if error is not None and not isinstance(error, KeyboardInterrupt):
-        log.critical("an exception nobody caught", exc_info=(kind, error, where))
+        log.critical("an uncaught exception", exc_info=(kind, error, where))

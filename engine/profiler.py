@@ -52,7 +52,7 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 def profile(seconds: float, stop: threading.Event | None = None) -> Profile:
-    """Sample for so long, or until stopped, and return the profile. It blocks: call it in a thread, which is left out."""
+    """Sample for `seconds`, or until stopped, and return the profile. It blocks its thread, which the profile leaves out."""
     sampler, stop = _Sampler(), stop or threading.Event()
     begun = time.monotonic()
     looks = 0

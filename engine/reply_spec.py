@@ -10,8 +10,8 @@ import msgspec
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool that a model may call. `parameters`: a JSON Schema of an object, as text.
 
-    `strict`: arguments follow the schema exactly, or the request is refused. Otherwise keywords that no grammar can follow are
-    ignored.
+    `strict`: arguments follow the schema exactly, or the request is refused. Otherwise keywords that no grammar can
+    follow are ignored.
     """
 
     name: str
@@ -32,7 +32,7 @@ class JsonObject(msgspec.Struct, frozen=True, tag="json_object"):
 
 
 class Regex(msgspec.Struct, frozen=True, tag="regex"):
-    """The reply matches as a whole."""
+    """The whole reply matches a regular expression."""
 
     pattern: str
 
@@ -47,12 +47,12 @@ Format = JsonSchema | JsonObject | Regex | Grammar
 
 
 class Translation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The last message is a text, and the reply its translation. For models whose facts have `languages`; others refuse it.
+    """The reply is a translation of the last message. Only models whose facts have `languages` follow it; others refuse it.
 
-    `target`, `source`: codes as the model names them; empty: its only one. `prefix`: the translation so far, which is
-    forced; the reply is what follows it, with the blank between both, if there is one. A blank at the end of the prefix
-    is left out. The prefix must be whole words, else the model may spell it in other tokens than its own. `unfinished`: the
-    text goes on; a model that has learned what a beginning determines says no more than that, others don't notice.
+    `target`, `source`: the model's own codes; empty: its only one. `prefix`: the translation so far, which is forced. The
+    reply is what follows it, with the blank between both, if there is one. A blank at the end of the prefix is left out.
+    The prefix must be whole words, or else the model may spell it in other tokens than its own. `unfinished`: the text
+    will go on. A model that has learned it translates no more than the beginning determines; others ignore it.
     """
 
     target: str = ""
@@ -65,13 +65,13 @@ TemplateValue = str | int | float | bool | None
 
 
 class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a reply may be, beside its sampling: it shapes the prompt and the grammar.
+    """The spec of a reply beside its sampling, which shapes the prompt and the grammar.
 
     `tool_choice`: `auto`, `none` (the model is not shown the tools), `required`, or `named`: the one in `tool_name`.
-    `parallel_calls`: more than one call in a reply. `reasoning`: `auto`, `off`, `least` (as little as the template
-    can be told), or an effort that it knows.
-    `template`: further variables of the chat template. `continues`: the last message is the assistant's, and goes on.
-    `raw`: the one message is the prompt as it is, through no template. `translation`: the last message is translated.
+    `parallel_calls`: a reply may have more than one call. `reasoning`: `auto`, `off`, `least` (as little as the template
+    allows), or an effort that it knows.
+    `template`: further variables of the chat template. `continues`: the reply continues the last message, which is the
+    assistant's. `raw`: the only message is the prompt, without a template. `translation`: the last message is translated.
     """
 
     tools: tuple[Tool, ...] = ()

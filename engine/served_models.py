@@ -78,7 +78,7 @@ class ServedModels:
 
     @property
     def status(self) -> EngineStatus:
-        """The state of the engine that has come furthest."""
+        """The state of the engine that is closest to serving."""
         return status_of([model.engine.status for model in self.models])
 
     @property
@@ -102,7 +102,7 @@ class ServedModels:
                 yield model.name, part
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wait until a model is served. Wakes no other than the default. If none will be, raises the error of the default's engine."""
+        """Wait until a model is served. Wakes only the default. If none will be, raises the error of its engine."""
         awake = [
             model.engine
             for model in self.models
@@ -172,4 +172,6 @@ def _check(models: Sequence[ServedModel]) -> None:
             if name not in known:
                 raise BadModels(f"the fallback {name!r} of {model.name!r} is no model that is served")
             if name == model.name or model.fallbacks.count(name) > 1:
-                raise BadModels(f"{model.name!r} names the fallback {name!r} in vain")
+                raise BadModels(
+                    f"{model.name!r} can't have {name!r} as a fallback: it is the model itself, or named twice"
+                )

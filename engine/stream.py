@@ -13,7 +13,7 @@ from engine.errors import EngineError, EngineLost
 from engine.messages import Called, Chunk, Finished, Output, Prefilling, Queued, Reasoning, Retried, Started
 
 MERGED_CHARS = 16 * 1024
-"""Most characters of merged chunks; in UTF-8 at most 64 KiB."""
+"""The most characters of merged chunks; in UTF-8 at most 64 KiB."""
 
 
 Piece = Chunk | Reasoning | Called
@@ -25,8 +25,8 @@ T = TypeVar("T", Chunk, Reasoning)
 class MergingCollector:
     """The outputs that wait for one reader: a retry, the start, the text in few pieces, the end or the last report.
 
-    A report (`Queued`, `Prefilling`) is superseded by the next output. `made_at`: when the oldest part of the last taken piece
-    was made.
+    A report (`Queued`, `Prefilling`) is superseded by the next output. `made_at`: when the oldest part of the last taken
+    piece was made.
     """
 
     __slots__ = ("_last", "_made", "_pieces", "_retried", "_started", "made_at")
@@ -151,18 +151,18 @@ class ReplyStream:
         self._wake()
 
     def lose(self, why: str) -> None:
-        """End the stream by EngineLost, raised once the reader has had what came before."""
+        """End the stream with EngineLost, which is raised after the outputs so far."""
         self.fail(EngineLost(why))
 
     def fail(self, error: EngineError) -> None:
-        """End the stream by this error, raised once the reader has had what came before."""
+        """End the stream with this error, which is raised after the outputs so far."""
         if not self._closed:
             self._closed = True
             self._loss = error
             self._wake()
 
     def get_nowait(self) -> Output | None:
-        """Take what is there, None where the reader has to wait.
+        """Take the next output; None if the reader has to wait.
 
         Raises StopAsyncIteration after the end, EngineLost (or the error given to `fail`) after a loss, at every call.
         """
@@ -240,7 +240,7 @@ class TimedStream(ReplyStream):
         super().put_nowait(output, made_at)
 
     def get_nowait(self) -> Output | None:
-        """Take the next output, None if the reader has to wait. Raises as `ReplyStream` does."""
+        """Take the next output; None if the reader has to wait. Raises as `ReplyStream` does."""
         output = super().get_nowait()
         if isinstance(output, Piece):
             self._deliveries.note(self._clock() - self._arrivals[0])

@@ -19,7 +19,7 @@ _TRACEPARENT = re.compile(
 
 
 class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`request_id`: from the header `X-Request-Id`; `traceparent`: that of W3C Trace Context. Empty if missing or invalid."""
+    """`request_id`: the header `X-Request-Id`. `traceparent`: W3C Trace Context's. Empty if missing or invalid."""
 
     request_id: str = ""
     traceparent: str = ""
@@ -31,20 +31,20 @@ class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def facts(self) -> dict[str, str]:
-        """Return the fields of log lines."""
+        """The fields of log lines."""
         told = {"request_id": self.request_id, "trace_id": self.trace_id}
         return {name: value for name, value in told.items() if value}
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the headers for a server that is asked for this request."""
+        """The headers for a server that is asked for this request."""
         told = {"X-Request-Id": self.request_id, "traceparent": self.traceparent}
         return {name: value for name, value in told.items() if value}
 
 
 NOBODYS = Trace()
 current: ContextVar[Trace] = ContextVar("trace", default=NOBODYS)
-"""Return the ids of this task's request."""
+"""The ids of the current task's request."""
 
 
 def of_headers(headers: Iterable[tuple[bytes, bytes]]) -> Trace:

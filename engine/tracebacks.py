@@ -9,7 +9,8 @@ from collections.abc import Iterator
 def without_values(error: BaseException, *, told: tuple[type[BaseException], ...] = (OSError,)) -> str:
     """Return the traceback of an exception, with its causes and the exceptions of a group.
 
-    Messages are left out, except those of the types in `told`: a message often quotes a value, which a person may have written.
+    Messages are left out, except those of the types in `told`, since a message often quotes a value, which a person
+    may have written.
     """
     return "\n".join(_lines(error, told, set()))
 
@@ -19,7 +20,7 @@ def _lines(error: BaseException, told: tuple[type[BaseException], ...], seen: se
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if before is not None and id(before) not in seen:
         yield from _lines(before, told, seen)
-        yield "Behind it came:"
+        yield "It was followed by:"
     yield "Traceback (most recent call last):"
     for frame in traceback.format_tb(error.__traceback__):
         yield frame.rstrip("\n")
@@ -27,7 +28,7 @@ def _lines(error: BaseException, told: tuple[type[BaseException], ...], seen: se
     for number, inner in enumerate(
         error.exceptions if isinstance(error, BaseExceptionGroup) else (), start=1
     ):
-        yield f"Number {number} of them:"
+        yield f"Exception {number} of the group:"
         yield from (f"  {line}" for line in _lines(inner, told, seen))
 
 

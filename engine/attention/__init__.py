@@ -1,1 +1,1 @@
-"""Attention over the cache, on each kind of device."""
+"""Attention over the pages of the KV cache, with a backend for each kind of device."""

@@ -1,4 +1,4 @@
-"""Attention over pages on a CPU: kernels of our own, one for decode steps and one for prompts."""
+"""Attention over pages on a CPU, by C kernels: one for decode steps, one for prompts."""
 
 from __future__ import annotations
 

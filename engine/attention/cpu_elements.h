@@ -1,6 +1,6 @@
 /* Elements of the kernels for CPUs: bfloat16 (`half`) and float32, read as floats and written back.
 
-   Offsets and sizes count elements. Everything is static: each source has its own copy. */
+   Offsets and sizes count elements. Everything is static, so each source has its own copy. */
 
 #ifndef MIDSTREAM_CPU_ELEMENTS_H
 #define MIDSTREAM_CPU_ELEMENTS_H
@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Compiled for each width of vectors; the loader chooses what the processor has. Older compilers know no levels. */
+/* Functions are compiled for each width of vectors, and the dynamic loader chooses what the processor has. Compilers
+   before GCC 12 do not know the levels of x86-64. */
 #if !defined(__x86_64__) || !defined(__gnu_linux__) || defined(__clang__)
 #define VECTORS
 #elif __GNUC__ >= 12
@@ -41,7 +42,7 @@ VECTORS SHARED void narrow(uint16_t *restrict to, const float *restrict from, co
     }
 }
 
-/* Return elements as floats: where they lie, or in `room`. */
+/* Return elements as floats: in place if they are float32, else widened into `room`. */
 SHARED const float *read(float *room, const void *from, count offset, count n, int half) {
     if (!half) return (const float *)from + offset;
     widen(room, (const uint16_t *)from + offset, n);
@@ -58,7 +59,7 @@ SHARED void copy(void *to, count to_offset, const void *from, count from_offset,
     memcpy((char *)to + to_offset * size, (const char *)from + from_offset * size, (size_t)(n * size));
 }
 
-/* e to the x, to a relative error of some 1e-6; the polynomial is that of the Cephes library. */
+/* Return e to the power of x, with a relative error of about 1e-6. The polynomial is from the Cephes library. */
 static inline float exponential(float x) {
     x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
     float twos = rintf(x * 1.44269504f);

@@ -1,25 +1,25 @@
-/* What a step of few rows computes between its matrix products, for CPUs: in torch each of these is many operations,
-   and every one of them takes longer to begin than to do.
+/* What a step of few rows computes between its matrix products, on CPUs. In torch each of these functions is many
+   operations, and each operation takes longer to launch than to run.
 
-   Elements are bfloat16 (`half`) or float32; all sums are of float32. Pointers are to contiguous rows; offsets, strides
-   and sizes count elements. Nothing here allocates, and a value that is not a number stays with its own row.
+   Elements are bfloat16 (`half`) or float32; all sums are float32. Pointers are to contiguous rows; offsets, strides
+   and sizes count elements. Nothing here allocates, and NaN in one row does not reach the others.
 
    Attention is one pass over the positions with a running maximum (Milakov and Gimelshein 2018; FlashAttention, Dao et
    al. 2022); rotation is RoFormer's (Su et al. 2021); the norm is RMSNorm (Zhang and Sennrich 2019). */
 
 #include "cpu_softmax.h"
 
-/* To be raised with every change of a signature, here and in cpu_kernels.py. */
+/* Raise it with every change of a signature, here and in cpu_kernels.py. */
 const int midstream_version = 5;
 
-enum { WORTH_SHARING = 1 << 15 /* operations, about, below which waking other threads takes longer */ };
+enum { WORTH_SHARING = 1 << 15 /* with fewer operations than about this, waking other threads takes longer */ };
 
 /* ---- attention of one query for each row ------------------------------------------------------------------------- */
 
 /* Attend with one query for each row and head, to all positions of the row's table.
 
    queries: (rows, heads, size), with strides; keys, values: (pages, kv_heads, page, size); tables: (rows, width);
-   lengths: (rows); mixed: (rows, heads, value_size). Returns 0; 1 where a table leads out of the pages: nothing was
+   lengths: (rows); mixed: (rows, heads, value_size). Returns 0, or 1 if a table points outside the pages; nothing was
    read then. */
 int midstream_attend(const void *queries, count row_stride, count head_stride, const void *keys, const void *values,
                      const int32_t *tables, const int32_t *lengths, count pages, count width, count rows, count heads,
@@ -50,14 +50,14 @@ int midstream_attend(const void *queries, count row_stride, count head_stride, c
     return 0;
 }
 
-/* ---- what happens to rows ---------------------------------------------------------------------------------------- */
+/* ---- rotation, norms and gates of rows --------------------------------------------------------------------------- */
 
-/* Turn queries and keys to their positions, and store keys and values; rows of a page below 0 store nothing.
+/* Rotate queries and keys by their positions, and store keys and values. Rows with a page below 0 store nothing.
 
    projected: (rows, heads + kv_heads, size), values: (rows, kv_heads, size), each with a row stride; cosine, sine:
    (rows, size), the first half of the sines negative; at_pages, at_offsets: (rows); turned: (rows, heads, size);
-   key_store, value_store: (pages, kv_heads, page, size). Returns 0; 1 where a row leads out of the pages: nothing was
-   written then. */
+   key_store, value_store: (pages, kv_heads, page, size). Returns 0, or 1 if a row points outside the pages; nothing
+   was written then. */
 int midstream_rotate_and_store(const void *projected, count row_stride, const void *values, count value_stride,
                                const void *cosine, const void *sine, const int32_t *at_pages,
                                const int32_t *at_offsets, count pages, count page, count rows, count heads,
@@ -98,7 +98,7 @@ void midstream_rms_norm(const void *from, const void *weight, count rows, count 
     }
 }
 
-/* silu(gate) * up of rows, (rows, 2 * size), whose first half is the gate: (rows, size). */
+/* Write silu(gate) * up, (rows, size), for rows of gates and ups side by side, (rows, 2 * size). */
 void midstream_silu_product(const void *from, count rows, count size, int half, void *to) {
     enum { SOME = 256 };
     count parts = (size + SOME - 1) / SOME;

@@ -1,9 +1,9 @@
-"""Kernels of our own for CPUs, `cpu_kernels.c` and `cpu_prompt.c`: attention over pages, rotation, norms, gates.
+"""C kernels for CPUs, `cpu_kernels.c` and `cpu_prompt.c`: attention over pages, rotation, norms, gates.
 
-The library holds those of `engine.model`'s `cpu_linear`, `cpu_decode` and `cpu_prefill` as well.
-They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
-tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
-library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
+The library also holds those of `engine.model`'s `cpu_linear`, `cpu_decode` and `cpu_prefill`.
+They are compiled when the package is installed, if there is a C compiler with OpenMP. Without them, and for tensors
+that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the library
+uses the OpenMP that torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.attention.terms import Terms
 from engine.cache.paged_cache import LayerPages
 
 VERSION = 5
-"""Of the signatures below: that of the library must be the same."""
+"""The version of the signatures below. The library must have the same."""
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
 _POINTER, _COUNT, _FLOAT, _FLAG = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float, ctypes.c_int
@@ -61,31 +61,32 @@ _TELL = {
     "decode",
     "prefill",
 }
-"""Those that tell whether they did it: they look at sizes and tables first."""
+"""The functions that return an int: an answer, or whether they refused their sizes and tables."""
 _ROOMS = {"decode_room", "prefill_room", "prompt_room"}
-"""Those that tell how many bytes they want to write to."""
+"""The functions that return how many bytes of room a kernel needs."""
 
 
 class NoKernels(Exception):
-    """Why there are none, in words for whoever runs the service."""
+    """There are no kernels. The message says why, for the operator."""
 
 
 def load(module: str = ".._cpu_kernels") -> ctypes.CDLL:
-    """Return what was compiled. Raises NoKernels."""
+    """Load the compiled library. Raises NoKernels."""
     found = find_spec(module, __package__)
     if found is None or found.origin is None:
         raise NoKernels(
             "they were not compiled when the package was installed, which takes a C compiler with OpenMP (gcc); "
-            "`touch engine/attention/cpu_kernels.c && make install` does it anew"
+            "`touch engine/attention/cpu_kernels.c && make install` compiles them again"
         )
     try:
         library = ctypes.CDLL(found.origin)
         version = ctypes.c_int.in_dll(library, "midstream_version").value
-    except (OSError, ValueError) as error:  # made for another machine, say
+    except (OSError, ValueError) as error:  # compiled for another machine, for example
         raise NoKernels(f"they can't be loaded: {error}") from error
     if version != VERSION:
         raise NoKernels(
-            "they were compiled from an older source; `touch engine/attention/cpu_kernels.c && make install` does it anew"
+            "they were compiled from another version of the source; "
+            "`touch engine/attention/cpu_kernels.c && make install` compiles them again"
         )
     for name, signature in _SIGNATURES.items():
         function = getattr(library, f"midstream_{name}")
@@ -104,20 +105,20 @@ def _library() -> ctypes.CDLL | NoKernels:
 
 
 def trouble() -> str:
-    """Return why there are no kernels, nothing where there are."""
+    """Return why there are no kernels; an empty string if there are."""
     library = _library()
     return str(library) if isinstance(library, NoKernels) else ""
 
 
 def serve(tensor: Tensor, *others: Tensor) -> bool:
-    """Whether there are kernels for a tensor; `others` must have the same dtype and be contiguous."""
+    """Whether there are kernels for a tensor and `others`, which must have its dtype and be contiguous."""
     if tensor.dtype not in _DTYPES or tensor.device.type != "cpu" or isinstance(_library(), NoKernels):
         return False
     return all(other.dtype is tensor.dtype and other.is_contiguous() for other in others)
 
 
 class BadTable(ValueError):
-    """A table or a place leads out of the pages. Nothing was read or written."""
+    """A table or an offset points outside the pages, or shapes do not fit together. Nothing was read or written."""
 
 
 def attend(
@@ -132,7 +133,7 @@ def attend(
     """Attend with one query for each row and head, (rows, heads, size), to all positions of the row's table.
 
     Queries may have strides. `tables`: (rows, pages of the longest), `lengths`: (rows,), both int32. Returns
-    (rows, heads, value size), in `out` where it is given. Raises BadTable.
+    (rows, heads, value size), in `out` if it is given. Raises BadTable.
     """
     rows, heads, size = queries.shape
     pages, page, kv_heads, value_size = _sizes(layer, size)
@@ -151,7 +152,7 @@ def attend(
 
 
 class PromptAttention:
-    """Attention of prompts, with the room that its threads write to. Not thread-safe."""
+    """Attends with prompts, in room that it keeps for its threads. Not thread-safe."""
 
     def __init__(self) -> None:
         self._room = torch.empty(0, dtype=torch.uint8)
@@ -159,7 +160,7 @@ class PromptAttention:
     def attend(
         self, queries: Tensor, layer: LayerPages, table: Tensor, start: int, terms: Terms, *, out: Tensor
     ) -> None:
-        """Attend with a chunk of a prompt, (rows, heads, size), from position `start` on, each to all up to its own.
+        """Attend with a chunk of a prompt, (rows, heads, size), from position `start` on, each to all up to itself.
 
         Queries may have strides. `table`: (pages,), int32; `out`: (rows, heads, value size). Raises BadTable.
         """
@@ -191,10 +192,11 @@ def rotate_and_store(
     places: tuple[Tensor, Tensor],
     layer: LayerPages,
 ) -> Tensor:
-    """Turn queries and keys, (rows, heads + KV heads, size), to their positions; store keys and values, (rows, KV heads, size).
+    """Rotate queries and keys, (rows, heads + KV heads, size), by their positions; store keys and values in a layer.
 
-    `angles`: cosines and signed sines as `RotaryTable` has them, (rows, 1, size). `places`: pages (below 0: nothing is
-    stored) and offsets, int32, (rows,). Returns the turned queries, (rows, heads, size). Raises BadTable.
+    `values`: (rows, KV heads, size). `angles`: cosines and signed sines as `RotaryTable` has them, (rows, 1, size).
+    `places`: pages and offsets, int32, (rows,); a page below 0 stores nothing. Returns the rotated queries,
+    (rows, heads, size). Raises BadTable.
     """
     rows, all_heads, size = projected.shape
     pages, page, kv_heads, value_size = _sizes(layer, size)
@@ -225,7 +227,7 @@ def rms_norm(given: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 
 
 def silu_product(gate_up: Tensor) -> Tensor:
-    """Return silu(gate) * up, (rows, size), of both side by side, (rows, 2 * size), contiguous."""
+    """Return silu(gate) * up, (rows, size), of gates and ups side by side, (rows, 2 * size), contiguous."""
     rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     made = gate_up.new_empty(rows, size)
     library().midstream_silu_product(gate_up.data_ptr(), rows, size, _is_half(gate_up), made.data_ptr())
@@ -233,7 +235,7 @@ def silu_product(gate_up: Tensor) -> Tensor:
 
 
 def has_pairs() -> bool:
-    """Whether the processor multiplies pairs of bfloat16."""
+    """Whether the processor multiplies pairs of bfloat16 (AVX512-BF16)."""
     return bool(library().midstream_has_pairs())
 
 
@@ -256,7 +258,7 @@ def _check(answer: int) -> None:
 
 
 def _sizes(layer: LayerPages, size: int) -> tuple[int, int, int, int]:
-    """Return pages, their size, KV heads and the size of values. Raises BadTable where the kernels know no such layout."""
+    """Return the number of pages, their size, KV heads and the size of values. Raises BadTable for another layout."""
     pages, page, kv_heads, key_size = _paged(layer.keys)
     if _paged(layer.values)[:3] != (pages, page, kv_heads) or key_size != size:
         raise BadTable(f"queries of {size} for {tuple(layer.keys.shape)} and {tuple(layer.values.shape)}")
@@ -264,7 +266,7 @@ def _sizes(layer: LayerPages, size: int) -> tuple[int, int, int, int]:
 
 
 def _how(terms: Terms) -> tuple[float, float, int, int]:
-    """Return terms as the kernels take them: 0 for what a layer does not have."""
+    """Return terms as the kernels take them, with 0 for those that a layer lacks."""
     return terms.scale, terms.softcap or 0.0, terms.window or 0, terms.chunk or 0
 
 
@@ -276,7 +278,7 @@ def _paged(store: Tensor) -> tuple[int, int, int, int]:
 
 
 def _whole(numbers: Tensor) -> int:
-    """Return where numbers of int32 lie. Raises BadTable for others, and where they are not side by side, or on a device."""
+    """Return the address of numbers. Raises BadTable unless they are contiguous, int32, and on the CPU."""
     if numbers.dtype is not torch.int32 or not numbers.is_contiguous() or numbers.device.type != "cpu":
         raise BadTable(f"numbers of {numbers.dtype} on {numbers.device} with strides {numbers.stride()}")
     return numbers.data_ptr()

@@ -1,8 +1,8 @@
-/* Sums of products of rows of words with panels of columns, for one width of vectors. Included once for each.
+/* Sums of products of rows of words with panels of columns, for one width of vectors. Included once for each width.
 
-   To be defined: LANES of 32 bits in a vector, ROWS and WIDE, how many rows and vectors of columns are summed at a time,
-   TARGET (an attribute), NAME(of a function), and ADD(sums, left, right), which adds the products of words to LANES
-   sums: a word is a float32, or a pair of bfloat16. Vectors are those of the compiler. */
+   The including source defines LANES of 32 bits in a vector; ROWS and WIDE, how many rows and vectors of columns are
+   summed at a time; TARGET (an attribute); NAME(of a function); and ADD(sums, left, right), which adds the products of
+   words to LANES sums. A word is a float32, or a pair of bfloat16. Vectors are the compiler's vector extensions. */
 
 typedef float NAME(floats) __attribute__((vector_size(LANES * 4)));
 typedef uint32_t NAME(words) __attribute__((vector_size(LANES * 4)));

@@ -38,7 +38,7 @@ FOR_AVX512_BF16 void pair_rows(uint32_t *to, const float *first, const float *se
 #include "cpu_panels.h"
 #else
 void pair_rows(uint32_t *to, const float *first, const float *second, count columns) {
-    (void)to, (void)first, (void)second, (void)columns; /* no other processor is asked for pairs */
+    (void)to, (void)first, (void)second, (void)columns; /* never called: only x86 processors multiply pairs */
 }
 #define pairs_add_products plain_add_products
 #endif

@@ -1,6 +1,6 @@
 /* Products of rows of words with columns of words, added to sums of float32.
 
-   A word is a float32, or a pair of bfloat16 where the processor multiplies those. */
+   A word is a float32, or a pair of bfloat16 if the processor multiplies those. */
 
 #ifndef MIDSTREAM_CPU_PRODUCTS_H
 #define MIDSTREAM_CPU_PRODUCTS_H
@@ -9,11 +9,11 @@
 #include "cpu_vectors.h"
 
 enum {
-    LANES_OF_ALL = 16, /* columns are a multiple of it: a vector of any width */
-    ROWS_OF_ALL = 8    /* and rows of this one */
+    LANES_OF_ALL = 16, /* numbers of columns are multiples of it, so that vectors of any width fit */
+    ROWS_OF_ALL = 8    /* numbers of rows are multiples of it */
 };
 
-/* Rows of words: the next row and the next word of a row are so many words further on. */
+/* Rows of words. `down`: words from a row to the next; `along`: from a word of a row to the next. */
 struct left {
     const uint32_t *words;
     count down, along;
@@ -25,19 +25,19 @@ typedef void products(float *sums, count stride, struct left left, const uint32_
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
-/* Whether the processor multiplies pairs. */
+/* Whether the processor multiplies pairs of bfloat16. */
 int midstream_has_pairs(void);
-/* Whether it has vectors that are worth rows of their own: AVX2 or wider ones. */
+/* Whether its vectors are wide enough to be worth the kernels for rows: AVX2 or wider. */
 int midstream_has_wide_vectors(void);
 HIDDEN products *products_for(int pairs);
 
-/* Write two rows of floats as one of pairs of bfloat16; `columns` is a multiple of LANES_OF_ALL. */
+/* Write two rows of floats as one row of pairs of bfloat16; `columns` is a multiple of LANES_OF_ALL. */
 HIDDEN void pair_rows(uint32_t *to, const float *first, const float *second, count columns);
 
-/* As many words as a row of elements is. */
+/* How many words a row of elements has. */
 SHARED count words_of(count elements, int pairs) { return pairs ? elements / 2 : elements; }
 
-/* Write elements as words: pairs as they lie, or floats. */
+/* Write elements as words: pairs are copied, single elements become floats. */
 SHARED void as_words(uint32_t *to, const void *from, count offset, count n, int half, int pairs) {
     if (half && !pairs) widen((float *)to, (const uint16_t *)from + offset, n);
     else copy(to, 0, from, offset, n, half);

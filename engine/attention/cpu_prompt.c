@@ -1,37 +1,36 @@
 /* Attention of many queries of one request, for CPUs: a chunk of a prompt, over the pages of its table.
 
-   The queries that share a head are cut into blocks, and the positions into blocks of KEYS that begin at its multiples:
-   so what a query gets does not depend on how its prompt was cut. A block has its queries side by side, as columns, and
-   positions one below the other. Then keys are multiplied as they lie, each lane of a vector is another query's, and
-   the softmax between both products (with a running maximum: FlashAttention, Dao et al. 2022) has nothing to sum within
-   a vector.
+   The queries that share a head are cut into blocks. Positions are cut into blocks of KEYS, at multiples of KEYS, so the
+   result of a query does not depend on how its prompt was chunked. In a block each query is a column and each position
+   a row. So keys are multiplied as they are stored, each lane of a vector is another query's, and the softmax between
+   both products (with a running maximum: FlashAttention, Dao et al. 2022) sums nothing within a vector.
 
-   Products are of words: float32, or pairs of bfloat16 where the processor multiplies those. All sums are of float32;
-   weights are rounded to bfloat16 where they are multiplied in pairs. A value of the request's own that is no number
-   also reaches queries of its block that do not see it, as in torch: what is multiplied by no weight stays no number. */
+   Products are of words: float32, or pairs of bfloat16 if the processor multiplies those. All sums are float32; weights
+   are rounded to bfloat16 if they are multiplied in pairs. NaN in a request's own values also reaches queries of the
+   same block that do not see it, as in torch, since 0 times NaN is NaN. */
 
 #include "cpu_prompt.h"
 
 #include <omp.h>
 
 enum {
-    QUERIES = 96, /* of a block, at most: keys and values are brought together once for each */
-    FEWEST = 48,  /* of a block, where there are threads without work */
+    QUERIES = 96, /* the most queries of a block, for which keys and values are gathered once */
+    FEWEST = 48,  /* the fewest, if threads would have no work otherwise */
     KEYS = 64,    /* positions of a block */
     WORTH_SHARING = 1 << 15
 };
 
-static const float LOWEST = -1e30f; /* below every score; what nobody may see is below this */
+static const float LOWEST = -1e30f; /* below every score; hidden scores are -inf, which is below this */
 
-/* What a thread writes to; words are half as many where they are pairs. Rows of QUERIES columns: asked, (size); scores,
-   (KEYS); weights, (KEYS / 2) of pairs; mixed, (value size). keys: (KEYS, size); values: (KEYS, value size), whose rows
-   are padded to a multiple of ROWS_OF_ALL. */
+/* A thread's room; if words are pairs, there are half as many. Rows of QUERIES columns: asked, (size); scores, (KEYS);
+   weights, (KEYS / 2) of pairs; mixed, (value size). keys: (KEYS, size); values: (KEYS, value size), whose rows are
+   padded to a multiple of ROWS_OF_ALL. */
 struct desk {
     uint32_t *asked, *keys, *values, *weights;
     float *scores, *mixed;
 };
 
-/* Of each query: the positions that it sees, and what its softmax has come to. */
+/* For each query: the positions that it sees, and the state of its softmax. */
 struct columns {
     int32_t low[QUERIES], stop[QUERIES];
     float highest[QUERIES], total[QUERIES], fade[QUERIES];
@@ -55,13 +54,13 @@ static struct desk desk_in(uint32_t *room, count size, count value_size) {
 
 /* ---- words ---------------------------------------------------------------------------------------------------------- */
 
-/* Write two rows of bfloat16 as one of pairs. */
+/* Write two rows of bfloat16 as one row of pairs. */
 VECTORS SHARED void pair(uint32_t *restrict to, const uint16_t *restrict first, const uint16_t *restrict second,
                          count n) {
     for (count i = 0; i < n; i++) to[i] = (uint32_t)first[i] | (uint32_t)second[i] << 16;
 }
 
-/* Bring the keys and values of `some` positions from `t` on together, each value row beside the next as pairs. */
+/* Gather the keys and values of `some` positions from `t` on. As pairs, each two rows of values become one. */
 static void bring(const struct prompt *prompt, count head, count t, count some, struct desk desk) {
     const struct store *store = &prompt->store;
     count page = store->page, size = store->size, value_size = store->value_size, rows[KEYS], part;
@@ -90,7 +89,7 @@ static void bring(const struct prompt *prompt, count head, count t, count some, 
 
 /* ---- the softmax ---------------------------------------------------------------------------------------------------- */
 
-/* Scale scores, (rows, QUERIES), and keep them between a cap and its negative. */
+/* Scale scores, (rows, QUERIES), and cap them softly. */
 VECTORS SHARED void cap_rows(float *restrict scores, float scale, float softcap, count rows, count columns) {
     for (count k = 0; k < rows; k++) {
         for (count q = 0; q < columns; q++) scores[k * QUERIES + q] *= scale;
@@ -98,7 +97,7 @@ VECTORS SHARED void cap_rows(float *restrict scores, float scale, float softcap,
     }
 }
 
-/* Scale scores; note the highest of each column, and by how much what was mixed fades for it. */
+/* Scale scores; keep the highest of each column, and the factor that its earlier sums shrink by. */
 VECTORS SHARED void measure(float *restrict scores, struct columns *restrict of, float scale, count rows,
                             count columns) {
     float *restrict highest = of->highest, *restrict fade = of->fade;
@@ -112,7 +111,7 @@ VECTORS SHARED void measure(float *restrict scores, struct columns *restrict of,
     for (count q = 0; q < columns; q++) of->total[q] *= fade[q];
 }
 
-/* Turn scores of positions from `t` on to -inf where their query does not see them. */
+/* Set scores of positions from `t` on to -inf if their query does not see them. */
 VECTORS SHARED void hide(float *restrict scores, const struct columns *restrict of, int32_t t, count rows,
                          count columns) {
     for (count k = 0; k < rows; k++) {
@@ -124,7 +123,7 @@ VECTORS SHARED void hide(float *restrict scores, const struct columns *restrict 
     }
 }
 
-/* Turn scores to weights, relative to the highest of their column, and sum them up. */
+/* Turn scores into weights, relative to the highest of their column, and sum them up. */
 VECTORS SHARED void weigh_columns(float *restrict scores, struct columns *restrict of, count rows, count columns) {
     float *restrict highest = of->highest, *restrict total = of->total;
     for (count k = 0; k < rows; k++) {
@@ -144,7 +143,7 @@ VECTORS SHARED void fade_rows(float *restrict mixed, const float *restrict fade,
 
 /* ---- one block ------------------------------------------------------------------------------------------------------ */
 
-/* Write the queries of a block as columns of words, and what each sees. Columns of nobody are zero. */
+/* Write the queries of a block as columns of words, and which positions each sees. Unused columns are zero. */
 static void take_queries(const struct prompt *prompt, struct block block, uint32_t *asked, struct columns *of) {
     count size = prompt->store.size, depth = words_of(size, prompt->pairs), sharing = prompt->sharing;
     uint32_t words[size];
@@ -161,7 +160,7 @@ static void take_queries(const struct prompt *prompt, struct block block, uint32
     }
 }
 
-/* Write what was mixed for each query to its row. */
+/* Write the result of each query to its row. */
 static void give(const struct prompt *prompt, struct block block, const float *mixed, const float *total) {
     count size = prompt->store.value_size;
     float row[size];
@@ -224,12 +223,12 @@ count midstream_prompt_room(count size, count value_size, count threads) {
     return threads * desk_bytes(size, value_size);
 }
 
-/* Attend with a chunk of a prompt, `rows` queries of each head from position `start` on, each to all positions up to its
+/* Attend with a chunk of a prompt: `rows` queries of each head from position `start` on, each to all positions up to its
    own.
 
    queries: (rows, heads, size), with strides; keys, values: (pages, kv_heads, page, size); table: (width); room: as
-   many bytes as midstream_prompt_room says; mixed: (rows, heads, value_size). Returns 0; 1 where the table leads out of
-   the pages: nothing was read then. */
+   many bytes as midstream_prompt_room says; mixed: (rows, heads, value_size). Returns 0, or 1 if the table points
+   outside the pages; nothing was read then. */
 int midstream_attend_prompt(const void *queries, count row_stride, count head_stride, const void *keys,
                             const void *values, const int32_t *table, count pages, count width, count start, count rows,
                             count heads, count kv_heads, count page, count size, count value_size, float scale,
@@ -249,7 +248,7 @@ int midstream_attend_prompt(const void *queries, count row_stride, count head_st
     if (rows * heads * (start + rows) * size > WORTH_SHARING)
     for (count i = 0; i < blocks; i++) {
         for (count head = 0; head < kv_heads; head++) {
-            count first = (blocks - 1 - i) * most; /* the last ones see most: they come first */
+            count first = (blocks - 1 - i) * most; /* the last block sees most positions, so it comes first */
             struct block block = {head, first, all - first < most ? all - first : most};
             attend_block(&prompt, block, (char *)room + omp_get_thread_num() * own_bytes);
         }

@@ -6,8 +6,8 @@
 #include "cpu_products.h"
 #include "cpu_softmax.h"
 
-/* A prompt's chunk: queries of each head from position `start` on, and where what is mixed for them goes, (rows, heads,
-   value size). `pairs`: words are two bfloat16. */
+/* A prompt's chunk: queries of each head from position `start` on, and where their results go, `mixed`: (rows, heads,
+   value size). `pairs`: words are pairs of bfloat16. */
 struct prompt {
     struct store store;
     struct terms terms;
@@ -18,14 +18,14 @@ struct prompt {
     void *mixed;
 };
 
-/* Some of the queries that share a head, one after the other: `number` from the one at `first` on. */
+/* Neighbouring queries that share a head: `number` of them from the one at `first` on. */
 struct block {
     count head, first, number;
 };
 
-/* How many queries a block has, where all chunks of a step have `queries` for each KV head. */
+/* How many queries a block has, if all chunks of a step have `queries` for each KV head. */
 HIDDEN count queries_of_block(count queries, count kv_heads, count threads);
-/* How many bytes a thread writes to while it attends. */
+/* How many bytes of room a thread needs while it attends. */
 HIDDEN count desk_bytes(count size, count value_size);
 HIDDEN void attend_block(const struct prompt *prompt, struct block block, void *room);
 

@@ -1,5 +1,5 @@
-/* Scores and mixtures of one query, for processors that multiply pairs of bfloat16: keys and values are read as they lie,
-   four positions at a time for scores, two for mixtures. */
+/* Scores and weighted sums of one query, for processors that multiply pairs of bfloat16. Keys and values are read as they
+   are stored: four positions at a time for scores, two for sums. */
 
 #include "cpu_query.h"
 
@@ -40,7 +40,7 @@ FOR_AVX512_BF16 void mix_pairs(float *mixed, float *weights, const uint16_t *val
     }
 }
 
-/* Unpacking takes four elements of each eight: they lie in the low vector, the others in the high one. */
+/* Unpacking puts four elements of each eight into the low vector, and the others into the high one. */
 void in_order(float *mixed, count size) {
     for (count i = 0; i < size; i += PAIRED) {
         float row[PAIRED];
@@ -48,7 +48,7 @@ void in_order(float *mixed, count size) {
         memcpy(mixed + i, row, sizeof row);
     }
 }
-#else /* no other processor is asked for pairs */
+#else /* never called: only x86 processors multiply pairs */
 void score_pairs(float *scores, const uint16_t *query, const uint16_t *keys, float scale, count positions, count size) {
     (void)scores, (void)query, (void)keys, (void)scale, (void)positions, (void)size;
 }

@@ -9,11 +9,11 @@
 #include "cpu_query.h"
 
 enum {
-    POSITIONS = 32, /* keys and values that are read at a time: they stay in the nearest cache */
-    PART = 64       /* elements of a head that are summed at a time: they stay in registers */
+    POSITIONS = 32, /* keys and values that are read at a time, so that they stay in the L1 cache */
+    PART = 64       /* elements of a head that are summed at a time, so that they stay in registers */
 };
 
-_Static_assert((int)POSITIONS == (int)PAIRED, "there is room for as many weights as pairs are made of");
+_Static_assert((int)POSITIONS == (int)PAIRED, "mix_pairs needs room for PAIRED weights");
 
 VECTORS SHARED void score(float *restrict scores, const float *restrict query, const float *restrict keys,
                           float scale, count positions, count size) {
@@ -24,12 +24,12 @@ VECTORS SHARED void score(float *restrict scores, const float *restrict query, c
     }
 }
 
-/* What the softmax of a query has come to: its highest score, and the sum of all weights relative to it. */
+/* The state of a query's softmax: its highest score so far, and the sum of all weights relative to it. */
 struct softmax {
     float highest, total;
 };
 
-/* Turn scores to weights. What was mixed before fades where a higher score has come. */
+/* Turn scores into weights. If a score is higher than all before it, the earlier sums are scaled down. */
 VECTORS SHARED void weigh(float *restrict scores, struct softmax *softmax, float *restrict mixed,
                           count positions, count size) {
     float highest = softmax->highest, total = 0;
@@ -65,20 +65,20 @@ VECTORS SHARED void mix(float *restrict mixed, const float *restrict weights, co
     for (; i < size; i++) mix_part(mixed + i, weights, values + i, positions, size, 1);
 }
 
-/* Keep scores between a cap and its negative: tanh, by way of e to the 2x. */
+/* Cap scores softly, between `softcap` and its negative: tanh, computed from e to the 2x. */
 VECTORS SHARED void cap(float *restrict scores, float softcap, count positions) {
     for (count t = 0; t < positions; t++)
         scores[t] = softcap * (1.0f - 2.0f / (exponential(2.0f * scores[t] / softcap) + 1.0f));
 }
 
-/* Where keys and values lie: (pages, kv_heads, page, size), values with a size of their own. */
+/* The stored keys, (pages, kv_heads, page, size), and values, (pages, kv_heads, page, value_size). */
 struct store {
     const void *keys, *values;
     count kv_heads, page, size, value_size;
     int half;
 };
 
-/* Whether so many positions of a table, which has `width` pages, are in pages that there are. */
+/* Whether the first `stop` positions of a table of `width` entries lie in pages that exist. */
 SHARED int is_within(const int32_t *table, count width, count page, count stop, count pages) {
     if (stop < 1 || stop > width * page) return 0;
     for (count i = 0; i < (stop + page - 1) / page; i++)
@@ -86,8 +86,8 @@ SHARED int is_within(const int32_t *table, count width, count page, count stop, 
     return 1;
 }
 
-/* How a layer attends. A query sees `window` positions up to its own, and none before the last multiple of `chunk`; 0:
-   all. `softcap`: 0 for none. */
+/* How a layer attends. A query sees `window` positions up to its own, and none before the last multiple of `chunk`; 0
+   means no such bound. `softcap`: 0 for none. */
 struct terms {
     float scale, softcap;
     count window, chunk;

@@ -1,4 +1,4 @@
-/* Finds out which vectors the processor has. */
+/* Detects which vectors the processor has. */
 
 #include "cpu_vectors.h"
 
@@ -26,7 +26,7 @@ int vector_level(void) {
     return known;
 }
 
-/* Use no wider vectors than those of `most`, below 0: the widest. Returns what is used then; tests try all. */
+/* Use no wider vectors than those of level `most`; below 0, the widest. Returns the level in use. For tests. */
 int midstream_vectors(int most) {
     int best = best_level(), chosen = most < 0 || most > best ? best : most;
     atomic_store_explicit(&level, chosen, memory_order_relaxed);

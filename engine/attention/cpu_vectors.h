@@ -1,4 +1,4 @@
-/* Which vectors the processor has: kernels are compiled for each, and the widest is taken. */
+/* Which vectors the processor has. Kernels are compiled for each width, and the widest is used. */
 
 #ifndef MIDSTREAM_CPU_VECTORS_H
 #define MIDSTREAM_CPU_VECTORS_H
@@ -11,7 +11,7 @@
 #define FOR_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
 #define FOR_AVX2 __attribute__((target("avx2,fma")))
 
-/* Write the sum of each of four vectors. */
+/* Write the sums of four vectors' elements. */
 FOR_AVX512 static inline __attribute__((unused)) void avx512_sum4(float *to, __m512 a, __m512 b, __m512 c, __m512 d) {
     __m512 left = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
     __m512 right = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
@@ -23,7 +23,7 @@ FOR_AVX512 static inline __attribute__((unused)) void avx512_sum4(float *to, __m
 }
 #endif
 
-/* What every processor has, AVX2, AVX-512, and that with its instruction for pairs of bfloat16. */
+/* What every processor has; AVX2; AVX-512; AVX-512 with its instruction for pairs of bfloat16. */
 enum level { PLAIN, AVX2, AVX512, AVX512_BF16, LEVELS };
 
 __attribute__((visibility("hidden"))) int vector_level(void);

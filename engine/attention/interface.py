@@ -1,4 +1,4 @@
-"""Attention over pages as transformers' modules ask for it, under the name `midstream`.
+"""Attention over pages for transformers' modules, which call it by the name `midstream`.
 
 The models themselves say what a query may see: causal, a sliding window, chunks. Other rules are refused.
 """
@@ -33,11 +33,11 @@ NAME = "midstream"
 MaskFunction = Callable[[Tensor, int, Tensor, Tensor], Tensor]
 
 CAUSAL: MaskFunction = cast("MaskFunction", causal_mask_function)
-"""transformers' own rule that a query sees what is not behind it; its types say integers."""
+"""transformers' rule that a query sees no later key. The cast is needed since its annotations say integers."""
 
 
 class Paged(NamedTuple):
-    """What a module passes on to its attention, as the keyword `paged` of its forward."""
+    """What a module passes on to its attention, as the keyword argument `paged` of its forward pass."""
 
     step: StepLayout
     backend: Backend
@@ -58,24 +58,24 @@ def backend_for(device: torch.device, dtype: torch.dtype) -> Backend:
 
 
 def keeps_latents(module: nn.Module) -> bool:
-    """Whether a module caches latents, of which it makes keys and values when it reads them (DeepSeek's attention)."""
+    """Whether a module caches latents, and makes keys and values of them when it reads them (DeepSeek's attention)."""
     return getattr(getattr(module, "config", None), "kv_lora_rank", None) is not None
 
 
 def gathered(step: StepLayout) -> StepLayout:
-    """Return the layout of a step whose contexts were brought together: each is one long page."""
+    """Return the layout of a step whose contexts were gathered, so that each is one long page."""
     tables = torch.arange(len(step.tables), dtype=torch.int32, device=step.tables.device)
     return replace(step, tables=tables.unsqueeze(1))
 
 
 def register() -> None:
-    """Make the name known to transformers. Repeating it does no harm."""
+    """Register the name with transformers. Calling it again does no harm."""
     AttentionInterface.register(NAME, paged_attention)
     AttentionMaskInterface.register(NAME, mask_rule)
 
 
 def mask_rule(*, mask_function: MaskFunction, use_vmap: bool = False, **_sizes: Any) -> MaskRule:
-    """Answer a model's wish for a mask. Raises AttentionNotSupported where its rule is not a plain one."""
+    """Return the rule of the mask that a model asks for. Raises AttentionNotSupported if `Terms` can't state it."""
     if mask_function is CAUSAL:
         return MaskRule()
     known = None if use_vmap else _known_rules().get(_code(mask_function))
@@ -97,7 +97,7 @@ def paged_attention(  # noqa: PLR0917 - transformers calls it with these, in thi
 ) -> tuple[Tensor, None]:
     """Attend with a step's queries, (1, heads, rows, size), to a layer's pages, which the cache handed out.
 
-    Returns (1, rows, heads, value size). Raises AttentionNotSupported for what some models do to scores.
+    Returns (1, rows, heads, value size). Raises AttentionNotSupported if the model changes scores in other ways.
     """
     paged = _checked(module, attention_mask, kwargs)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -112,7 +112,9 @@ def paged_attention(  # noqa: PLR0917 - transformers calls it with these, in thi
 def _checked(module: nn.Module, rule: object, kwargs: dict[str, Any]) -> Paged:
     paged = kwargs.get("paged")
     if not isinstance(paged, Paged) or not isinstance(rule, MaskRule):
-        raise AttentionNotSupported(f"{type(module).__name__} does not pass on what attention needs")
+        raise AttentionNotSupported(
+            f"{type(module).__name__} does not pass on the arguments of its attention"
+        )
     for feature in ("s_aux", "position_bias"):
         if kwargs.get(feature) is not None:
             raise AttentionNotSupported(f"{type(module).__name__} uses {feature}")
@@ -121,18 +123,18 @@ def _checked(module: nn.Module, rule: object, kwargs: dict[str, Any]) -> Paged:
 
 @cache
 def _known_rules() -> dict[tuple[Any, ...], tuple[str, str]]:
-    """Return what transformers' rules are called here, and which of their variables is the number."""
+    """Return the field of `MaskRule` for each rule of transformers, and the name of the variable with its number."""
     sliding: Any = sliding_window_causal_mask_function(1)
     chunked: Any = chunked_causal_mask_function(1, torch.zeros(1))
     return {_code(sliding): ("window", "sliding_window"), _code(chunked): ("chunk", "chunk_size")}
 
 
 def _parts(rule: Any) -> tuple[Any, ...]:
-    """Return the functions that a rule of transformers joins with `and`; none where it is something else."""
+    """Return the functions that a rule of transformers joins with `and`; none if it is no such rule."""
     found = [cell.cell_contents for cell in getattr(rule, "__closure__", None) or ()]
     return found[0] if len(found) == 1 and isinstance(found[0], tuple) else ()
 
 
 def _code(rule: Any) -> tuple[Any, ...]:
-    """Return what tells one kind of rule from another, whatever its numbers are."""
+    """Return a key for a kind of rule, whatever its numbers are."""
     return (rule.__code__, *(part.__code__ for part in _parts(rule)))

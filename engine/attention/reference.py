@@ -1,6 +1,6 @@
-"""Attention over pages in plain torch, with sums of float32: what the other backends are compared with.
+"""Attention over pages in plain torch, with float32 sums. The other backends are compared with it.
 
-It serves where there is no compiler, and devices and dtypes that no other backend knows. Pages are gathered.
+It serves where there was no compiler, and devices and dtypes that no other backend serves. Pages are gathered.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import LayerPages
 
 QUERY_BLOCK = 256
-"""Queries of a prompt that share one score matrix: it bounds memory."""
+"""The most queries of a prompt that share one score matrix, which bounds its memory."""
 
 
 Bias = Callable[[Tensor, Tensor], Tensor]
-"""What is added to scores, (requests, heads, queries, keys), by the positions of queries, (requests, queries), and of keys."""
+"""Returns the bias of scores, (requests, heads, queries, keys), by positions of queries, (requests, queries), and keys."""
 
 
 class Reference:
@@ -39,7 +39,7 @@ class Reference:
     def attend_with(
         bias: Bias | None, queries: Tensor, layer: LayerPages, step: StepLayout, terms: Terms
     ) -> Tensor:
-        """Attend for a model that tells positions by what is added to scores, which no other backend knows."""
+        """Attend for a model that encodes positions as a bias of scores, which no other backend knows."""
         mixed = queries.new_zeros(*queries.shape[:2], layer.values.shape[3])
         if step.decode_rows:
             rows = slice(0, step.decode_rows)
@@ -59,7 +59,7 @@ class Reference:
 
 
 def visible(positions: Tensor, keys: Tensor, terms: Terms) -> Tensor:
-    """Tell which keys, at positions (…, keys), queries at positions (…, queries) may see: (…, queries, keys)."""
+    """Return whether queries may see keys, (…, queries, keys), by their positions, (…, queries) and (…, keys)."""
     asking, keys = positions.unsqueeze(-1), keys.unsqueeze(-2)
     seen = keys <= asking
     if terms.window is not None:
@@ -76,7 +76,7 @@ def _attend(  # noqa: PLR0917 - what `attend` was given, and where
     keys, values = (store[tables].flatten(1, 2).float() for store in layer)
     places = torch.arange(keys.shape[1], device=keys.device)
     seen = visible(positions, places.unsqueeze(0), terms)
-    # What lies at a place that nobody may see may be anything, and 0 times NaN is NaN.
+    # A place that no query may see can hold anything, and 0 times NaN is NaN.
     values = values.masked_fill(~seen.any(dim=1)[:, :, None, None], 0.0)
     heads = keys.shape[2]
     shared = queries.float().reshape(*queries.shape[:2], heads, -1, queries.shape[3]) * terms.scale

@@ -1,4 +1,4 @@
-"""How a layer attends, and what a backend of attention has to do."""
+"""How a layer attends, and what an attention backend has to do."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from engine.cache.paged_cache import LayerPages
 
 
 class AttentionNotSupported(Exception):
-    """A model asks its attention for something that is not built: it must be refused, never served wrongly."""
+    """A model asks for attention that no backend computes. It must be refused, never served wrongly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a layer attends; causal always.
+    """How a layer attends. It is always causal.
 
-    `window`: a query sees so many positions, its own included. `chunk`: it sees none before the last multiple of it.
-    `softcap`: scores are kept between it and its negative.
+    `window`: how many positions a query sees, its own included. `chunk`: it sees none before the last multiple of it.
+    `softcap`: scores are capped softly, by tanh, between it and its negative.
     """
 
     scale: float
@@ -30,10 +30,10 @@ class Terms:
 
 
 class Backend(Protocol):
-    """Attention over the pages of one kind of device. A step's layout says where everything lies."""
+    """Attention over pages on one kind of device. A step's layout says where its queries, keys and values are."""
 
     def store(self, layer: LayerPages, step: StepLayout, keys: Tensor, values: Tensor) -> None:
-        """Write a step's keys and values, (rows, KV heads, size), to their pages; rows of nobody are left out."""
+        """Write a step's keys and values, (rows, KV heads, size), to their pages. Idle rows are skipped."""
         ...
 
     def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: Terms) -> Tensor:

@@ -1,1 +1,1 @@
-"""Keys and values: where they lie, who holds them, what is kept for later turns."""
+"""Keys and values: where they are stored, who holds them, and what is kept for later turns."""

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 ROWS_STEP = 16
-"""Steps with prompts are padded to a multiple of this many rows: every new number of rows costs kernels that are kept."""
+"""Steps with prompts are padded to a multiple of this many rows, since each new number of rows adds kernels to caches."""
 
 NOBODY = -1
 """The page of an idle row."""
 
 
 def unknown(slot: int) -> int:
-    """Return what stands for the token that was chosen last in a slot, and that the device alone knows yet."""
+    """Return the id that stands for the last token of a slot while only the device knows it."""
     return -1 - slot
 
 
@@ -33,14 +33,14 @@ def fed(input_ids: Tensor, last: Tensor) -> Tensor:
 
 
 class Source(NamedTuple):
-    """The first `length` of `reserved` positions hold a source; the rest of its last page holds nothing."""
+    """The first `length` of `reserved` positions hold a source. The rest of its last page holds nothing."""
 
     length: int
     reserved: int
 
     @classmethod
     def of(cls, tokens: int, page_size: int) -> Source:
-        """Return where a source of so many tokens lies."""
+        """Return the positions of a source of `tokens` tokens."""
         return cls(tokens, -(-tokens // page_size) * page_size)
 
 
@@ -48,9 +48,10 @@ class Source(NamedTuple):
 class Span:
     """Neighbouring tokens of one request: `tokens[i]` is at position `start + i`. `samples`: its last logits are wanted.
 
-    A token may be `unknown(slot)` where the device has it.
-    `slot`: the request's place among those that run. `pages`: its block table. `source`: where a translation's lies.
-    `shown`: from which of its tokens on an image stands, and what is computed with in their place, (tokens, hidden).
+    A token may be `unknown(slot)` if only the device knows it.
+    `slot`: the request's place among those that run. `pages`: its block table. `source`: the positions of a translation's
+    source. `shown`: for each image the index of its first token here, and the states that replace its tokens,
+    (tokens, hidden).
     """
 
     slot: int
@@ -69,19 +70,19 @@ class Span:
 
 @dataclass(slots=True, eq=False)
 class StepLayout:
-    """Where a step's queries are, and where their keys and values lie. Tensors are on the device, int32 unless said otherwise.
+    """Where a step's queries, keys and values are. Tensors are on the device, int32 unless said otherwise.
 
-    The first `decode_rows` requests have one query each; those behind have as many as `query_starts` says.
+    The first `decode_rows` requests have one query each. For the others `query_starts` says how many.
     """
 
     input_ids: Tensor
     """(1, rows) of int64, as modules take them; so are `position_ids`."""
     position_ids: Tensor
     sampled_rows: Tensor | None
-    """The rows whose logits are wanted, int64; None: those of all."""
+    """The rows whose logits are wanted, int64; None means all."""
     decode_rows: int
     rows: int
-    """Rows of requests; those behind are nobody's."""
+    """The rows of requests; idle rows follow them."""
     spans: tuple[tuple[int, int], ...]
     """Where each request's queries start and stop, in positions."""
     tables: Tensor
@@ -93,13 +94,13 @@ class StepLayout:
     key_starts: Tensor
     """(requests + 1,): the lengths summed up."""
     pages: Tensor
-    """(tokens,): the page that each row's keys and values are stored in; -1 for a row of nobody."""
+    """(tokens,): the page that each row's keys and values are stored in; -1 for an idle row."""
     offsets: Tensor
-    """(tokens,): and where in that page."""
+    """(tokens,): the offset in that page."""
 
     @property
     def longest_prompt(self) -> int:
-        """The most queries of a request behind those that decode; 0 where there is none."""
+        """The most queries of a request behind those that decode; 0 if there is none."""
         return max((stop - start for start, stop in self.spans[self.decode_rows :]), default=0)
 
     @property
@@ -111,9 +112,9 @@ class StepLayout:
 def lay_out(
     spans: Sequence[Span], *, page_size: int, device: torch.device, most_pages: int = 0
 ) -> StepLayout:
-    """Lay out spans: the ones of a single token that sample first. Raises ValueError where a table is too short.
+    """Lay out spans, those of a single token first. Raises ValueError if a block table is too short.
 
-    `most_pages`: block tables are of so many pages at least. Kernels are compiled for their width.
+    `most_pages`: the least width of the block tables, since kernels are compiled for it.
     """
     decoding = next((place for place, span in enumerate(spans) if len(span.tokens) != 1), len(spans))
     ids = [token for span in spans for token in span.tokens]
@@ -142,7 +143,7 @@ def lay_out(
 
 
 def shown_rows(spans: Sequence[Span]) -> list[tuple[int, Tensor]]:
-    """Return from which of a step's rows on images stand, and their states."""
+    """Return the first row of each image in a step, with the image's states."""
     rows, row = [], 0
     for span in spans:
         rows += [(row + place, states) for place, states in span.shown]
@@ -151,27 +152,27 @@ def shown_rows(spans: Sequence[Span]) -> list[tuple[int, Tensor]]:
 
 
 def send(tensors: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
-    """Return tensors on a device, sent in one copy. From pinned memory: nobody waits for it on CUDA.
+    """Return tensors on a device, sent in one copy. On CUDA it is from pinned memory, so the host does not wait.
 
-    Those of int64 come first, so that all of them are aligned.
+    Tensors of int64 must come first, so that all of them are aligned.
     """
     if device.type == "cpu":
         return tensors
     sizes, pinned = [one.nbytes for one in tensors], device.type == "cuda"
     host = torch.empty(sum(sizes), dtype=torch.uint8, pin_memory=pinned)
     torch.cat([one.reshape(-1).view(torch.uint8) for one in tensors], out=host)
-    # The allocator of pinned memory lends it out again only once the copy is done.
+    # The allocator of pinned memory reuses it only after the copy is done.
     parts = torch.split(host.to(device, non_blocking=pinned), sizes)
     return [part.view(one.dtype).view(one.shape) for part, one in zip(parts, tensors, strict=True)]
 
 
 def _tables(spans: Sequence[Span], widest: int, page_size: int) -> Tensor:
-    """Return the block tables, (requests, widest); what lies behind a table is page 0, which is never read."""
+    """Return the block tables, (requests, widest), padded with page 0, which is never read there."""
     packed = bytearray()
     for span in spans:
         needed = -(-span.stop // page_size)
         if len(span.pages) < needed:
-            raise ValueError(f"{span.stop} tokens do not lie in {len(span.pages)} pages of {page_size}")
+            raise ValueError(f"{span.stop} tokens do not fit into {len(span.pages)} pages of {page_size}")
         packed += array("i", span.pages[:needed]).tobytes().ljust(4 * widest, b"\0")
     return torch.frombuffer(packed, dtype=torch.int32).view(len(spans), widest)
 
@@ -185,7 +186,7 @@ def _places(spans: Sequence[Span], page_size: int, idle: int) -> tuple[Tensor, T
 
 
 def _counts(spans: Sequence[Span]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return where queries start, how many keys there are, and these summed up."""
+    """Return where each request's queries start, how many keys it has, and where its keys start."""
     lengths = [span.stop for span in spans]
     starts = accumulate((len(span.tokens) for span in spans), initial=0)
     sums = accumulate(lengths, initial=0)

@@ -1,7 +1,7 @@
-"""Keys and values of all requests: for each layer two tensors of pages, made once and never moved.
+"""Keys and values of all requests: two tensors of pages for each layer, which are made once and never move.
 
-Knows shapes and memory, not what attention does with them. Layers are made when the model first writes to them, with the
-shapes that it writes, so that no table of model types is needed.
+Knows shapes and memory, but not what attention does with them. A layer is made when the model first writes to it, with
+the shapes that it writes, so no table of model types is needed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from engine.cache.pages import Copy
 
 
 class LayerPages(NamedTuple):
-    """One layer's keys and values, (pages, page size, heads, head size); what was never written may be any bits.
+    """One layer's keys and values, (pages, page size, heads, head size). Places that were never written are undefined.
 
-    In memory the tokens of a head lie side by side within a page: a CPU reads them in one piece.
+    In memory the tokens of a head are side by side within a page, so that a CPU reads them in one piece.
     """
 
     keys: Tensor
@@ -28,13 +28,13 @@ class LayerPages(NamedTuple):
 
     @classmethod
     def make(cls, keys: Tensor, values: Tensor, pages: int, size: int) -> LayerPages:
-        """Make pages for keys and values like these, (rows, heads, head size)."""
+        """Make `pages` pages of `size` tokens, for keys and values like these, (rows, heads, head size)."""
         made = [one.new_empty(pages, one.shape[1], size, one.shape[2]) for one in (keys, values)]
         return cls(made[0].transpose(1, 2), made[1].transpose(1, 2))
 
     @property
     def bytes_per_token(self) -> int:
-        """Memory for one token."""
+        """Memory for one token, in bytes."""
         return sum(one.element_size() * one.shape[2] * one.shape[3] for one in self)
 
     def copy(self, copies: Sequence[Copy]) -> None:
@@ -45,17 +45,17 @@ class LayerPages(NamedTuple):
 
 
 Store = Callable[[LayerPages, StepLayout, Tensor, Tensor], None]
-"""Writes keys and values, (rows, heads, head size), to the pages that a layout says: an attention's own."""
+"""Writes keys and values, (rows, heads, head size), to the pages of a layout. Each attention backend has its own."""
 
 
 class PagedCache(Cache):
-    """The cache that a transformers module is given: it stores a step's keys and values, and hands out whole layers.
+    """The cache for a transformers module. It stores a step's keys and values, and hands out whole layers.
 
-    Attention reads from them what it needs (`engine.attention`). With `gathers` the cache hands out the contexts of a
-    step's requests instead, (requests, heads, tokens, head size), for modules that make keys and values of them first.
+    Attention reads from the layers what it needs (`engine.attention`). With `gathers` the cache hands out the contexts of
+    a step's requests instead, (requests, heads, tokens, head size), for modules that make keys and values of them first.
     """
 
-    layers: list[LayerPages]  # type: ignore[assignment] # transformers' own layers know one length, not pages
+    layers: list[LayerPages]  # type: ignore[assignment] # transformers' own layers have one length, and no pages
 
     def __init__(self, *, pages: int, page_size: int, store: Store, gathers: bool = False) -> None:
         super().__init__(layers=[])
@@ -72,11 +72,11 @@ class PagedCache(Cache):
 
     @property
     def bytes_per_token(self) -> int:
-        """Memory for one token over all layers. Known once the model ran."""
+        """Memory for one token in all layers, in bytes. It is known once the model has run."""
         return sum(layer.bytes_per_token for layer in self.layers)
 
     def begin(self, step: StepLayout) -> None:
-        """Direct what the module writes to the pages of a step."""
+        """Set the step whose pages the module writes to from now on."""
         self._step = step
 
     @torch.inference_mode()
@@ -88,7 +88,7 @@ class PagedCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_args: Any, **_kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store a step's keys and values, each of shape (1, heads, rows, head size); return the layer's pages."""
+        """Store a step's keys and values, (1, heads, rows, head size); return the layer's pages, or gathered contexts."""
         if self._step is None:
             raise RuntimeError("the cache was written to outside a step")
         keys, values = key_states[0].transpose(0, 1), value_states[0].transpose(0, 1)
@@ -100,15 +100,15 @@ class PagedCache(Cache):
         return contexts[0], contexts[1]
 
     def layer(self, number: int, keys: Tensor, values: Tensor) -> LayerPages:
-        """Return a layer, made now where the model never wrote to it, for keys and values like these, (rows, heads, size)."""
+        """Return a layer, which is made now if it is new, for keys and values like these, (rows, heads, size)."""
         while len(self.layers) <= number:
             self.layers.append(LayerPages.make(keys, values, self.pages, self.page_size))
         return self.layers[number]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
-        """Return 0: no single length fits all requests, and positions are always given."""
+        """Return 0, since requests have different lengths; positions are always given."""
         return 0
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:  # noqa: ARG002
-        """Return (positions, offset) for masks, which attention makes by itself."""
+        """Return (positions, offset) of masks, which are not used, since attention makes its own."""
         return self.tokens, 0

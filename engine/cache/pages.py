@@ -1,7 +1,7 @@
 """Pages of keys and values: which are free, and who holds the others. Pure: numbers, no tensors.
 
-A page is held by any number of requests, and by the cache of prefixes. `free + used + cached == total` always: used pages
-are held by a request, cached ones by the cache alone. A page that has another holder is copied before it is written.
+Any number of requests may hold a page, and so may the cache of prefixes. `free + used + cached == total` always: requests
+hold the used pages, and only the cache holds the cached ones. A page with another holder is copied before it is written.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 
 class Copy(NamedTuple):
-    """What a page holds is to be copied to another one before the next step."""
+    """The content of page `source` has to be copied to page `target` before the next step."""
 
     source: int
     target: int
 
 
 class BlockTable:
-    """The pages of one request, in the order of its tokens. Changed by the pool alone.
+    """The pages of one request, in the order of its tokens. Only the pool changes it.
 
-    `writable`: positions below it, from the last one that was extended on, lie in pages that nobody else holds.
+    `writable`: nobody else holds the pages of the positions below it, from the start of the last `extend` on.
     """
 
     __slots__ = ("pages", "writable")
@@ -33,9 +33,9 @@ class BlockTable:
 
 
 class PagePool:
-    """`total` pages of `size` tokens each. `copies` are due before the next step, in order; whoever makes them clears them.
+    """`total` pages of `size` tokens each. `copies` are due before the next step, in order; their maker clears the list.
 
-    Pages that the cache alone holds are taken when no other is free, the one that was let go first before the others.
+    If no page is free, one that only the cache holds is taken: the one that was released first.
     """
 
     def __init__(self, total: int, size: int) -> None:
@@ -43,9 +43,9 @@ class PagePool:
         self.size = size
         self.copies: list[Copy] = []
         self.changes = 0
-        """Counts what may have made room."""
+        """Counts the events that may have made room."""
         self.evict: Callable[[int], None] = self.forget
-        """Is told of a page that the cache has to give up, and must `forget` it."""
+        """Called with a page that the cache has to give up; it must `forget` the page."""
         self._holders = array("i", bytes(4 * total))
         self._kept = bytearray(total)
         self._free = list(range(total - 1, -1, -1))
@@ -58,7 +58,7 @@ class PagePool:
 
     @property
     def cached(self) -> int:
-        """Pages that the cache alone holds."""
+        """Pages that only the cache holds."""
         return len(self._cached)
 
     @property
@@ -72,11 +72,11 @@ class PagePool:
         return len(self._free) + len(self._cached)
 
     def pages_for(self, tokens: int) -> int:
-        """Return how many pages so many tokens take."""
+        """Return how many pages `tokens` tokens take."""
         return -(-tokens // self.size)
 
     def join(self, pages: Iterable[int]) -> BlockTable:
-        """Return the table of a request that goes on from pages which are held already."""
+        """Return the table of a request that begins with pages of others. Raises ValueError if nobody holds one of them."""
         table = BlockTable(pages)
         for page in table.pages:
             if not self._holders[page] and not self._kept[page]:
@@ -86,12 +86,12 @@ class PagePool:
         return table
 
     def branch(self, table: BlockTable) -> BlockTable:
-        """Return a second table of the same pages: whoever writes first copies."""
+        """Return a second table of the same pages. Whoever writes to one first copies it."""
         table.writable = 0
         return self.join(table.pages)
 
     def extend(self, table: BlockTable, start: int, stop: int) -> bool:
-        """See that the positions from `start` to `stop` can be written. False: there is too little room, and nothing changed."""
+        """Make the positions from `start` to `stop` writable. False if there is too little room; nothing changes then."""
         if stop <= table.writable:
             return True
         pages, first = table.pages, start // self.size
@@ -110,18 +110,18 @@ class PagePool:
         return True
 
     def cut(self, table: BlockTable, length: int) -> None:
-        """Let go what lies behind the first `length` tokens. What is left may be others' as well."""
+        """Release the pages behind the first `length` tokens. Others may hold what is left, too."""
         keep = self.pages_for(length)
         self._let_go(table.pages[keep:])
         del table.pages[keep:]
         table.writable = 0
 
     def release(self, table: BlockTable) -> None:
-        """Let go all pages of a table. The last ones are taken first where the cache holds them."""
+        """Release all pages of a table. If the cache holds them, the last ones are reused first."""
         self.cut(table, 0)
 
     def keep(self, page: int) -> None:
-        """Let the cache hold a page that a request holds."""
+        """Let the cache hold a page that a request holds. Raises ValueError if none does."""
         if not self._holders[page]:
             raise ValueError(f"page {page} is held by nobody")
         self._kept[page] = True
@@ -139,7 +139,7 @@ class PagePool:
         return bool(self._kept[page])
 
     def check_idle(self) -> None:
-        """Raise RuntimeError where a page is held though nothing runs: a leak, which must not go unseen."""
+        """Raise RuntimeError if a page is held although nothing runs: a leak must not go unseen."""
         if self.used or any(self._holders) or sum(self._kept) != self.cached:
             raise RuntimeError(
                 f"pages are held by nobody: {self.used} of {self.total} used, {self.cached} cached"

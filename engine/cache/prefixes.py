@@ -1,7 +1,7 @@
-"""What was computed for earlier requests, found by the tokens that a prompt begins with. Pure: pages are numbers.
+"""Finds the pages of earlier requests by the tokens that a prompt begins with. Pure: pages are numbers.
 
-A tree: behind each page come those that went on from it, by their tokens. The last page of a path may be filled in part,
-and may be shared in part. A salt separates owners: whose pages are not found by others.
+It is a tree: the children of a page are the pages that continued it, by their tokens. The last page of a path may be partly
+filled, and may be partly shared. A salt separates owners, who don't find each other's pages.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import NamedTuple
 from engine.cache.pages import PagePool
 
 EVERYONE = "\x00everyone"
-"""The salt of what all may share: the operator's system prompt."""
+"""The salt of what everyone may share: the operator's system prompt."""
 
 SHORTEST = 16
-"""Tokens below which a beginning is not worth keeping or finding."""
+"""The fewest tokens of a prefix that is worth keeping or finding."""
 
 CANDIDATES = 64
-"""Pages that are compared token by token, the newest ones, where a prompt goes on otherwise within a page."""
+"""How many pages, the newest ones, are compared token by token if a prompt diverges within a page."""
 
 TOKEN_BYTES = 8
 
@@ -36,7 +36,7 @@ NOTHING = Match((), 0)
 
 
 class _Node:
-    """A page, the tokens that count of it, and what goes on from there: by salt, then by tokens."""
+    """A page, its valid tokens, and the pages that continue it: by salt, then by tokens."""
 
     __slots__ = ("children", "page", "parent", "salt", "tokens")
 
@@ -49,7 +49,7 @@ class _Node:
 
 
 class Prefixes:
-    """The cache of prefixes over a pool of pages. Pages that it alone holds give way to requests, the oldest first."""
+    """The cache of prefixes over a pool of pages. Pages that only it holds are given up for requests, the oldest first."""
 
     def __init__(self, pool: PagePool) -> None:
         self._pool = pool
@@ -58,10 +58,10 @@ class Prefixes:
         pool.evict = self._evict
 
     def find(self, salt: str, prompt: Sequence[int], *, shared: int = 0) -> Match:
-        """Return what is known of a prompt; its last token is always to be computed.
+        """Return what is known of a prompt. Its last token never is, since its logits have to be computed.
 
-        Pages of this salt, and those of the first `shared` tokens that everyone shares: whoever shares none must not
-        learn by guessing what others share.
+        Pages of this salt count, and within the first `shared` tokens those of everyone. A request that shares none
+        must not find out by guessing what others share.
         """
         tokens = array("q", prompt[:-1]).tobytes()
         node, pages, page_bytes = self._root, array("i"), self._pool.size * TOKEN_BYTES
@@ -83,9 +83,9 @@ class Prefixes:
         return Match(pages, count) if count >= SHORTEST else NOTHING
 
     def insert(self, salt: str, tokens: Sequence[int], pages: Sequence[int], *, shared: int = 0) -> None:
-        """Keep the pages that hold these tokens, which somebody holds; what is known stays as it is.
+        """Keep the pages of these tokens, which a request holds. Pages that are known already stay as they are.
 
-        Pages that are within the first `shared` tokens are everyone's.
+        Pages within the first `shared` tokens belong to everyone.
         """
         if len(tokens) < SHORTEST:
             return
@@ -122,7 +122,7 @@ class Prefixes:
             self._remove(nodes[-1])
 
     def _remove(self, node: _Node) -> None:
-        """Forget a page in this place, and what goes on from it."""
+        """Forget a node, and all that continue it."""
         if node.parent is not None:
             siblings = node.parent.children[node.salt]
             del siblings[node.tokens]
@@ -148,7 +148,7 @@ def _begins(siblings: dict[bytes, _Node], tokens: bytes) -> bool:
 
 
 def _longest(node: _Node, salt: str, wanted: bytes) -> tuple[int | None, int]:
-    """Return the page behind a node that begins most like `wanted`, and how many tokens of it do."""
+    """Return the child page with the most tokens in common with `wanted` from its beginning on, and their number."""
     best: tuple[int | None, int] = None, 0
     for one in _newest(node.children.get(salt, {})):
         same = common_tokens(one.tokens, wanted)

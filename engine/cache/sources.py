@@ -1,7 +1,7 @@
-"""Where a translation's source lies: in the first pages of its request, before the tokens of the target.
+"""Where the source of a translation is: in the first pages of its request, before the tokens of the target.
 
-A source is encoded in one piece, as every word of it sees all others. What a decoder's cross-attention reads of it lies in
-the pages of its positions; the target begins in a page of its own. So sources and targets share pages, budget and cache.
+A source is encoded in one piece, since every word of it sees all others. Its pages hold what the decoder's cross-attention
+reads of it, and the target begins in a page of its own. So sources and targets share pages, budget and cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.cache.layout import Span, StepLayout, lay_out
 
 
 def salted(salt: str, source: Sequence[int]) -> str:
-    """Return the salt of a translation: keys and values of no token are those of another source, wherever they agree."""
+    """Return the salt of a translation, since keys and values depend on the whole source, even if it begins alike."""
     return f"{salt}\x1f{sha256(' '.join(map(str, source)).encode()).hexdigest()}"
 
 
@@ -29,8 +29,8 @@ def begins(span: Span) -> bool:
 class TranslationLayout:
     """A step of translations: sources to be encoded, and rows of targets with the two contexts that each attends to.
 
-    `sources`: None where none begins; its spans are theirs. `own` and `cross` have the same rows, each of them with a
-    table and a length of its own; None where no target has a row. `sampled`: which of the rows give logits.
+    `sources`: the layout of the sources, or None if none begins. `own` and `cross` have the same rows, each with a table
+    and a length of its own; None if no target has a row. `sampled`: the rows whose logits are wanted.
     """
 
     sources: StepLayout | None
@@ -60,13 +60,13 @@ def _reserved(span: Span) -> int:
 
 
 def _source_of(span: Span) -> Span:
-    assert span.source is not None  # noqa: S101 - who asks has looked
+    assert span.source is not None  # noqa: S101 - callers have checked it
     return Span(span.slot, 0, span.tokens[: span.source.length], samples=False, pages=span.pages)
 
 
 def _rows(span: Span, page_size: int) -> Iterator[tuple[Span, Span]]:
-    """Yield each token of a target as a span of its own, over the target's pages, and one that stands at the source's end."""
-    assert span.source is not None  # noqa: S101 - translations alone are laid out here
+    """Yield two spans for each token of a target: one over the target's pages, and one at the end of its source."""
+    assert span.source is not None  # noqa: S101 - only translations are laid out here
     length, reserved = span.source
     first = max(span.start, reserved)
     target = span.pages[reserved // page_size :]

@@ -1,1 +1,1 @@
-"""One step: spans of tokens through the model, and their next tokens out."""
+"""Runs one step: spans of tokens go through the model, and their next tokens come out."""

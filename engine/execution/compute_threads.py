@@ -1,7 +1,7 @@
-"""How many threads a step computes with, learned from how long steps take.
+"""Learns how many threads a step should compute with, from how long steps take.
 
-A step of few tokens may be done sooner by one thread than by many that wait for each other, above all where other
-processes want the cores as well; which it is differs from machine to machine and from minute to minute. Pure.
+One thread may finish a step of few tokens sooner than many threads that wait for each other, above all where other
+processes use the cores as well. Which is faster differs from machine to machine and from minute to minute. Pure.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ FIRST_TRIALS = 3
 
 LEARNING_RATE = 0.2
 SHORTEST_PAUSE, LONGEST_PAUSE = 512, 4096
-"""Steps between trials of what is not the choice; doubled each time that it is no better."""
+"""Steps between trials of other numbers of threads. The pause doubles with each trial that finds none better."""
 
 SOON = 8
-"""The first pause once fewer threads than all were chosen: a moment's noise may have been why, and more cost little."""
+"""The first pause after fewer threads than all were chosen. It is short, since a moment's noise may be the reason."""
 
 RELUCTANCE = 1.1
-"""Fewer threads than all must be so much faster."""
+"""Fewer threads than all must be faster by this factor."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class _Trial:
     seconds: float = 0.0
 
     def observe(self, seconds: float) -> None:
-        # The first ones include what is made once; a new best is believed at once.
+        # The first steps include what is made only once, so the second replaces it. A new best counts fully at once.
         self.count += 1
         if self.count <= 2 or seconds < self.seconds:  # noqa: PLR2004
             self.seconds = seconds
@@ -41,7 +41,7 @@ class _Trial:
 
 @dataclass(slots=True)
 class _Size:
-    """One size of step. Numbers of threads are halved from trial to trial; what is next to the best one is tried."""
+    """The trials of one size of step, each with half the threads of the one before. Neighbours of the best are tried."""
 
     trials: list[_Trial]
     until_next: int = SHORTEST_PAUSE
@@ -57,7 +57,7 @@ class _Size:
     def next(self) -> _Trial:
         best = self.best
         place = self.trials.index(best)
-        # Never far from the best: on many cores a single thread could hold up everyone for seconds.
+        # Only neighbours of the best are tried. On many cores a single thread could hold up everyone for seconds.
         near = [trial for trial in self.trials[max(0, place - 1) : place + 2] if trial is not best]
         untried = next((trial for trial in (best, *near) if trial.count < FIRST_TRIALS), None)
         self.until_next -= 1
@@ -69,20 +69,20 @@ class _Size:
 
 @dataclass(slots=True)
 class ComputeThreads:
-    """Chooses between `most` threads, half of them, a quarter and so on, for each size of step by itself."""
+    """Chooses between `most` threads, half of them, a quarter and so on, separately for each size of step."""
 
     most: int
     _sizes: dict[int, _Size] = field(default_factory=dict, init=False)
     _trying: tuple[_Size, _Trial] | None = field(default=None, init=False)
 
     def choose(self, tokens: int) -> int:
-        """Return the threads for a step of so many tokens."""
+        """Return the number of threads for a step of `tokens` tokens."""
         size = self._sizes.setdefault(tokens.bit_length(), _Size(_halved(self.most)))
         self._trying = size, size.next()
         return self._trying[1].threads
 
     def observe(self, seconds: float) -> None:
-        """Learn how long the step took that was chosen for last."""
+        """Learn how long the step took that the last choice was for."""
         if self._trying is None:
             return
         size, trial = self._trying

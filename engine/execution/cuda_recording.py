@@ -1,4 +1,4 @@
-"""What of a step is CUDA's own: recording it as a graph, fetching its tokens behind the host's back, measuring it.
+"""The parts of a step that are specific to CUDA: recording it as a graph, fetching its tokens, measuring it.
 
 Source: https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 """
@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 REPETITIONS = 20
-"""Calls that are measured together: a kernel of ten microseconds is shorter than the launch of the next one."""
+"""Calls that are measured together, since a kernel of ten microseconds is shorter than the launch of the next one."""
 
 
 class CudaRecorder:
-    """Records steps on one device. They share memory: one of them runs at a time."""
+    """Records steps on one device. They share memory, so only one of them may run at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -24,7 +24,10 @@ class CudaRecorder:
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, run: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
-        """Run a step once, so that nothing is left to be made, and record it. Raises RuntimeError."""
+        """Run a step once, so that everything it needs exists, then record it. Raises RuntimeError.
+
+        Returns what replays the step, and the logits that each replay writes.
+        """
         before = torch.cuda.current_stream(self._device)
         graph = torch.cuda.CUDAGraph()
         try:
@@ -32,18 +35,18 @@ class CudaRecorder:
             with torch.cuda.stream(self._stream):
                 run()
             before.wait_stream(self._stream)
-            # Other threads of this process do other things: what they do must not end the recording.
+            # CUDA calls of this process's other threads must not break the recording.
             with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
                 logits = run()
         except RuntimeError:
-            # A recording that broke off may have left its own stream behind.
+            # A recording that failed may have left its own stream as the current one.
             torch.cuda.set_stream(before)
             torch.cuda.synchronize(self._device)
             raise
         return graph.replay, logits
 
     def measure(self, call: Callable[[], None]) -> float:
-        """Return for how many seconds a call keeps the device busy. Waits for it."""
+        """Return how many seconds a call keeps the device busy. Waits for the device."""
         events: Any = torch.cuda.Event
         start, end = events(enable_timing=True), events(enable_timing=True)
         call()
@@ -56,10 +59,10 @@ class CudaRecorder:
 
 
 class Coming:
-    """Numbers on their way from a device. Only a CUDA device is ever behind; others have them."""
+    """Numbers on their way from a device. Only a CUDA device makes anybody wait; others have them at once."""
 
     def __init__(self, numbers: Tensor) -> None:
-        """Begin to fetch them, behind all that was launched."""
+        """Begin to fetch them, behind all work that was launched so far."""
         self._there: Any = None
         self._host = numbers
         if numbers.device.type == "cuda":
@@ -69,7 +72,7 @@ class Coming:
             self._there.record(torch.cuda.current_stream(numbers.device))
 
     def numbers(self) -> list[int]:
-        """Wait for them: for nothing that was launched since."""
+        """Return them once they have arrived. Does not wait for work that was launched since."""
         if self._there is not None:
             self._there.synchronize()
         return self._host.tolist()

@@ -1,4 +1,4 @@
-"""Computes spans and chooses their next tokens; what fails, fails for its own span alone.
+"""Computes spans and chooses their next tokens. If one span fails, the others continue.
 
 Knows slots and pages, not requests: no text, no schedule.
 """
@@ -38,7 +38,7 @@ from engine.text.reply_logprobs import Scored
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a span gave no token, in words for the one who asked. `sound`: what it computed is good all the same."""
+    """Why a span gave no token, in words for its requester. `sound`: its keys and values are valid all the same."""
 
     message: str
     code: ErrorCode = ErrorCode.INTERNAL
@@ -49,13 +49,13 @@ class Held(Enum):
     """Why a span that samples gave no token, though nothing is wrong."""
 
     LATE = auto()
-    """Its grammar's mask was not made in time: the same span again may give one."""
+    """Its grammar's mask was not made in time. The same span may give a token in the next step."""
     COMPLETE = auto()
-    """Its grammar allows no more: the reply is at its end."""
+    """Its grammar allows no further token, so the reply is at its end."""
 
 
 FEW_TOKENS = 64
-"""Steps of more, and those with a part of a prompt, are computed with all threads, without asking."""
+"""Steps of more tokens, and those with a part of a prompt, are always computed with all threads."""
 
 
 class OutOfMemory(Exception):
@@ -63,32 +63,32 @@ class OutOfMemory(Exception):
 
 
 PATIENCE = 0.1
-"""A step waits for masks a tenth longer than it took, at most, where others wait for their tokens."""
+"""While other replies wait for their tokens, a step waits for masks at most this share of the time it took so far."""
 LEAST_PATIENCE_S = 0.001
 ALONE_PATIENCE_S = 0.02
-"""Where nobody else is in the step. No longer: others may come, or leave, and what they were told is to be sent."""
+"""If all spans of the step wait for masks. It is short, since others may join or leave, and output must be sent."""
 CUDA_PATIENCE_S = 0.003
-"""On a device, which computes the step while its masks are waited for."""
+"""On a CUDA device, which computes the step while the host waits for masks."""
 
 Outcome = int | Scored | Failure | Held | None
-"""The next token of a span, scored where that was asked for; its failure; or None where none was to be chosen."""
+"""The next token of a span, scored if that was asked for, or why it gave none; None if it does not sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A step on its way: the logits of the spans that sample are there, or will be once the device gets to them."""
+    """A step that was launched. The logits of the spans that sample are there, or will be once the device is done."""
 
     spans: Sequence[Span]
     logits: Tensor
     began: float
     drawing: Drawing | None = None
     chosen: Coming | None = None
-    """The tokens, where they are chosen on the device while the host does other things."""
+    """The tokens, if the device chooses them while the host does other things."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """The rows of a step that are drawn from, and whose they are; `held`: those that are not, by their slots."""
+    """The rows of a step that tokens are drawn from, and their slots. `held`: why other slots get none."""
 
     logits: Tensor
     slots: Sequence[int]
@@ -96,10 +96,10 @@ class Drawing:
 
 
 class Executor:
-    """A model for up to `slots` replies at once, with the pages of its budget.
+    """Runs a model for up to `slots` replies at once, with the pages of its budget.
 
-    `computes_meanwhile`: a launch returns before the device has computed, so that there is time for other things
-    before its tokens are fetched. `feeds`: a span may have the token that the last step chose, before it is fetched.
+    `computes_meanwhile`: a launch returns before the device has computed, which leaves time for other things before
+    its tokens are fetched. `feeds`: a span may have the token that the last step chose before it is fetched.
     """
 
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
@@ -127,30 +127,30 @@ class Executor:
             self._runner.record(slots, recorder.record, recorder.measure)
 
     def feed(self) -> None:
-        """Choose tokens as soon as a step is launched, and feed them to the next one before anybody here knows them."""
+        """Choose tokens as soon as a step is launched, and feed them to the next step before the host knows them."""
         self.feeds = self.computes_meanwhile = True
         self._runner.feed(self._sampler.last)
 
     def take_all_threads(self) -> None:
-        """Compute what comes before the next launch with all threads."""
+        """Use all threads for what is computed before the next launch."""
         torch.set_num_threads(self._most_threads)
 
     def guide(self, source: Source, sampling: Sampling) -> Guide | None:
-        """Return what leads a reply through its grammar; None where this model's replies can't be held to any."""
+        """Return the guide that holds a reply to its grammar; None if this model's tokenizer allows no grammars."""
         return self._guides.guide(source, min_tokens=sampling.min_tokens) if self._guides else None
 
     def advance(self, guide: Guide, token: int) -> None:
-        """Tell a reply's guide which token it got."""
+        """Tell a reply's guide which token the reply got."""
         if self._guides is not None:
             self._guides.advance(guide, token)
 
     def look_ahead(self) -> None:
-        """Begin to make the masks of the next step, beside whatever comes before it."""
+        """Begin to make the masks of the next step, while other work goes on."""
         if self._guides is not None:
             self._guides.look_ahead()
 
     def join(self, slot: int, chooser: Chooser, tokens: Sequence[int], *, made: int = 0) -> None:
-        """Begin a reply in a slot, or take it up again, before its first span. `tokens`: all of it so far.
+        """Begin or resume a reply in a slot, before its first span. `tokens`: its prompt and what it has so far.
 
         `made`: how many of them are the reply's own. Raises OutOfMemory.
         """
@@ -168,9 +168,10 @@ class Executor:
             self._runner.cache.copy(copies)
 
     def launch(self, spans: Sequence[Span]) -> Launched:
-        """Begin to compute spans, in the order that `Runner.run` asks for. Fetch it before the next launch, or never.
+        """Begin to compute spans, in the order that `Runner.run` requires. Fetch the step before the next launch, or never.
 
-        Where it `feeds` and nobody asks for scores the next one may be launched first. Raises OutOfMemory where the device has too little: nothing was computed then, and running it again is safe.
+        If it `feeds` and no span asks for scores, the next step may be launched before this one is fetched.
+        Raises OutOfMemory; nothing was computed then, and running the spans again is safe.
         """
         self._set_threads(spans)
         began = time.perf_counter()
@@ -182,13 +183,16 @@ class Executor:
             return Launched(spans, logits, began, drawing, self._chosen(drawing))
 
     def fetch(self, launched: Launched) -> list[Outcome]:
-        """Choose the tokens of the spans that sample, and wait for them. Raises OutOfMemory, as `launch` does."""
+        """Choose the tokens of the spans that sample, wait for them, and return an outcome for each span.
+
+        Raises OutOfMemory, as `launch` does.
+        """
         with _memory_told():
             drawing = launched.drawing or self._drawing(launched.spans, launched.logits, launched.began)
             tokens = self._tokens(launched.chosen, drawing) if drawing.slots else []
             scored = self._scoring.score(drawing.logits, drawing.slots, tokens)
         if not drawing.slots and launched.chosen is not None:
-            launched.chosen.numbers()  # how long it takes decides how large the next one may be
+            launched.chosen.numbers()  # the time that this step takes decides how large the next one may be
         found: dict[int, Outcome] = {
             slot: _outcome(slot, token, scored) for slot, token in zip(drawing.slots, tokens, strict=True)
         }
@@ -198,7 +202,7 @@ class Executor:
         return [found[span.slot] if span.samples else None for span in launched.spans]
 
     def _drawing(self, spans: Sequence[Span], logits: Tensor, began: float) -> Drawing:
-        """Tell which rows of a step can be drawn from: those with a grammar once their masks are there."""
+        """Return the rows of a step that can be drawn from. Those with a grammar need their masks first."""
         sampled = [span.slot for span in spans if span.samples]
         guides = {slot: self._guided[slot] for slot in sampled if slot in self._guided}
         if not guides or self._guides is None:
@@ -218,7 +222,7 @@ class Executor:
         return Drawing(logits.index_select(0, index), [sampled[row] for row in rows], held)
 
     def _chosen(self, drawing: Drawing) -> Coming:
-        """Have tokens chosen behind the step, where nobody has to wait for that, and brought here."""
+        """Have the device choose tokens behind the step, and begin to fetch them. Waits for nothing."""
         if not drawing.slots:
             return Coming(drawing.logits.new_empty(0))
         return Coming(self._sampler.feed(drawing.logits, drawing.slots))
@@ -229,7 +233,7 @@ class Executor:
         return [None if token < 0 else token for token in chosen.numbers()]
 
     def _set_threads(self, spans: Sequence[Span]) -> None:
-        """Compute with as many threads as suit a step. One with a part of a prompt has work for all of them."""
+        """Set the number of threads for a step. One with a part of a prompt has work for all of them."""
         tokens = sum(len(span.tokens) for span in spans)
         self._learns = self._threads if tokens == len(spans) <= FEW_TOKENS else None
         torch.set_num_threads(self._learns.choose(tokens) if self._learns else self._most_threads)
@@ -243,7 +247,7 @@ def _runner_of(model: LoadedModel) -> Runner | TranslationRunner:
 
 
 def _held(guide: Guide) -> Failure | Held | None:
-    """Return why a reply gets no token now, if it doesn't."""
+    """Return why a reply gets no token now; None if it gets one."""
     match guide.state:
         case State.READY:
             return None
@@ -252,7 +256,7 @@ def _held(guide: Guide) -> Failure | Held | None:
         case State.COMPLETE:
             return Held.COMPLETE
         case State.FAILED:
-            assert guide.fault is not None  # noqa: S101 - it says why it failed
+            assert guide.fault is not None  # noqa: S101 - it says why the guide failed
             return Failure(guide.fault.message, guide.fault.code, sound=True)
         case _:
             assert_never(guide.state)

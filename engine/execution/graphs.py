@@ -1,8 +1,8 @@
-"""Decode steps recorded once and repeated: one launch a step, where a plain one launches some hundred kernels.
+"""Records decode steps once and repeats them: one launch a step, where a plain one launches some hundred kernels.
 
-A recorded step reads its input from one place. It is recorded for a number of rows; those of nobody behind have no keys.
-All are recorded at the start. Where that fails for a number of rows, steps of so many are launched plainly.
-Knows no CUDA: how a step is recorded is given to it.
+A recorded step reads its input from one place. It has a fixed number of rows; idle rows at its end have no keys.
+All steps are recorded at the start. If one number of rows can't be recorded, its steps are launched plainly.
+Knows no CUDA: the caller passes in how a step is recorded.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from engine.attention.cuda.attention import padded_rows
 from engine.cache.layout import NOBODY, Span, StepLayout, lay_out
 
 Forward = Callable[[StepLayout], Tensor]
-"""Computes a step: logits, (rows, vocabulary)."""
+"""Computes a step, and returns its logits, (rows, vocabulary)."""
 
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], object], Tensor]]
 """Runs a step and records it. Returns what repeats it, and the logits that each repetition writes. Raises RuntimeError."""
 
 IDLE = Span(0, -1, (0,), samples=True, pages=(NOBODY,))
-"""A row of nobody: its key would lie before the first position, so that it has none."""
+"""An idle row. Its key would lie before the first position, so it has none."""
 
 _FIELDS = (
     *("input_ids", "position_ids", "tables", "pages", "offsets"),
     *("query_starts", "lengths", "key_starts"),
 )
-"""The tensors of a layout, those of int64 first, so that all of them are aligned."""
+"""The tensors of a layout. Those of int64 come first, so that all of them are aligned."""
 
 log = logging.getLogger(__name__)
 
@@ -54,25 +54,25 @@ class DecodeGraphs:
 
     @property
     def rows(self) -> list[int]:
-        """The numbers of rows that steps are recorded for, the largest first: smaller ones fit into its memory."""
+        """The numbers of rows that steps are recorded for, largest first: smaller ones fit into its memory."""
         return self._rows
 
     @torch.inference_mode()
     def record(self, record: Record) -> None:
-        """Record a step of each number of rows. One that fails is given up, and the log says so."""
+        """Record a step for each number of rows. If one can't be recorded, a warning is logged."""
         for rows in self._rows:
             layout = self._layout(rows)
             try:
                 self._recorded[rows] = record(lambda layout=layout: self._forward(layout))  # type: ignore[misc]
-            except RuntimeError as error:  # lack of memory and all that CUDA says is of this class
+            except RuntimeError as error:  # a lack of memory and all errors of CUDA are of this class
                 log.warning(
-                    "steps of %d replies are launched plainly, they can't be recorded: %s", rows, error
+                    "steps of %d replies are launched plainly, since they can't be recorded: %s", rows, error
                 )
 
     def run(self, spans: Sequence[Span]) -> Tensor | None:
-        """Compute a decode step: logits, (rows, vocabulary), good until the next one. None where a plain launch is due.
+        """Launch a decode step, and return its logits, (rows, vocabulary), which the next step overwrites.
 
-        Launches only, and waits for nothing.
+        Returns None if these spans need a plain launch. Waits for nothing.
         """
         rows = padded_rows(len(spans))
         recorded = self._recorded.get(rows)
@@ -92,7 +92,7 @@ class DecodeGraphs:
         )
 
     def _layout(self, rows: int) -> StepLayout:
-        """Return the layout of all steps of so many rows. Its tensors are parts of the input, its numbers are the largest."""
+        """Return the layout of all steps of `rows` rows. Its tensors are views of the input, its numbers the largest."""
         host = self._host_layout([IDLE] * rows)
         tensors = _tensors(host)
         packed = _packed(host)
@@ -110,5 +110,5 @@ def _tensors(step: StepLayout) -> list[Tensor]:
 
 
 def _packed(step: StepLayout) -> Tensor:
-    """Return all tensors of a layout as one of bytes."""
+    """Return all tensors of a layout as one tensor of bytes."""
     return torch.cat([one.reshape(-1).view(torch.uint8) for one in _tensors(step)])

@@ -1,6 +1,6 @@
 """Runs a model over spans of tokens: one forward pass for all that a step computes.
 
-Knows the module, the cache and the layout; not why these tokens run, nor what becomes of the logits.
+Knows the module, the cache and the layout. Does not know why these tokens run, or what becomes of the logits.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from engine.model.fused_decoder import FusedDecoder
 from engine.model.vision_tower import replaced
 
 PROMPT = 512
-"""Tokens of the prompt that ways of attending are compared with."""
+"""Tokens of the prompt that attention kernels are timed with."""
 
 
 class _WholeSteps(NamedTuple):
-    """Kernels for whole steps on CPUs."""
+    """Kernels that compute whole steps on CPUs."""
 
     decode: CpuDecode
     prefill: CpuPrefill | None
 
     @classmethod
     def of(cls, module: PreTrainedModel | FusedDecoder) -> _WholeSteps | None:
-        """Return those that serve a model."""
+        """Return the kernels for a model; None if there are none."""
         if not isinstance(module, FusedDecoder) or not is_known(module):
             return None
         model = CpuModel(module)
         return cls(CpuDecode(model), CpuPrefill(model) if prefills(module) else None)
 
     def for_step(self, spans: Sequence[Span]) -> CpuDecode | CpuPrefill | None:
-        """Return what computes a step; None where the layers do."""
-        if any(span.shown for span in spans):  # they read tokens alone
+        """Return the kernel that computes a step; None if the module's layers must."""
+        if any(span.shown for span in spans):  # the kernels read tokens, not images
             return None
         decodes = len(spans) <= MOST_ROWS and all(span.samples and len(span.tokens) == 1 for span in spans)
         return self.decode if decodes else self.prefill
@@ -61,7 +61,7 @@ class Runner:
         page_size: int,
         context_tokens: int | None = None,
     ) -> None:
-        """`context_tokens`: of the longest request, where it can't have all pages."""
+        """`context_tokens`: the tokens of the longest request, if it can't have all pages."""
         self._module = module
         self._most_pages = min(pages, -(-(context_tokens or pages * page_size) // page_size))
         self._graphs: DecodeGraphs | None = None
@@ -74,16 +74,16 @@ class Runner:
         self._kernels = _WholeSteps.of(module)
 
     def feed(self, last: Tensor) -> None:
-        """Take from here, from now on, the tokens that are known to the device alone: see `engine.cache.layout.fed`."""
+        """Take tokens that only the device knows from `last` from now on: see `engine.cache.layout.fed`."""
         self._last = last
-        self._kernels = None  # they read tokens on the host
+        self._kernels = None  # they read tokens from the host
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
-        """Compute spans, those of a single token first. Earlier positions must have been computed.
+        """Compute spans, those of a single token first. Earlier positions must have been computed before.
 
         Returns the logits behind the last token of each span that samples, in order: (rows, vocabulary).
-        Running the same spans again changes nothing.
+        Running the same spans again changes nothing. Raises AttentionNotSupported.
         """
         if self._kernels is not None and self.cache.layers and (kernel := self._kernels.for_step(spans)):
             return kernel.run(spans, self.cache.layers)
@@ -94,12 +94,12 @@ class Runner:
         logits = self._forward(self._lay_out(spans), shown)
         if len(logits) != sum(span.samples for span in spans):
             raise AttentionNotSupported(
-                f"{type(self._module).__name__} can't give logits of single positions"
+                f"{type(self._module).__name__} can't give the logits of single positions"
             )
         return logits
 
     def record(self, most_rows: int, record: Record, measure: Measure) -> None:
-        """Record decode steps of up to so many replies, and find the faster attention for each number of them."""
+        """Record decode steps of up to `most_rows` replies, and find the faster attention for each number of them."""
         cache = self.cache
         graphs = DecodeGraphs(
             self._forward,
@@ -118,7 +118,7 @@ class Runner:
 
     @torch.inference_mode()
     def _try_sizes(self, rows: Sequence[int]) -> None:
-        """Run a step of each number of replies, and one of a prompt, in pages that nobody has yet."""
+        """Run a decode step for each number of replies, and a step of a prompt, in pages that nobody holds yet."""
         half = max(1, self._most_pages // 2)
         pages, last = list(range(half)), half * self.cache.page_size - 1
         for count in rows:
@@ -128,7 +128,7 @@ class Runner:
         self._forward(self._lay_out([Span(0, start, [0] * (last + 1 - start), samples=True, pages=pages)]))
 
     def _lay_out(self, spans: Sequence[Span]) -> StepLayout:
-        # A kernel for CUDA is compiled for the width of the block tables.
+        # CUDA kernels are compiled for the width of the block tables.
         most = self._most_pages if self._device.type == "cuda" else 0
         return lay_out(spans, page_size=self.cache.page_size, device=self._device, most_pages=most)
 
@@ -145,7 +145,7 @@ class Runner:
         return cast("Tensor", output.logits)[0]
 
     def _read(self, layout: StepLayout, shown: Sequence[tuple[int, Tensor]]) -> dict[str, Tensor]:
-        """Return what the module reads: tokens, or with images their embeddings."""
+        """Return the module's input: tokens, or their embeddings if there are images among them."""
         ids = layout.input_ids if self._last is None else fed(layout.input_ids, self._last)
         if not shown:
             return {"input_ids": ids}

@@ -1,7 +1,7 @@
-"""Runs an encoder-decoder over spans: sources that begin are encoded together, then one forward pass for all targets.
+"""Runs an encoder-decoder over spans. New sources are encoded together, then one forward pass serves all targets.
 
-Both happen in one step, so that a source costs those who run no step of its own; how many tokens of sources a step takes
-is the scheduler's business. See `engine.execution.runner`, whose place it takes.
+Both happen in one step, so running translations do not wait an extra step for a source. The scheduler bounds the
+source tokens of a step. It takes the place of `engine.execution.runner`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TranslationRunner:
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
-        """Compute spans, of which those that begin have all of their source. Returns as `Runner.run` does."""
+        """Compute spans; each that begins has its whole source. Returns logits as `Runner.run` does."""
         module, cache, backend = self._module, self.cache, self._backend
         step = lay_out_translations(spans, page_size=cache.page_size, device=module.device)
         if step.sources is not None:
@@ -41,6 +41,6 @@ class TranslationRunner:
             return torch.empty(0, module.vocabulary, dtype=module.dtype, device=module.device)
         ids = step.own.input_ids if self._last is None else fed(step.own.input_ids, self._last)
         if not step.sampled:
-            step.sampled = [0]  # keys and values are wanted alone; the head computes something small
+            step.sampled = [0]  # only keys and values are wanted, so the head computes as little as possible
             return module.decode(ids[0], step, cache, backend)[:0]
         return module.decode(ids[0], step, cache, backend)

@@ -1,4 +1,4 @@
-"""Several engines' processes behind one door: around those that died, and what waits goes to the first that is ready."""
+"""Several engines' processes behind one door. Requests avoid dead ones, and waiting ones go to the first that is ready."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class EngineFleet(Fleet[EngineClient]):
-    """What an engine's process was told of is lost with it; what waits for a process goes to any that is ready."""
+    """Requests that a process has are lost with it. Those that wait for a process go to any that is ready."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class EngineFleet(Fleet[EngineClient]):
         heartbeat: HeartbeatOptions | None = None,
         stop_deadline_s: float = 5.0,
     ) -> None:
-        """Take what each process is started with, at least one, and how patient the supervisors are with them."""
+        """Take the options of each process, at least one, and of its supervision."""
         super().__init__(
             [
                 EngineClient(
@@ -41,7 +41,7 @@ class EngineFleet(Fleet[EngineClient]):
         )
 
     def _changed(self, number: int) -> None:
-        """Tell the log too: nobody sees one engine of several go."""
+        """Log the state as well, since the fleet's status does not show one engine of several."""
         state = self._engines[number].status.state
         if state is not EngineState.READY and state is not EngineState.STOPPED:
             log.warning("engine %d of %d is %s", number, len(self._engines), state.value)

@@ -1,6 +1,6 @@
-"""Several engines behind one door: each conversation goes where its keys and values are, and around engines that are away.
+"""Several engines behind one door: each conversation goes where its keys and values are, and avoids engines that are away.
 
-Knows what all kinds of engines have in common; what a kind does besides is in `engine_fleet` and `upstream_fleet`.
+Knows what all kinds of engines have in common. The rest is in `engine.fleet.engines` and `engine.upstream.fleet`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Member(Engine, Protocol):
 
     @property
     def open_requests(self) -> int:
-        """How many requests were made here and have not ended."""
+        """The number of open requests."""
         ...
 
     def has_open(self, request_id: str) -> bool:
-        """Whether a request of this id has not ended."""
+        """Whether a request of this id is open."""
         ...
 
     def generate(self, request: Request) -> ReplyStream:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
+        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
         ...
 
     async def run(self) -> None:
@@ -58,16 +58,16 @@ M = TypeVar("M", bound=Member)
 class Fleet(ABC, Generic[M]):
     """Serves requests by several engines, as long as one of them serves.
 
-    Nothing runs until `run` does: put that into a task group, or use `running`.
+    Nothing runs before `run`: put it into a task group, or use `running`.
     """
 
     def __init__(
         self, engines: Sequence[M], *, names: Sequence[str] | None = None, patience_s: float | None = None
     ) -> None:
-        """Take the engines, at least one, each of which calls `_changed` in another state.
+        """Take the engines, at least one. Each calls `_changed` when it has entered another state.
 
-        `names`, where they outlive this process: conversations without a known home are shared out by them.
-        `patience_s`: how long `ready` waits, unless told, once an engine has served; None waits for any time.
+        `names`: given if the engines outlive this process; conversations without a known home are assigned by them.
+        `patience_s`: how long `ready` waits by default once an engine has served; None: without limit.
         """
         self._engines = tuple(engines)
         self._patience_s = patience_s
@@ -81,17 +81,17 @@ class Fleet(ABC, Generic[M]):
 
     @property
     def status(self) -> EngineStatus:
-        """Where the fleet is in its life: as far as the engine that is furthest."""
+        """The fleet's state: that of the engine that is closest to serving."""
         return status_of([engine.status for engine in self._engines])
 
     @property
     def facts(self) -> ModelFacts | None:
-        """The model as all engines that have served can serve it; stays known while they restart."""
+        """The model as every engine that has served can serve it; stays known while they restart."""
         known = [engine.facts for engine in self._engines if engine.facts is not None]
         return reduce(together, known) if known else None
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wait until one engine serves. Raises ModelNotUsable and EngineUnavailable where none will."""
+        """Wait until one engine serves. Raises ModelNotUsable or EngineUnavailable if none will."""
         if timeout_s is None and self.facts is not None:
             timeout_s = self._patience_s
         try:
@@ -114,7 +114,7 @@ class Fleet(ABC, Generic[M]):
         return await engine.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> ReplyStream:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
+        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
         if any(engine.has_open(request.request_id) for engine in self._engines):
             raise ValueError(f"request {request.request_id!r} is still open")
         loads = self._loads()
@@ -122,11 +122,11 @@ class Fleet(ABC, Generic[M]):
         return engine.generate(request)
 
     def statistics(self) -> EngineStatistics:
-        """Return the sums of what the engines told last; see `parts` for each."""
+        """Return the sums of the engines' latest numbers; see `parts` for each."""
         return reduce(summed, (engine.statistics() for engine in self._engines))
 
     def running(self) -> AbstractAsyncContextManager[Self]:
-        """Run the engines inside the block, and stop them behind it."""
+        """Run the engines inside the block, and stop them at its end."""
         return running(self, "engines")
 
     async def run(self) -> None:
@@ -137,14 +137,14 @@ class Fleet(ABC, Generic[M]):
 
     @abstractmethod
     def _move_what_waits(self) -> None:
-        """Let an engine that serves, or will sooner, answer what waits for others."""
+        """Let an engine that serves, or will serve sooner, answer requests that wait for others."""
 
     def _resting(self) -> frozenset[int]:
-        """Return the numbers of the engines that are asked only where no other serves."""
+        """Return the numbers of the engines that are asked only if no other serves."""
         return frozenset()
 
     def _changed(self, number: int) -> None:
-        """Act on an engine's new state; called before the engine itself does."""
+        """Act on an engine's new state, before the engine itself does."""
         self._change.set()
         self._change = asyncio.Event()
         if self._engines[number].status.state is not EngineState.READY:
@@ -156,7 +156,7 @@ class Fleet(ABC, Generic[M]):
         return self._router.route(conversation, loads)
 
     def _loads(self, without: Collection[int] = ()) -> dict[int, Load]:
-        """Return the loads of the engines that take requests; while none does, of those that serve; else that will."""
+        """Return the loads of the engines that serve and don't rest, else of those that serve, else of those that will."""
         numbered = [one for one in enumerate(self._engines) if one[0] not in without]
         serving = [one for one in numbered if one[1].status.state is EngineState.READY]
         resting = self._resting()
@@ -165,23 +165,23 @@ class Fleet(ABC, Generic[M]):
         return {number: _load_of(engine) for number, engine in chosen}
 
     def _last_word(self) -> M:
-        """Return an engine that says why no engine serves any more: one that failed rather than one that was stopped."""
+        """Return the engine that says why none serves any more: one that failed, rather than one that was stopped."""
         return min(self._engines, key=lambda engine: distance(engine.status))
 
 
 def status_of(each: Sequence[EngineStatus]) -> EngineStatus:
-    """Return the status of engines that serve as one: that of the furthest, and the restarts of all."""
+    """Return the status of engines that serve as one: that of the engine closest to serving, and the restarts of all."""
     furthest = min(each, key=lambda one: (distance(one), -one.progress))
     return msgspec.structs.replace(furthest, restarts=sum(one.restarts for one in each))
 
 
 def distance(status: EngineStatus) -> int:
-    """Order engines by how far they are from serving."""
+    """Return how far an engine is from serving, as a number that orders engines."""
     return _BEST_FIRST.index(status.state)
 
 
 def together(one: ModelFacts, other: ModelFacts) -> ModelFacts:
-    """Return what holds for requests that either of two engines may get."""
+    """Return the facts that hold for a request, whichever of two engines gets it."""
     devices = dict.fromkeys([*one.device.split(", "), *other.device.split(", ")])
     return msgspec.structs.replace(
         one,
@@ -195,7 +195,7 @@ def together(one: ModelFacts, other: ModelFacts) -> ModelFacts:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
-    """Return the features of both; of a whole feature and a part of it (`format`, `format.regex`) the part."""
+    """Return the features of both. Of a whole feature and a part of it (`format`, `format.regex`) it is the part."""
 
     def within(feature: str, features: Sequence[str]) -> bool:
         return feature in features or feature.partition(".")[0] in features
@@ -210,7 +210,7 @@ def _larger(one: int | None, other: int | None) -> int | None:
 
 
 def summed(one: EngineStatistics, other: EngineStatistics) -> EngineStatistics:
-    """Return the sums of what two engines counted."""
+    """Return the sums of two engines' numbers."""
     more = msgspec.structs.asdict(other)
     return EngineStatistics(
         **{name: count + more[name] for name, count in msgspec.structs.asdict(one).items()}

@@ -1,6 +1,6 @@
-"""Which of several engines takes a request: the one that keeps its conversation's keys and values, unless that one has too much to do.
+"""Chooses the engine for a request: the one with its conversation's keys and values, unless that has too much to do.
 
-Pure: it is told what each engine has to do, and knows neither processes nor streams.
+Pure: it is told the engines' loads, and knows neither processes nor streams.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from engine.fleet.rendezvous import ranked
 
 KEPT_ROUTES = 16_384
 PATIENCE = 4
-"""How many more requests than twice those of the idlest engine a conversation's own engine may have."""
+"""A conversation's own engine may have twice the requests of the idlest one, and this many more."""
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What one engine has to do: `open` requests, running or waiting, for `places` in its batch."""
+    """The load of one engine: `open` requests, running or waiting, for `places` in its batch."""
 
     open: int
     places: int
@@ -30,7 +30,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Routes:
-    """Which engine served a conversation last; the conversation that was silent for longest is forgotten first."""
+    """Remembers which engine served a conversation last. The conversation that was silent for longest is dropped first."""
 
     def __init__(self, limit: int) -> None:
         """Take how many conversations are remembered, at least one."""
@@ -42,7 +42,7 @@ class Routes:
         return len(self._homes)
 
     def home(self, conversation: Hashable) -> int | None:
-        """Return the engine that served this conversation last, None where that is not known."""
+        """Return the engine that served this conversation last; None if it is unknown."""
         return self._homes.get(conversation)
 
     def kept(self, engine: int) -> int:
@@ -69,10 +69,10 @@ class Routes:
 
 
 class Router:
-    """Chooses an engine for each request, and remembers what it chose.
+    """Chooses an engine for each request, and remembers its choice.
 
-    A conversation whose home is not remembered goes to the idlest engine; where engines have names, to the one that its
-    name prefers. Other replicas of ours, and this one after a restart, then choose alike, and a new engine moves few.
+    A conversation without a remembered home goes to the idlest engine, or, if engines have names, to the one that its
+    own name prefers. Then other replicas, and this one after a restart, choose alike, and a new engine moves few.
     """
 
     def __init__(self, limit: int = KEPT_ROUTES, *, names: Sequence[str] | None = None) -> None:
@@ -83,7 +83,7 @@ class Router:
     def route(self, conversation: Hashable | None, loads: Mapping[int, Load]) -> int:
         """Choose among the engines of `loads`, of which there is at least one, by their number.
 
-        `conversation`: what the kept keys and values belong to; None is sent to the idlest, and not remembered.
+        `conversation`: the owner of cached keys and values. None: the request goes to the idlest, and is not remembered.
         """
         idlest = min(loads, key=lambda engine: self._rank(engine, loads[engine]))
         if conversation is None:
@@ -104,16 +104,16 @@ class Router:
         return [idlest] if self._names is None else ranked(repr(conversation), self._names)
 
     def _rank(self, engine: int, load: Load) -> tuple[bool, int, int, int]:
-        """Order engines, the idlest first. Of equals the one that keeps fewer conversations, so that memory fills evenly."""
+        """Order engines, the idlest first. Of equals the one with fewer conversations is first, to fill memory evenly."""
         return load.full, load.open, self._routes.kept(engine), engine
 
 
 def overloaded(home: Load, idlest: Load) -> bool:
-    """Tell whether a conversation's next turn is better computed anew by the idlest engine than served at home.
+    """Return whether a conversation's next turn should be computed anew by the idlest engine, rather than served at home.
 
-    Leaving costs a prefill of the whole history. Staying costs little while the batch has room: most of a decode
-    step reads the weights, which is done once for all rows. So a conversation leaves where it would wait for a place
-    that the idlest has free, or where home has more than twice the idlest's requests and `PATIENCE` besides.
+    Leaving costs a prefill of the whole history. Staying costs little while the batch has room: a decode step mostly
+    reads the weights, once for all rows. So a conversation leaves if it would wait for a place that the idlest engine
+    has free, or if its home has more than twice the idlest's requests and `PATIENCE` more.
     """
     if home.full and not idlest.full:
         return True

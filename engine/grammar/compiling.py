@@ -1,6 +1,6 @@
-"""Makes matchers of grammars: one a reply, which knows what may come next. Within limits that are measured.
+"""Compiles grammars, within measured limits, into matchers. Each reply has one, which knows what may come next.
 
-Source of the limits: `docs/design/engine.md` says what they take, `tests/engine/grammar/test_bad_schemas.py` holds it.
+Source of the limits: `docs/design/engine.md` says what they cost, and `tests/engine/grammar/test_bad_schemas.py` checks it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ LIMITS = LLParserLimits(
     step_lexer_fuel=200_000,
     max_lexer_states=10_000,  # one or two KiB each
     max_grammar_size=100_000,
-    verbose_errors=False,  # they would quote the reply
+    verbose_errors=False,  # verbose ones would quote the reply
 )
 
 KEPT = 8
-"""Matchers that wait for the next request of the same grammar, with what they have learned of it: some MiB each."""
+"""How many matchers are kept for the next request with the same grammar. Their caches take some MiB each."""
 
 WHY_CHARS = 300
 
@@ -31,7 +31,7 @@ class GrammarFault(Exception):
 
 
 class Compiler:
-    """Makes matchers for one vocabulary, and keeps some that were let go. For any thread."""
+    """Makes matchers for one vocabulary, and keeps some for reuse. Thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -39,11 +39,11 @@ class Compiler:
         self._kept: list[tuple[bytes, LLMatcher]] = []
 
     def matcher(self, source: Source) -> LLMatcher:
-        """Return a matcher where a reply begins. Lets other threads run meanwhile. Raises GrammarFault."""
+        """Return a matcher for the start of a reply. Lets other threads run meanwhile. Raises GrammarFault."""
         return self._taken(source.digest) or self._compile(source)
 
     def keep(self, source: Source, matcher: LLMatcher) -> None:
-        """Take back a matcher that nobody uses any more."""
+        """Keep a matcher that is no longer in use, for the next reply with its grammar."""
         if matcher.is_error() or not matcher.reset():
             return
         with self._lock:
@@ -66,5 +66,5 @@ class Compiler:
 
 
 def why(matcher: LLMatcher) -> str:
-    """Return what is wrong with a matcher, in a line."""
+    """Return a matcher's error in one line."""
     return " ".join(matcher.get_error().removesuffix("<non-verbose/>").split())[:WHY_CHARS]

@@ -1,7 +1,7 @@
-"""Pieces of Lark as llguidance reads it: texts, control tokens, terminals. Pure.
+"""Pieces of Lark in llguidance's dialect: texts, control tokens, terminals. Pure.
 
-Source: llguidance's docs/syntax.md. A literal stands for the bytes of a text; a control token stands for no text, and is
-named by its id.
+Source: llguidance's docs/syntax.md. A literal matches the bytes of a text. A control token matches no text, so rules
+name it by its id.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping
 ANY = r"(?s:.)"
 SPACE = r"[ \t\n\r]"
 LONGEST_SPACE = 4
-"""Characters of white space around thoughts and calls. Without a bound a model may write nothing else."""
+"""The most characters of white space around thoughts and calls. Without a bound a model might write nothing else."""
 
 _CONTROLS = re.compile(r"<\[([0-9,]+)\]>")
 _MEANING = re.compile(r"([\\.+*?()|\[\]{}^$/])")
 
 
 def symbols(text: str, specials: Mapping[str, int]) -> str:
-    """Return what stands for a text in a rule: literals, and the ids of the control tokens that it spells."""
+    """Return the symbols of a text in a rule: literals, and the ids of the control tokens that it spells out."""
     return " ".join(_symbol(piece, specials) for piece in _pieces(text, specials))
 
 
@@ -30,12 +30,12 @@ def begins_special(text: str, specials: Mapping[str, int]) -> bool:
 
 
 def pattern(text: str) -> str:
-    """Return a regular expression of one text, as it stands between slashes."""
+    """Return a regular expression that matches one text, to be put between slashes."""
     return _MEANING.sub(r"\\\1", text).replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
 
 
 def any_of(ids: Iterable[int]) -> str:
-    """Return the symbol of any one of these control tokens."""
+    """Return the symbol that matches any one of these control tokens."""
     return f"<[{','.join(map(str, sorted(ids)))}]>"
 
 

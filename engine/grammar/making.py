@@ -1,4 +1,4 @@
-"""Makes the grammar of a spec, or says why there is none. What was tried is remembered."""
+"""Makes the grammar of a spec, or says why there is none. It remembers the outcomes of trials."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from engine.grammar.writing import GrammarWriter
 from engine.reply_spec import ReplySpec
 
 TRIED = 1024
-"""Grammars of which it is known whether they can be used: a digest and a sentence each."""
+"""The most outcomes of trials that are remembered: a digest and a sentence each."""
 
 Trial = Callable[[Source], str]
-"""Returns what is wrong with a grammar; empty: nothing."""
+"""Returns what is wrong with a grammar, or an empty string."""
 
 
 class GrammarMaker:
-    """Knows which grammars can be used. For one thread."""
+    """Makes grammars, and remembers which of them can be used. For one thread."""
 
     def __init__(self, writer: GrammarWriter, trial: Trial, *, opened: GrammarWriter | None = None) -> None:
-        """Take what writes grammars. `opened`: what does for replies whose prompt ends in thoughts already."""
+        """Take a writer and a trial. `opened`: the writer for replies whose thoughts the prompt has opened."""
         self._writers = (writer, opened or writer)
         self._trial = trial
         self._tried: OrderedDict[bytes, str] = OrderedDict()
 
     def make(self, spec: ReplySpec, *, opened: bool = False) -> Source | None:
-        """Return the grammar of a reply, None where it is free. Raises PromptRejected where there can't be one.
+        """Return the grammar of a reply; None if the reply is free. Raises PromptRejected if its spec can't be followed.
 
-        `opened`: the prompt ends in thoughts already.
-        Tools that are not strict are no reason: where their schemas can't be followed, their arguments are any objects.
+        `opened`: the prompt has opened the thoughts.
+        Schemas of tools that are not strict are no reason: if they can't be followed, the arguments may be any object.
         """
         writer = self._writers[opened]
         source = writer.write(spec)

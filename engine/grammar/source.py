@@ -1,4 +1,4 @@
-"""The text of a grammar, and how much of one is read at all. Pure."""
+"""The text of a grammar, and the bounds on what is read. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 from engine.errors import PromptRejected
 
 MAX_BYTES = 256 * 1024
-"""Of a schema, a pattern, a grammar, or the schemas of all tools together."""
+"""The largest schema, pattern or grammar; also the most that the schemas of all tools have together."""
 MAX_DEPTH = 64
-"""How deep the brackets of a JSON Schema may be nested."""
+"""How deeply the brackets of a JSON Schema may be nested."""
 
 _OLD_DRAFTS = ("draft-00", "draft-01", "draft-02", "draft-03")
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -21,10 +21,10 @@ _NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A grammar as llguidance reads it: a list of grammars in JSON, the first of which is where a reply begins.
+    """A grammar as llguidance reads it: a list of grammars in JSON. A reply begins with the first one.
 
-    `controls`: the control tokens that may be in the reply, beside those that end it. A user's grammar may name others,
-    and gets none of them: only the template writes control tokens, and a reply is spelled again in later prompts.
+    `controls`: the control tokens that the reply may have, besides those that end it. A user's grammar may name others,
+    but they are never allowed: only templates write control tokens, and later prompts spell the reply as plain text.
     """
 
     text: str
@@ -32,20 +32,20 @@ class Source(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> bytes:
-        """What it is known by: the same for the same grammar alone."""
+        """A key of 16 bytes that no other grammar has."""
         return blake2b(self.text.encode(), digest_size=16).digest()
 
 
 def check_size(text: str, field: str) -> None:
-    """Raises PromptRejected for a text that is too long to be read."""
+    """Raise PromptRejected for a text that is too long."""
     if len(text.encode()) > MAX_BYTES:
         raise PromptRejected(f"The {field} may have at most {MAX_BYTES // 1024} KiB.", field=field)
 
 
 def read_schema(text: str, field: str) -> dict[str, msgspec.Raw]:
-    """Return the keywords of a JSON Schema, each as it was written. `true` has none.
+    """Return the keywords of a JSON Schema with their values as written. `true` has no keywords.
 
-    Raises PromptRejected where the text is too long, nested too deeply, or no schema.
+    Raises PromptRejected if the text is too long, nested too deeply, or no schema.
     """
     check_size(text, field)
     if nesting(text) > MAX_DEPTH:
@@ -54,14 +54,14 @@ def read_schema(text: str, field: str) -> dict[str, msgspec.Raw]:
         msgspec.json.decode(text)
         read = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | bool)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise PromptRejected(f"The {field} has no JSON Schema: {error}.", field=field) from error
+        raise PromptRejected(f"The {field} has no valid JSON Schema: {error}.", field=field) from error
     if read is False:
         raise PromptRejected(f"The {field} has a schema that allows nothing.", field=field)
     return {} if read is True else read
 
 
 def check_draft(schema: Mapping[str, msgspec.Raw], field: str) -> None:
-    """Raises PromptRejected for a schema of a draft whose keywords nobody would follow."""
+    """Raise PromptRejected for a schema of draft 3 or older, whose keywords llguidance does not follow."""
     named = bytes(schema.get("$schema", b"")).decode()
     if any(draft in named for draft in _OLD_DRAFTS):
         raise PromptRejected(
@@ -70,7 +70,7 @@ def check_draft(schema: Mapping[str, msgspec.Raw], field: str) -> None:
 
 
 def nesting(text: str) -> int:
-    """How deep the brackets of a JSON text are nested; those in its strings do not count."""
+    """Return how deeply the brackets of a JSON text are nested. Those in its strings do not count."""
     deepest = now = 0
     for one in _NO_BRACKETS.sub("", _STRING.sub("", text)):
         now += 1 if one in "[{" else -1

@@ -1,7 +1,7 @@
-"""Tries a grammar in a process of its own: what it takes too long for, or too much memory, harms nobody, nor do others wait.
+"""Tries a grammar in a process of its own, so that one that takes too much time or memory harms nobody.
 
-A limit of llguidance's for each thing that a schema can make grow would be better; it has none for some (the states of a
-`multipleOf`, items of an object with thousands of properties). So what a grammar takes is measured before it is used.
+Limits in llguidance for everything that a schema can make grow would be better. It lacks some (the states of a
+`multipleOf`, the items of an object with thousands of properties), so a grammar's cost is measured before it is used.
 """
 
 from __future__ import annotations
@@ -26,65 +26,66 @@ from engine.grammar.compiling import Compiler, GrammarFault, why
 from engine.grammar.source import Source
 
 COMPILE_S = 0.25
-"""Of a processor, to compile a grammar and to make its first mask."""
+"""CPU seconds to compile a grammar and to make its first mask."""
 TOKEN_S = 0.1
-"""Of a processor, for a token of a reply: what it does to the grammar, and the next mask."""
+"""CPU seconds for each token of a reply: to take it, and to make the next mask."""
 WHOLE_S = 0.5
-"""Of a processor, for all that is tried: the process ends then, wherever it is."""
+"""CPU seconds for the whole trial. Its process is killed then."""
 WALKS = ("{", "[", "", "")
+"""What the replies of a trial prefer: to open an object or a list wherever they may, or random tokens only."""
 TOKENS = 16
-"""Replies that are begun, so long: each of tokens at random, or of what opens an object or a list where that may come."""
+"""The length of each of these replies."""
 MEMORY_BYTES = 32 * 2**20
-"""Of a matcher. As many replies as run have one each."""
+"""The most memory of a matcher. Each running reply may have one."""
 TIMEOUT_S = 10.0
-"""On a machine that has no processor to spare."""
+"""Seconds until a trial is given up on a machine without a CPU to spare."""
 NICENESS = 5
-"""A trial goes behind whatever computes replies."""
+"""Trials have a lower priority than whatever computes replies."""
 HURRIED_S = 0.01
-"""So long is waited for a trial where others wait for prompts: most take less."""
+"""How long a trial is waited for while others wait for prompts. Most trials take less."""
 UNTOLD = 16
-"""Outcomes that nobody has asked for yet."""
+"""The most outcomes that are kept until somebody asks for them."""
 
 COSTLY = (
-    "It takes too long to compile, or too much memory: it is too large, or too many ways lead through it."
+    "It takes too much time or memory to compile: it is too large, or it can be matched in too many ways."
 )
 
 _PAGE = resource.getpagesize()
 
 
 class SetAside(Exception):
-    """The one who asked is wanted elsewhere. The trial goes on; ask again for what became of it."""
+    """The caller has other work to do. The trial goes on; call again for its outcome."""
 
 
 class Said(Protocol):
-    """What the one who asked says meanwhile."""
+    """What the caller of a trial may learn while it waits."""
 
     hurried: bool
-    """Others wait: nobody should wait for a trial."""
+    """Others wait for prompts, so the caller should not wait long for a trial."""
 
     def fileno(self) -> int:
-        """Return the descriptor on which something comes."""
+        """Return the descriptor that becomes readable when there is something to learn."""
         ...
 
     def stops(self) -> bool:
-        """Return whether nobody waits for the trial any more, after whatever came."""
+        """Read what has come, and return whether nobody waits for the trial any more."""
         ...
 
 
 class Trials:
-    """One trial at a time, in a process of its own. It goes on while this one does something else. For one thread."""
+    """Runs one trial at a time, in a process of its own that goes on while the caller does other work. For one thread."""
 
     def __init__(self, compiler: Compiler, said: Said) -> None:
-        """Take what compiles, and what the one who asks says while he waits."""
+        """Take a compiler, and what tells the caller to stop waiting."""
         self._compiler = compiler
         self._said = said
         self._running: _Running | None = None
         self._untold: OrderedDict[bytes, str] = OrderedDict()
 
     def __call__(self, source: Source) -> str:
-        """Return what is wrong with a grammar, empty: nothing. Raises SetAside.
+        """Return what is wrong with a grammar, or an empty string. Raises SetAside.
 
-        A trial of another grammar that still runs is waited for first.
+        If a trial of another grammar still runs, its end comes first.
         """
         digest = source.digest
         if self._running is not None and self._running.digest != digest:
@@ -115,7 +116,7 @@ class Trials:
 
 
 def trial(compiler: Compiler, source: Source) -> str:
-    """Return what is wrong with a grammar, empty: nothing. For a process with one thread, which is copied for it."""
+    """Return what is wrong with a grammar, or an empty string. Forks, so the process must have one thread only."""
     running = _Running(compiler, source)
     try:
         while (told := running.told()) is None:
@@ -126,7 +127,7 @@ def trial(compiler: Compiler, source: Source) -> str:
 
 
 class _Running:
-    """A copy of this process that tries a grammar. `until`: when it is ended, by the monotonic clock."""
+    """A fork of this process that tries a grammar. `until`: when it is killed, by the monotonic clock."""
 
     def __init__(self, compiler: Compiler, source: Source) -> None:
         self.digest = source.digest
@@ -137,7 +138,7 @@ class _Running:
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", DeprecationWarning
-            )  # of copies of processes with threads: this one's are idle
+            )  # about forks of processes with threads: this one's are idle
             self._child = os.fork()
         if not self._child:
             _try_and_end(compiler, source, writing)
@@ -147,7 +148,7 @@ class _Running:
         return self._reading
 
     def told(self) -> str | None:
-        """Return what came of it; None: it runs."""
+        """Return its outcome; None while it runs."""
         with suppress(BlockingIOError):
             while some := os.read(self._reading, 65_536):
                 self._told += some
@@ -162,7 +163,7 @@ class _Running:
 
 
 def judge(compiler: Compiler, source: Source) -> str:
-    """Return what is wrong with a grammar, here and now; what it takes is looked at behind it."""
+    """Try a grammar in this process, and return what is wrong with it. Its cost is known only afterwards."""
     clock, memory = time.process_time, _peak_bytes()
     began = clock()
     try:
@@ -180,7 +181,7 @@ def judge(compiler: Compiler, source: Source) -> str:
 
 
 def _worst_token(compiler: Compiler, matcher: LLMatcher, clock: Callable[[], float]) -> float:
-    """Return the seconds that the worst token of some replies took."""
+    """Return the seconds that the slowest token of the trial's replies took."""
     random, worst = Random(0), 0.0
     for opening in WALKS:
         preferred = compiler.vocabulary.tokens.tokenize_str(opening)
@@ -222,6 +223,6 @@ def _bound_memory() -> None:
 
 
 def _peak_bytes() -> int:
-    """The most memory that the process had so far; macOS counts bytes, others KiB."""
+    """Return the peak memory of the process so far. macOS counts bytes, other systems KiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak

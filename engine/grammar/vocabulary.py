@@ -1,4 +1,4 @@
-"""A tokenizer's vocabulary in the bytes that grammars are matched by. Made once: it takes up to a second."""
+"""A tokenizer's vocabulary as bytes, which grammars match. It is made once, since that takes up to a second."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llguidance import LLTokenizer
 
 _TRIED = '{"key": [1, "é 字 😀\\n"]}'
 _PANIC = "PanicException"
-"""The name of what a Rust library raises where it gives up; its class can't be imported."""
+"""The name of the error of a panic in a Rust library. Its class can't be imported."""
 
 
 class NoGrammars(Exception):
@@ -19,10 +19,10 @@ class NoGrammars(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The tokens of a model. `size`: how many ids it has; `ends`: those that end a reply.
+    """The tokens of a model. `size`: how many ids it has. `ends`: the ids that end a reply.
 
-    `controls`: tokens that no text of a grammar stands for; `specials`: those of them that have a name. `loose`: those
-    that models write amid their text, as `<think>`: the tokenizer itself does not hold them for control tokens.
+    `controls`: tokens that no text of a grammar matches. `specials`: the ids of those that have a name. `loose`: those that
+    models write amid their text, such as `<think>`; the tokenizer itself does not call them special.
     """
 
     tokens: LLTokenizer
@@ -34,11 +34,11 @@ class Vocabulary:
 
 
 def vocabulary_of(tokenizer: Any, *, size: int | None = None, ends: Iterable[int] = ()) -> Vocabulary:
-    """Return the vocabulary of a transformers tokenizer. `size`: the model's, where it has more ids than tokens.
+    """Return the vocabulary of a transformers tokenizer. `size`: the model's, if it has more ids than tokens.
 
-    `ends`: those of the model; the tokenizer's own where there are none. Raises NoGrammars.
+    `ends`: the ids that end the model's replies, or else the tokenizer's own. Raises NoGrammars.
     """
-    from llguidance import hf  # noqa: PLC0415 - transformers comes with it, which others take along without torch
+    from llguidance import hf  # noqa: PLC0415 - it imports transformers, which users of `Vocabulary` alone don't need
 
     ending = sorted(ends) or [one for one in (tokenizer.eos_token_id,) if one is not None]
     if not ending:
@@ -53,7 +53,7 @@ def vocabulary_of(tokenizer: Any, *, size: int | None = None, ends: Iterable[int
             raise
         raise NoGrammars(str(error)) from error
     if read.lstrip() != _TRIED:
-        raise NoGrammars("Its tokens do not stand for the bytes of their text.")
+        raise NoGrammars("Its tokens can't be mapped to the bytes of their text.")
     controls = frozenset(filter(tokens.is_special_token, range(tokens.vocab_size)))
     added = {id_: token for id_, token in tokenizer.added_tokens_decoder.items() if id_ in controls}
     return Vocabulary(

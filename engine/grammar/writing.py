@@ -1,6 +1,6 @@
 """Writes the grammar of a reply: thoughts, then calls, an answer in a format, or text with calls in it. Pure.
 
-Lark is the frame; each schema is a grammar of its own in it, so that its references mean what they meant.
+The frame is in Lark. Each schema is a grammar of its own in it, so that its references stay valid.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, Re
 
 _SPACES = f"{SPACE}{{1,{LONGEST_SPACE}}}"
 _COMPACT = {"item_separator": ", ?", "key_separator": ": ?", "whitespace_flexible": False}
-"""JSON as most models write it. With more white space allowed, a model that is unsure writes that until its reply is cut."""
+"""JSON as most models write it. If more white space were allowed, an unsure model might write it until its reply is cut."""
 _OBJECT = '"object"'
 
-# Forced bytes would be spelled by the tokenizer, all of them anew in each mask: a constant of 200 KiB took 100 ms a token.
+# With forcing, each mask has the tokenizer spell all forced bytes anew: a constant of 200 KiB took 100 ms a token.
 _HEAD = '%llguidance {"no_forcing": true}'
 
 
 class GrammarWriter:
-    """Writes grammars for one model: in its control tokens, in the forms of its calls and thoughts."""
+    """Writes grammars for one model, with its control tokens and the forms of its calls and thoughts."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class GrammarWriter:
         calls: CallForm | None = None,
         thoughts: ThoughtForm | None = None,
     ) -> None:
-        """Take the ids of control tokens by their names, and those that may stand amid text.
+        """Take the ids of control tokens by their names, and the ids of those that may be amid text.
 
-        `calls`: None where no form of calls is known: no call can be forced then, and what a model writes is free.
+        `calls`: None if the form of the model's calls is unknown. Then no call can be forced, and calls are free text.
         """
         self._specials = specials
         self._loose = frozenset(loose)
@@ -56,9 +56,9 @@ class GrammarWriter:
         self._thoughts = thoughts
 
     def write(self, spec: ReplySpec, *, exact: bool = True) -> Source | None:
-        """Return the grammar of a reply; None where it is free. Raises PromptRejected for what can't be written.
+        """Return the grammar of a reply; None if the reply is free. Raises PromptRejected if there is no grammar of a spec.
 
-        `exact`: the schemas of tools are followed; else the arguments of tools that are not strict are any objects.
+        `exact`: follow the schemas of all tools; else tools that are not strict take any object as arguments.
         """
         tools = self._tools(spec)
         if not tools and spec.format is None:
@@ -81,14 +81,14 @@ class GrammarWriter:
             raise PromptRejected("There is no such tool.", field="tools")
         if forced and self._calls is None:
             raise PromptRejected(
-                "How this model calls tools is not known: it can't be forced to.", field="tools"
+                "The form of this model's calls is not known, so a call can't be required.", field="tools"
             )
         if sum(len(tool.parameters.encode()) for tool in tools) > MAX_BYTES:
             raise PromptRejected(f"The tools may have at most {MAX_BYTES // 1024} KiB.", field="tools")
         return tools if self._calls is not None else ()
 
     def _body(self, page: _Page, spec: ReplySpec) -> str:
-        """Return the symbols of a reply that may have calls, behind its thoughts."""
+        """Return the symbols of a reply that may have calls, without its thoughts."""
         if spec.tool_choice in {"named", "required"}:
             return "calls"
         if spec.format is not None:
@@ -96,7 +96,7 @@ class GrammarWriter:
         return self._free(page, spec)
 
     def _free(self, page: _Page, spec: ReplySpec) -> str:
-        """Text with calls in it: from the opening on it is a call."""
+        """Return the symbols of text with calls in it. Whatever follows an opening must be a call."""
         assert self._calls is not None  # noqa: S101 - there are tools
         opening = self._calls.opening.strip()
         own_text = self._text(page, opening)
@@ -110,7 +110,7 @@ class GrammarWriter:
         return f"({lead} body SPACE? | {own_text})"
 
     def _text(self, page: _Page, opening: str) -> str:
-        """Any text, with those control tokens in it that models write there."""
+        """Return the symbol of any text, with the control tokens that models write amid text."""
         page.rule("TEXT", f"/{ANY}+/")
         apart = {self._specials[opening]} if opening in self._specials else set()
         if self._thoughts is not None:
@@ -120,7 +120,7 @@ class GrammarWriter:
         return "text"
 
     def _no_thought(self) -> str:
-        """What keeps a call that is only thought of from being one: a lead does not begin with thoughts."""
+        """Return a condition that a lead does not begin with thoughts, so that a call inside of them is none."""
         thoughts = self._thoughts
         if thoughts is None or thoughts.opened or begins_special(thoughts.opening, self._specials):
             return ""
@@ -146,7 +146,7 @@ class GrammarWriter:
         return f"thoughts {body}" if thoughts.opened else f"thoughts? {body}"
 
     def _write_calls(self, page: _Page, tools: tuple[Tool, ...], spec: ReplySpec, *, exact: bool) -> None:
-        """Rules of `calls`, all of a reply's, and of `body`, what follows the opening of one."""
+        """Write the rules `calls`, for all calls of a reply, and `body`, for what follows an opening."""
         form = self._calls
         assert form is not None  # noqa: S101 - there are tools
         one = " | ".join(self._call(page, place, tool, exact=exact) for place, tool in enumerate(tools))
@@ -163,7 +163,7 @@ class GrammarWriter:
         page.rule("calls", wrapped if comma or not spec.parallel_calls else f"{wrapped} (SPACE? {wrapped})*")
 
     def _call(self, page: _Page, place: int, tool: Tool, *, exact: bool) -> str:
-        """Symbols from a tool's name on, to the end of its arguments."""
+        """Return the symbols of a call from the tool's name to the end of its arguments."""
         assert self._calls is not None  # noqa: S101 - there are tools
         page.part(f"tool{place}", {"json_schema": _arguments(tool, exact=exact)})
         form = self._calls
@@ -174,7 +174,7 @@ class GrammarWriter:
 
 
 class _Page:
-    """The rules of a frame, and the grammars that it names."""
+    """Collects the rules of a frame, and the grammars that it names."""
 
     def __init__(self) -> None:
         self._rules = {"SPACE": f"/{_SPACES}/"}
@@ -226,9 +226,9 @@ def _read(text: str, field: str, *, strict: bool) -> dict[str, msgspec.Raw]:
 
 
 def _guided(schema: Mapping[str, msgspec.Raw], *, lenient: bool = False) -> dict[str, object]:
-    """Return a schema with what llguidance shall make of it, whatever its author asked for.
+    """Return a schema with our options for llguidance, which replace any that its author wrote.
 
-    `lenient`: keywords that it does not know are passed over.
+    `lenient`: llguidance ignores keywords that it does not know.
     """
     return {**schema, "x-guidance": {**_COMPACT, "lenient": lenient}}
 

@@ -1,1 +1,1 @@
-"""Images in messages: which ones, and where they stand. None is decoded in the gateway."""
+"""Images in messages: which ones, and where they are. The gateway decodes none."""

@@ -1,4 +1,4 @@
-"""An image in a message: which one it is, where it stands, and its bytes, where they are at hand. Nothing here decodes any."""
+"""An image in a message: which one it is, where it is, and its bytes if they are at hand. Nothing here decodes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 Detail = Literal["", "auto", "low", "high"]
 _SIDE = 28
-"""A token for each square of so many points: what today's models make of an image, about."""
+"""Pixels of the side of a square that costs a token, which is about what today's models take."""
 _FEWEST, _MOST = 64, 4096
 _BETWEEN = "\n"
 NOT_SEEN = "[An image that can't be seen here.]"
@@ -18,10 +18,10 @@ NOT_SEEN = "[An image that can't be seen here.]"
 
 
 class Image(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One image. `digest`: the SHA-256 of its bytes in hex; `width` and `height`: in points, as its header says.
+    """One image. `digest`: the SHA-256 of its bytes in hex. `width` and `height`: in pixels, by its header.
 
-    `at`: it stands behind so many code points of the message's content; text behind it begins with a line end, unless it
-    comes first. `detail`: how closely a model shall look, where it can choose. `data`: empty where nobody needs the bytes.
+    `at`: how many code points of the message's content come before it. Text behind it begins with a line end, unless the
+    image comes first. `detail`: how closely the model should look, if it can choose. `data`: empty if nobody needs it.
     """
 
     digest: str
@@ -39,21 +39,21 @@ class Image(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def tokens(self) -> int:
-        """How many tokens of a prompt it takes, about."""
+        """About how many tokens of a prompt it takes."""
         squares = -(-self.width // _SIDE) * -(-self.height // _SIDE)
         return min(max(squares, _FEWEST), _MOST)
 
     def moved(self, at: int) -> Image:
-        """The same at another place."""
+        """Return the same image at another place."""
         return msgspec.structs.replace(self, at=at)
 
     def with_data(self, data: Mapping[str, bytes]) -> Image:
-        """The same with its bytes, where they are among some, by digest."""
+        """Return the same image with its bytes, if `data`, by digest, has them."""
         found = data.get(self.digest)
         return self if found is None else msgspec.structs.replace(self, data=found)
 
     def named(self) -> Image:
-        """The same without its bytes."""
+        """Return the same image without its bytes."""
         return msgspec.structs.replace(self, data=b"") if self.data else self
 
 
@@ -62,7 +62,7 @@ Seen = tuple[str, tuple[Image, ...]]
 
 
 def joined(parts: Iterable[Seen]) -> Seen:
-    """Return texts as one, each on a line of its own, with their images where they stood. Empty texts are left out."""
+    """Return texts as one, each on a line of its own, with their images in the same places. Empty texts are left out."""
     texts: list[str] = []
     images: list[Image] = []
     length = 0
@@ -78,7 +78,7 @@ def joined(parts: Iterable[Seen]) -> Seen:
 
 
 def without(content: str, images: Iterable[Image], unseen: Container[str]) -> Seen:
-    """Return a text and its images with a note in the place of those whose digests are among `unseen`."""
+    """Return a text and its images, with a note in place of those whose digests are among `unseen`."""
     parts: list[Seen] = []
     for part in in_order(content, images):
         if isinstance(part, str):
@@ -91,7 +91,7 @@ def without(content: str, images: Iterable[Image], unseen: Container[str]) -> Se
 
 
 def in_order(content: str, images: Iterable[Image]) -> Iterator[str | Image]:
-    """Give the texts and images of a message in turn."""
+    """Yield the texts and images of a message in order."""
     begin = 0
     for image in images:
         if image.at > begin:

@@ -1,7 +1,7 @@
-"""How SmolVLM and Idefics3 cut images into tiles, and what stands for one in a prompt. Pure: knows sizes, decodes nothing.
+"""How SmolVLM and Idefics3 cut images into tiles, and the words for an image in a prompt. Pure: decodes nothing.
 
-The steps are those of transformers' image processors of both; tests compare them. So the tokens of an image are known by
-its header alone, before anything is decoded.
+The steps are those of transformers' image processors, and tests compare both. So an image's tokens are known from its
+header, before anything is decoded.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import msgspec
 from engine.images.image import Image
 
 IMAGE, AROUND, WHOLE = "<image>", "<fake_token_around_image>", "<global-img>"
-"""What stands for a piece of an image, around each tile, and before the tile that shows the whole."""
+"""The words for a piece of an image, around each tile, and before the tile that shows the whole image."""
 
 _LARGEST = 4096
 _KEY_BYTES = 7
 _KEYED = 1 << 8 * _KEY_BYTES
-"""Beyond every vocabulary."""
+"""Larger than any token id."""
 
 Grid = tuple[int, int]
-"""Rows and columns of tiles, beside one tile that shows the whole; (0, 0): that one alone."""
+"""Rows and columns of tiles, beside one tile that shows the whole image; (0, 0) means only that one."""
 
 
 class Tiling(msgspec.Struct, frozen=True):
-    """How a model cuts images. `side`: of a tile, in points; `longest`: to which an image's longer side is scaled.
+    """How a model cuts images. `side`: the side of a tile, in pixels. `tokens`: how many tokens a tile takes.
 
-    `tokens`: that stand for a tile. `splits`: an image is more than the tile that shows the whole.
+    `longest`: the length that an image's longer side is scaled to. `splits`: there are more tiles than that of the whole.
     """
 
     side: int
@@ -39,12 +39,12 @@ class Tiling(msgspec.Struct, frozen=True):
 
     @property
     def most_tiles(self) -> int:
-        """How many tiles an image has at most."""
+        """The most tiles of an image."""
         across = math.ceil(min(self.longest, _LARGEST) / self.side)
         return across**2 + 1 if self.splits else 1
 
     def grid(self, width: int, height: int) -> Grid:
-        """Return how an image of so many points is cut."""
+        """Return how an image of this size in pixels is cut."""
         if not self.splits:
             return 0, 0
         wide, high = _scaled(width, height, self.longest)
@@ -59,11 +59,11 @@ class Tiling(msgspec.Struct, frozen=True):
         return (rows, columns) if rows > 1 or columns > 1 else (0, 0)
 
     def tiles(self, grid: Grid) -> int:
-        """Return how many tiles a grid has, that of the whole included."""
+        """Return how many tiles a grid has, including the one of the whole image."""
         return grid[0] * grid[1] + 1
 
     def words(self, grid: Grid) -> str:
-        """Return what stands for an image in a prompt, before it is tokenized."""
+        """Return the words for an image in a prompt, before it is tokenized."""
         rows, columns = grid
         seen = IMAGE * self.tokens
         lines = [
@@ -74,12 +74,12 @@ class Tiling(msgspec.Struct, frozen=True):
         return f"{split}{AROUND}{WHOLE}{seen}{AROUND}"
 
     def _whole(self, length: int) -> int:
-        """Return a length in whole tiles."""
+        """Return a length rounded up to whole tiles."""
         return max(1, math.ceil(length / self.side)) * self.side
 
 
 def _scaled(width: int, height: int, longest: int) -> Grid:
-    """Return the size in points to which an image is scaled before it is cut."""
+    """Return the width and height in pixels that an image is scaled to before it is cut."""
     ratio = width / height
     if width >= height:
         width, height = longest, int(longest / ratio)
@@ -97,21 +97,21 @@ def _scaled(width: int, height: int, longest: int) -> Grid:
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """An image in a prompt. `starts`: where the tokens of its tiles begin, in order; `image`: with its bytes."""
+    """An image in a prompt, with its bytes. `starts`: where the tokens of its tiles begin, in order."""
 
     image: Image
     starts: tuple[int, ...]
 
     def stop(self, tokens: int) -> int:
-        """Return the place behind its last token; `tokens`: of a tile."""
+        """Return the place behind its last token. `tokens`: how many a tile has."""
         return max(self.starts, default=0) + tokens
 
 
 def keyed(prompt: Sequence[int], shown: Sequence[Shown], tokens: int) -> list[int]:
-    """Return a prompt by which kept keys and values are found: what stands for an image is told by that one's digest.
+    """Return a prompt for the lookup of cached keys and values, in which each image's tokens depend on its digest.
 
-    The same token stands for each piece of every image. In its place are numbers, beyond every vocabulary, that are drawn
-    from the digest: prompts of the same text begin alike up to the first image that is another one.
+    All pieces of all images have the same token. It is replaced by numbers larger than any token id, drawn from the
+    digest. So prompts with the same text are alike only up to the first image that differs.
     """
     made = list(prompt)
     for one in shown:
@@ -122,7 +122,7 @@ def keyed(prompt: Sequence[int], shown: Sequence[Shown], tokens: int) -> list[in
 
 
 def plain(tokens: Sequence[int], image: int) -> list[int]:
-    """Return tokens as a model has them: `image` where `keyed` wrote numbers."""
+    """Return tokens as a model reads them, with `image` in place of the numbers of `keyed`."""
     return [image if token >= _KEYED else token for token in tokens]
 
 

@@ -1,1 +1,1 @@
-"""vLLM as a process of the gateway's own, in front of which the gateway stands as in front of any upstream."""
+"""vLLM as a process that the gateway starts, and uses like any upstream."""

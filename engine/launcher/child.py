@@ -1,4 +1,4 @@
-"""vLLM's process as the gateway sees it: started below a keeper, heard line by line, stopped with all that it started."""
+"""The gateway's side of vLLM's process: it starts under a keeper, is read line by line, and ends with all its children."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _LAST_WORDS_S = 2.0
 
 
 class Ending(NamedTuple):
-    """How vLLM ended: in words, and whether by itself, so that another start would end the same way."""
+    """How vLLM ended, in words, and whether by itself: then another start would end the same way."""
 
     words: str
     by_itself: bool
 
 
 class _Lines(asyncio.Protocol):
-    """What vLLM writes, handed on line by line; the last lines are kept."""
+    """Passes on what vLLM writes, line by line, and keeps the last lines."""
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
         self._on_line = on_line
@@ -48,7 +48,7 @@ class _Lines(asyncio.Protocol):
             if not self.muted:
                 self._on_line(line)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - its end is told by the process
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the process says how it ended
         self.ended.set()
 
 
@@ -78,7 +78,7 @@ class LaunchedProcess:
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", str(_KEEPER), str(grace_s), *command),
-                stdin=theirs,  # the keeper ends all when this ends, and so when the gateway does
+                stdin=theirs,  # when this closes, as it does when the gateway ends, the keeper ends everything
                 stdout=writing,
                 stderr=writing,
                 env=environment_of(os.environ, command[0], key),
@@ -96,7 +96,7 @@ class LaunchedProcess:
     async def wait(self) -> Ending:
         """Wait until vLLM ends, and its last lines have been read. Returns how it ended."""
         code = await self._process.wait()
-        with suppress(TimeoutError):  # where something that left its group keeps the pipe open
+        with suppress(TimeoutError):  # if a process that left its group keeps the pipe open
             async with asyncio.timeout(_LAST_WORDS_S):
                 await self._lines.ended.wait()
         cause = cause_of(self._lines.kept)
@@ -105,9 +105,9 @@ class LaunchedProcess:
         return Ending(f"vLLM {how}{f': {cause}' if cause else ''}".rstrip(".") + ".", by_itself=number <= 0)
 
     async def stop(self, deadline_s: float = GRACE_S + _KEEPERS_OWN_S) -> None:
-        """Ask vLLM to end, and end it after a while. Nothing of it is left when this returns or is cancelled.
+        """Ask vLLM to end, and kill it after `deadline_s`. Nothing of it is left when this returns or is cancelled.
 
-        What it has to say of that is not handed on: its processes complain of each other's end.
+        What it writes meanwhile is not passed on, since its processes complain about each other's end.
         """
         self._lines.muted = True
         try:
@@ -121,14 +121,14 @@ class LaunchedProcess:
         await self._process.wait()
 
     def kill(self) -> None:
-        """End all of it at once, without a word."""
+        """Kill all of its processes at once."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
-    """Give a free port of loopback's. Inside the block nobody else is given it; who asks to share it may listen there."""
+    """Give a free port of loopback. Inside the block nobody else gets it, but a process that asks to share it may listen."""
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind((HOST, 0))

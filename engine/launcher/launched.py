@@ -1,4 +1,4 @@
-"""vLLM as an `Engine`: started by the gateway, watched, started again when it dies, and asked as any upstream is."""
+"""vLLM as an `Engine`: the gateway starts it, watches it, restarts it when it dies, and asks it like any upstream."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from engine.upstream.exchange import http_client
 from engine.upstream.health import window_of
 
 STALLED_S = 60.0
-"""How long a vLLM that had served may answer nothing before it is ended."""
+"""How long a vLLM that has served may answer nothing before it is killed."""
 LOOK_S = 0.5
-"""How often a vLLM that starts is asked whether it serves."""
+"""Seconds between two questions to a starting vLLM whether it serves."""
 MAKE = "`make vllm` makes an environment for it; MIDSTREAM_ENGINE_PYTHON (--engine-python) names another one's Python"
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 class LaunchedEngine:
     """Serves requests by a vLLM of its own.
 
-    Nothing runs until `run` does: put that into a task group, or use `running`. Requests wait while vLLM starts, for the
-    first time or again. What it was told of is lost with it.
+    Nothing runs before `run`: put it into a task group, or use `running`. Requests wait while vLLM starts, for the first
+    time or again. Requests that were sent to it are lost with it.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class LaunchedEngine:
         stalled_s: float = STALLED_S,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take what vLLM is started with, and how patient we are with it. `on_change` is called, and must not raise."""
+        """Take vLLM's options and those of its supervision. `on_change` is called in each new state, and must not raise."""
         self._options = options
         self._stalled_s = stalled_s
         self._on_change = on_change
@@ -63,7 +63,7 @@ class LaunchedEngine:
 
     @property
     def status(self) -> EngineStatus:
-        """Where vLLM is in its life; by the last look at it while it serves."""
+        """The state of vLLM, by the latest check while it serves."""
         status = self._life.status
         if self._upstream is None or self._upstream.status.state is EngineState.READY:
             return status
@@ -71,7 +71,7 @@ class LaunchedEngine:
 
     @property
     def facts(self) -> ModelFacts | None:
-        """The model, once vLLM served it; stays known while it restarts."""
+        """The model, once vLLM has served it; stays known while it restarts."""
         return self._life.facts
 
     @property
@@ -81,11 +81,11 @@ class LaunchedEngine:
 
     @property
     def open_requests(self) -> int:
-        """How many requests were made here and have not ended."""
+        """The number of open requests."""
         return len(self._waiting) + (self._upstream.open_requests if self._upstream else 0)
 
     def has_open(self, request_id: str) -> bool:
-        """Whether a request of this id has not ended."""
+        """Whether a request of this id is open."""
         asked = self._upstream is not None and self._upstream.has_open(request_id)
         return asked or request_id in self._waiting
 
@@ -103,19 +103,19 @@ class LaunchedEngine:
         return await upstream.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> TimedStream:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
+        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
         self._refuse_when_over()
         if self.has_open(request.request_id):
             raise ValueError(f"request {request.request_id!r} is still open")
         return self._waiting.ask(request) if self._upstream is None else self._upstream.generate(request)
 
     def statistics(self) -> EngineStatistics:
-        """Return what was counted of the vLLM that runs now; zeros before the first."""
+        """Return the numbers of the running vLLM; zeros before the first."""
         told = self._upstream.statistics() if self._upstream else EngineStatistics()
         return msgspec.structs.replace(told, queued=told.queued + len(self._waiting))
 
     def running(self) -> AbstractAsyncContextManager[Self]:
-        """Run vLLM inside the block; behind it no process of its is left."""
+        """Run vLLM inside the block. At its end none of its processes is left."""
         return running(self, "vLLM")
 
     async def run(self) -> None:
@@ -147,7 +147,7 @@ class LaunchedEngine:
         return delay_s
 
     async def _serve(self, url: str, key: str, process: LaunchedProcess) -> None:
-        """Have requests served by a vLLM that starts, for as long as it answers; then end it."""
+        """Wait for a starting vLLM, serve requests by it as long as it answers, then kill it."""
         options = upstream_of(self._options, url, window=1)
         async with http_client(options, key) as client:
             while (window := await window_of(client, options)) is None:  # noqa: ASYNC110 - it has no event for us
@@ -156,14 +156,14 @@ class LaunchedEngine:
         upstream = UpstreamEngine(options, key=key, on_change=self._changed)
         async with upstream.running():
             facts = await upstream.ready()
-            self._upstream = upstream  # it is there while our own life is `READY`, and at no other time
+            self._upstream = upstream  # it is set exactly while our own state is `READY`
             self._life.loaded(facts)
             for request, stream in self._waiting.take():
                 upstream.take_over(request, stream)
             await self._until_stalled(upstream)
-            log.error("vLLM has not answered for %.0f s and is ended", self._stalled_s)
+            log.error("vLLM has not answered for %.0f s and is killed", self._stalled_s)
             process.kill()
-            await asyncio.Event().wait()  # its end is noticed elsewhere
+            await asyncio.Event().wait()  # `_live` notices its end, and cancels this
 
     async def _until_stalled(self, upstream: UpstreamEngine) -> None:
         while True:
@@ -180,13 +180,13 @@ class LaunchedEngine:
         return upstream.status.state is EngineState.READY
 
     def _changed(self) -> None:
-        """Act on another state that vLLM is seen in."""
+        """Act on a new state of vLLM."""
         self._change.set()
         self._change = asyncio.Event()
         self._on_change()
 
     def _lose(self, why: str) -> None:
-        """Keep what vLLM was not told of; let all else end with it."""
+        """Keep the requests that were not sent to vLLM, and end the others with it."""
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             for request, stream in upstream.give_up_waiting():
@@ -212,10 +212,10 @@ class LaunchedEngine:
         return f"It needs an environment: {MAKE}." if "No module named" in words else ""
 
     def _hear(self, raw: str) -> None:
-        """Take a line of vLLM's: into the progress of its start, and into our log.
+        """Take a line of vLLM for the progress of its start, and for our log.
 
-        While it serves, only the first lines of its warnings and errors are logged above `debug`: what follows them, as
-        the text of an exception, may hold what people wrote.
+        While it serves, only the first lines of its warnings and errors are logged above `debug`. The lines behind
+        them, such as the text of an exception, may quote what people wrote.
         """
         line = line_of(raw)
         if self._upstream is None and (told := stage_of(line.text)) is not None:

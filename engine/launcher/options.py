@@ -1,4 +1,4 @@
-"""What vLLM is started with: the operator's arguments, and the gateway's own, which outrank them. Pure."""
+"""vLLM's command and environment: the operator's arguments, and the gateway's own, which override them. Pure."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from engine.upstream.options import Features, Timeouts, UpstreamOptions
 from engine.upstream.presets import PRESETS
 
 NAME = "vllm"
-"""What the engine is called in logs, in messages and in the facts of the model."""
+"""The engine's name in logs, in messages and in the facts of the model."""
 HOST = "127.0.0.1"
 RESERVED = (
     *("host", "port", "uds", "api-key", "root-path", "model", "served-model-name", "config", "headless"),
     *("ssl-keyfile", "ssl-certfile", "ssl-ca-certs", "ssl-cert-reqs", "middleware", "api-server-count"),
 )
-"""Arguments of `vllm serve` that are the gateway's business: where it listens, who may ask, what it is called."""
+"""Arguments of `vllm serve` that only the gateway sets: where it listens, who may ask, what it is called."""
 SETTINGS_PREFIX = "MIDSTREAM_"
-"""Variables of the environment that are not handed on: some hold secrets."""
+"""The prefix of environment variables that are not passed on, since some hold secrets."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*([-.][A-Za-z0-9_]+)*")
 _PATIENCE_S = 24 * 3600.0
-"""How long a request waits for a vLLM that is away: the launcher ends it or brings it back sooner."""
+"""How long a request waits for a vLLM that is away. The launcher ends it or brings it back sooner."""
 
 
 class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """One vLLM. `python`: of its environment. `model`: for vLLM, `served_name`: for clients. `arguments`: checked ones.
+    """One vLLM. `python`: that of its environment. `model`: vLLM's name of it; `served_name`: the clients' name.
 
-    `max_batch` replies at once, `dtype` and `tensor_parallel` hold where no argument says otherwise.
+    `arguments`: those of `checked_arguments`. They override `max_batch` (replies at once), `dtype` and `tensor_parallel`.
     """
 
     python: str
@@ -42,12 +42,12 @@ class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked_arguments(given: Sequence[str]) -> tuple[str, ...]:
-    """Return arguments for `vllm serve`, each made of `name=value`, or of a `name` alone. Raises ValueError."""
+    """Return arguments for `vllm serve`, each made from `name=value`, or from only a `name`. Raises ValueError."""
     return tuple(_checked(one) for one in given)
 
 
 def command_of(options: LaunchOptions, port: int) -> list[str]:
-    """Return the command that starts vLLM. Of an argument that is given twice vLLM takes the last one."""
+    """Return the command that starts vLLM. If an argument is given twice, vLLM takes the last one."""
     ours = {
         "host": HOST,
         "port": str(port),
@@ -63,7 +63,7 @@ def command_of(options: LaunchOptions, port: int) -> list[str]:
 
 
 def environment_of(inherited: Mapping[str, str], python: str, key: str) -> dict[str, str]:
-    """Return vLLM's environment: the gateway's without its settings and its Python, and with the key that vLLM asks for."""
+    """Return vLLM's environment: the gateway's, without its settings and its Python, but with the key for vLLM."""
     kept = {
         name: value
         for name, value in inherited.items()
@@ -81,7 +81,7 @@ def environment_of(inherited: Mapping[str, str], python: str, key: str) -> dict[
 
 
 def upstream_of(options: LaunchOptions, url: str, window: int) -> UpstreamOptions:
-    """Return what is known of a vLLM that was started so, once it told its window."""
+    """Return the upstream's options of a vLLM that was started with these, once its window is known."""
     by_priority = _value(options, "scheduling-policy") in {None, "priority"}
     return UpstreamOptions(
         name=NAME,
@@ -103,12 +103,12 @@ def upstream_of(options: LaunchOptions, url: str, window: int) -> UpstreamOption
 
 
 def _calls_tools(options: LaunchOptions) -> bool:
-    """Whether vLLM was told to find calls in replies, and how they are written."""
+    """Whether vLLM was told to find calls in replies, and how these are written."""
     return _said(options, "enable-auto-tool-choice") and _said(options, "tool-call-parser")
 
 
 def asked_model(options: LaunchOptions) -> str:
-    """Return the model that replies are asked of: the first LoRA adapter, where there is one."""
+    """Return the model that requests name: the first LoRA adapter, if there is one."""
     adapter = _value(options, "lora-modules")
     return options.served_name if adapter is None else adapter.partition("=")[0]
 
@@ -117,7 +117,7 @@ def _checked(given: str) -> str:
     name, equals, value = given.removeprefix("--").partition("=")
     name = name.replace("_", "-") if "." not in name else name
     if _NAME.fullmatch(name) is None:
-        raise ValueError(f"{given!r} is no argument of vLLM: write name=value, or a name alone")
+        raise ValueError(f"{given!r} is no argument of vLLM: write name=value, or only a name")
     head = name.removeprefix("no-")
     if any(reserved.startswith(head) for reserved in RESERVED):  # vLLM takes beginnings of names, too
         raise ValueError(f"{name!r} is the gateway's business, not an argument for vLLM")
@@ -144,6 +144,6 @@ def _said(options: LaunchOptions, name: str) -> bool:
 
 
 def _value(options: LaunchOptions, name: str) -> str | None:
-    """Return the value of the last argument of this name, None where there is none."""
+    """Return the value of the last argument of this name; None if there is none."""
     values = [one.partition("=")[2] for one in options.arguments if one.partition("=")[0] == f"--{name}"]
     return values[-1] if values else None

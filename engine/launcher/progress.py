@@ -1,4 +1,4 @@
-"""What vLLM's lines say: how far its start is, how grave a line is, and why it ended. Pure."""
+"""Reads vLLM's lines: how far its start is, how severe a line is, and why it ended. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MOST_CHARS = 2000
-"""The longest line that is handed on; the rest of it is dropped."""
+"""The longest line that is passed on; the rest of it is dropped."""
 KEPT_LINES = 400
-"""How many of its last lines are looked through for the reason of its end."""
+"""How many of its last lines are searched for the reason of its end."""
 
 _RECORD = re.compile(
     r"^(?:\([^()]*\) )?(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?P<text>.*)$"
@@ -24,7 +24,7 @@ _CONSEQUENCE = re.compile(
 _INVALID = re.compile(r"validation errors? for")
 _NOISE = re.compile(r"Route: /|^[█▄▀▐▌ ]*$|[█▄▀]")
 
-# In the order of a start: what a line has in it, the stage for people, and the share where it begins and ends.
+# In the order of a start: a pattern of lines, the stage in words, and the shares at which it begins and ends.
 _STAGES = (
     (re.compile(r"Fetching \d+ files: +(\d+)%"), "fetching the model", 0.05, 0.15),
     (re.compile(r"Resolved architecture"), "reading the configuration", 0.05, 0.05),
@@ -38,9 +38,9 @@ _STAGES = (
 
 
 class Line(NamedTuple):
-    """One line of vLLM's. `level` is None where it is of no record of its log: a bar of progress, a bare traceback.
+    """One line of vLLM. `level` is None if it belongs to no log record, such as a progress bar or a bare traceback.
 
-    `place`: where in vLLM's code the record was written, and when; all lines of one record have the same.
+    `place`: where in vLLM's code the record was written, and when. All lines of one record have the same.
     """
 
     level: int | None
@@ -49,7 +49,7 @@ class Line(NamedTuple):
 
     @property
     def is_noise(self) -> bool:
-        """Whether it tells nobody anything: its banner, its list of routes."""
+        """Whether it tells nothing, like vLLM's banner and its list of routes."""
         return _NOISE.search(self.text) is not None
 
 
@@ -65,7 +65,7 @@ def line_of(raw: str) -> Line:
 
 
 def stage_of(line: str) -> tuple[str, float] | None:
-    """Return the stage of a start that a line tells of, and the share that is done; None for all others."""
+    """Return the stage of the start that a line tells, and the share that is done; None if it tells none."""
     for pattern, stage, begin, end in _STAGES:
         if found := pattern.search(line):
             done = int(found[1]) / 100 if found.groups() else 0.0
@@ -74,7 +74,7 @@ def stage_of(line: str) -> tuple[str, float] | None:
 
 
 def cause_of(lines: Sequence[str]) -> str | None:
-    """Return what vLLM said of its end: the last error that is no mere consequence of another; None where there is none."""
+    """Return the reason of vLLM's end: the last error that is no mere consequence of another; None if there is none."""
     plain = [line_of(line).text for line in lines]
     causes = [
         number for number, text in enumerate(plain) if _CAUSE.match(text) and not _CONSEQUENCE.search(text)
@@ -83,19 +83,19 @@ def cause_of(lines: Sequence[str]) -> str | None:
         return None
     last = causes[-1]
     said = plain[last]
-    if _INVALID.search(said) and last + 1 < len(plain):  # pydantic's reason stands below
+    if _INVALID.search(said) and last + 1 < len(plain):  # pydantic's reason is on the next line
         said = plain[last + 1].strip().partition(" [type=")[0]
     return said[:MOST_CHARS]
 
 
 class LineSplitter:
-    """Cuts a stream of bytes into lines; a bar of progress ends its lines by a carriage return."""
+    """Cuts a stream of bytes into lines. A progress bar ends its lines with a carriage return."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[str]:
-        """Return the lines that are complete, none of them empty. A line is complete at `MOST_CHARS` bytes."""
+        """Return the complete lines that are not empty. A line is also complete at `MOST_CHARS` bytes."""
         *whole, rest = re.split(rb"[\r\n]+", self._rest + data)
         if len(rest) > MOST_CHARS:
             whole, rest = [*whole, rest], b""

@@ -1,4 +1,4 @@
-"""Requests that were made while no vLLM serves. Knows no vLLM. All of it is synchronous."""
+"""Requests that wait while no vLLM serves. Knows no vLLM. All of it is synchronous."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.stream import Deliveries, TimedStream
 
 
 class WaitingRequests:
-    """Each ends here by a cancel, by its own time, or by being taken."""
+    """Holds waiting requests. Each leaves by a cancel, at its deadline, or when it is taken."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[Request, TimedStream]] = {}
@@ -31,19 +31,19 @@ class WaitingRequests:
         return stream
 
     def add(self, request: Request, stream: TimedStream) -> None:
-        """Let a request wait here whose stream its reader has already."""
+        """Let a request wait here whose reader has its stream already."""
         stream.handed_to(self._cancel, self._deliveries)
         self._waiting[request.request_id] = (request, stream)
         if stream.deadline is not None:
             asyncio.get_running_loop().call_at(stream.deadline, self._time_out, request.request_id, stream)
 
     def take(self) -> list[tuple[Request, TimedStream]]:
-        """Return all of them, in the order in which they came; none waits here any more."""
+        """Take all of them out, in the order in which they came."""
         taken, self._waiting = list(self._waiting.values()), {}
         return taken
 
     def fail(self, why: str) -> None:
-        """End all of them: nobody will serve them."""
+        """End all of them, since nobody will serve them."""
         for _, stream in self.take():
             stream.fail(EngineUnavailable(why))
 

@@ -1,1 +1,1 @@
-"""A checkpoint read, tried and made ready, or refused with the reason."""
+"""Reads a checkpoint, tries it and makes it ready, or refuses it with the reason."""

@@ -1,4 +1,4 @@
-"""What can be seen from a model's configuration: whether it can be served at all, and whether it fits."""
+"""Tells from a model's configuration whether it can be served at all, and whether its weights fit."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SERVED_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_atten
 def check_architecture(
     model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype
 ) -> None:
-    """Refuse, before any weights are read, what can't be served or has no room. Raises ModelNotUsable."""
+    """Refuse a model that can't be served or doesn't fit, before its weights are read. Raises ModelNotUsable."""
     if type(config) not in AutoModelForCausalLM._model_mapping:  # noqa: SLF001 - transformers has no public list
-        raise ModelNotUsable(f"The model {model!r} is no causal language model: it can't write replies.")
+        raise ModelNotUsable(f"The model {model!r} is no causal language model, so it can't write replies.")
     kind = _quantization_of(config)
     if kind is not None:
         raise ModelNotUsable(
-            f"The checkpoint of {model!r} is quantized ({kind}): such weights were not run yet. Take the model they "
-            f"were made of; --quantize int8 makes its weights smaller on a CPU. As it is, {OTHER_ENGINE}."
+            f"The checkpoint of {model!r} is quantized ({kind}), which is not supported yet. Take the model that it "
+            f"was made from; --quantize int8 makes its weights smaller on a CPU. As it is, {OTHER_ENGINE}."
         )
     skeleton = skeleton_of(model, config, dtype)
     others = set(getattr(config.get_text_config(), "layer_types", None) or ()) - SERVED_LAYERS
@@ -34,7 +34,7 @@ def check_architecture(
         )
     if not skeleton._supports_attention_backend:  # noqa: SLF001 - as above
         raise ModelNotUsable(
-            f"The model type {type(skeleton).__name__} brings an attention that can't be replaced; {OTHER_ENGINE}."
+            f"The model type {type(skeleton).__name__} has an attention that can't be replaced; {OTHER_ENGINE}."
         )
     check_room(model, skeleton, device)
 
@@ -42,9 +42,9 @@ def check_architecture(
 def skeleton_of(
     model: str, config: PreTrainedConfig, dtype: torch.dtype, kind: Any = AutoModelForCausalLM
 ) -> Any:
-    """Return the model without memory for its weights. It is not typed: what is asked of it are flags of its class.
+    """Return the model on the meta device, without memory for its weights. Raises ModelNotUsable.
 
-    Raises ModelNotUsable.
+    It is not typed, since callers read private flags of its class.
     """
     untyped: Any = kind
     try:
@@ -56,18 +56,18 @@ def skeleton_of(
 
 
 def check_room(model: str, skeleton: PreTrainedModel, device: torch.device) -> None:
-    """Raise ModelNotUsable where a device has too little memory for weights."""
+    """Raise ModelNotUsable if a device has too little free memory for a model's weights."""
     needed = sum(weight.numel() * weight.element_size() for weight in skeleton.parameters())
     free = available_bytes(device)
     if free is not None and needed > free:
         raise ModelNotUsable(
             f"The model {model!r} needs {_gib(needed)} for its weights alone; {_gib(free)} are free on {device}. "
-            "Over several GPUs, --engine vllm --tensor-parallel 2 serves one model."
+            "To spread one model over several GPUs, use --engine vllm --tensor-parallel 2."
         )
 
 
 def _quantization_of(config: PreTrainedConfig) -> str | None:
-    """Return the name of the method that a checkpoint was quantized by, if it was."""
+    """Return the name of the method that a checkpoint was quantized with; None if it was not."""
     given = getattr(config, "quantization_config", None)
     if given is None:
         return None

@@ -1,7 +1,7 @@
-"""torch.compile of a model's forward pass, warmed up for every kind of step before the first request comes.
+"""Compiles a model's forward pass with torch.compile, and warms up every kind of step before the first request.
 
-What goes to the pages (attention, masks, the KV cache) stays outside of the compiled graphs: its shapes are new in
-every step, and it is matrix products already. The layers between are fused, once for all layers and numbers of rows.
+Code that reads or writes pages (attention, masks, the KV cache) stays outside the compiled graphs. Its shapes change
+with every step, and it consists of matrix products anyway. The layers between are fused once, for any number of rows.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from engine.loading.probe import agrees
 from engine.model.devices import is_out_of_memory
 
 Backend = Callable[[Any, Any], Any]
-"""What compiles one graph for its example inputs, as torch.compile takes it."""
+"""Compiles one graph for its example inputs, as `torch.compile(backend=…)` takes it."""
 
 
 def compile_forward(module: PreTrainedModel, vocabulary: int, *, backend: str | Backend = "inductor") -> None:
-    """Compile a module that is served already, and run each kind of step once. Takes tens of seconds.
+    """Compile a module that the probe has accepted, and run each kind of step once. Takes tens of seconds.
 
-    Raises ModelNotUsable where nothing can be compiled or what comes out says something else, RuntimeError where
-    memory is too small.
+    Raises ModelNotUsable if it can't be compiled or gives different logits afterwards, RuntimeError if memory
+    runs out.
     """
     expected = _each_kind_of_step(module, vocabulary)
     try:
@@ -43,26 +43,28 @@ def compile_forward(module: PreTrainedModel, vocabulary: int, *, backend: str | 
             f"--compile: {type(module).__name__} can't be compiled: {_reason(error)}."
         ) from error
     if not agrees(got, expected, module.dtype):
-        raise ModelNotUsable(f"--compile: {type(module).__name__} says something else once it is compiled.")
+        raise ModelNotUsable(
+            f"--compile: {type(module).__name__} gives different logits once it is compiled."
+        )
 
 
 def _keep_pages_outside() -> None:
-    # transformers wraps many functions in one; each of them counts as that wrapper compiled once more, and past the
-    # limit (8) the rest would run uncompiled without a word.
+    # transformers wraps many functions in the same wrapper. Each counts as one more compilation of that wrapper,
+    # and beyond torch's limit (8) the rest would silently run uncompiled.
     torch._dynamo.config.recompile_limit = 64  # noqa: SLF001 - where torch keeps this switch
-    # One number a layer, its index, would otherwise be compiled into a graph for each of them.
+    # Otherwise each layer's index would be a constant, and each layer would get a graph of its own.
     torch._dynamo.config.allow_unspec_int_on_nn_module = True  # noqa: SLF001 - where torch keeps this switch
     outside: Any = torch.compiler.disable
     AttentionInterface.register(attention.NAME, outside(attention.paged_attention))
     AttentionMaskInterface.register(attention.NAME, outside(attention.mask_rule))
-    # Wrapped here and not where it is defined: that would import the compiler at every start.
+    # It is wrapped here because a decorator where it is defined would import the compiler at every start.
     PagedCache.update = outside(PagedCache.update)  # type: ignore[method-assign]
 
 
 def _each_kind_of_step(module: PreTrainedModel, vocabulary: int) -> Tensor:
     """Return the logits, (rows, vocabulary), of steps of one row and of more, with all, some and no logits wanted.
 
-    A graph is made for each of these kinds; one that were made while people wait would hold up all replies.
+    Each of these kinds gets a graph. A graph that is compiled later, during a request, would hold up all replies.
     """
     runner, page = Runner(module, pages=3, page_size=32), ((0,), (1,), (2,))
     ids = [(7919 * place + 13) % vocabulary for place in range(8)]
@@ -80,6 +82,6 @@ def _each_kind_of_step(module: PreTrainedModel, vocabulary: int) -> Tensor:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line that says what happened; those that end in a colon only say where."""
+    """Return the first line that says what happened. Lines that end in a colon only say where."""
     lines = (line.strip() for line in str(error).splitlines())
     return next((line.rstrip(".") for line in lines if line and line[-1] != ":"), type(error).__name__)

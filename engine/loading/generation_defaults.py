@@ -1,4 +1,4 @@
-"""What a model's own configuration says about generating: sampling, end tokens, window."""
+"""Reads what a model's own configuration says about generation: sampling, end tokens, context window."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_pen
 
 
 def defaults_of(generation: GenerationConfig) -> Params:
-    """Return every sampling value of a generation config, with transformers' own where it says nothing."""
+    """Return the sampling values of a generation config, with transformers' defaults where it names none."""
     given = {name: getattr(generation, name, None) for name in SAMPLING_FIELDS}
     fallback: dict[str, Any] = {
         "do_sample": False, "temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0,
@@ -27,7 +27,7 @@ def defaults_of(generation: GenerationConfig) -> Params:
 
 
 def eos_ids_of(generation: GenerationConfig, tokenizer_eos: int | None) -> frozenset[int]:
-    """Return the tokens that end a reply; the tokenizer's where the generation config names none."""
+    """Return the tokens that end a reply: the generation config's, or else the tokenizer's."""
     named = generation.eos_token_id
     if isinstance(named, list):
         return frozenset(named)
@@ -36,10 +36,10 @@ def eos_ids_of(generation: GenerationConfig, tokenizer_eos: int | None) -> froze
 
 
 def window_of(config: PreTrainedConfig) -> int | None:
-    """Return how many positions a model can tell apart, or None where nothing limits them.
+    """Return a model's context window in tokens, or None if nothing limits it.
 
-    Where the rotary embedding would switch to other frequencies beyond the original length (longrope), that
-    is the window: the switch would reach into all the replies of a batch.
+    A longrope embedding switches to other frequencies beyond its original length, so the window ends there.
+    The switch would change all replies of a batch.
     """
     window: int | None = getattr(config, "max_position_embeddings", None)
     originals = [
@@ -52,6 +52,6 @@ def window_of(config: PreTrainedConfig) -> int | None:
 
 
 def _rope_parameters(config: PreTrainedConfig) -> list[dict[str, Any]]:
-    """Return the one set of rotary parameters, or one for each kind of layer."""
+    """Return a model's sets of rotary parameters: a single one, or one for each kind of layer."""
     rope = getattr(config, "rope_parameters", None) or {}
     return [part for part in (rope, *rope.values()) if isinstance(part, dict)]

@@ -1,6 +1,6 @@
-"""What a translator's tokenizer knows of languages: their codes, how a source is spelled, and what a translation begins with.
+"""What a translator's tokenizer knows of languages: their codes, and the tokens of a source and of a translation's start.
 
-Knows no torch: sources are tokenized without it. A text is a text: control tokens that it spells out are read as letters.
+Knows no torch, since sources are tokenized without it. Control tokens that a text spells out are read as plain letters.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from engine.errors import PromptRejected
 from engine.loading.tasks import Tasks
 
 _CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")
-"""A language and its script or country: tokens of that form are languages to NLLB and mBART."""
+"""A language and its script or country. Tokens of this form are the languages of NLLB and mBART."""
 
 TOLD_BY_TASKS = ("t5", "mt5")
-"""Types of models that are told in words, in front of a text, what to do with it."""
+"""Model types that take their task in words, in front of the text."""
 
 UNBOUNDED_TOKENS = 512
-"""Tokens of a source for a model whose positions have no bound: as many as it was trained with."""
+"""The longest source, in tokens, of a model without a bound on positions: the length that it was trained with."""
 
 _FEW = 8
-"""Languages that a refusal names."""
+"""How many languages a refusal lists."""
 
 
 def is_translator(model: str) -> bool:
-    """Whether the configuration of a hub name or folder is an encoder-decoder's; False where it can't be read."""
+    """Whether the model of a hub name or folder is an encoder-decoder; False if its configuration can't be read."""
     with suppress(OSError, ValueError, KeyError):
         return bool(AutoConfig.from_pretrained(model, trust_remote_code=False).is_encoder_decoder)
     return False
 
 
 def generation_of(model: str, config: PreTrainedConfig) -> GenerationConfig:
-    """Return how a model is said to generate, from its own file or else from its configuration."""
+    """Return a model's generation config: its own file, or else one made from its configuration."""
     with suppress(OSError):
         return GenerationConfig.from_pretrained(model)
     made: GenerationConfig = GenerationConfig.from_model_config(config)
@@ -43,10 +43,13 @@ def generation_of(model: str, config: PreTrainedConfig) -> GenerationConfig:
 
 
 class Tongues:
-    """Spells sources and beginnings for one model. For one thread at a time: tokenizers remember the language set last."""
+    """Tokenizes sources and the starts of translations for one model.
+
+    For one thread at a time, since a tokenizer keeps the language that was set last.
+    """
 
     def __init__(self, tokenizer: Any, config: PreTrainedConfig, generation: GenerationConfig) -> None:
-        """Take a transformers tokenizer and what the model says of itself."""
+        """Take a transformers tokenizer, and the model's own configurations."""
         self._tokenizer = tokenizer
         start = generation.decoder_start_token_id
         self._start: int = getattr(config, "decoder_start_token_id", 0) if start is None else start
@@ -60,15 +63,15 @@ class Tongues:
 
     @classmethod
     def of(cls, model: str, tokenizer: Any) -> Tongues:
-        """Return those of a model by its hub name or folder."""
+        """Return the languages of a model by its hub name or folder."""
         config = AutoConfig.from_pretrained(model, trust_remote_code=False)
         return cls(tokenizer, config, generation_of(model, config))
 
     def source(self, text: str, source: str, target: str, *, unfinished: bool = False) -> list[int]:
         """Return the token ids of a text that is to be translated. Raises PromptRejected.
 
-        An `unfinished` one has no end token where the model's configuration says `unfinished_sources`: it has learned
-        what the beginning of a source determines, and says no more.
+        An `unfinished` text gets no end token if the model's configuration says `unfinished_sources`. Such a model
+        has learned to translate no more than the beginning of a source determines.
         """
         if self._tasks is not None:
             return self._tokenized(self._tasks.told(text, source, target))
@@ -84,7 +87,7 @@ class Tongues:
         return made
 
     def beginning(self, target: str, prefix: str) -> tuple[list[int], int]:
-        """Return what a translation begins with, and how many tokens of that are the prefix'. Raises PromptRejected."""
+        """Return the tokens that a translation begins with, and how many of them are `prefix`. Raises PromptRejected."""
         target = "" if self._tasks is not None else self._target(target)
         first = [self._start]
         if target in self._codes:
@@ -96,7 +99,7 @@ class Tongues:
         return first + said, len(said)
 
     def count(self, text: str) -> int:
-        """Return how many tokens a piece of a text has by itself."""
+        """Return how many tokens a piece of text has by itself, without control tokens."""
         return len(self._tokenizer(text, split_special_tokens=True, add_special_tokens=False)["input_ids"])
 
     def _tokenized(self, text: str) -> list[int]:
@@ -127,7 +130,7 @@ class Tongues:
         return getattr(self._tokenizer, name, None) or ""
 
     def _markers(self) -> list[str]:
-        """Return the words in front of a source by which a model of Marian's is told the target."""
+        """Return the words that tell a Marian model the target language, in front of a source."""
         return list(getattr(self._tokenizer, "supported_language_codes", ()))
 
     def _marker(self, target: str) -> str:
@@ -135,7 +138,7 @@ class Tongues:
 
 
 def _codes(tokenizer: Any) -> dict[str, int]:
-    """Return the languages that have a token of their own, by their codes."""
+    """Return the token ids of the languages that have a token of their own, by language code."""
     known: dict[str, int] | None = getattr(tokenizer, "lang_code_to_id", None)
     if known:
         return dict(known)
@@ -148,7 +151,10 @@ def _some(code: str) -> tuple[str, ...]:
 
 
 def _one_of(asked: str, known: tuple[str, ...], field: str, otherwise: str) -> str:
-    """Return a language of the model's. One that is not named is the only one, or what the model takes by itself."""
+    """Return a language that the model has. If none is asked for, it is the only one, or else the tokenizer's default.
+
+    Raises PromptRejected.
+    """
     if asked in known:
         return asked
     if not asked and (len(known) <= 1 or otherwise in known):

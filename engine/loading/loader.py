@@ -1,4 +1,4 @@
-"""Loads a model of the hub or of a folder, or says in a sentence or two why it can't be served."""
+"""Loads a model from the hub or from a folder, or says in a sentence or two why it can't be served."""
 
 from __future__ import annotations
 
@@ -74,21 +74,21 @@ def load(
     forward: ForwardOptions = PLAIN,
     progress: Progress = lambda _stage, _share: None,
 ) -> LoadedModel:
-    """Load a model by its hub name or folder. `None` and "auto" leave device and dtype to the machine.
+    """Load a model by its hub name or folder. `None` and "auto" let the loader choose device and dtype.
 
-    `kv_bytes` bounds the memory for keys and values of `max_batch` replies, and by that the context.
-    `memory_share`: the part that is this engine's of what is taken for them where `kv_bytes` is None.
-    `progress` is called with a stage, for people, and a share from 0 to 1. Raises ModelNotUsable.
+    `kv_bytes` bounds the memory for keys and values of `max_batch` replies, and so the context.
+    `memory_share`: this engine's part of the memory that is taken for them if `kv_bytes` is None.
+    `progress` is called with a stage, in words, and a share from 0 to 1. Raises ModelNotUsable.
     """
     _quiet()
     check_forward(forward)
     target = choose_device(device)
     if target.type == "cuda":
-        torch.cuda.set_device(target)  # what asks for no device of its own must not begin on the first one
+        torch.cuda.set_device(target)  # or else code that names no device would use the first one
     precision = choose_dtype(dtype, target)
     check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
     if target.type == "cpu" and (trouble := cpu_kernels.trouble()):
-        log.warning("replies are slower without the kernels for CPUs: %s", trouble)
+        log.warning("replies are slower, since the kernels for CPUs are not available: %s", trouble)
     progress("reading the configuration", 0.0)
     config = _read_config(model)
     if config.is_encoder_decoder:
@@ -143,7 +143,7 @@ def load(
 def _translator(
     model: str, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, memory: int | None, batch: int
 ) -> LoadedModel:
-    """Return an encoder-decoder that translates, ready to serve. Raises ModelNotUsable."""
+    """Return an encoder-decoder that is ready to translate. Raises ModelNotUsable."""
     prepared, generation = Prepared(module), module.generation_config
     known = translates(prepared.module, Tongues(tokenizer, module.config, generation), generation)
     whole_pages = -(-known.languages.source_tokens // TRANSLATIONS_PAGE) * TRANSLATIONS_PAGE
@@ -167,7 +167,7 @@ def _translator(
 
 
 def _grammars(tokenizer: PreTrainedTokenizerBase, vocabulary: int, ends: Collection[int]) -> Compiler | None:
-    """Return what makes grammars of this tokenizer's tokens; None where there can't be any."""
+    """Return a grammar compiler for this tokenizer; None if its tokens allow no grammars."""
     try:
         return Compiler(vocabulary_of(tokenizer, size=vocabulary, ends=ends))
     except NoGrammars as error:
@@ -178,11 +178,14 @@ def _grammars(tokenizer: PreTrainedTokenizerBase, vocabulary: int, ends: Collect
 def _make_ready(
     module: PreTrainedModel, vocabulary: int, forward: ForwardOptions, progress: Progress
 ) -> Probed:
-    """Give a module the forward pass that was asked for, and try it. Returns what is to be run."""
+    """Give a module the forward pass that was asked for, and try it. Returns the form to run.
+
+    Raises ModelNotUsable.
+    """
     progress("warming up", 0.8)
     probed = probe(module, vocabulary, fuse=not forward.compile)
     if probed.module is not module:
-        # Its layers live on in the fused form; what is rearranged there must not stay here as well.
+        # The fused form has the layers now. Weights that it rearranges must not stay in memory twice.
         cast("Any", module).model.layers = torch.nn.ModuleList()
     if forward.quantize == "int8":
         progress("quantizing", 0.85)
@@ -196,26 +199,26 @@ def _make_ready(
 
 
 def _arrange(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> None:
-    """Give linear layers to the kernels that suit this processor, and see that they still say the same.
+    """Give linear layers to the kernels that suit this processor, and check that the logits stay the same.
 
     Raises ModelNotUsable.
     """
     weight = module.get_parameter("head.weight")
     if cpu_linear.serve(weight, weight):
         whole = isinstance(module, FusedDecoder) and is_known(module) and prefills(module)
-        arranged, how = partial(cpu_linear.take_over, packs=not whole), "Computed by our own kernels"
+        arranged, how = partial(cpu_linear.take_over, packs=not whole), "computed by Midstream's kernels"
     elif can_pack(module.device, module.dtype):
-        arranged, how = partial(pack), "Packed for this CPU"
+        arranged, how = partial(pack), "packed for this CPU"
     else:
         return
     expected = through_pages(module, vocabulary)
     arranged(module)
     if not agrees(through_pages(module, vocabulary), expected, module.dtype):
-        raise ModelNotUsable(f"{how}, the weights say something else; try another --dtype.")
+        raise ModelNotUsable(f"The weights give different logits when {how}; try another --dtype.")
 
 
 def _quiet() -> None:
-    """Leave the terminal to our own progress: transformers draws bars and warns about what is refused here anyway."""
+    """Silence transformers: its bars would mix with our progress, and what it warns about is refused here anyway."""
     untyped: Any = transformers_logging
     untyped.set_verbosity_error()
     untyped.disable_progress_bar()
@@ -230,17 +233,17 @@ def _read_config(model: str) -> PreTrainedConfig:
         if folder.is_dir():
             raise ModelNotUsable(f"The file config.json in {model!r} can't be read.") from error
         raise ModelNotUsable(
-            f"The model {model!r} is not stored on this machine, and the hub can't be reached or does not know it."
+            f"The model {model!r} is not stored on this machine, and the hub can't be reached or does not have it."
         ) from error
     except (ValueError, KeyError) as error:
         raise ModelNotUsable(
             f"The model {model!r} is of a type that this version of transformers does not know, "
-            f"or needs code of its own, which is not run; {OTHER_ENGINE}."
+            f"or needs code of its own, which Midstream does not run; {OTHER_ENGINE}."
         ) from error
 
 
 def _read_weights(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    # "eager" is the reference that the probe compares with.
+    # The probe compares with transformers' "eager" attention.
     untyped: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     if takes_images(config):
         untyped = AutoModelForImageTextToText
@@ -259,12 +262,12 @@ def _read_weights(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> P
         if is_out_of_memory(error):
             raise
         raise ModelNotUsable(
-            f"The weights of {model!r} do not have the shapes that its config.json tells."
+            f"The weights of {model!r} do not have the shapes that its config.json gives."
         ) from error
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelNotUsable(
-            f"The checkpoint of {model!r} lacks {len(missing)} of the weights, the first is {missing[0]}."
+            f"The checkpoint of {model!r} lacks {len(missing)} of the weights; the first is {missing[0]}."
         )
     return cast("PreTrainedModel", module.eval())
 
@@ -280,7 +283,7 @@ def _memory_told(model: str, device: torch.device) -> Iterator[None]:
 
 
 def _memory_for_kv(device: torch.device, share: float, largest: Callable[[], object]) -> int | None:
-    # What the largest step needs beside keys and values is seen on CUDA, and a guess elsewhere.
+    # On CUDA the largest step is run, to measure what it needs beside keys and values. Elsewhere the share leaves room.
     needed = peak_bytes(device, largest) if device.type == "cuda" else 0
     free = available_bytes(device)
     of_device = {"cpu": CPU_KV_SHARE, "cuda": CUDA_KV_SHARE}.get(device.type, KV_SHARE)

@@ -1,4 +1,4 @@
-"""What can be told of a model and its device before torch is imported, which takes seconds. Knows no torch."""
+"""Checks a model and its device before torch is imported, which takes seconds. Knows no torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SOME_DTYPE = min(INT8_DTYPES)
 
 
 def check_options(options: EngineOptions) -> None:
-    """Raise ModelNotUsable, with the reason, for what no engine's process could serve either."""
+    """Raise ModelNotUsable, with the reason, for options that an engine's process would refuse, too."""
     check_forward(options.forward)
     kind = device_type(options.device)
     if kind != "auto":
@@ -30,7 +30,7 @@ def check_options(options: EngineOptions) -> None:
 
 
 def device_type(asked: str) -> str:
-    """Return the type of a device, such as cuda. Raises ModelNotUsable for what is not the name of one. Pure."""
+    """Return the type of a device, such as "cuda". Raises ModelNotUsable if `asked` names no device. Pure."""
     named = _DEVICE.fullmatch(asked)
     if named is None:
         raise ModelNotUsable(f"{asked!r} is not the name of a device; try auto, cpu, cuda, cuda:1 or mps.")
@@ -42,14 +42,14 @@ def check_device(asked: str) -> None:
     kind = device_type(asked)
     if kind == "cuda" and not _may_have_cuda():
         raise ModelNotUsable(
-            f"The device {asked!r} was asked for, but this machine has no driver of NVIDIA's (libcuda.so.1)."
+            f"The device {asked!r} was asked for, but this machine has no NVIDIA driver (libcuda.so.1)."
         )
     if kind == "mps" and sys.platform != "darwin":
-        raise ModelNotUsable(f"The device {asked!r} was asked for, which only a Mac has.")
+        raise ModelNotUsable(f"The device {asked!r} was asked for, but only a Mac has it.")
 
 
 def check_folder(model: str) -> None:
-    """Raise ModelNotUsable where a model is named by a folder that holds none."""
+    """Raise ModelNotUsable if a model is named by a folder that is missing or holds no model."""
     folder = Path(model)
     if looks_like_a_folder(model) and not folder.is_dir():
         raise ModelNotUsable(f"The folder {model!r} does not exist.")
@@ -65,13 +65,13 @@ def check_folder(model: str) -> None:
 
 
 def looks_like_a_folder(model: str) -> bool:
-    """Whether a name can't be one of the hub's. Pure."""
+    """Whether a name can only be a folder's, since the hub has no such names. Pure."""
     return model.startswith((".", "/", "~")) or model.count("/") > 1
 
 
 @cache
 def _may_have_cuda() -> bool:
-    """Whether a process may find a CUDA device. False only where that is certain: torch for ROCm says cuda, too."""
+    """Whether a process may find a CUDA device. False only if there is none for certain; ROCm's torch says "cuda", too."""
     if not sys.platform.startswith("linux"):
         return True
     try:

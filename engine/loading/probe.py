@@ -1,7 +1,7 @@
-"""Tries whether a freshly loaded model says the same through the cache as by itself.
+"""Compares the logits of a freshly loaded model through the KV cache with those of the plain module.
 
-Serving rests on a model's attention and positions going through our cache. No table of model types could
-promise that for every model of the hub; a comparison can. It is the warm-up as well.
+Serving requires that a model's attention and positions go through this cache. No table of model types could
+promise that for every model of the hub, but a comparison can. It is the warm-up as well.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from engine.model.devices import is_out_of_memory
 from engine.model.fused_decoder import FusedDecoder, fused_decoder
 
 LENGTH = 32
-"""Tokens of the trial: two chunks of a prompt and some decode steps, beside another reply."""
+"""Tokens of the trial: two chunks of a prompt and three decode steps, beside another reply."""
 
 PAGE = 8
 
 LARGEST_STEP = 4096
-"""Tokens of prompts that a step computes at most (`engine.scheduling.pace`)."""
+"""The most tokens of prompts that a step computes (`engine.scheduling.pace`)."""
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
-"""How far logits may be off, relative to their norm. A wrong position or a lost key gives about 1."""
+"""How far logits may be off, relative to their norm. A wrong position or a missing key puts them off by about 1."""
 
 ODD_ROW = 0.5
-"""How far one row of four may be off in low precision, by rounding alone: a router may choose another expert."""
+"""How far one row of four may be off in low precision. Rounding alone can make a router choose another expert."""
 
 log = logging.getLogger(__name__)
 
 
 class Probed(NamedTuple):
-    """What is to be run, and the KV bytes of one token."""
+    """The module to run, and the KV bytes of one token."""
 
     module: PreTrainedModel | FusedDecoder
     bytes_per_token: int
 
 
 def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Probed:
-    """Compare, and return the module with its attention over pages; its fused form, where there is one that agrees.
+    """Compare, and return the module with attention over pages, or its fused form if it has one that agrees.
 
-    Raises ModelNotUsable where the model can't be served, RuntimeError where memory is too small.
+    Raises ModelNotUsable if the model can't be served, RuntimeError if memory runs out.
     """
     kind = type(module).__name__
     ids = _trial(vocabulary)
@@ -73,7 +73,7 @@ def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Pro
     got = _through_pages(fused, ids)[0]
     if not agrees(got, expected, module.dtype):
         log.warning(
-            "replies are slower: the fused form of %s says something else than the model (off by %s) and is left out",
+            "replies are slower: the fused form of %s gives different logits (off by %s) and is not used",
             kind,
             _told(_off(got, expected)),
         )
@@ -82,12 +82,12 @@ def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Pro
 
 
 def through_pages(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> Tensor:
-    """Return the logits of the trial, (rows, vocabulary): what a changed form of the module must say again."""
+    """Return the logits of the trial, (rows, vocabulary). A changed form of the module must give the same."""
     return _through_pages(module, _trial(vocabulary))[0]
 
 
 def largest_step(module: PreTrainedModel | FusedDecoder, vocabulary: int, window: int | None) -> Tensor:
-    """Compute a chunk of a prompt as large as a step may have one, in memory of its own. Returns its logits."""
+    """Compute the largest prompt chunk that a step may have, in a cache of its own. Returns (1, vocabulary)."""
     tokens = min(LARGEST_STEP, window or LARGEST_STEP)
     runner = Runner(module, pages=1, page_size=tokens)
     ids = [place % vocabulary for place in range(tokens)]
@@ -95,14 +95,14 @@ def largest_step(module: PreTrainedModel | FusedDecoder, vocabulary: int, window
 
 
 def agrees(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
-    """Tell whether logits, (rows, vocabulary), are the same in each row, up to what a dtype rounds away. NaN never is."""
+    """Whether each row of logits, (rows, vocabulary), is as expected, up to a dtype's rounding. NaN never agrees."""
     off, tolerance = _off(got, expected), TOLERANCE.get(dtype, 0.2)
     exact = len(off) if dtype is torch.float32 else len(off) * 3 // 4
     return all(row <= (tolerance if place < exact else ODD_ROW) for place, row in enumerate(off))
 
 
 def _off(got: Tensor, expected: Tensor) -> list[float]:
-    """Return how far each row is off, relative to its norm: the least first, NaN last."""
+    """Return how far each row is off, relative to its norm, in ascending order with NaN last."""
     off: list[float] = ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).sort().values.tolist()
     return off
 
@@ -117,14 +117,14 @@ def _trial(vocabulary: int) -> list[int]:
 
 @torch.inference_mode()
 def _by_itself(module: PreTrainedModel, ids: list[int]) -> Tensor:
-    """Return the logits behind the last tokens, (rows, vocabulary), as the plain module computes them."""
+    """Return the logits behind the last four tokens, (4, vocabulary), as the plain module computes them."""
     logits: Tensor = module(input_ids=torch.tensor([ids], device=module.device), use_cache=False).logits
     return logits[0, -4:].float()
 
 
 def _through_pages(module: PreTrainedModel | FusedDecoder, ids: list[int]) -> tuple[Tensor, int]:
     """Return the same logits, computed in chunks and steps beside another reply, and the KV bytes of a token."""
-    # Pages so small that a request has several, and in no order.
+    # Pages are so small that a request has several, and they are not neighbours.
     runner, pages = Runner(module, pages=2 * LENGTH // PAGE, page_size=PAGE), LENGTH // PAGE
     table, others = range(0, 2 * pages, 2), range(2 * pages - 1, 0, -2)
     first, prompt = LENGTH // 2, LENGTH - 3

@@ -1,7 +1,7 @@
-"""What a checkpoint says of images: whether its model takes any, how its processor cuts them, and the points of each tile.
+"""What a checkpoint says of images: whether its model takes any, how its processor cuts them, and the pixels of each tile.
 
-Knows no torch: images are decoded without it, in the process that makes prompts. Sizes were checked by whoever took the
-image; they are compared here before anything is decoded, so a few bytes can't become more points than were said.
+Knows no torch, since the process that makes prompts decodes images without it. The door that took an image checked its
+size; this module compares the sizes before it decodes, so that a few bytes can't become more pixels than were declared.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from engine.images.tiling import Tiling
 
 SEEING_TYPES = ("smolvlm", "idefics3")
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP", "image/gif": "GIF"}
-"""What is decoded, and by what alone."""
+"""The media types that are decoded, and the only Pillow format that may decode each."""
 
 DAMAGED = "The image can't be decoded: it is cut off or damaged."
 
 _ORIENTATION = 0x0112
 _TURNED = frozenset({5, 6, 7, 8})
 TURNING = frozenset({"image/jpeg", "image/webp"})
-"""What cameras write, and may be meant to be looked at from another side."""
+"""The media types that cameras write, with an orientation in their Exif data."""
 
 Points = NDArray[np.uint8]
 
 
 class NotSeen(ValueError):
-    """An image can't be decoded. The message is a sentence for whoever sent it."""
+    """An image can't be decoded. The message is a sentence for its sender."""
 
 
 def is_seeing(model: str) -> bool:
-    """Whether the configuration of a hub name or folder is of a family that takes images; False where it can't be read."""
+    """Whether the model of a hub name or folder takes images; False if its configuration can't be read."""
     with suppress(OSError, ValueError, KeyError):
         return AutoConfig.from_pretrained(model, trust_remote_code=False).model_type in SEEING_TYPES
     return False
 
 
 class Eyes:
-    """Decodes images for one model and cuts them, by transformers' image processor for Pillow."""
+    """Decodes images for one model and cuts them into tiles, with transformers' image processor for Pillow."""
 
     def __init__(self, processor: Any, config: PreTrainedConfig) -> None:
-        """Take both. Raises ModelNotUsable where the processor does something else than what is served."""
+        """Take a model's image processor and configuration. Raises ModelNotUsable if the processor is not supported."""
         self._processor = processor
         self.tiling = _tiling(processor, config)
 
     @classmethod
     def of(cls, model: str) -> Eyes:
-        """Return those of a hub name or folder. Raises ModelNotUsable."""
+        """Return the decoder for the model of a hub name or folder. Raises ModelNotUsable."""
         config = AutoConfig.from_pretrained(model, trust_remote_code=False)
         try:
             return cls(_kind(config).from_pretrained(model), config)
@@ -68,9 +68,9 @@ class Eyes:
             ) from error
 
     def size(self, image: Image) -> tuple[int, int]:
-        """Return an image's width and height as it is meant to be looked at. Where its bytes are not at hand, as its header says.
+        """Return an image's width and height as it is meant to be viewed. Raises NotSeen.
 
-        Raises NotSeen.
+        Without the image's bytes they are those that its header gave.
         """
         if not image.data:
             return image.width, image.height
@@ -79,7 +79,7 @@ class Eyes:
         return (image.height, image.width) if turned else (image.width, image.height)
 
     def tiles(self, image: Image) -> Points:
-        """Return the points of an image's tiles, (tiles, 3, side, side). Raises NotSeen."""
+        """Return the pixels of an image's tiles, (tiles, 3, side, side) of uint8. Raises NotSeen."""
         with _opened(image) as opened:
             upright = _upright(opened, image.media_type)
         made = self._processor(
@@ -91,7 +91,7 @@ class Eyes:
         return points
 
     def scale(self) -> NDArray[np.float32]:
-        """Return what a model is given for each value of a point, (3, 256)."""
+        """Return the model's input for each of the 256 values of each colour channel, (3, 256)."""
         processor = self._processor
         values = np.tile(np.arange(256, dtype=np.uint8), (3, 1, 1))
         if processor.do_rescale:
@@ -102,7 +102,7 @@ class Eyes:
 
 
 def _kind(config: PreTrainedConfig) -> Any:
-    """Return the class of an image processor that needs neither torch nor torchvision. Raises ImportError without Pillow."""
+    """Return an image processor class that needs neither torch nor torchvision. Raises ImportError without Pillow."""
     if config.model_type == "smolvlm":
         from transformers.models.smolvlm.image_processing_pil_smolvlm import (  # noqa: PLC0415 - Pillow is optional
             SmolVLMImageProcessorPil,
@@ -117,7 +117,7 @@ def _kind(config: PreTrainedConfig) -> Any:
 
 
 def _tiling(processor: Any, config: Any) -> Tiling:
-    """Return how a processor cuts. Raises ModelNotUsable."""
+    """Return how a processor cuts images into tiles. Raises ModelNotUsable."""
     longest, side = processor.size["longest_edge"], processor.max_image_size["longest_edge"]
     if not (processor.do_resize and longest and side):
         raise ModelNotUsable("The model's image processor does not scale images, which is not served.")
@@ -128,7 +128,7 @@ def _tiling(processor: Any, config: Any) -> Tiling:
 
 @contextmanager
 def _as_not_seen() -> Iterator[None]:
-    """Whatever a decoder raises is the image's fault, but for a lack of memory. Raises NotSeen."""
+    """Turn whatever a decoder raises into NotSeen, except for a lack of memory: the image is at fault."""
     try:
         yield
     except MemoryError:
@@ -138,20 +138,20 @@ def _as_not_seen() -> Iterator[None]:
 
 
 def _opened(image: Image) -> Any:
-    """Return an image of which the header alone was read. Raises NotSeen."""
+    """Return an image whose header was read, and nothing else. Raises NotSeen."""
     from PIL import Image as Pillow  # noqa: PLC0415 - it is optional
 
     with _as_not_seen():
         opened = Pillow.open(io.BytesIO(image.data), formats=(FORMATS[image.media_type],))
     if opened.size != (image.width, image.height):
-        raise NotSeen("The image can't be decoded: its parts say different sizes.")
+        raise NotSeen("The image can't be decoded: its parts give different sizes.")
     return opened
 
 
 def _orientation(opened: Any, media_type: str) -> int:
-    """Return how a camera was held (Exif 2.3, tag 274): 1 where nothing says, or nonsense. Nothing is decoded for that.
+    """Return how a camera was held (Exif 2.3, tag 274): 1 if the tag is missing or malformed. Decodes no pixels.
 
-    A JPEG of several pictures has a format of its own in Pillow (MPO): so the media type counts.
+    The media type decides, not Pillow's format: a JPEG of several pictures has another one there (MPO).
     """
     if media_type not in TURNING:
         return 1
@@ -165,7 +165,7 @@ def _orientation(opened: Any, media_type: str) -> int:
 
 
 def _upright(opened: Any, media_type: str) -> Any:
-    """Return an image's points, in colours, as it is meant to be looked at. Raises NotSeen."""
+    """Return an image in RGB as it is meant to be viewed. Raises NotSeen."""
     from PIL import Image as Pillow  # noqa: PLC0415 - as above
 
     turn = Pillow.Transpose
@@ -183,4 +183,4 @@ def _upright(opened: Any, media_type: str) -> Any:
         coloured = opened.convert("RGB")
     if orientation in turns:
         coloured = coloured.transpose(turns[orientation])
-    return Pillow.fromarray(np.asarray(coloured))  # of what it was told nothing is left
+    return Pillow.fromarray(np.asarray(coloured))  # without Exif data, which would turn it once more

@@ -1,4 +1,4 @@
-"""What T5 and its kin are told in front of a text, by the tasks that their configuration names."""
+"""The words that tell T5 and its kin their task in front of a text, as their configuration names them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _TRANSLATION = re.compile(r"translation_([a-z]{2,3})_to_([a-z]{2,3})")
 
 
 class Tasks:
-    """The translations of one model. A text without a target is given as it is: it may say itself what is to be done."""
+    """The translation tasks of one model. A text without a target is passed on unchanged: it may name its task itself."""
 
     def __init__(self, config: Any) -> None:
-        """Take a configuration's own list of tasks, which may be missing."""
+        """Take a model's configuration, whose list of tasks may be missing."""
         named: dict[str, Any] = getattr(config, "task_specific_params", None) or {}
         self._prefixes: dict[tuple[str, str], str] = {
             (found[1], found[2]): task.get("prefix", "")
@@ -25,7 +25,7 @@ class Tasks:
         self.targets = tuple(dict.fromkeys(target for _, target in self._prefixes))
 
     def told(self, text: str, source: str, target: str) -> str:
-        """Return a text with what tells the model to translate it. Raises PromptRejected."""
+        """Return a text behind the words that tell the model to translate it. Raises PromptRejected."""
         if not target:
             if source:
                 raise PromptRejected("Say the target language, too, or leave both out.", field="target")
@@ -41,5 +41,5 @@ class Tasks:
 
     def _lacking(self, target: str) -> str:
         if not self.targets:
-            return "The model names no languages: leave target out, and say in the text what is to be done."
+            return "The model names no languages: leave target out, and say in the text what to do."
         return f"The model has no target language {target!r}; it has {', '.join(self.targets)}."

@@ -1,4 +1,4 @@
-"""Reads a model's tokenizer, or says in a sentence why it can't be served. Knows no torch: prompts are made without it."""
+"""Reads a model's tokenizer, or says in a sentence why it can't be used. Knows no torch: prompts are made without it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from engine.loading.seeing import is_seeing
 
 
 def read_tokenizer(model: str) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of a hub name or folder. Raises ModelNotUsable, also where it has no chat template and needs one."""
+    """Return the tokenizer of a hub name or folder.
+
+    Raises ModelNotUsable if it can't be read, or lacks the chat template that its model needs.
+    """
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     except ImportError as error:
@@ -37,7 +40,7 @@ def read_tokenizer(model: str) -> PreTrainedTokenizerBase:
 
 
 def _of_processor(model: str) -> str | None:
-    """Return the chat template of a model's processor, where older checkpoints have it; None where there is none."""
+    """Return the chat template of a model's processor, where older checkpoints keep it; None if there is none."""
     try:
         found = cached_file(model, "chat_template.json", _raise_exceptions_for_missing_entries=False)
         if found is None:

@@ -1,6 +1,6 @@
-"""Makes an encoder-decoder ready that translates, or says why it isn't served.
+"""Makes an encoder-decoder ready to translate, or says why it isn't served.
 
-As with other models a comparison decides (`engine.loading.probe`): what comes out of the pages is what the module says itself.
+As for other models a comparison decides (`engine.loading.probe`): its logits over pages must be those of the plain module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from engine.model.packed_linear import can_pack, pack
 from engine.options import ForwardOptions
 
 PAGE = 16
-"""Tokens of a page: a source fills whole ones, and a sentence has some twenty tokens."""
+"""Tokens of a page. It is small, since a source takes whole pages and a sentence has some twenty tokens."""
 
 SOURCE, TARGET = 21, 12
 """Tokens of the trial."""
@@ -38,41 +38,47 @@ def check_translator(
     dtype: torch.dtype,
     forward: ForwardOptions,
 ) -> None:
-    """Refuse, before weights are read, an encoder-decoder that is not served, or not so. Raises ModelNotUsable."""
+    """Refuse an encoder-decoder that is not served, or not with these options, before its weights are read.
+
+    Raises ModelNotUsable.
+    """
     mapping: Any = AutoModelForSeq2SeqLM._model_mapping  # noqa: SLF001 - transformers has no public list
     if mapping.get(type(config), None) not in (*SERVED_TYPES, *t5.SERVED_TYPES):
         raise ModelNotUsable(
-            f"The model {model!r} is an encoder-decoder of the type {config.model_type}; those that translate are served: "
-            f"Marian, M2M100 with NLLB, mBART, and T5 with mT5. {OTHER_ENGINE[0].upper() + OTHER_ENGINE[1:]}."
+            f"The model {model!r} is an encoder-decoder of the type {config.model_type}, which is not served. Marian, "
+            f"M2M100 with NLLB, mBART, and T5 with mT5 are. {OTHER_ENGINE[0].upper() + OTHER_ENGINE[1:]}."
         )
     if device.type != "cpu":
         raise ModelNotUsable(
-            f"The model {model!r} is an encoder-decoder; they were run on CPUs only. Say --device cpu."
+            f"The model {model!r} is an encoder-decoder, and these are served on CPUs only. Use --device cpu."
         )
     if forward.compile or forward.quantize != "none":
         raise ModelNotUsable(
-            f"The model {model!r} is an encoder-decoder: neither --compile nor --quantize was tried with those."
+            f"The model {model!r} is an encoder-decoder: neither --compile nor --quantize is offered for these."
         )
     check_room(model, skeleton_of(model, config, dtype, AutoModelForSeq2SeqLM), device)
 
 
 class Prepared:
-    """A translator that was tried. `bytes_per_token`: of keys and values."""
+    """A translator that was tried. `bytes_per_token`: bytes of keys and values."""
 
     def __init__(self, module: PreTrainedModel) -> None:
-        """Try it. Raises ModelNotUsable where it says something else than the module."""
+        """Try it. Raises ModelNotUsable if its logits differ from those of the plain module."""
         self.module: TwoHalves = _forward_pass(module)
         expected = _by_itself(module, _ids(self.module))
         got, self.bytes_per_token = _through_pages(self.module)
         if not agrees(got, expected, module.dtype):
             raise ModelNotUsable(
-                f"The model type {type(module).__name__} can't be served: it says something else over pages."
+                f"The model type {type(module).__name__} can't be served: it gives different logits over pages."
             )
         self._arrange(expected)
         self.module.forbid(_bad_words(module.generation_config))
 
     def _arrange(self, expected: Tensor) -> None:
-        """Give linear layers to the kernels that suit this processor, where there are some. T5 is left as it is."""
+        """Give linear layers to the kernels that suit this processor, if there are any. T5 keeps its own layers.
+
+        Raises ModelNotUsable.
+        """
         if isinstance(self.module, t5.T5):
             return
         weight = self.module.head.weight
@@ -84,12 +90,12 @@ class Prepared:
             return
         if not agrees(_through_pages(self.module)[0], expected, self.module.dtype):
             raise ModelNotUsable(
-                "Computed by our own kernels, the weights say something else; try another --dtype."
+                "The weights give different logits when arranged for this CPU; try another --dtype."
             )
 
 
 def translates(module: TwoHalves, tongues: Tongues, generation: GenerationConfig) -> Translates:
-    """Return what is known of a translator."""
+    """Return the facts about a translator: its languages and bounds in tokens."""
     source_tokens = min(module.source_positions, tongues.source_tokens)
     return Translates(
         Languages(tongues.sources, tongues.targets, source_tokens),
@@ -100,7 +106,7 @@ def translates(module: TwoHalves, tongues: Tongues, generation: GenerationConfig
 
 
 def translating_defaults(defaults: Params, generation: GenerationConfig) -> Params:
-    """Return the defaults of a translator: its `max_length` counts the token that a translation begins with."""
+    """Return the defaults of a translator, whose `max_length` counts the start token as well."""
     most = generation.max_new_tokens or (generation.max_length or 0) - 1
     if most < 1:
         return defaults
@@ -112,22 +118,22 @@ def translating_defaults(defaults: Params, generation: GenerationConfig) -> Para
 
 
 def _forward_pass(module: PreTrainedModel) -> TwoHalves:
-    """Return the one of a module of the types that are served."""
+    """Return the forward pass over pages for a module of a served type."""
     made: TwoHalves = t5.T5(module) if isinstance(module, t5.SERVED_TYPES) else EncoderDecoder(module)
     return made.eval()
 
 
 def _bad_words(generation: GenerationConfig) -> list[int]:
-    """Return the tokens that must not be written. Raises ModelNotUsable for words of several tokens."""
+    """Return the tokens that the model forbids. Raises ModelNotUsable for words of several tokens."""
     given: list[list[int]] = [*(generation.bad_words_ids or [])]
     given += [[token] for token in generation.suppress_tokens or []]
     if any(len(word) != 1 for word in given):
-        raise ModelNotUsable("The model forbids words of several tokens, which is not served.")
+        raise ModelNotUsable("The model forbids words of several tokens, which is not supported.")
     return [word[0] for word in given]
 
 
 def _ids(module: TwoHalves) -> tuple[list[int], list[int]]:
-    """Return a source and a target. No token of them is the padding one, which modules leave out of their sums."""
+    """Return a source and a target for the trial. None of their tokens is padding, which modules mask out."""
     sources, targets = module.source_vocabulary, module.vocabulary
     source = [(7919 * place + 13) % (sources - 4) + 3 for place in range(SOURCE)]
     return source, [(104_729 * place + 5) % (targets - 4) + 3 for place in range(TARGET)]
@@ -143,7 +149,7 @@ def _by_itself(module: PreTrainedModel, ids: tuple[list[int], list[int]]) -> Ten
 
 
 def _through_pages(module: TwoHalves) -> tuple[Tensor, int]:
-    """Return the same logits, computed in a chunk and in steps beside another translation, and the bytes of a token."""
+    """Return the same logits, computed in a chunk and in steps beside another translation, and the KV bytes of a token."""
     source, target = _ids(module)
     lies, pages = Source.of(SOURCE, PAGE), 2 * (-(-SOURCE // PAGE) + 1)
     tokens = [*source, *[0] * (lies.reserved - SOURCE), *target]

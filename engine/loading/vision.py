@@ -1,6 +1,6 @@
 """Makes a model ready that takes images: its language model by itself, and its vision tower beside it.
 
-As with other models a comparison decides (`engine.loading.probe`): what the tower says in pieces is what the module says.
+As for other models a comparison decides (`engine.loading.probe`): the tower's states must be those of the whole module.
 """
 
 from __future__ import annotations
@@ -34,58 +34,61 @@ KINDS: dict[str, Any] = {
 
 
 def takes_images(config: PreTrainedConfig) -> bool:
-    """Whether a configuration is of a family that is served with images."""
+    """Whether a configuration belongs to a family that is served with images."""
     return config.model_type in SEEING_TYPES
 
 
 def check_seeing(
     model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, forward: ForwardOptions
 ) -> None:
-    """Refuse, before weights are read, a model that is not served, or not so. Raises ModelNotUsable."""
+    """Refuse a model that is not served, or not with these options, before its weights are read.
+
+    Raises ModelNotUsable.
+    """
     if device.type != "cpu":
         raise ModelNotUsable(
-            f"The model {model!r} takes images; such models were run on CPUs only. Say --device cpu."
+            f"The model {model!r} takes images; such models are served on CPUs only. Use --device cpu."
         )
     if forward.compile or forward.quantize != "none":
         raise ModelNotUsable(
-            f"The model {model!r} takes images: neither --compile nor --quantize was tried with those."
+            f"The model {model!r} takes images: neither --compile nor --quantize is offered for such models."
         )
     check_architecture(model, config.get_text_config(), device, dtype)
     with torch.device("meta"):
-        check_room(model, KINDS[config.model_type]._from_config(config), device)  # noqa: SLF001 - has no public one
+        check_room(model, KINDS[config.model_type]._from_config(config), device)  # noqa: SLF001 - there is no public one
 
 
 def parted(
     model: str, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[PreTrainedModel, Sees]:
-    """Return a module's language model, and what sees. Both share its weights. Raises ModelNotUsable."""
+    """Return a module's language model and its vision part. Both share its weights. Raises ModelNotUsable."""
     eyes, whole = Eyes.of(model), cast("Any", module)
     token = whole.config.image_token_id
     if tokenizer.convert_tokens_to_ids(IMAGE) != token:
-        raise ModelNotUsable(f"The tokenizer of {model!r} has no token {IMAGE} with the number {token}.")
+        raise ModelNotUsable(f"The tokenizer of {model!r} has no token {IMAGE} with the id {token}.")
     scale = torch.from_numpy(eyes.scale()).to(module.device)
     tower = VisionTower(whole.model, scale, side=eyes.tiling.side).eval()
     if tower.tokens != eyes.tiling.tokens:
-        raise ModelNotUsable(f"The image processor of {model!r} cuts tiles that its model does not know.")
+        raise ModelNotUsable(f"The image processor of {model!r} cuts tiles that do not fit its model.")
     _compare(whole, tower)
     return _language_model(model, whole), Sees(tower, eyes.tiling, token)
 
 
 def _language_model(model: str, whole: Any) -> PreTrainedModel:
-    """Return the causal model that writes, as if there were no tower."""
+    """Return the causal model that writes the text, without the tower. Raises ModelNotUsable."""
     untyped: Any = AutoModelForCausalLM
     with torch.device("meta"):
         causal = untyped.from_config(whole.model.text_model.config)
     causal.model, causal.lm_head = whole.model.text_model, whole.lm_head
     if any(weight.is_meta for weight in causal.parameters()):
-        raise ModelNotUsable(f"The language model of {model!r} has parts that are not known here.")
+        raise ModelNotUsable(f"The language model of {model!r} has parts besides its layers and its head.")
     causal.generation_config = whole.generation_config
     return cast("PreTrainedModel", causal.eval())
 
 
 @torch.inference_mode()
 def _compare(whole: Any, tower: VisionTower) -> None:
-    """Raise ModelNotUsable where the tower says something else in pieces than the module does."""
+    """Raise ModelNotUsable if the tower, run in pieces, gives other states than the whole module."""
     side = tower.side
     numbers = torch.arange(3 * side * side, device=whole.device).view(1, 3, side, side)
     points = (numbers * 7919 % 251).to(torch.uint8)
@@ -94,5 +97,5 @@ def _compare(whole: Any, tower: VisionTower) -> None:
     got = finished(tower.look(points))
     if not agrees(got.float(), expected.float(), whole.dtype):
         raise ModelNotUsable(
-            f"The model type {type(whole).__name__} can't be served: its vision tower says something else in pieces."
+            f"The model type {type(whole).__name__} can't be served: its vision tower differs when run in pieces."
         )

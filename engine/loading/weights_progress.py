@@ -1,4 +1,4 @@
-"""Tells how far transformers has come with reading weights, through the hook that it has for its own bars."""
+"""Tells how far transformers has come with reading weights, through its hook for progress bars."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WEIGHTS = "Loading weights"
 
 
 class _TellingBar:
-    """A bar of transformers that also tells the share of its items that are done."""
+    """A progress bar of transformers that also tells the share of its items that are done."""
 
     def __init__(self, bar: Any, total: int, tell: Callable[[float], None]) -> None:
         self._bar = bar
@@ -30,7 +30,7 @@ class _TellingBar:
 
 @contextmanager
 def weights_progress(tell: Callable[[float], None]) -> Iterator[None]:
-    """Calls `tell` with a share from 0 to 1 for each weight that is read inside the block."""
+    """Call `tell` with a share from 0 to 1 for each weight that is read inside the block."""
 
     def hook(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bar = factory(*args, **kwargs)

@@ -1,1 +1,1 @@
-"""The forward pass and its parts, and where it runs."""
+"""The forward pass of each kind of model, its parts, and the device that it runs on."""

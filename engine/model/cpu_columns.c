@@ -1,7 +1,7 @@
-/* Matrix products of many rows, for CPUs: they are bound by arithmetic, so what is multiplied stays in the nearest cache.
+/* Matrix products of many rows, for CPUs. They are bound by arithmetic, so the factors are kept in the L1 cache.
 
-   Rows lie side by side, in blocks of COLUMNS, and are read as vectors; weights are read as they lie, a word at a time.
-   A sum is taken over the inputs in one order, whatever is computed beside it. */
+   Rows are side by side, in blocks of COLUMNS, and are read as vectors. Weights are read as they are stored, a word at a
+   time. Inputs are always summed in the same order, whatever else a step computes. */
 
 #include "cpu_columns.h"
 
@@ -20,7 +20,7 @@ void write_words(struct elements elements, uint32_t *to, count feature, float *f
     }
 }
 
-/* Write `some` words from `k` on of the weights of `n` outputs, (n, DEPTH). */
+/* Gather the weights of `n` outputs, `some` words of each from `k` on: (n, DEPTH). */
 static void bring_weights(struct elements elements, const struct matrix *by, count first, count n, count k, count some,
                           uint32_t *to) {
     count each = elements.pairs ? 2 : 1;
@@ -30,7 +30,7 @@ static void bring_weights(struct elements elements, const struct matrix *by, cou
     }
 }
 
-/* Ask for `some` words of the weights of `n` outputs, which come soon, while others are multiplied. */
+/* Prefetch `some` words of the weights of `n` outputs, which are needed soon, while others are multiplied. */
 static void fetch(struct left left, count n, count some) {
     enum { LINE = 64 / sizeof(uint32_t) };
     for (count row = 0; row < n; row++)

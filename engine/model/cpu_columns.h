@@ -1,4 +1,4 @@
-/* Products with rows that lie side by side, as columns: see cpu_columns.c. */
+/* Products with rows that are side by side, as columns: see cpu_columns.c. */
 
 #ifndef MIDSTREAM_CPU_COLUMNS_H
 #define MIDSTREAM_CPU_COLUMNS_H
@@ -7,26 +7,26 @@
 #include "cpu_linear.h"
 
 enum {
-    COLUMNS = 48, /* rows of a block: as many as are summed at a time */
-    OUTPUTS = 64  /* that are made at a time, at most: their sums stay in the nearest cache */
+    COLUMNS = 48, /* rows of a block, as many as are summed at a time */
+    OUTPUTS = 64  /* the most outputs that are made at a time, so that their sums stay in the L1 cache */
 };
 
-/* What words are: `pairs` of bfloat16, or floats; and elements, bfloat16 where they are `half`. */
+/* `half`: elements are bfloat16, else float32. `pairs`: words are pairs of bfloat16, else floats. */
 struct elements {
     int half, pairs;
 };
 
-/* Write two rows of COLUMNS floats, of features that are neighbours, as words of (features, COLUMNS). */
+/* Write two rows of COLUMNS floats, of neighbouring features, as words of (features, COLUMNS). */
 HIDDEN void write_words(struct elements elements, uint32_t *to, count feature, float *first, float *second);
 
-/* Of a product: so many outputs, at most OUTPUTS, from `first` on, for a block of which `columns` are somebody's. The
-   weights that come soon are so many outputs further on. */
+/* A piece of a product: `outputs` of them, at most OUTPUTS, from `first` on, for a block that uses `columns` columns. The
+   weights that are needed next begin `ahead` outputs further on. */
 struct piece {
     count first, outputs, columns, ahead;
 };
 
-/* Multiply weights, of the elements that rows have, with a block, (words of the inputs, COLUMNS). Makes sums, (outputs,
-   COLUMNS), with their bias; there is room for OUTPUTS of them. */
+/* Multiply weights, of the same elements as the rows, with a block, (words of the inputs, COLUMNS). Writes sums, (outputs,
+   COLUMNS), with their bias; `sums` has room for OUTPUTS rows. */
 HIDDEN void multiply_columns(struct elements elements, const struct matrix *by, const uint32_t *given,
                              struct piece piece, float *sums);
 

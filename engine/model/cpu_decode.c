@@ -1,11 +1,11 @@
 /* A whole decode step of a Llama-like model in one call, for CPUs: one new token for each of a few requests.
 
-   Threads wake once a step and share out the parts of each stage. Only what torch's operations round is rounded to
-   bfloat16 between the stages.
+   Threads wake once a step and share out the parts of each stage. Between stages, values are rounded to bfloat16 only
+   where torch's operations round them, too.
 
-   Keys and values lie in pages: position p of a request is place p % page_size of page table[p / page_size]. Every row is
-   another request: rows must not write to one page. Everything that decides on an address is checked before the first one
-   is used. Nothing here allocates. */
+   Keys and values are in pages: position p of a request is at offset p % page_size of page table[p / page_size]. Each row
+   is another request's, so no two rows may write to the same page. All numbers that addresses depend on are checked
+   before the first address is used. Nothing here allocates. */
 
 #include "../attention/cpu_softmax.h"
 #include "cpu_model.h"
@@ -14,12 +14,12 @@
 #include <omp.h>
 
 enum {
-    FEW = 4, /* rows that each thread normalizes for itself: sooner done than shared */
+    FEW = 4, /* with up to so many rows, each thread normalizes all of them, which is faster than sharing them out */
     STAGES_A_LAYER = 7
 };
 
 /* A step, as `_Step` in cpu_decode.py has it. tokens, positions: (rows); table: (rows, columns); logits: (rows,
-   vocabulary of the head); room: `midstream_decode_room` bytes, for so many threads. */
+   vocabulary of the head); room: `midstream_decode_room` bytes for `threads` threads. */
 struct step {
     const int64_t *tokens, *positions;
     const int32_t *table;
@@ -27,7 +27,7 @@ struct step {
     count rows, columns, threads, room_bytes;
 };
 
-/* What all threads share, and the rows between the stages. */
+/* What all threads share, with the rows that stages pass on. */
 struct run {
     const struct model *model;
     const struct step *step;
@@ -36,7 +36,7 @@ struct run {
     count threads;
 };
 
-/* What a thread has for itself: normalized rows, and of which stage they are. */
+/* What each thread has for itself: normalized rows, and the stage that they belong to. */
 struct own {
     char *normed;
     count stage;
@@ -44,7 +44,7 @@ struct own {
 
 /* ---- stages ------------------------------------------------------------------------------------------------------- */
 
-/* Normalize the states of all rows together, where they are many. */
+/* Share out the rows whose states are to be normalized, if there are more than FEW. */
 static void share_norm(struct run *run, count number, const void *weight) {
     const struct model *model = run->model;
     struct stage *stage = run->stages + number;
@@ -57,14 +57,14 @@ static void share_norm(struct run *run, count number, const void *weight) {
     finish_stage(stage, rows, done);
 }
 
-/* Multiply; `norm`, or NULL, normalizes what is given, which is the states then. */
+/* Share out a product. With `norm`, the states are normalized and multiplied instead of `given`. */
 static void share_product(struct run *run, struct own *own, count number, struct product product, const void *norm) {
     const struct model *model = run->model;
     struct stage *stage = run->stages + number;
     struct cut cut = cut_product(&product, run->threads);
     count part, done = 0;
     for (; claimed(stage, cut.parts, &part); done++) {
-        /* Only who has a part may look at the states: they stay until it is done. */
+        /* Only a thread with a part may read the states, since they don't change before the part is done. */
         if (norm && product.rows <= FEW && own->stage != number) {
             normalize(model, run->states, norm, product.rows, model->hidden, own->normed);
             own->stage = number;
@@ -134,7 +134,7 @@ static void share_step(struct run *run, char *normed) {
     share_product(run, &own, stage + 1, product_of(run, &model->head, NULL, NULL, run->step->logits, 0), model->norm);
 }
 
-/* ---- what it is asked --------------------------------------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------------------------------------------------- */
 
 static enum refusal check_row(const struct model *model, const struct step *step, count row) {
     const int32_t *pages = step->table + row * step->columns;
@@ -170,7 +170,7 @@ count midstream_decode_room(const struct model *model, count rows, count threads
            threads * rounded_up(bytes_of(model, few * model->hidden));
 }
 
-/* Compute a step. Returns 0, or what is wrong with it, and nothing was computed. */
+/* Compute a step. Returns 0, or an `enum refusal`; nothing was computed then. */
 int midstream_decode(const struct model *model, const struct step *step) {
     enum refusal refusal = check(model, step);
     if (refusal) return refusal;

@@ -1,6 +1,6 @@
-"""Decode steps of few rows on CPUs, a whole one in one call: `cpu_decode.c`.
+"""Decode steps of few rows on CPUs, with one call for a whole step: `cpu_decode.c`.
 
-Knows where a step's tokens and logits are; not why these tokens run, nor what becomes of the logits.
+Knows where a step's tokens and logits are. Does not know why these tokens run, or what becomes of the logits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.cache.paged_cache import LayerPages
 from engine.model.cpu_model import CpuModel, check
 
 MOST_ROWS = 64
-"""Steps of more rows go the way of prompts: by then the products take all of the time."""
+"""Steps of more rows are computed like prompts, since their products take nearly all of the time."""
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
 
@@ -30,16 +30,16 @@ class _Step(ctypes.Structure):
 
 
 class CpuDecode:
-    """A model's decode steps."""
+    """Computes a model's decode steps."""
 
     def __init__(self, model: CpuModel) -> None:
         self._model = model
         self._room_bytes: dict[tuple[int, int], int] = {}
 
     def run(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
-        """Compute the token of each span, and store its keys and values. No two spans may write to one page.
+        """Compute the token of each span, and store its keys and values. No two spans may write to the same page.
 
-        Returns logits, (rows, vocabulary). Raises RefusedStep for tokens, positions and pages that can't be.
+        Returns logits, (rows, vocabulary). Raises RefusedStep if a token, position or page is out of range.
         """
         table = self._model.prepare(spans, layers)
         rows, threads = len(spans), torch.get_num_threads()
@@ -62,7 +62,7 @@ class CpuDecode:
         return logits
 
     def _needed(self, rows: int, threads: int) -> int:
-        """Return how many bytes a step writes to."""
+        """Return how many bytes of room a step needs."""
         known = self._room_bytes.get((rows, threads))
         if known is None:
             room = cpu_kernels.library().midstream_decode_room

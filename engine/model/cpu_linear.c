@@ -1,9 +1,9 @@
-/* Matrix products of few rows, for CPUs: they are bound by memory, so the weights are read once, and as they lie.
+/* Matrix products of few rows, for CPUs. They are bound by memory, so the weights are read once, as they are stored.
 
-   A weight matrix has its outputs as rows, as torch has it, and is not rearranged: products of many rows
-   (cpu_columns.c, or torch's) have the same weights. Four rows of weights are read at a time, far apart, which keeps four
-   streams of memory busy; a part of a product is one thread's. Elements are float32, bfloat16 or int8; all sums are of
-   float32, and a row's numbers do not depend on how many rows are multiplied beside it.
+   A weight matrix has its outputs as rows, as in torch, and is not rearranged: products of many rows (cpu_columns.c, or
+   torch's) use the same weights. Four rows of weights are read at a time, far apart, which keeps four streams of memory
+   busy. Each part of a product is computed by one thread. Elements are float32, bfloat16 or int8; all sums are float32,
+   and a row's numbers do not depend on how many rows are multiplied beside it.
 
    Vectors: AVX-512 with its instruction for pairs of bfloat16, AVX-512, AVX2, or what every processor has. */
 
@@ -13,10 +13,10 @@
 #include <omp.h>
 
 enum {
-    RUN = 64,             /* outputs of a part that come out of one of its four streams */
-    PARTS_A_THREAD = 4,   /* a thread that is late holds up less */
-    CACHED = 1 << 18,     /* bytes of weights that are read again for each few rows: they stay in the second cache */
-    MOST_ROWS_OF_ALL = 6, /* rows that any kind of tile takes at a time */
+    RUN = 64,             /* the most outputs of a part that one of its four streams gives */
+    PARTS_A_THREAD = 4,   /* several parts a thread, so that a late thread holds up less */
+    CACHED = 1 << 18,     /* bytes of weights that are read again for each few rows, so that they stay in the L2 cache */
+    MOST_ROWS_OF_ALL = 6, /* the most rows that any kind of tile takes at a time */
     WORTH_SHARING = 1 << 15
 };
 
@@ -61,7 +61,7 @@ INLINE void avx512_bf16_add_pairs(avx512_bf16_sums (*sums)[4], count rows, const
 }
 INLINE void avx512_bf16_add_code_pairs(avx512_bf16_sums (*sums)[4], count rows, const int8_t *const *weights,
                                        const uint16_t *given, count stride) {
-    __m512bh pairs[4]; /* every code is a bfloat16 */
+    __m512bh pairs[4]; /* bfloat16 holds every code exactly */
     _Pragma("GCC unroll 8") for (count j = 0; j < 4; j++) pairs[j] =
         _mm512_cvtne2ps_pbh(CODES_AS_FLOATS(weights[j] + LANES), CODES_AS_FLOATS(weights[j]));
     avx512_bf16_add(sums, rows, pairs, given, stride);
@@ -96,7 +96,7 @@ TARGET static inline void avx2_sum4(float *to, __m256 a, __m256 b, __m256 c, __m
 
 /* ---- which tiles -------------------------------------------------------------------------------------------------- */
 
-/* What a level has for each kind of weights; int8 twice, for rows of float32 and of bfloat16. */
+/* The tiles of a level for each kind of weights. int8 has two, for rows of float32 and of bfloat16. */
 struct tiles {
     tile *floats, *halves, *codes, *codes_to_halves;
     count rows;
@@ -139,7 +139,7 @@ struct cut cut_product(const struct product *product, count threads) {
     return (struct cut){(outputs + run * streams - 1) / (run * streams), run * streams};
 }
 
-/* Write what came out for some outputs of a row: sums, and those of the other half where they are gated. */
+/* Write some outputs of a row, given their sums, and those of the other half (`ups`) if the product is gated. */
 static void finish(const struct product *product, count row, count first, count n, float *sums, float *ups) {
     const struct matrix *by = product->by;
     float room[RUN], all[RUN];
@@ -168,7 +168,7 @@ static void finish(const struct product *product, count row, count first, count 
     write(product->made, place, sums, n, product->half);
 }
 
-/* Where a run of `n` outputs from `first` on is read from and written to: four streams of weights. */
+/* A run of `n` outputs from `first` on in each stream; streams are `apart` outputs from each other. */
 struct run {
     count first, n, apart;
 };
@@ -204,11 +204,11 @@ void compute_part(const struct product *product, struct cut cut, count part) {
     if (end > first + cut.outputs) end = first + cut.outputs;
     count run = (end - first) / streams;
     if (run) compute_run(product, (struct run){first, run, run});
-    /* What is left of a part that four does not divide: the same rows in all streams, of which one counts. */
+    /* The rest of a part whose outputs the streams don't divide evenly: all streams read the same row, and one counts. */
     for (first += run * streams; first < end; first++) compute_run(product, (struct run){first, 1, 0});
 }
 
-/* Multiply. Returns 0 where the kind of weights and rows do not go together, and nothing was done. */
+/* Multiply. Returns 1, or 0 if the kinds or sizes of weights and rows do not fit together; nothing was done then. */
 int midstream_linear(const struct matrix *by, const void *given, const void *added, count rows, int half, int gated,
                      void *made) {
     if (by->kind < FLOATS || by->kind > CODES || by->kind == (half ? FLOATS : HALVES)) return 0;

@@ -1,4 +1,4 @@
-/* Products with matrices whose rows lie as torch has them, one output after the other: see cpu_linear.c. */
+/* Products with matrices that are stored as in torch, one output after the other: see cpu_linear.c. */
 
 #ifndef MIDSTREAM_CPU_LINEAR_H
 #define MIDSTREAM_CPU_LINEAR_H
@@ -7,17 +7,17 @@
 
 enum kind { FLOATS, HALVES, CODES };
 
-/* weight: (outputs, inputs) of float32, bfloat16 or int8; scale, for int8 alone, and bias, or NULL: (outputs), of the
-   elements that the rows have. As `Matrix` in cpu_linear.py has it. */
+/* weight: (outputs, inputs) of float32, bfloat16 or int8; scale, for int8 only, and bias, or NULL: (outputs), of the same
+   elements as the rows. `Matrix` in cpu_linear.py has the same fields. */
 struct matrix {
     const void *weight, *scale, *bias;
     count outputs, inputs;
     int64_t kind;
 };
 
-/* What is to be multiplied: given, (rows, inputs), becomes made, (rows, outputs), and `added`, or NULL, of the same
-   shape, comes to it. With `gated`, the first half of the outputs is a gate: silu(gate) * up is made, (rows, outputs /
-   2), and nothing is added. Rows are contiguous, one after the other. `added` may be `made`. */
+/* A product: made, (rows, outputs), is given, (rows, inputs), times the matrix, plus `added`, (rows, outputs), or NULL.
+   With `gated`, the first half of the outputs is a gate: silu(gate) * up is made, (rows, outputs / 2), and nothing is
+   added. Rows are contiguous, one after the other. `added` may be `made`. */
 struct product {
     const struct matrix *by;
     const void *given, *added;
@@ -26,7 +26,7 @@ struct product {
     int half, gated;
 };
 
-/* How a product is cut: into `parts`, each of so many outputs (the last one of less). */
+/* How a product is cut: into `parts`, each of `outputs` outputs; the last one may have fewer. */
 struct cut {
     count parts, outputs;
 };

@@ -1,7 +1,7 @@
-"""Linear layers of few rows on CPUs, `cpu_linear.c`: bound by memory, so the weights are read once, and as they lie.
+"""Linear layers of few rows on CPUs, `cpu_linear.c`. They are bound by memory, so weights are read once, as they are stored.
 
-The weights stay as torch has them, so products of many rows need no second copy. Where torch computes those and is
-much slower with plain weights, a packed copy is kept (`engine.model.packed_linear`), unless the model is too large for two.
+The weights stay as in torch, so products of many rows need no second copy. If torch computes those and is much slower
+with plain weights, a packed copy is kept (`engine.model.packed_linear`), unless the model is too large for two copies.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from engine.attention import cpu_kernels
 from engine.model.packed_linear import PackedLinear, can_pack
 
 MOST_ROWS = 96
-"""Up to so many rows our kernels are the faster ones, or as fast. Beyond, torch's with plain weights take bf16 4 % longer
-than with packed ones.
+"""Up to so many rows these kernels are as fast as torch's, or faster. Beyond, torch takes 4 % longer with plain bf16
+weights than with packed ones.
 
 Measured on two cores with AVX512-BF16, all linear layers of a 768x12 Llama, bf16, time against packed weights: 0.69 at
 one row, 0.8 at four, 0.85 at eight, 1.0 at 16, 1.05 at 32 to 128.
 """
 
 MOST_ROWS_BESIDE_PACKED = 12
-"""The same where there is a packed copy as well."""
+"""The same for layers with a packed copy as well."""
 
 LARGEST_COPY = 2**30
-"""Bytes of weights of which a packed copy is kept, where plain ones make prompts slow: 1.2 to 1.7 times in float32."""
+"""Up to so many bytes of weights a packed copy is kept, where plain ones make prompts slow: 1.2 to 1.7 times in float32."""
 
 _KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 
 
 class Matrix(ctypes.Structure):
-    """`struct matrix` of cpu_linear.h."""
+    """The `struct matrix` of cpu_linear.h."""
 
     _fields_ = (
         ("weight", ctypes.c_void_p),
@@ -65,9 +65,9 @@ def serve(given: Tensor, weight: Tensor) -> bool:
 
 
 def multiply(by: Matrix, given: Tensor, added: Tensor | None = None) -> Tensor:
-    """Return rows, (rows, inputs), times a matrix, its bias and `added`, (rows, outputs), added: (rows, outputs)."""
+    """Return rows, (rows, inputs), times a matrix, plus its bias and `added`, (rows, outputs). Raises ValueError."""
     if given.shape[1] != by.inputs or (added is not None and added.shape != (len(given), by.outputs)):
-        raise ValueError("rows and weights of these shapes do not go together")
+        raise ValueError("the shapes of rows and weights do not fit together")
     given = given.contiguous()
     added = None if added is None else added.contiguous()
     made = given.new_empty(len(given), by.outputs)
@@ -76,12 +76,12 @@ def multiply(by: Matrix, given: Tensor, added: Tensor | None = None) -> Tensor:
         *(len(given), given.dtype is torch.bfloat16, False, made.data_ptr()),
     )
     if not served:
-        raise ValueError("rows and weights of these kinds do not go together")
+        raise ValueError("the dtypes of rows and weights do not fit together")
     return made
 
 
 class CpuLinear(nn.Module):
-    """A linear layer, (rows, in) to (rows, out). With `added` it returns that much more: one operation instead of two."""
+    """A linear layer, (rows, in) to (rows, out). It can add `added` to its result: one operation instead of two."""
 
     def __init__(self, linear: nn.Linear, *, packed: bool) -> None:
         """`packed`: keep a packed copy for many rows."""
@@ -93,7 +93,7 @@ class CpuLinear(nn.Module):
         self._most_rows = MOST_ROWS_BESIDE_PACKED if packed else MOST_ROWS
 
     def forward(self, given: Tensor, added: Tensor | None = None) -> Tensor:
-        """Multiply, add the bias where there is one, and `added`, (rows, out)."""
+        """Multiply, and add the bias and `added`, (rows, out), if there are any."""
         if len(given) <= self._most_rows:
             return multiply(self._matrix, given, added)
         if self.packed is not None:
@@ -105,9 +105,9 @@ class CpuLinear(nn.Module):
 
 @torch.no_grad()
 def take_over(module: nn.Module, *, packs: bool = True) -> None:
-    """Give the plain linear layers of a module, whose weights must be `serve`d, these kernels, in place.
+    """Replace the plain linear layers of a module by `CpuLinear`, in place. `serve` must hold for their weights.
 
-    `packs`: keep packed copies where torch's products of many rows are slow with plain weights.
+    `packs`: keep packed copies if torch's products of many rows are slow with plain weights.
     """
     layers = [
         (parent, name, child)

@@ -1,8 +1,10 @@
-/* Sums of products of four weight rows with up to MOST_ROWS given rows, for one width of vectors. Included once for each.
+/* Sums of products of four weight rows with up to MOST_ROWS given rows, for one width of vectors. Included once for each
+   width.
 
-   To be defined: LANES of float32 in a vector, MOST_ROWS, TARGET (an attribute), NAME(of a function), SUM4(four vectors),
-   which gives the sum of each, and CODES_AS_FLOATS and HALVES_AS_FLOATS, which read LANES of them. Vectors are those of the compiler; a bfloat16 is the upper half of a float32, so a vector
-   of pairs is two of floats: the pairs' second elements, masked, and their first ones, shifted. */
+   The including source defines LANES of float32 in a vector; MOST_ROWS; TARGET (an attribute); NAME(of a function); SUM4,
+   which writes the sum of each of four vectors; and CODES_AS_FLOATS and HALVES_AS_FLOATS, which read LANES of them.
+   Vectors are the compiler's vector extensions. A bfloat16 is the upper half of a float32, so a vector of pairs makes two
+   vectors of floats: the second elements, masked, and the first ones, shifted. */
 
 #define FOR_ALL(i, n) _Pragma("GCC unroll 8") for (count i = 0; i < (n); i++)
 #define INLINE static inline __attribute__((always_inline)) TARGET

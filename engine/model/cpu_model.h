@@ -1,4 +1,4 @@
-/* A Llama-like model as the kernels for whole steps see it, and what they do with one row of it. */
+/* A Llama-like model as the kernels for whole steps see it, and the operations on single rows that they share. */
 
 #ifndef MIDSTREAM_CPU_MODEL_H
 #define MIDSTREAM_CPU_MODEL_H
@@ -7,11 +7,11 @@
 
 enum {
     LONGEST_HEAD = 512,
-    WIDEST_GROUP = 1 << 14 /* elements of the queries that share a head: they lie on the stack */
+    WIDEST_GROUP = 1 << 14 /* the most elements of the queries that share a head, since they are on the stack */
 };
 
-/* One layer, as `_Layer` in cpu_model.py has it. Norms: (hidden) or, of queries and keys, (size) or NULL. keys, values:
-   (pages, kv_heads, page_size, size). */
+/* One layer, with the fields of `_Layer` in cpu_model.py. Norms: (hidden); of queries and keys, (size) or NULL. keys,
+   values: (pages, kv_heads, page_size, size). */
 struct layer {
     const void *attention_norm, *mlp_norm, *query_norm, *key_norm;
     struct matrix qkv, output, gate_up, down;
@@ -19,8 +19,8 @@ struct layer {
     count pages, page_size;
 };
 
-/* A model, as `_Model` in cpu_model.py has it. embedding: (vocabulary, hidden); cosine, sine: (positions, size), the first
-   half of the sines negative. */
+/* A model, with the fields of `_Model` in cpu_model.py. embedding: (vocabulary, hidden); cosine, sine: (positions, size),
+   the first half of the sines negative. */
 struct model {
     const void *embedding, *norm, *cosine, *sine;
     const struct layer *layers;
@@ -30,7 +30,7 @@ struct model {
     int64_t half;
 };
 
-/* What is wrong with a step, as `cpu_model.py` tells it. */
+/* Why a step is refused; cpu_model.py has the words for each. */
 enum refusal { FINE, BAD_SIZES, BAD_WEIGHTS, BAD_ROOM, BAD_TOKEN, BAD_POSITION, BAD_PAGE, SHARED_PAGE };
 
 SHARED count bytes_of(const struct model *model, count elements) { return elements * (model->half ? 2 : 4); }
@@ -46,7 +46,7 @@ SHARED void normalize(const struct model *model, const void *from, const void *w
     }
 }
 
-/* Normalize a head, where it is normalized, and turn it to its position, as torch rounds it: to `to`, as floats. */
+/* Normalize a head, if `norm` is given, and rotate it by its position. Writes floats to `to`, rounded as torch rounds. */
 SHARED void turn(const struct model *model, const void *from, count offset, const void *norm, const float *cosine,
                  const float *sine, float *to) {
     int half = (int)model->half;
@@ -74,7 +74,7 @@ SHARED count widest_middle(const struct model *model) {
     return widest;
 }
 
-/* ---- what is asked ------------------------------------------------------------------------------------------------ */
+/* ---- checks ------------------------------------------------------------------------------------------------------- */
 
 SHARED int fits(const struct matrix *by, count outputs, count inputs, int64_t half) {
     int kind_fits = by->kind == CODES ? by->scale != NULL : by->kind == (half ? HALVES : FLOATS) && !by->scale;
@@ -105,7 +105,7 @@ SHARED enum refusal check_model(const struct model *model) {
     return refusal;
 }
 
-/* Check that the pages of a request up to its position `last`, (columns), are there in every layer. */
+/* Check that the pages of a request, (columns), exist in every layer, up to its position `last`. */
 SHARED enum refusal check_pages(const struct model *model, const int32_t *pages, count columns, int64_t last) {
     if (last < 0 || last >= model->positions) return BAD_POSITION;
     for (count number = 0; number < model->layer_count; number++) {

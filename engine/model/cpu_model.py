@@ -1,6 +1,6 @@
-"""A fused model as the kernels for whole steps on CPUs see it: `cpu_model.h`.
+"""Describes a fused model to the kernels for whole steps on CPUs: `cpu_model.h`.
 
-Knows its weights and where keys and values lie; not what a step computes.
+Knows its weights and where keys and values are. Does not know what a step computes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from engine.model.int8_linear import Int8Linear
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
 _REFUSALS = (
     "",
-    "sizes that can't be",
+    "sizes that are out of range",
     "weights that do not fit together",
     "too little room",
     "a token beyond the vocabulary",
     "a position beyond the pages or the angles",
-    "a page that is not there",
-    "two rows that write to one page",
+    "a page that does not exist",
+    "two rows that write to the same page",
 )
 
 
@@ -58,10 +58,10 @@ class _Model(ctypes.Structure):
 
 
 class CpuModel:
-    """What kernels are told of a model. Whoever makes it keeps the model's weights where they are."""
+    """Holds pointers to a model's weights for the kernels. The weights must not move while it is used."""
 
     def __init__(self, decoder: FusedDecoder) -> None:
-        """Take a model that `is_known` says yes to."""
+        """Take a model that `is_known` accepts."""
         self._decoder = decoder
         layers: list[FusedLayer] = list(decoder.layers)  # type: ignore[arg-type] # a ModuleList knows no kinds
         self._layers = (_Layer * len(layers))(*(_described(layer) for layer in layers))
@@ -87,7 +87,7 @@ class CpuModel:
         self._room = torch.empty(0, dtype=torch.uint8)
 
     def prepare(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
-        """Tell the kernels where keys, values and angles are. They stay there, so that it is done once.
+        """Tell the kernels where keys, values and angles are. This is done again only when they have moved.
 
         Returns the block tables of spans, (spans, pages of the longest), int32. Raises RefusedStep.
         """
@@ -103,17 +103,17 @@ class CpuModel:
         return torch.tensor([_padded(span.pages[:columns], columns) for span in spans], dtype=torch.int32)
 
     def logits(self, rows: int) -> Tensor:
-        """Return where so many rows of logits are to be written, (rows, vocabulary)."""
+        """Return an empty tensor for logits, (rows, vocabulary)."""
         return torch.empty(rows, self.described.head.outputs, dtype=self._decoder.dtype)
 
     def room(self, needed: int) -> Tensor:
-        """Return so many bytes that a step may write to, or more; the next step writes there, too."""
+        """Return at least `needed` bytes that a step may write to. The next step reuses them."""
         if self._room.numel() < needed:
             self._room = torch.empty(needed, dtype=torch.uint8)
         return self._room
 
     def _look_up(self, extent: int) -> None:
-        """See that there are angles for so many positions."""
+        """Make sure that there are angles for `extent` positions."""
         angles = self._decoder.rotary.tables(extent, self._decoder.device, self._decoder.dtype)
         if self._angles is None or angles[0] is not self._angles[0]:
             self._angles = angles
@@ -125,7 +125,7 @@ class CpuModel:
         if self._bound is layers and self._bound_layers == len(layers):
             return
         if len(layers) != len(self._layers):
-            raise RefusedStep("keys and values of another number of layers")
+            raise RefusedStep("keys and values for another number of layers")
         for described, layer in zip(self._layers, layers, strict=True):
             self._bind_layer(described, layer)
         self._bound, self._bound_layers = layers, len(layers)
@@ -141,18 +141,18 @@ class CpuModel:
 
 
 def check(refusal: int) -> None:
-    """Raise RefusedStep where a kernel refused a step."""
+    """Raise RefusedStep if a kernel refused a step."""
     if refusal:
         raise RefusedStep(_REFUSALS[refusal])
 
 
 def _padded(pages: Sequence[int], columns: int) -> list[int]:
-    """Return a row of a table; behind its pages nothing is read."""
+    """Return a row of a table, padded with entries that are never read."""
     return [*pages, *(0,) * (columns - len(pages))]
 
 
 def is_known(decoder: FusedDecoder) -> bool:
-    """Whether all of a model's weights are of kinds that the kernels know."""
+    """Whether the kernels know all kinds of a model's layers, with alike heads, norms and activations."""
     if not cpu_kernels.serve(decoder.embedding.weight) or not len(decoder.layers):
         return False
     layers: list[FusedLayer] = list(decoder.layers)  # type: ignore[arg-type] # as above

@@ -1,14 +1,14 @@
 /* A whole step with chunks of prompts of a Llama-like model in one call, for CPUs.
 
-   The rows of a step lie side by side, in blocks of COLUMNS: a block's states are (features, COLUMNS). So weights are
-   multiplied as they lie, norms and gates have a row in each lane of a vector, and what one product makes is what the
-   next one is given. Keys, values and attention have rows one after the other: position p of a request is place
+   The rows of a step are side by side, in blocks of COLUMNS: a block's states are (features, COLUMNS). So weights are
+   multiplied as they are stored, norms and gates have a row in each lane of a vector, and the result of one product is
+   the input of the next. Keys, values and attention have rows one after the other: position p of a request is at offset
    p % page_size of page table[p / page_size].
 
-   A sum is taken over the inputs in one order, whatever is computed beside it: a row's numbers do not depend on how its
-   prompt was cut, unless it was cut off alone: then it attends as a reply does. Only what torch's operations round is
-   rounded to bfloat16 between the stages. Threads wake once a step and share out the parts of each stage. Everything that
-   decides on an address is checked before the first one is used. Nothing here allocates. */
+   Inputs are always summed in the same order, so a row's numbers do not depend on how its prompt was chunked. Only a
+   chunk of a single row differs, since it attends as a reply does. Between stages, values are rounded to bfloat16 only
+   where torch's operations round them, too. Threads wake once a step and share out the parts of each stage. All numbers
+   that addresses depend on are checked before the first address is used. Nothing here allocates. */
 
 #include "../attention/cpu_prompt.h"
 #include "cpu_columns.h"
@@ -18,15 +18,15 @@
 #include <omp.h>
 
 enum {
-    FEWEST_OUTPUTS = 16, /* of a part */
-    PARTS_A_THREAD = 4,  /* a thread that is late holds up less */
-    TURNED = 16,         /* rows of a part that are turned to their positions */
+    FEWEST_OUTPUTS = 16, /* the fewest outputs of a part */
+    PARTS_A_THREAD = 4,  /* several parts a thread, so that a late thread holds up less */
+    TURNED = 16,         /* rows that are rotated in one part */
     STAGES_A_LAYER = 9,
     OTHER_STAGES = 3
 };
 
-/* What all threads share. states: of each block, (hidden, COLUMNS) of elements; words: (words of the inputs, COLUMNS);
-   projected, mixed: (rows, features) of elements; last: (kept, hidden). `outputs`: of a part of a product. */
+/* What all threads share. states: (hidden, COLUMNS) of elements for each block; words: (words of the inputs, COLUMNS);
+   projected, mixed: (rows, features) of elements; last: (kept, hidden). `outputs`: how many a part of a product has. */
 struct run {
     const struct model *model;
     const struct step *step;
@@ -38,7 +38,7 @@ struct run {
     count threads, blocks, task_count, outputs;
 };
 
-/* ---- where things lie --------------------------------------------------------------------------------------------- */
+/* ---- where things are --------------------------------------------------------------------------------------------- */
 
 static count columns_of(const struct run *run, count block) {
     count left = run->step->rows - block * COLUMNS;
@@ -63,7 +63,7 @@ static const struct span *span_of(const struct run *run, count row) {
     return span;
 }
 
-/* ---- stages: each does a part of what it is given ----------------------------------------------------------------- */
+/* ---- stages: each function does one part of a stage --------------------------------------------------------------- */
 
 typedef void work(const struct run *run, const void *given, count part, char *desk);
 
@@ -93,7 +93,7 @@ VECTORS SHARED void scale_columns(float *restrict to, const float *restrict row,
     for (count c = 0; c < COLUMNS; c++) to[c] = row[c] * factors[c] * weight;
 }
 
-/* Normalize a block's states to words. */
+/* Normalize a block's states, and write them as words. */
 static void normalize_columns(const struct run *run, const void *norm, count block, char *desk) {
     (void)desk;
     const struct model *model = run->model;
@@ -112,7 +112,7 @@ static void normalize_columns(const struct run *run, const void *norm, count blo
     }
 }
 
-/* Bring what was mixed for a block's rows side by side, as words. */
+/* Put the results of attention for a block's rows side by side, as words. */
 static void gather_mixed(const struct run *run, const void *nothing, count block, char *desk) {
     (void)nothing, (void)desk;
     count features = run->model->heads * run->model->size, depth = words_of(features, run->elements.pairs);
@@ -127,7 +127,7 @@ static void gather_mixed(const struct run *run, const void *nothing, count block
         for (count k = 0; k < depth; k++) to[k * COLUMNS + c] = 0;
 }
 
-/* Turn the queries and keys of some rows to their positions, and store keys and values. */
+/* Rotate the queries and keys of some rows by their positions, and store keys and values. */
 static void turn_rows(const struct run *run, const void *given, count part, char *desk) {
     (void)desk;
     const struct model *model = run->model;
@@ -184,7 +184,7 @@ static void attend_task(const struct run *run, const void *given, count part, ch
     write(mixed, first, made, sharing * size, half);
 }
 
-/* What becomes of a product's sums: rows of what is projected, part of the states, or what goes to the last product. */
+/* Where a product's sums go: to projected rows, to the states, or through the gate to the MLP's second product. */
 enum end { TO_ROWS, TO_STATES, TO_GATED };
 
 struct multiplied {
@@ -232,14 +232,14 @@ static void to_gated(const struct run *run, count block, count first, count n, c
     }
 }
 
-/* Neighbouring parts have the same weights: these come from memory once. */
+/* Neighbouring parts have the same weights, which are so read from memory only once. */
 static void multiply_part(const struct run *run, const void *given, count part, char *desk) {
     (void)desk;
     const struct multiplied *product = given;
     const struct matrix *by = product->by;
     count block = part % run->blocks, first = part / run->blocks * run->outputs;
     count all = made_outputs(product), n = all - first < run->outputs ? all - first : run->outputs;
-    count rounds = (run->threads + run->blocks - 1) / run->blocks; /* of parts, until one has other weights again */
+    count rounds = (run->threads + run->blocks - 1) / run->blocks; /* pieces of weights that threads read at once */
     struct piece piece = {first, n, columns_of(run, block), rounds * run->outputs};
     const uint32_t *words = words_in(run, product->given, block, by->inputs);
     float sums[OUTPUTS * COLUMNS], ups[OUTPUTS * COLUMNS];
@@ -271,7 +271,7 @@ static void multiply_kept(const struct run *run, const void *product, count part
 
 /* ---- a step ------------------------------------------------------------------------------------------------------- */
 
-/* Do the parts of the next stage, as far as they are not done by others. */
+/* Do parts of the next stage until none is left. */
 static void share(const struct run *run, count *stage, count parts, work *todo, const void *given, char *desk) {
     struct stage *now = run->stages + (*stage)++;
     count part, done = 0;
@@ -319,7 +319,7 @@ static struct run run_of(const struct model *model, const struct step *step) {
     };
 }
 
-/* Bytes of what a step writes to. */
+/* The bytes of each piece of a step's room. */
 struct sizes {
     count stages, tasks, states, words, gated, projected, mixed, last, desk;
 };
@@ -347,14 +347,14 @@ static count room_of(const struct run *run) {
            rounded_up(sizes.last) + run->threads * sizes.desk;
 }
 
-/* Return the bytes that `room` of a step needs, 0 where something is wrong with it. */
+/* Return the bytes that `room` of a step needs; 0 if the step is refused. */
 count midstream_prefill_room(const struct model *model, const struct step *step) {
     if (check_step(model, step)) return 0;
     struct run run = run_of(model, step);
     return room_of(&run);
 }
 
-/* Compute a step. Returns 0, or what is wrong with it, and nothing was computed. */
+/* Compute a step. Returns 0, or an `enum refusal`; nothing was computed then. */
 int midstream_prefill(const struct model *model, const struct step *step) {
     enum refusal refusal = check_step(model, step);
     if (refusal) return refusal;

@@ -1,6 +1,6 @@
-"""Steps with chunks of prompts on CPUs, a whole one in one call: `cpu_prefill.c`.
+"""Steps with chunks of prompts on CPUs, with one call for a whole step: `cpu_prefill.c`.
 
-Knows where a step's tokens and logits are; not why these tokens run, nor what becomes of the logits.
+Knows where a step's tokens and logits are. Does not know why these tokens run, or what becomes of the logits.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class _Step(ctypes.Structure):
 
 
 class CpuPrefill:
-    """A model's steps of any spans."""
+    """Computes a model's steps of any spans."""
 
     def __init__(self, model: CpuModel) -> None:
         self._model = model
 
     def run(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
-        """Compute the tokens of spans, and store their keys and values. No two spans may write to one page.
+        """Compute the tokens of spans, and store their keys and values. No two spans may write to the same page.
 
-        Returns the logits behind the last token of each span that samples, (rows, vocabulary). Raises RefusedStep for
-        tokens, positions and pages that can't be.
+        Returns the logits behind the last token of each span that samples, (rows, vocabulary). Raises RefusedStep if
+        a token, position or page is out of range.
         """
         if not all(span.tokens for span in spans):
             raise RefusedStep("a span of no tokens")
@@ -74,9 +74,9 @@ class CpuPrefill:
 
 
 def prefills(decoder: FusedDecoder) -> bool:
-    """Whether the kernel serves a model that is known (`engine.model.cpu_model`), and the layers are not faster.
+    """Whether the kernel serves a model that `is_known` (`engine.model.cpu_model`) faster than the layers do.
 
-    Measured with bfloat16 in pairs, and float32 in AVX-512 and AVX2. torch has tiles, where the processor does, and
+    Measured with bfloat16 in pairs, and float32 in AVX-512 and AVX2. torch uses AMX tiles if the processor has them, and
     bfloat16 without pairs takes as long as float32. int8 would have to be widened for each block of rows: 1.2 times the
     layers' time.
     """

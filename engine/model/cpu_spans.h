@@ -1,4 +1,4 @@
-/* A step of spans: neighbouring tokens of a few requests, and what must hold before one is computed. */
+/* A step of spans, which are neighbouring tokens of a few requests, and its checks. */
 
 #ifndef MIDSTREAM_CPU_SPANS_H
 #define MIDSTREAM_CPU_SPANS_H
@@ -11,9 +11,9 @@ struct span {
     int64_t row, start, number;
 };
 
-/* A step, as `_Step` in cpu_prefill.py has it. tokens: (rows); spans: (span_count), one after the other; table:
+/* A step, with the fields of `_Step` in cpu_prefill.py. tokens: (rows); spans: (span_count), one after the other; table:
    (span_count, columns); kept: (kept_count), rows; logits: (kept_count, vocabulary of the head); room:
-   `midstream_prefill_room` bytes, for so many threads. */
+   `midstream_prefill_room` bytes for `threads` threads. */
 struct step {
     const int64_t *tokens;
     const struct span *spans;
@@ -29,7 +29,8 @@ struct task {
     struct block block;
 };
 
-/* Which queries are attended with together: those that see most come first within a span. Returns how many. */
+/* Cut the queries of all spans into tasks, or only count them if `tasks` is NULL. Those that see most come first within a
+   span. Returns how many tasks there are. */
 SHARED count cut_attention(const struct model *model, const struct step *step, count threads, struct task *tasks) {
     count sharing = model->heads / model->kv_heads, number = 0;
     count most = queries_of_block(step->rows * sharing, model->kv_heads, threads);
@@ -62,7 +63,7 @@ SHARED int writes_to(const struct step *step, count number, count page_size, int
     return 0;
 }
 
-/* Whether a span, which was checked as all before it, writes to a page that one of those writes to. */
+/* Whether a span writes to a page that an earlier span writes to. All of them passed `check_span`. */
 SHARED int shares_a_page(const struct model *model, const struct step *step, count number) {
     const struct span *span = step->spans + number;
     const int32_t *pages = step->table + number * step->columns;
@@ -76,7 +77,7 @@ SHARED int shares_a_page(const struct model *model, const struct step *step, cou
     return 0;
 }
 
-/* Rows of many are multiplied in twos, and with the elements that they have themselves. */
+/* Products of many rows take features in twos, and only weights of the same elements as the rows. */
 SHARED enum refusal check_wide(const struct layer *layer) {
     if (layer->down.inputs % 2) return BAD_SIZES;
     int has_codes = layer->qkv.kind == CODES || layer->output.kind == CODES || layer->gate_up.kind == CODES ||

@@ -1,5 +1,5 @@
-/* Threads that share out the parts of each stage by counting them. Who finds none left goes on as soon as all are done,
-   so a thread that the system keeps waiting holds up no more than the part that it has. */
+/* Threads share out the parts of each stage with a counter. A thread that finds no part left goes on as soon as all are
+   done, so a thread that the system suspends holds up no more than its own part. */
 
 #ifndef MIDSTREAM_CPU_STAGES_H
 #define MIDSTREAM_CPU_STAGES_H
@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 
 enum {
-    PATIENCE = 4096, /* looks at what others do before the processor is offered to them */
+    PATIENCE = 4096, /* how often a waiting thread looks before it yields the processor */
     ALIGNED = 64
 };
 
@@ -32,13 +32,13 @@ SHARED void begin_stages(struct stage *stages, count number) {
     }
 }
 
-/* Take the next part of a stage. Returns 0 where none is left. */
+/* Take the next part of a stage. Returns 0 if none is left. */
 SHARED int claimed(struct stage *stage, count parts, count *part) {
     *part = atomic_fetch_add_explicit(&stage->claimed, 1, memory_order_relaxed);
     return *part < parts;
 }
 
-/* Say that so many parts were done here, and wait for the others. */
+/* Add `done` parts to those that are done, and wait for the others. */
 SHARED void finish_stage(struct stage *stage, count parts, count done) {
     if (done) atomic_fetch_add_explicit(&stage->done, done, memory_order_acq_rel);
     for (count looks = 0; atomic_load_explicit(&stage->done, memory_order_acquire) < parts; looks++) {
@@ -47,7 +47,7 @@ SHARED void finish_stage(struct stage *stage, count parts, count done) {
     }
 }
 
-/* Bytes of room, each piece of which begins at a line of the cache. */
+/* Bytes rounded up to cache lines, so that each piece of room begins at one. */
 SHARED count rounded_up(count bytes) { return (bytes + ALIGNED - 1) / ALIGNED * ALIGNED; }
 
 SHARED char *aligned(void *room) { return (char *)(((uintptr_t)room + ALIGNED - 1) / ALIGNED * ALIGNED); }

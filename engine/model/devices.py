@@ -1,4 +1,4 @@
-"""Where a model runs, what it computes in, and how much memory is free there."""
+"""Chooses a model's device and dtype, and tells how much memory is free there."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def choose_device(asked: str | None) -> torch.device:
 
 
 def choose_dtype(asked: str | None, device: torch.device) -> torch.dtype:
-    """Return the dtype asked for, else the fastest one that `device` is good at. Raises ModelNotUsable."""
+    """Return the dtype asked for, else the fastest one for `device`. Raises ModelNotUsable."""
     if asked in AUTO:
         return _fastest(device)
     try:
@@ -51,7 +51,7 @@ def choose_dtype(asked: str | None, device: torch.device) -> torch.dtype:
 
 
 def available_bytes(device: torch.device) -> int | None:
-    """Return the free memory of a device, or None where nothing tells."""
+    """Return the free memory of a device in bytes; None if it is unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if device.type == "mps":
@@ -60,24 +60,24 @@ def available_bytes(device: torch.device) -> int | None:
 
 
 def peak_bytes(device: torch.device, call: Callable[[], object]) -> int:
-    """Return how much memory a call takes at its peak on a CUDA device; then nothing of it is held any more."""
+    """Return how many bytes a call takes at its peak on a CUDA device. All of them are free again afterwards."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     call()
     peak = torch.cuda.max_memory_allocated(device) - before
-    # What the allocator keeps for later would count as used by others.
+    # Memory that the allocator keeps for later would count as used.
     torch.cuda.empty_cache()
     return peak
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Tell lack of memory from all else: PyTorch's CPU allocator has no error class of its own for it."""
+    """Whether an error is a lack of memory. PyTorch's CPU allocator has no error class of its own for it."""
     return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
 
 
 def has_fast_bf16(cpuinfo: str) -> bool:
-    """Tell from `/proc/cpuinfo` whether the CPU multiplies bf16 natively. Without that it is slower than fp32."""
+    """Whether the CPU of a `/proc/cpuinfo` multiplies bf16 natively. Without that, bf16 is slower than fp32."""
     return FAST_BF16.search(cpuinfo) is not None
 
 

@@ -1,8 +1,8 @@
-"""The forward pass of encoder-decoders that translate (Marian, M2M100 and NLLB, mBART), over pages and for many requests at once.
+"""The forward pass of encoder-decoders that translate (Marian, M2M100, NLLB, mBART), over pages, for many requests at once.
 
-Their layers are those of the Transformer (Vaswani et al. 2017) and differ in three things: where norms stand, how positions
-are told, and what is added to the logits. Linear layers see a flat list of rows. It computes what the transformers module
-computes, from the same weights; a probe compares both before it is used.
+Their layers are those of the Transformer (Vaswani et al. 2017). They differ in where norms are, how positions are encoded,
+and what is added to the logits. Linear layers see a flat list of rows. It computes the same as the transformers module,
+from the same weights; a probe compares both before it is used.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from engine.model.fused_decoder import joined
 SERVED_TYPES = (MarianMTModel, M2M100ForConditionalGeneration, MBartForConditionalGeneration)
 
 NORMED_BEFORE = (M2M100ForConditionalGeneration, MBartForConditionalGeneration)
-"""Those whose layers normalize what they read; Marian's normalize what they give."""
+"""The models whose layers normalize their inputs. Marian's normalize their outputs."""
 
 NEVER = -1e9
-"""What is added to the logit of a token that must not be written: finite, so that sums stay numbers in every dtype."""
+"""The bias of a token that must not be written. It is finite, so that sums stay numbers in every dtype."""
 
 Block = Callable[[Tensor], Tensor]
 
 
 class Embedding(nn.Module):
-    """Tokens and their positions into states, (rows, hidden)."""
+    """Embeds tokens and their positions as states, (rows, hidden)."""
 
     def __init__(self, stack: Any) -> None:
         """Take one half of a module: its encoder or its decoder."""
@@ -52,14 +52,14 @@ class Embedding(nn.Module):
         self.norm: nn.LayerNorm | None = getattr(stack, "layernorm_embedding", None)
 
     def forward(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """Embed rows."""
+        """Embed token ids, (rows,), at positions, (rows,)."""
         states = functional.embedding(ids, self.weight) * self._scale + self.positions[positions]
         return states if self.norm is None else self.norm(states)
 
 
 def _positions(table: Any) -> Tensor:
-    """Return what is added at each position from 0 on."""
-    if hasattr(table, "weights"):  # sinusoids that count from behind the padding token on
+    """Return the embeddings of positions from 0 on, (positions, hidden)."""
+    if hasattr(table, "weights"):  # sinusoids whose positions start behind the padding token
         weights: Tensor = table.weights
         return weights[table.padding_idx + 1 :]
     weight: Tensor = table.weight
@@ -67,7 +67,7 @@ def _positions(table: Any) -> Tensor:
 
 
 class Layer(nn.Module):
-    """What layers of both halves share: a norm around each block, and the feed-forward network."""
+    """What layers of both halves share: a norm before or behind each block, and the feed-forward network."""
 
     def __init__(self, layer: Any, *, before: bool) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Layer(nn.Module):
         self._activation = layer.activation_fn
 
     def around(self, norm: nn.Module, states: Tensor, block: Block) -> Tensor:
-        """Add to states what a block makes of them; the norm stands before it, or behind the sum."""
+        """Add a block's output to its input, with the norm before the block, or behind the sum."""
         if self._before:
             return states + block(norm(states))
         made: Tensor = norm(states + block(states))
@@ -99,7 +99,7 @@ class Layer(nn.Module):
 
 
 class EncoderLayer(Layer):
-    """One layer of the encoder: rows of a source see all others of it."""
+    """One layer of the encoder. Each row of a source sees all rows of it."""
 
     def forward(self, states: Tensor, bounds: Sequence[int]) -> Tensor:
         """Take states, (rows, hidden), through the layer. `bounds`: where each source begins, and the end."""
@@ -118,7 +118,7 @@ class EncoderLayer(Layer):
 
 
 class DecoderLayer(Layer):
-    """One layer of the decoder: rows see the target up to themselves, then all of their source."""
+    """One layer of the decoder. Rows attend to the target up to themselves, then to all of their source."""
 
     def __init__(self, layer: Any, number: int, *, before: bool) -> None:
         super().__init__(layer, before=before)
@@ -130,7 +130,7 @@ class DecoderLayer(Layer):
         self._terms = Terms(self.scale)
 
     def keep(self, encoded: Tensor, layout: StepLayout, cache: PagedCache, backend: Backend) -> None:
-        """Store what the layer reads of sources, whose encoder gave (rows, hidden)."""
+        """Store the keys and values of sources for this layer, from their encoded states, (rows, hidden)."""
         keys, values = self.cross_pairs(encoded).view(len(encoded), 2, -1, self.size).unbind(1)
         backend.store(cache.layer(self._number, keys, values), layout, keys, values)
 
@@ -159,9 +159,9 @@ class DecoderLayer(Layer):
 
 
 class TwoHalves(nn.Module, ABC):
-    """A whole model that reads a source and writes a target: the forward pass of one kind of them.
+    """The forward pass of a whole model that reads a source and writes a target; each kind has a subclass.
 
-    `source_vocabulary`: ids of sources are below it. `source_positions`, `target_positions`: how many each half takes.
+    `source_vocabulary`: ids of sources are below it. `source_positions`, `target_positions`: the most tokens of each half.
     """
 
     source_vocabulary: int
@@ -169,25 +169,25 @@ class TwoHalves(nn.Module, ABC):
     target_positions: int
 
     def __init__(self, module: Any) -> None:
-        """Take over the weights of a module; it stays usable, and shares them."""
+        """Take over the weights of a module, which stays usable and shares them."""
         super().__init__()
         self._parameters_taken: int = module.num_parameters()
         self.head = _head(module)
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """The device that it runs on."""
         return self.head.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """What it computes in."""
+        """The dtype that it computes in."""
         dtype: torch.dtype = self.head.weight.dtype
         return dtype
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens it can write."""
+        """The number of tokens that it can write."""
         return len(self.head.weight)
 
     def num_parameters(self) -> int:
@@ -202,22 +202,22 @@ class TwoHalves(nn.Module, ABC):
 
     @abstractmethod
     def attention(self) -> Backend:
-        """Return what attends for it where it is."""
+        """Return the attention backend for its device and dtype."""
 
     @abstractmethod
     def encode(self, layout: StepLayout, cache: PagedCache, backend: Backend) -> None:
-        """Encode the sources of a layout, and store what the decoder reads of them."""
+        """Encode the sources of a layout, and store the keys and values that the decoder reads of them."""
 
     @abstractmethod
     def decode(self, ids: Tensor, step: TranslationLayout, cache: PagedCache, backend: Backend) -> Tensor:
-        """Return the logits, (some, vocabulary), behind the rows of targets that give some."""
+        """Return the logits, (rows, vocabulary), of the rows of targets that the step samples from."""
 
 
 class EncoderDecoder(TwoHalves):
-    """One that tells positions by what it adds to tokens."""
+    """An encoder-decoder that adds embeddings of positions to those of tokens."""
 
     def __init__(self, module: Any) -> None:
-        """Take over the weights of a module; it stays usable, and shares them."""
+        """Take over the weights of a module, which stays usable and shares them."""
         super().__init__(module)
         before = isinstance(module, NORMED_BEFORE)
         encoder, decoder = module.model.encoder, module.model.decoder
@@ -232,11 +232,11 @@ class EncoderDecoder(TwoHalves):
         self.source_positions, self.target_positions = len(self.source.positions), len(self.target.positions)
 
     def attention(self) -> Backend:
-        """Return what attends for it where it is."""
+        """Return the attention backend for its device and dtype."""
         return backend_for(self.device, self.dtype)
 
     def encode(self, layout: StepLayout, cache: PagedCache, backend: Backend) -> None:
-        """Encode the sources of a layout, and store what the decoder reads of them."""
+        """Encode the sources of a layout, and store the keys and values that the decoder reads of them."""
         rows = slice(0, layout.rows)
         bounds = [0, *(int(stop) for stop in layout.query_starts[1:].tolist())]
         states: Tensor = self.source(layout.input_ids[0, rows], layout.position_ids[0, rows])
@@ -247,7 +247,7 @@ class EncoderDecoder(TwoHalves):
             layer.keep(states, layout, cache, backend)  # type: ignore[operator] # a list of modules has no closer type
 
     def decode(self, ids: Tensor, step: TranslationLayout, cache: PagedCache, backend: Backend) -> Tensor:
-        """Return the logits, (some, vocabulary), behind the rows of targets that give some."""
+        """Return the logits, (rows, vocabulary), of the rows of targets that the step samples from."""
         assert step.own is not None  # noqa: S101 - there are rows
         states: Tensor = self.target(ids, step.own.position_ids[0])
         for layer in self.decoder:
@@ -259,7 +259,7 @@ class EncoderDecoder(TwoHalves):
 
 
 def _head(module: Any) -> nn.Linear:
-    """Return what makes logits, with what is added to them."""
+    """Return the linear layer that makes logits, with a bias of its own that `forbid` may change."""
     weight = module.lm_head.weight.detach()
     head = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
     head.weight = nn.Parameter(weight, requires_grad=False)

@@ -1,8 +1,8 @@
-"""The forward pass of Llama-like models with few, large operations: what a step costs beside its matrix products.
+"""The forward pass of Llama-like models with few, large operations, so that a step costs little beside its products.
 
-Queries, keys and values come out of one product, gate and up of another, rotation takes three operations, or one where
-kernels of our own serve (`engine.attention.cpu_kernels`). It computes what the transformers module computes, from the same
-weights; the probe compares both before it is used.
+Queries, keys and values are one product, gate and up another. Rotation takes three operations, or one where C kernels
+serve (`engine.attention.cpu_kernels`). It computes the same as the transformers module, from the same weights; the probe
+compares both before it is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FUSED_TYPES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForC
 
 
 class Logits(NamedTuple):
-    """What a forward pass returns: logits, (1, rows, vocabulary)."""
+    """The result of a forward pass: logits, (1, rows, vocabulary)."""
 
     logits: Tensor
 
@@ -48,7 +48,7 @@ class RMSNorm(nn.Module):
         self.epsilon: float = norm.variance_epsilon
 
     def forward(self, given: Tensor) -> Tensor:
-        """Normalize."""
+        """Normalize the last dimension."""
         if cpu_kernels.serve(given, self.weight):
             return cpu_kernels.rms_norm(given, self.weight, self.epsilon)
         return functional.rms_norm(given, self._shape, self.weight, self.epsilon)
@@ -112,10 +112,10 @@ def _added(linear: nn.Module, given: Tensor, states: Tensor) -> Tensor:
 
 
 class FusedDecoder(nn.Module):
-    """A whole model, called as the runner calls a transformers module."""
+    """A whole model, which the runner calls like a transformers module."""
 
     def __init__(self, module: Any) -> None:
-        """Take over the weights of a module; it stays usable, and shares them."""
+        """Take over the weights of a module, which stays usable and shares them."""
         super().__init__()
         self._parameters_taken: int = module.num_parameters()
         self.embedding: nn.Embedding = module.model.embed_tokens
@@ -126,12 +126,12 @@ class FusedDecoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """The device that it runs on."""
         return self.embedding.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """What it computes in."""
+        """The dtype that it computes in."""
         return self.embedding.weight.dtype
 
     def num_parameters(self) -> int:
@@ -139,7 +139,7 @@ class FusedDecoder(nn.Module):
         return self._parameters_taken
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return what embeds tokens."""
+        """Return the embedding of tokens."""
         return self.embedding
 
     def forward(
@@ -151,9 +151,9 @@ class FusedDecoder(nn.Module):
         past_key_values: PagedCache,
         logits_to_keep: int | Tensor,
         paged: Paged,
-        use_cache: bool = True,  # noqa: ARG002 - said to every module
+        use_cache: bool = True,  # noqa: ARG002 - the runner passes it to every module
     ) -> Logits:
-        """Compute a step. Shapes as the runner gives them: ids and positions (1, rows), embeddings in place of ids (1, rows, hidden)."""
+        """Compute a step. Ids and positions: (1, rows); embeddings in place of ids: (1, rows, hidden)."""
         if inputs_embeds is not None:
             states = inputs_embeds[0]
         else:
@@ -176,7 +176,7 @@ class _Step(NamedTuple):
     sine: Tensor
 
     def rotate_and_store(self, number: int, both: Tensor, values: Tensor) -> tuple[Tensor, LayerPages]:
-        """Turn queries and keys, (rows, heads + KV heads, size), to their positions; store keys and values in a layer.
+        """Rotate queries and keys, (rows, heads + KV heads, size), by their positions; store keys and values in a layer.
 
         Returns the queries, (rows, heads, size), and the layer. Rotation: RoFormer, Su et al. 2021.
         """
@@ -191,14 +191,14 @@ class _Step(NamedTuple):
 
 
 def fused_decoder(module: PreTrainedModel) -> FusedDecoder | None:
-    """Return the fused forward pass of a module, None where its kind is not known to be one of these."""
+    """Return the fused forward pass of a module; None if its type or its configuration has none."""
     if type(module) not in FUSED_TYPES or not _is_plain(module):
         return None
     return FusedDecoder(module).eval()
 
 
 def _is_plain(module: Any) -> bool:
-    """Whether every layer attends to all before it, and nothing but plain linear layers is in it."""
+    """Whether every layer has full causal attention, plain linear layers only, and angles that don't change."""
     config = module.config
     windows = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
     sliding = getattr(config, "sliding_window", None) is not None and "layer_types" not in config.to_dict()
@@ -212,7 +212,7 @@ def _is_plain(module: Any) -> bool:
 
 @torch.no_grad()
 def joined(*linears: nn.Linear) -> nn.Linear:
-    """Return one linear layer whose outputs are those of all, in order. The originals become parts of it."""
+    """Return one linear layer with the outputs of all, in order. The originals' weights become views of its own."""
     weight = torch.cat([linear.weight for linear in linears])
     one = nn.Linear(weight.shape[1], weight.shape[0], bias=linears[0].bias is not None, device="meta")
     one.weight = nn.Parameter(weight, requires_grad=False)

@@ -1,7 +1,7 @@
-"""Linear layers whose weights are int8, for CPUs: half of bf16's bytes to read for each decode step.
+"""Linear layers whose weights are int8, for CPUs: a decode step reads half the bytes of bf16.
 
-Weights only: activations stay what they are, so that no reply's numbers depend on another's. Each output channel has
-one scale, and codes are symmetric around zero.
+Only weights are quantized. Activations are not, so that no reply's numbers depend on another's. Each output channel
+has one scale, and codes are symmetric around zero.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from engine.model import cpu_linear
 LARGEST_CODE = 127
 
 MOST_ROWS = 64
-"""Up to so many rows our own kernels are the faster ones (`engine.model.cpu_linear`), where they were compiled.
+"""Up to so many rows the kernels of `engine.model.cpu_linear` are faster, if they were compiled.
 
 Measured as below: twice as fast as torch's kernel at one row, and more than twice as fast as widening at 16.
 """
 
 FEW_ROWS = 4
-"""Without them: up to so many rows the kernel that reads int8 is the faster one in bf16; beyond, widening the weights first.
+"""Without them, in bf16, torch's int8 kernel is faster up to so many rows; beyond, it is faster to widen the weights first.
 
 Measured on two cores with AVX512-BF16, all layers of a 768x12 Llama, against bf16 weights: 1.6 to 2 times as fast at one
-row, 1.4 at four, 0.9 at 32. In float32 widening is the faster at any number: 1.8 at one row, 1.4 at four, 1 at 32.
+row, 1.4 at four, 0.9 at 32. In float32, widening is faster at any number: 1.8 at one row, 1.4 at four, 1 at 32.
 """
 
 KERNEL_BLOCK = 32
-"""Inputs that the bf16 kernel takes at a time. It reads beyond the row's end where a width is no multiple."""
+"""Inputs that torch's int8 kernel takes at a time in bf16. It reads beyond a row's end if its width is no multiple."""
 
 SMALLEST_SHARE = 0.5
-"""Of a model's weights that must be in linear layers. With less the option would not do what its name says."""
+"""The share of a model's weights that must be in linear layers. With less, the option would promise too much."""
 
 
 class Int8Linear(nn.Module):
@@ -51,7 +51,7 @@ class Int8Linear(nn.Module):
         self._kernel_fits = weight.dtype is torch.bfloat16 and weight.shape[1] % KERNEL_BLOCK == 0
 
     def forward(self, given: Tensor) -> Tensor:
-        """Multiply, and add the bias where there is one."""
+        """Multiply, and add the bias if there is one."""
         rows = given.reshape(-1, given.shape[-1])
         if 0 < len(rows) <= MOST_ROWS and cpu_linear.serve(rows, self.weight):
             return cpu_linear.multiply(self._matrix, rows).view(*given.shape[:-1], len(self.weight))
@@ -68,19 +68,19 @@ def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return int8 codes and scales, (out, in) and (out,): a weight is its code times its row's scale."""
     wide = weight.detach().float()
     scale = (wide.abs().amax(dim=1) / LARGEST_CODE).to(weight.dtype)
-    # The scale as it is kept, rounded, decides the codes; a row of zeros has no scale to divide by.
+    # Codes are computed with the scale as it is stored, rounded. A row of zeros has no scale to divide by.
     codes = (wide / scale.float().clamp(min=torch.finfo(weight.dtype).tiny).unsqueeze(1)).round()
     return codes.clamp(-LARGEST_CODE, LARGEST_CODE).to(torch.int8), scale
 
 
 def quantize(module: nn.Module) -> None:
-    """Turn the linear layers of a model to int8, in place. Raises ModelNotUsable where they are not most of it."""
+    """Turn the linear layers of a model into int8, in place. Raises ModelNotUsable if they hold too few of its weights."""
     layers = list(_linear_layers(module))
     inside = sum(layer.weight.numel() for _, _, layer in layers)
     share = inside / max(1, sum(weight.numel() for weight in module.parameters()))
     if share < SMALLEST_SHARE:
         raise ModelNotUsable(
-            f"--quantize int8 knows linear layers, which hold only {share:.0%} of the weights of "
+            f"--quantize int8 quantizes linear layers, which hold only {share:.0%} of the weights of "
             f"{type(module).__name__}."
         )
     for parent, name, layer in layers:
@@ -89,7 +89,7 @@ def quantize(module: nn.Module) -> None:
 
 
 def _linear_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear | Conv1D]]:
-    """Yield (parent, name, layer). Subclasses, which may compute something else, are passed over."""
+    """Yield (parent, name, layer). Subclasses are skipped, since they may compute something else."""
     for parent in module.modules():
         for name, child in parent.named_children():
             if type(child) is nn.Linear or type(child) is Conv1D:

@@ -1,4 +1,4 @@
-"""A model that is ready to serve, with all that was found out about it while it was loaded."""
+"""A model that is ready to serve, with the facts that were found while it was loaded."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from engine.text.token_sizes import longest_token_bytes
 
 @dataclass(frozen=True, slots=True)
 class Translates:
-    """What is known of a model that translates. `target_tokens`: of a translation at most, its first ones included.
+    """The facts about a model that translates. `target_tokens`: the most of a translation, its start tokens included.
 
-    `source_vocabulary`: ids of sources are below it. `forced_end`: a translation that is as long as it may be ends with an
-    end token, which takes the place of its last one.
+    `source_vocabulary`: ids of sources are below it. `forced_end`: the last token of a translation of the greatest length
+    is replaced by an end token.
     """
 
     languages: Languages
@@ -33,7 +33,7 @@ class Translates:
 
 @dataclass(frozen=True, slots=True)
 class Sees:
-    """What is known of a model that takes images. `token`: stands for a piece of one in a prompt."""
+    """The facts about a model that takes images. `token`: the id that stands for a piece of an image in a prompt."""
 
     tower: VisionTower
     tiling: Tiling
@@ -44,8 +44,8 @@ class Sees:
 class LoadedModel:
     """A language model on its device, and its tokenizer: a causal one with a chat template, or one that translates.
 
-    `defaults` has every field of `Params` filled that a generation config can define. `eos_ids` end a reply.
-    `vocabulary` counts the ids that the model can embed. `grammars`: None where replies can't be held to any.
+    `defaults` has a value for every field of `Params` that a generation config can define. `eos_ids` end a reply.
+    `vocabulary` counts the ids that the model can embed. `grammars`: None if replies can't be held to any.
     """
 
     name: str
@@ -62,21 +62,21 @@ class LoadedModel:
 
     @property
     def context_tokens(self) -> int:
-        """What the window and the memory allow one reply, prompt included."""
+        """The most tokens of one request, prompt included, that the window and the memory allow."""
         return self.kv.context_tokens
 
     @property
     def device(self) -> torch.device:
-        """Where the model runs."""
+        """The device that the model runs on."""
         return self.module.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """What it computes in."""
+        """The dtype that it computes in."""
         return self.module.dtype
 
     def facts(self) -> ModelFacts:
-        """Say what the floors above may know."""
+        """Return the facts that the floors above may know."""
         return ModelFacts(
             model=self.name,
             context_tokens=self.context_tokens,

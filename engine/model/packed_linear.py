@@ -1,6 +1,6 @@
-"""Linear layers whose weights lie as oneDNN's matrix products read them, for CPUs.
+"""Linear layers whose weights are stored in the layout of oneDNN's matrix products, for CPUs.
 
-A plain weight is rearranged by every product anew. Measured on two cores, all linear layers of a 768x12 Llama, against
+Every product rearranges a plain weight anew. Measured on two cores, all linear layers of a 768x12 Llama, against
 plain weights: bf16 1.4 times as fast at one row, 1.2 at 32; float32 1.5 and 1.7.
 """
 
@@ -18,7 +18,7 @@ PACKED_DTYPES = frozenset({torch.bfloat16, torch.float32})
 
 
 class PackedLinear(nn.Module):
-    """A linear layer, (rows, in) to (rows, out). With `added` it returns that much more: one operation instead of two."""
+    """A linear layer, (rows, in) to (rows, out). It can add `added` to its result: one operation instead of two."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class PackedLinear(nn.Module):
         self.bias: Tensor | None = None if linear.bias is None else linear.bias.detach()
 
     def forward(self, given: Tensor, added: Tensor | None = None) -> Tensor:
-        """Multiply, add the bias where there is one, and `added`, (rows, out)."""
+        """Multiply, and add the bias and `added`, (rows, out), if there are any."""
         made: Tensor
         if added is None:
             made = torch.ops.mkldnn._linear_pointwise(given, self.weight, self.bias, "none", [], "")  # noqa: SLF001
@@ -36,7 +36,7 @@ class PackedLinear(nn.Module):
 
 
 def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether packed layers work here."""
+    """Whether packed layers work on a device and in a dtype."""
     mkldnn: Any = torch.backends.mkldnn
     if device.type != "cpu" or dtype not in PACKED_DTYPES or not mkldnn.is_available():
         return False
@@ -45,7 +45,7 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
 
 @torch.no_grad()
 def pack(module: nn.Module) -> None:
-    """Turn the plain linear layers of a module to packed ones, in place, one after the other."""
+    """Replace the plain linear layers of a module by packed ones, in place, one after the other."""
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:

@@ -1,4 +1,4 @@
-"""Cosines and sines of rotary positions, computed once and looked up in each step."""
+"""Cosines and sines of rotary position embeddings, computed once and looked up in each step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIRST_POSITIONS = 2048
 
 
 class RotaryTable:
-    """Looks up what a transformers rotary embedding computes. Grows with the positions that are asked for."""
+    """Looks up the angles of a transformers rotary embedding. Its tables grow with the positions that are asked for."""
 
     def __init__(self, rotary: Any) -> None:
         """Take a rotary embedding of one of `FIXED_ROTARIES`."""
@@ -25,7 +25,7 @@ class RotaryTable:
     def at(self, positions: Tensor, extent: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return cosines and signed sines, each (rows, 1, size), of positions below `extent`.
 
-        The first half of the sines is negative, so that a roll by half the size replaces the turn of halves.
+        The first half of the sines is negated, so a roll by half the size replaces transformers' `rotate_half`.
         """
         cosine, sine = self.tables(extent, positions.device, dtype)
         return cosine[positions].unsqueeze(1), sine[positions].unsqueeze(1)

@@ -1,7 +1,7 @@
-"""The forward pass of T5, mT5 and Flan-T5 over pages, on the reference backend of attention alone.
+"""The forward pass of T5, mT5 and Flan-T5 over pages, on the reference attention backend only.
 
-They tell positions by what is added to scores (Raffel et al. 2020, section 2.1): by the distance of a key from a query. None
-of the kernels knows that, so these models run in plain torch. Norms and feed-forward networks are the module's own.
+They encode positions as a bias of scores, by the distance of a key from a query (Raffel et al. 2020, section 2.1). None of
+the kernels knows that, so these models run in plain torch. Norms and feed-forward networks are the module's own.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from engine.model.encoder_decoder import TwoHalves
 SERVED_TYPES = (T5ForConditionalGeneration, MT5ForConditionalGeneration)
 
 POSITIONS = 512
-"""Tokens of a source and of a target at most. The models have no bound of their own; they were trained with so many."""
+"""The most tokens of a source, and of a target. The models have no bound, but were trained with this length."""
 
 _TERMS = Terms(1.0)
 
 
 class Distances(nn.Module):
-    """What one half adds to scores: the same in all of its layers."""
+    """The bias that one half adds to scores, the same in all of its layers."""
 
     def __init__(self, stack: Any) -> None:
         """Take one half of a module."""
@@ -63,18 +63,18 @@ class Attention(nn.Module):
         self._size: int = attention.key_value_proj_dim
 
     def heads(self, projection: nn.Module, states: Tensor) -> Tensor:
-        """Return what a projection makes of states, (rows, heads, size)."""
+        """Return a projection of states, (rows, heads, size)."""
         made: Tensor = projection(states)
         return made.view(len(states), -1, self._size)
 
     def joined(self, mixed: Tensor) -> Tensor:
-        """Return (rows, hidden) of what the heads, (rows, heads, size), made."""
+        """Return the output, (rows, hidden), for the heads' results, (rows, heads, size)."""
         made: Tensor = self.output(mixed.reshape(len(mixed), -1))
         return made
 
 
 class EncoderLayer(nn.Module):
-    """One layer of the encoder: rows of a source see all others of it."""
+    """One layer of the encoder. Each row of a source sees all rows of it."""
 
     def __init__(self, block: Any) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """One layer of the decoder: rows see the target up to themselves, then all of their source."""
+    """One layer of the decoder. Rows attend to the target up to themselves, then to all of their source."""
 
     def __init__(self, block: Any, number: int) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class DecoderLayer(nn.Module):
         self.mlp = block.layer[-1]
 
     def keep(self, encoded: Tensor, layout: StepLayout, cache: PagedCache, backend: Backend) -> None:
-        """Store what the layer reads of sources, whose encoder gave (rows, hidden)."""
+        """Store the keys and values of sources for this layer, from their encoded states, (rows, hidden)."""
         keys, values = (
             self.cross.heads(one, encoded).contiguous() for one in (self.cross.keys, self.cross.values)
         )
@@ -130,10 +130,10 @@ class DecoderLayer(nn.Module):
 
 
 class T5(TwoHalves):
-    """A whole model."""
+    """A whole T5 model."""
 
     def __init__(self, module: Any) -> None:
-        """Take over the weights of a module; it stays usable, and shares them."""
+        """Take over the weights of a module, which stays usable and shares them."""
         super().__init__(module)
         encoder, decoder = module.encoder, module.decoder
         self.tokens: Tensor = module.shared.weight
@@ -149,11 +149,11 @@ class T5(TwoHalves):
         self.source_positions = self.target_positions = POSITIONS
 
     def attention(self) -> Reference:
-        """Return the backend that adds to scores what it is told."""
+        """Return the backend that can add a bias to scores."""
         return Reference()
 
     def encode(self, layout: StepLayout, cache: PagedCache, backend: Backend) -> None:
-        """Encode the sources of a layout, and store what the decoder reads of them."""
+        """Encode the sources of a layout, and store the keys and values that the decoder reads of them."""
         bounds = [0, *(int(stop) for stop in layout.query_starts[1:].tolist())]
         states = functional.embedding(layout.input_ids[0, : layout.rows], self.tokens)
         for layer in self.encoder:
@@ -163,8 +163,8 @@ class T5(TwoHalves):
             layer.keep(states, layout, cache, backend)  # type: ignore[operator] # a list of modules has no closer type
 
     def decode(self, ids: Tensor, step: TranslationLayout, cache: PagedCache, backend: Backend) -> Tensor:
-        """Return the logits, (some, vocabulary), behind the rows of targets that give some."""
-        assert isinstance(backend, Reference)  # noqa: S101 - it is the one that it named
+        """Return the logits, (rows, vocabulary), of the rows of targets that the step samples from."""
+        assert isinstance(backend, Reference)  # noqa: S101 - it is the one that `attention` returned
         states = functional.embedding(ids, self.tokens)
         for layer in self.decoder:
             states = layer(states, step, cache, backend, self.target_distances)

@@ -1,8 +1,8 @@
 """The vision tower of SmolVLM and Idefics3, in pieces that take milliseconds, so that replies go on between them.
 
-A tile is looked at by itself: patches, the layers of a SigLIP encoder (Zhai et al. 2023), then pixels shuffled into fewer
-and wider states that the language model reads like embeddings. It computes what the transformers module computes, from
-the same weights; a comparison at the start says so (`engine.loading.vision`).
+Each tile is encoded by itself: patches, the layers of a SigLIP encoder (Zhai et al. 2023), then a pixel shuffle into fewer
+and wider states that the language model reads like embeddings. It computes the same as the transformers module, from
+the same weights; both are compared at the start (`engine.loading.vision`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 PIECE = 1_000_000_000
-"""Products and sums of a piece, about: some ten milliseconds of two cores."""
+"""About how many multiply-adds a piece has: some ten milliseconds on two cores."""
 
 FEWEST_ROWS = 16
 
 Pieces = Generator[None, None, Tensor]
-"""Work that is given up after any piece, and gives states at its end."""
+"""Work that may be abandoned after any piece. It returns the states at its end."""
 
 
 class VisionTower(nn.Module):
-    """Looks at tiles. `side`: of a tile, in points; `tokens`: states that each becomes."""
+    """Encodes tiles. `side`: a tile's width and height in pixels; `tokens`: how many states it becomes."""
 
     def __init__(self, module: Any, scale: Tensor, *, side: int) -> None:
-        """Take over the weights of a module: `vision_model` and `connector`. `scale`: what each value of a point means, (3, 256)."""
+        """Take over a module's `vision_model` and `connector`. `scale`: the input for each value of a channel, (3, 256)."""
         super().__init__()
         vision = module.vision_model
         self.embeddings: Any = vision.embeddings
@@ -46,7 +46,7 @@ class VisionTower(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """The device that it runs on."""
         return next(self.parameters()).device
 
     def num_parameters(self) -> int:
@@ -54,11 +54,11 @@ class VisionTower(nn.Module):
         return sum(weight.numel() for weight in self.parameters())
 
     def values(self, points: Tensor) -> Tensor:
-        """Return what the points of a tile, (3, side, side) of uint8, mean."""
+        """Return the input values for the pixels of a tile, (3, side, side) of uint8."""
         return torch.stack([scale[one.long()] for scale, one in zip(self.scale, points, strict=True)])
 
     def look(self, points: Tensor) -> Pieces:
-        """Compute the states, (tiles * tokens, hidden), of points, (tiles, 3, side, side) of uint8. Each piece ends in a yield."""
+        """Yield after each piece, and return the states, (tiles * tokens, hidden), of (tiles, 3, side, side) of uint8."""
         made = []
         for tile in points:
             states = yield from self._tile(tile)
@@ -107,7 +107,7 @@ class VisionTower(nn.Module):
 
 
 def _by_rows(states: Tensor, cost: int, compute: Callable[[Tensor], Tensor]) -> Pieces:
-    """Compute rows of states in pieces. `cost`: products of all of them."""
+    """Compute rows of states in pieces. `cost`: multiply-adds of all of them."""
     step = max(FEWEST_ROWS, len(states) * PIECE // max(1, cost))
     made = []
     for start in range(0, len(states), step):
@@ -127,7 +127,7 @@ def finished(pieces: Pieces) -> Tensor:
 
 
 def replaced(embedded: Tensor, shown: Iterable[tuple[int, Tensor]]) -> Tensor:
-    """Return embedded tokens, (rows, hidden), with states of images in the rows from given places on."""
+    """Return embedded tokens, (rows, hidden), with the states of each image in the rows from its place on."""
     made = embedded.clone()
     for row, states in shown:
         made[row : row + len(states)] = states

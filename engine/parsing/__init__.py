@@ -1,1 +1,1 @@
-"""A reply's text into pieces: text, reasoning, calls. Pure: knows formats, and neither models nor requests."""
+"""Parses a reply's text into pieces: text, reasoning, calls. Pure: knows formats, but neither models nor requests."""

@@ -1,4 +1,4 @@
-"""Calls out of the text that a model wrote them in: JSON, checked in one pass, with the arguments as they stand there."""
+"""Reads calls from the JSON that a model wrote. It is checked in one pass, and arguments keep their spelling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.text.pieces import Call
 T = TypeVar("T")
 
 LONGEST_NAME = 256
-"""Characters of a tool's name."""
+"""The most characters of a tool's name."""
 
 _RAW_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
@@ -24,9 +24,9 @@ _NAME = msgspec.json.Decoder(str)
 
 
 def json_calls(*keys: str) -> Read:
-    """Return what reads calls in JSON: an object, or a list of them. `keys`: what arguments may be called there.
+    """Return a function that reads calls in JSON: an object, or a list of them. `keys`: the names that arguments may have.
 
-    Where the opening names the call the object is its arguments.
+    If the opening of the region names the call, the object is its arguments.
     """
     return partial(_read, keys=keys)
 
@@ -48,14 +48,14 @@ def _read(found: Found, _tools: Sequence[Tool], keys: Sequence[str]) -> tuple[Ca
         return (_call_of(inside, keys),)
     calls = tuple(_call_of(bytes(each).decode(), keys) for each in _decoded(_RAW_LIST, inside))
     if not calls:
-        raise ValueError("a list of no calls")
+        raise ValueError("the list of calls is empty")
     return calls
 
 
 def call(name: str, arguments: str) -> Call:
-    """Return a call. Raises ValueError where it has no name, or its arguments are no JSON object."""
+    """Return a call. Raises ValueError if its name is empty or too long, or its arguments are no JSON object."""
     if not 0 < len(name) <= LONGEST_NAME:
-        raise ValueError("a call needs a name, of a bounded length")
+        raise ValueError(f"a call needs a name of at most {LONGEST_NAME} characters")
     if not is_object(arguments):
         raise ValueError("the arguments are no JSON object")
     return Call(name, arguments)

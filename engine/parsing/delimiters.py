@@ -1,6 +1,6 @@
-"""Looks for delimiters in text that still grows: which one is decided, and from where on more text has to be waited for.
+"""Looks for delimiters in text that still grows: the first that is certain, and the place where one may have begun.
 
-A delimiter that may have begun at the end of the text is found by the partial matches of `regex`.
+`regex` finds a delimiter that may have begun at the end of the text, by its partial matches.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import regex
 from engine.parsing.formats import Delimiter, Region
 
 LONGEST_DELIMITER = 1024
-"""Characters; what is longer is none. So much is held back at most while one may have begun."""
+"""The most characters of a delimiter, and so the most that are held back while one may have begun."""
 
 
 class Watched(NamedTuple):
-    """A delimiter that counts now. `region`: what it opens, if anything. `anchored`: at the text's very beginning only."""
+    """A delimiter that counts now. `region`: what it opens, if anything. `anchored`: it counts only at the text's start."""
 
     delimiter: Delimiter
     region: Region | None = None
@@ -25,9 +25,9 @@ class Watched(NamedTuple):
 
 
 class Sought(NamedTuple):
-    """What a search gave. `before`: how many characters are in no delimiter, and in nothing that may become one.
+    """The result of a search. `before`: how many characters are in no delimiter, and in nothing that may become one.
 
-    They are followed by `match`, the opening or the close of `region`, where that is decided.
+    `match` follows them: the opening or the close of `region`, if it is decided.
     """
 
     before: int
@@ -36,9 +36,9 @@ class Sought(NamedTuple):
 
 
 def seek(watched: Sequence[Watched], text: str, *, ended: bool) -> Sought:
-    """Look for the first of several delimiters; of those that begin at one place the longest counts.
+    """Look for the first of several delimiters. Of those that begin at the same place the longest counts.
 
-    `ended`: no more text comes. One behind a place where another may have begun is not decided yet.
+    `ended`: no more text comes. A delimiter is undecided while another one may have begun before it.
     """
     best, hold = Sought(len(text)), len(text)
     for one in watched:
@@ -53,7 +53,7 @@ def seek(watched: Sequence[Watched], text: str, *, ended: bool) -> Sought:
 
 
 def find(delimiter: Delimiter, text: str, *, anchored: bool = False, ended: bool) -> regex.Match[str] | None:
-    """Return the first match of a delimiter, a partial one at the end of the text included unless that has ended."""
+    """Return the first match of a delimiter. Unless the text has `ended`, that may be a partial match at its end."""
     if anchored:
         match = delimiter.pattern.match(text, partial=not ended)
         return match if match is not None and _is_short(match) else None
@@ -61,13 +61,13 @@ def find(delimiter: Delimiter, text: str, *, anchored: bool = False, ended: bool
     while (match := delimiter.pattern.search(text, place, partial=not ended)) and not _is_short(match):
         place = match.start() + 1
         if match.partial and not delimiter.pattern.search(text, place):
-            # What begins here and reaches the end is too long, wherever it begins before the last characters.
+            # A partial match that begins before the last characters is too long as well.
             place = max(place, len(text) - LONGEST_DELIMITER)
     return match
 
 
 def is_decided(delimiter: Delimiter, match: regex.Match[str], text: str, *, ended: bool) -> bool:
-    """Return whether a match stays what it is, whatever follows the text."""
+    """Return whether a match stays the same, whatever follows the text."""
     return ended or not (match.partial or (delimiter.grows and match.end() == len(text)))
 
 

@@ -1,6 +1,6 @@
-"""How families of models write reasoning and calls, where their tokenizers don't say it themselves. A table.
+"""A table of how families of models write reasoning and calls, for tokenizers without a response template.
 
-Hermes: Qwen2.5, Qwen3 and what was tuned in ChatML. Llama 3: since 3.1. Mistral: since 7B v0.3, and with `[ARGS]` since
+Hermes: Qwen2.5, Qwen3 and models tuned in ChatML. Llama 3: since 3.1. Mistral: since 7B v0.3, and with `[ARGS]` since
 Small 3.2.
 """
 
@@ -22,8 +22,8 @@ _BLANKS = r"\s{0,16}"
 class Family:
     """How a family writes calls. `markers`: as in `ReplyFormat`.
 
-    A model is of it whose chat template has all of `known_by`, or whose tokenizer has tokens of these names; the template
-    itself has all of `spelled`.
+    A model belongs to it if each of `known_by` is in its chat template or is the name of a token, and all of `spelled`
+    are in the template itself.
     """
 
     name: str
@@ -31,13 +31,13 @@ class Family:
     markers: tuple[str, ...]
     known_by: tuple[str, ...]
     form: CallForm | None = None
-    """What a grammar holds a call to; None where none does: a call can't be forced then."""
+    """The form of calls for grammars. None: there is none, and a call can't be forced."""
     spelled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Reasoning stands between two marks, at the start of a reply."""
+    """Reasoning is between two marks, at the start of a reply."""
 
     open: str
     close: str
@@ -54,12 +54,12 @@ class Reasoning:
 
     @property
     def form(self) -> ThoughtForm:
-        """What a grammar lets stand before a reply."""
+        """The form of thoughts for grammars."""
         return ThoughtForm(self.open, self.close)
 
     @property
     def opened(self) -> Pattern:
-        """What a prompt ends with that opens it."""
+        """The end of a prompt that has opened the reasoning."""
         return regex.compile(rf"{regex.escape(self.open)}\s*\Z")
 
 
@@ -117,7 +117,7 @@ LLAMA = Family(
     known_by=("<|python_tag|>", "parameters", "tool_calls"),
     form=forms.LLAMA,
 )
-"""`<|python_tag|>{"name": …, "parameters": {…}}`, or such an object as the whole reply; several are parted by `;`."""
+"""`<|python_tag|>{"name": …, "parameters": {…}}`, or such an object as the whole reply; `;` separates several."""
 
 MISTRAL = Family(
     "mistral",
@@ -139,12 +139,12 @@ MISTRAL = Family(
 """`[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` for each call."""
 
 MISTRAL_NAMED = replace(MISTRAL, form=forms.MISTRAL_NAMED, spelled=("[TOOL_CALLS]", "[ARGS]"))
-"""Both are read; a template says which one is written. Tokenizers have `[ARGS]` where models write lists, too."""
+"""Both forms are read. The template decides which is written, since tokenizers of models with lists have `[ARGS]`, too."""
 
 CALLING = (HERMES, MISTRAL_NAMED, MISTRAL, LLAMA)
-"""In the order in which they are tried."""
+"""The families, in the order in which they are tried."""
 
 OTHER_CALLS = ("<function=", "tool▁calls▁begin", "<|tool_calls_section_begin|>", "<arg_key>")
-"""Templates with these write calls in none of these ways, though they may name the same marks."""
+"""Templates with these marks write calls in other ways, though they may have marks of the families, too."""
 
 THINKING = (Reasoning("<think>", "</think>"), Reasoning("[THINK]", "[/THINK]"))

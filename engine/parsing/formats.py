@@ -1,4 +1,4 @@
-"""What a reply's format is made of: regions, each with what opens it, what closes it and what is inside. Values alone."""
+"""The values that describe a reply's format: regions, what opens and closes each, and what is inside."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Kind(Enum):
     THOUGHT = auto()
     CALLS = auto()
     NOTHING = auto()
-    """A delimiter alone: no region opens."""
+    """Only a delimiter, which opens no region."""
 
 
 class Where(Enum):
@@ -38,7 +38,7 @@ class Where(Enum):
 class Found:
     """A region of calls as it was written, from its opening to its close.
 
-    `raw[begin:end]` is what the delimiters are around. `name`: what the opening tells of the call's name.
+    `raw[begin:end]` is the text between the delimiters. `name`: the call's name, if the opening has it.
     """
 
     raw: str
@@ -48,17 +48,17 @@ class Found:
 
     @property
     def inside(self) -> str:
-        """What the delimiters are around."""
+        """The text between the delimiters."""
         return self.raw[self.begin : self.end]
 
 
 Read = Callable[[Found, Sequence[Tool]], tuple[Call, ...]]
-"""Makes calls of a region, for a model that was shown these tools. Raises ValueError where they are malformed."""
+"""Reads the calls of a region, for a model that was shown these tools. Raises ValueError if they are malformed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delimiter:
-    """A mark in a reply's text. `grows`: a match at the end of what came so far may still become another one."""
+    """A mark in a reply's text. `grows`: a match at the end of the text so far may still become another one."""
 
     pattern: Pattern
     grows: bool = False
@@ -68,10 +68,10 @@ class Delimiter:
 class Region:
     """A part of a reply that a format knows.
 
-    `close`: without one it reaches to the reply's end, or, where it is JSON, to the end of that.
+    `close`: without one the region reaches to the reply's end, or to the end of its JSON.
     `is_json`: one object or array, from the opening's group `value` on; the opening's group `name` may name the call.
-    `whole`: nothing else may be in the reply, and all names have to be those of tools that were shown.
-    `more`: what may follow it in a region that is `whole`, before another one. `ends_with_reply`: it may lack its close.
+    `whole`: nothing else may be in the reply, and all calls must name tools that were shown.
+    `more`: what may separate several values in a region that is `whole`. `ends_with_reply`: it may lack its close.
     """
 
     kind: Kind
@@ -89,10 +89,10 @@ class Region:
 class ReplyFormat:
     """How a model writes its replies.
 
-    `name` is for people. `markers`: what its delimiters are made of, where a tokenizer may have special tokens for
-    them. `outside`: what is in no region. `anchor`: where in a prompt the assistant's message begins; where there is
-    none, a prompt opens a reply by the match of `opened` at its end, if at all. `call_form`, `thought_form`: what
-    grammars hold calls and thoughts to, where they can.
+    `name` is for people. `markers`: the parts of its delimiters that may be special tokens of a tokenizer. `outside`: the
+    kind of text outside all regions. `anchor`: where in a prompt the assistant's message begins. Without an anchor, the
+    match of `opened` at a prompt's end belongs to the reply. `call_form`, `thought_form`: the forms of calls and thoughts
+    for grammars; None if grammars can't write them.
     """
 
     name: str
@@ -110,11 +110,11 @@ class ReplyFormat:
         return any(region.kind is Kind.CALLS for region in self.regions)
 
     def regions_for(self, tools: Sequence[Tool]) -> tuple[Region, ...]:
-        """Return what is parsed of a reply, calls only where its model was shown tools."""
+        """Return the regions that are parsed in a reply. Those of calls count only if its model was shown tools."""
         return tuple(region for region in self.regions if tools or region.kind is not Kind.CALLS)
 
     def opening(self, prompt: str) -> str:
-        """Return the end of a prompt that belongs to the reply already: a template may open the reasoning itself."""
+        """Return the end of a prompt that belongs to the reply, since a template may open the reasoning itself."""
         if self.anchor is None:
             match = None if self.opened is None else self.opened.search(prompt)
             return "" if match is None else match.group()

@@ -1,4 +1,4 @@
-"""A region of calls while it is held back: it is shown to nobody before it is whole. Knows lengths, and no format."""
+"""A region of calls, which is held back until it is whole. Knows lengths, but no format."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from engine.parsing.json_scanner import JsonScanner
 from engine.text.pieces import Call
 
 LONGEST_CALL = 256 * 1024
-"""Characters of a region of calls, its delimiters included: so much is held back at most. A longer one is text."""
+"""The most characters of a region of calls, its delimiters included, that are held back. A longer one is text."""
 
 
 class Held:
-    """What came of a region, and the calls that were read from it. Its value begins at `begin` and ends at `end`.
+    """The text of a region so far, and the calls that were read from it.
 
-    In a region of several values the current one does.
+    Its value, or the current one of several, begins at `begin` and ends at `end`.
     """
 
     def __init__(self, opening: str = "", name: str | None = None) -> None:
-        """Take the opening of a region, and what it tells of a call's name."""
+        """Take the opening of a region, and the call's name if the opening has it."""
         self.scanner = JsonScanner()
         self.calls: tuple[Call, ...] = ()
         self.chars = self.begin = self._first = len(opening)
@@ -32,12 +32,12 @@ class Held:
 
     @property
     def raw(self) -> str:
-        """All that came of the region."""
+        """All text of the region so far."""
         return "".join(self._parts)
 
     @property
     def value(self) -> Found:
-        """The current value, in what came of the region."""
+        """The current value, in the text of the region so far."""
         return Found(self.raw, self.begin, self.end, self._name)
 
     @property

@@ -1,4 +1,4 @@
-"""Finds where a JSON object or array ends while its text comes, and at once where it can't be one any more (RFC 8259)."""
+"""Finds the end of a JSON object or array while its text comes, and notices at once when it is malformed (RFC 8259)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 
 DEEPEST = 64
-"""Objects and arrays within each other; deeper ones are taken for broken."""
+"""The most nested objects and arrays. Deeper ones count as broken."""
 
 LONGEST_ATOM = 1024
-"""Characters of a number; true, false and null have fewer."""
+"""The most characters of a number; true, false and null have fewer."""
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _CHARACTERS = re.compile(r'[^"\\\x00-\x1f]*')
@@ -23,16 +23,16 @@ State = Callable[[str, int], int]
 
 
 class _Broken(Exception):
-    """What came is no JSON. `at`: how much of the text was looked at, the character that is wrong left out."""
+    """The text is no JSON. `at`: the place of the character that is wrong."""
 
     def __init__(self, at: int) -> None:
         self.at = at
 
 
 class JsonScanner:
-    """Reads one object or array. Each character is looked at once, however the text is cut.
+    """Reads one object or array. It looks at each character once, however the text is cut.
 
-    `done`: it is whole. `broken`: it is none, or nested too deep.
+    `done`: the value is whole. `broken`: it is malformed, or nested too deeply.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class JsonScanner:
         self._digits = 0
 
     def scan(self, text: str, at: int = 0) -> int:
-        """Read on from `at`; return how far the value reaches, or was read before it broke: all of the text, mostly."""
+        """Read on from `at`. Return where the value ends, where it is broken, or else the end of the text."""
         try:
             while at < len(text) and not self.done:
                 at = self._state(text, at)

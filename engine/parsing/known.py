@@ -1,4 +1,4 @@
-"""Finds out how a model writes its replies: by its tokenizer's response template, or else by its chat template and tokens."""
+"""Finds out how a model writes its replies, by its tokenizer's response template, or else its chat template and tokens."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ log = logging.getLogger(__name__)
 
 
 def format_of(tokenizer: Any) -> ReplyFormat | None:
-    """Return how the model of a transformers tokenizer writes its replies; None where they are text alone."""
+    """Return how the model of a transformers tokenizer writes its replies; None if they are only text."""
     template = getattr(tokenizer, "response_template", None)
     if template:
         special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
         try:
             return response_format(template, special)
         except ValueError as error:
-            log.warning("the tokenizer's response template is of no use: %s", error)
+            log.warning("the tokenizer's response template can't be used: %s", error)
     return family_format(templates_text(tokenizer), tokenizer.added_tokens_encoder)
 
 
 def templates_text(tokenizer: Any) -> str:
-    """Return a tokenizer's chat template, or all of them."""
+    """Return a tokenizer's chat template, or all of its templates, one after the other."""
     template = tokenizer.chat_template
     return "\n".join(template.values()) if isinstance(template, dict) else template or ""
 
 
 def family_format(template: str, tokens: Collection[str]) -> ReplyFormat | None:
-    """Return the format of a model by its chat template and the names of its added tokens; None where it has none."""
+    """Return a model's format by its chat template and the names of its added tokens; None if no family fits."""
     calling, thinking = _calling(template, tokens), _thinking(template, tokens)
     if calling is None and thinking is None:
         return None

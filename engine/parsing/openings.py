@@ -1,4 +1,4 @@
-"""Which regions may open next in a reply, by what it has had so far."""
+"""Decides which regions may open next in a reply, by what came before."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from engine.parsing.delimiters import Watched
 from engine.parsing.formats import Delimiter, Kind, Region, Where
 
 MOST_CALLS = 128
-"""Calls of a reply; whatever looks like one behind them is text."""
+"""The most calls of a reply. Whatever looks like a call behind them is text."""
 
 MOST_BROKEN = 128
-"""Regions of calls that are none; behind so many no more are looked for."""
+"""The most regions that look like calls and are none. Behind so many no more calls are looked for."""
 
 
 class Openings:
-    """Reasoning that has to stand at the start is there once. Calls have bounds."""
+    """Counts regions: reasoning at the start may come once, and calls are bounded."""
 
     def __init__(self, regions: Sequence[Region], hidden: Sequence[str]) -> None:
-        """Take the regions of a format. `hidden`: tokens that are never shown where they delimit nothing."""
+        """Take the regions of a format. `hidden`: tokens that are not shown even if they delimit nothing."""
         self._regions = tuple(regions)
         self.hidden = _hidden(hidden)
         self._calls = self._broken = 0
@@ -46,16 +46,16 @@ class Openings:
         return next((match.group() for match in found if match is not None), "")
 
     def has_room_for(self, calls: int) -> bool:
-        """Return whether a reply may have so many more calls."""
+        """Return whether a reply may have `calls` more calls."""
         return self._calls + calls <= MOST_CALLS
 
     def note_calls(self, calls: int) -> None:
-        """Count calls."""
+        """Count `calls` more calls."""
         self._calls += calls
         self._known = None
 
     def note_broken(self) -> None:
-        """Count what looked like a call and is none."""
+        """Count a region that looked like a call and is none."""
         self._broken += 1
         self._known = None
 
@@ -73,7 +73,7 @@ class Openings:
 
 
 def _hidden(tokens: Sequence[str]) -> tuple[Watched, ...]:
-    """Return what finds any of some tokens, the longest first."""
+    """Return a delimiter that matches any of some tokens, the longest first."""
     if not tokens:
         return ()
     longest_first = sorted(tokens, key=len, reverse=True)

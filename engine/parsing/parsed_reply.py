@@ -1,6 +1,6 @@
-"""One reply in pieces: tokens in; text, reasoning and calls out. Knows no request and no batch.
+"""Turns the tokens of one reply into pieces: text, reasoning and calls. Knows no request and no batch.
 
-Stop strings end a reply by its text alone: neither reasoning nor calls are searched, and none reaches over them.
+Stop strings end a reply only by its text. They are not looked for in reasoning or calls, nor across them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.text.shown_text import ShownText
 
 
 class _Written:
-    """A reply as it was written, as far as it was told. `differs`: its text is not all of that."""
+    """A reply as the model wrote it, as far as it was told. `differs`: it is more than the reply's text."""
 
     def __init__(self) -> None:
         self.differs = False
@@ -35,7 +35,7 @@ class _Written:
 
 
 class ParsedReply:
-    """Detokenizer, then parser, then stop strings for the text, then whole characters."""
+    """Passes tokens through detokenizer and parser, and text through stop strings, in whole characters."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ParsedReply:
         *,
         one_call: bool = False,
     ) -> None:
-        """Take a fresh detokenizer and a fresh parser; the rest as in `ReplyText`. `one_call`: the first call ends it."""
+        """Take a fresh detokenizer and parser; the rest as in `ReplyText`. `one_call`: the first call ends the reply."""
         self._detokenizer = detokenizer
         self._parser = parser
         self._text = ShownText(stops)
@@ -61,12 +61,12 @@ class ParsedReply:
 
     @property
     def written(self) -> str:
-        """The reply as the model wrote it, as far as it was told, where its text is not all of that."""
+        """The reply as the model wrote it, as far as it was told; empty if that is just its text."""
         return str(self._written)
 
     @property
     def stop_string(self) -> str | None:
-        """The stop string that ended it; None: none did."""
+        """The stop string that ended the reply; None if none did."""
         return self._text.stop
 
     def push(self, token_id: int) -> ReplyStep:
@@ -84,7 +84,7 @@ class ParsedReply:
         return ReplyStep(pieces, self._stopped) if pieces or self._stopped else NOTHING
 
     def resume(self, token_ids: Sequence[int]) -> None:
-        """Take the tokens that a reply begins with which goes on: they are noted, and nothing is told of them."""
+        """Take the tokens that a continued reply begins with. They are noted, but not told again."""
         made = []
         for token_id in token_ids:
             made.append(self._detokenizer.push(token_id))
@@ -96,7 +96,7 @@ class ParsedReply:
             self._written.differs |= not _is_text(segment)
 
     def flush(self) -> tuple[Piece, ...]:
-        """Return what was held back, at the reply's end: a call that is not whole as text. Nothing is left after a stop."""
+        """Return what was held back, at the reply's end: an unfinished call becomes text. After a stop nothing is left."""
         if self._stopped:
             return ()
         text = self._detokenizer.flush()
@@ -127,7 +127,7 @@ class ParsedReply:
         return [shown] if shown else []
 
     def _tell(self, segment: Segment) -> list[Piece]:
-        """Tell what is no text. Text and reasoning before it are whole by that."""
+        """Tell a segment that is not text. Text and reasoning that waited before it come first."""
         thinks = bool(segment.pieces) and isinstance(segment.pieces[0], Thought)
         told = self._rest(thinks=thinks)
         self._written.differs = True
@@ -144,12 +144,12 @@ class ParsedReply:
         if not (self._one_call and pieces):
             return pieces
         self._stopped = True
-        # Of several in one list the others are given up, and what was written is not what was told.
+        # Of several calls in one list the others are dropped, so what was written is not what was told.
         self._written.differs = len(pieces) == 1
         return pieces[:1]
 
     def _rest(self, *, thinks: bool = False) -> list[Piece]:
-        """Return what waits of text, and of reasoning unless that goes on."""
+        """Return the text that waits, and the reasoning unless it goes on."""
         text = self._text.flush()
         thought = "" if thinks else self._thoughts.flush()
         self._written.tell(len(text) + len(thought))

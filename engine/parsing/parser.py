@@ -1,6 +1,6 @@
-"""Parses a reply while it is written: its text in, however it is cut, and segments out as soon as they are certain.
+"""Parses a reply while it is written: text goes in, however it is cut, and segments come out once they are certain.
 
-Nothing is lost: what looked like a call and is none comes as text, and the segments joined are the reply as written.
+Nothing is lost: what looked like a call and is none becomes text, and all segments joined are the reply as written.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Match = regex.Match[str]
 class Parser:
     """Takes one reply apart.
 
-    White space around delimiters belongs to them. A region of calls is held back until it is whole. If it is none, its
-    first character is text, and what is behind that is read anew.
+    White space around delimiters belongs to them. A region of calls is held back until it is whole. If it turns out to be
+    none, its first character becomes text, and the rest is parsed again.
     """
 
     def __init__(self, openings: Openings, *, outside: Kind = Kind.TEXT, tools: Sequence[Tool] = ()) -> None:
-        """Take what may open. `outside`: what is in no region. `tools`: those that the model was shown."""
+        """Take the openings of a format. `outside`: the kind of text in no region. `tools`: what the model was shown."""
         self._openings = openings
         self._outside_kind = outside
         self._tools = tuple(tools)
@@ -41,12 +41,12 @@ class Parser:
 
     @property
     def passes(self) -> bool:
-        """Whether all that may still come is text."""
+        """Whether everything that may still come is text."""
         is_waiting = self._open or self._buffer or self._watched or self._segments.trims
         return self._kind is Kind.TEXT and not is_waiting
 
     def feed(self, text: str) -> list[Segment]:
-        """Take more text; return the segments that are certain now. Once nothing can open any more, that is all of it."""
+        """Take more text, and return the segments that are certain now. Once no region can open, nothing is held back."""
         if self._has_passed:
             return [Segment(text, (text,), 0, len(text))]
         self._buffer += text
@@ -55,15 +55,15 @@ class Parser:
         return self._segments.take()
 
     def finish(self) -> list[Segment]:
-        """Return what was held back: the reply has ended."""
+        """Return what was held back, since the reply has ended."""
         self._run(ended=True)
         self._segments.flush(self._kind)
         return self._segments.take()
 
     def begin(self, text: str) -> list[Segment]:
-        """Take what a reply begins with, and was told before: words of the template, or a reply that goes on.
+        """Take the beginning of a reply that was told before: words of the template, or of a reply that is continued.
 
-        A call in which that ends was told as text, so what follows of it is text, too. Reasoning goes on.
+        If it ends within a call, that was told as text, so the rest of the call is text, too. Reasoning goes on.
         """
         segments = self.feed(text)
         if self._kind is Kind.CALLS:
@@ -81,8 +81,8 @@ class Parser:
 
     @property
     def _region(self) -> Region:
-        """The region that is open, where one is."""
-        assert self._open is not None  # noqa: S101 - asked in no other state
+        """The region that is open."""
+        assert self._open is not None  # noqa: S101 - only states inside of a region ask
         return self._open
 
     def _run(self, *, ended: bool) -> None:
@@ -102,7 +102,7 @@ class Parser:
         return True
 
     def _inside(self) -> bool:
-        """In a region of text or of reasoning."""
+        """Read on in a region of text or of reasoning."""
         closes = () if self._region.close is None else (Watched(self._region.close, self._region),)
         sought = seek((*closes, *self._openings.hidden), self._buffer, ended=self._ended)
         self._say(sought.before, waits=bool(closes))
@@ -137,7 +137,7 @@ class Parser:
         return self._complete()
 
     def _behind_value(self) -> bool:
-        """Behind a value of a reply that has nothing but calls."""
+        """Read on behind a value of a reply that has only calls."""
         match = None if self._region.more is None else self._region.more.match(self._buffer, partial=True)
         if match is None or (self._ended and match.partial and self._buffer.strip()):
             return self._break()
@@ -152,7 +152,7 @@ class Parser:
         return False
 
     def _in_calls(self) -> bool:
-        """In a region of calls that only its close ends."""
+        """Read on in a region of calls that only its close ends."""
         held, close = self._held, self._region.close
         match = None if close is None else find(close, self._buffer, ended=self._ended)
         if close and match and match.end() <= held.room and self._is_decided(close, match):
@@ -168,7 +168,7 @@ class Parser:
         return self._ended and (self._complete() if self._region.ends_with_reply else self._break())
 
     def _enter(self, match: Match, region: Region | None) -> None:
-        """Take an opening from the buffer's front."""
+        """Take an opening from the front of the buffer."""
         raw = match.group()
         if region is None or region.kind is Kind.NOTHING:
             self._segments.skip(self._take(len(raw)), self._kind)
@@ -189,7 +189,7 @@ class Parser:
         self._open, self._state = region, self._in_json if region.is_json else self._in_calls
 
     def _complete(self) -> bool:
-        """Read the value that is whole. It may be no call all the same."""
+        """Read the whole value, which may still turn out to be no call."""
         calls = self._read()
         if not calls or not self._openings.has_room_for(len(self._held.calls) + len(calls)):
             return self._break()
@@ -215,7 +215,7 @@ class Parser:
         return True
 
     def _break(self) -> bool:
-        """What is held is no call: it goes back to be read as text. Where none is told outside of regions, it is all text."""
+        """Parse again what is held, which is no call. If text outside of regions isn't shown, all of it becomes text."""
         self._openings.note_broken()
         raw, self._held = self._held.raw, Held()
         self._leave()
@@ -237,7 +237,7 @@ class Parser:
         self._open, self._state = None, self._outside
 
     def _trim(self) -> None:
-        """Leave out white space behind a delimiter."""
+        """Add white space behind a delimiter to it."""
         if self._segments.trims:
             self._say(len(self._buffer) - len(self._buffer.lstrip()), waits=False)
 

@@ -1,4 +1,4 @@
-"""Begins the replies of one model: what is parsed of each, and which special tokens have text, by what was asked."""
+"""Begins the replies of one model. A request decides what is parsed of its reply, and which special tokens are shown."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from engine.text.vocabulary import Vocabulary
 
 
 class Beginning(NamedTuple):
-    """What a prompt has of its reply. `opened`: by the template's words. `token_ids`: of a reply that goes on."""
+    """The part of a reply that is in its prompt. `opened`: the template's words. `token_ids`: of a continued reply."""
 
     opened: str = ""
     token_ids: Sequence[int] = ()
 
 
 class Begun(NamedTuple):
-    """A reply that begins, and where its tokens are scored, if that was asked for."""
+    """A reply that begins, and the log-probabilities of its tokens, if they were asked for."""
 
     reply: ReplyText | ParsedReply
     logprobs: ReplyLogprobs | None
 
 
 class Replies:
-    """Makes the replies of one model. `format_`: how it writes them; None: there is nothing to parse."""
+    """Makes the replies of one model. `format_`: how the model writes them; None if there is nothing to parse."""
 
     def __init__(self, tokenizer: Any, format_: ReplyFormat | None) -> None:
-        """Take a transformers tokenizer, and what `format_of` tells of it."""
+        """Take a transformers tokenizer, and the result of `format_of` for it."""
         vocabulary = Vocabulary(tokenizer)
         self._showing = cache(vocabulary.showing)
         self._format = format_
@@ -44,9 +44,9 @@ class Replies:
         self._hidden = tuple(mark for mark in markers if mark in vocabulary.special_names)
 
     def begin(self, request: Request, beginning: Beginning, notes: ReplyNotes) -> Begun:
-        """Return the reply to a request. Its tokens are scored where the request asks for that.
+        """Return the reply to a request, with log-probabilities if the request asks for them.
 
-        What goes on from a raw prompt is text alone.
+        A reply to a raw prompt is only text.
         """
         format_ = None if request.spec.raw else self._format
         regions = () if format_ is None else format_.regions_for(request.spec.shown_tools)

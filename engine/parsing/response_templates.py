@@ -1,7 +1,7 @@
-"""A tokenizer's response template as a format: its delimiters are looked for here, what is inside them transformers reads.
+"""Turns a tokenizer's response template into a format. Our parser finds the delimiters; transformers reads the calls.
 
-So a reply is parsed while it is written, within bounds, and a call that is none breaks nothing. The template's fields
-`content`, `tool_calls` and those for reasoning are known; what is in others is text.
+So a reply is parsed while it is written, within bounds, and a malformed call breaks nothing. The template's fields
+`content`, `tool_calls` and those for reasoning are known; other fields are text.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ Template = dict[str, Any]
 
 
 def response_format(template: Template, special_tokens: Collection[str]) -> ReplyFormat:
-    """Return the format that a response template describes. Raises ValueError where it is none.
+    """Return the format that a response template describes. Raises ValueError if the template is invalid.
 
-    Those of the special tokens are its markers that its regions open and close with.
+    Its markers are the special tokens that open and close its regions.
     """
     loaded = load_response_template(template)
     named = _delimiters(template["fields"])
@@ -61,7 +61,7 @@ def response_format(template: Template, special_tokens: Collection[str]) -> Repl
 
 
 def _call_form(template: Template) -> CallForm | None:
-    """Return how a grammar writes calls that the template reads; None where it reads none that a grammar can write."""
+    """Return the form of calls that the template reads and a grammar can write; None if there is none."""
     field = template["fields"].get("tool_calls", {})
     opening, closing = _literal(field, "open"), _literal(field, "close")
     if not opening or closing is None:
@@ -71,18 +71,20 @@ def _call_form(template: Template) -> CallForm | None:
 
 
 def _reads(template: Template, form: CallForm) -> bool:
-    """Try a call in a form, with white space wherever it may be."""
+    """Try whether the template reads a call in a form, with white space wherever the form allows it."""
     inside = f'\n{{"{form.name_key}": "probed", "{form.arguments_key}": {{"probe": 1}}}}\n'
     try:
         read = _calls_in(form.opening + inside + form.closing, inside, (), template)
-    except Exception as error:  # noqa: BLE001 - a template of others: what it can't read must not stop the start
-        log.warning("calls can't be required of this model: its template does not read %r: %s", inside, error)
+    except Exception as error:  # noqa: BLE001 - whatever a foreign template raises must not stop the start
+        log.warning(
+            "calls can't be required of this model, since its template does not read %r: %s", inside, error
+        )
         return False
     return [(one.name, json.loads(one.arguments)) for one in read] == [("probed", {"probe": 1})]
 
 
 def _thought_form(fields: Template) -> ThoughtForm | None:
-    """Return how thoughts are written, where what is said follows them without an opening of its own."""
+    """Return the form of thoughts; None if the content behind them has an opening of its own, or it is unknown."""
     names = (name for name, kind in _KINDS.items() if kind is Kind.THOUGHT and name in fields)
     field: Template = fields.get(next(names, ""), {})
     opening, closing = _literal(field, "open"), _literal(field, "close")
@@ -92,9 +94,9 @@ def _thought_form(fields: Template) -> ThoughtForm | None:
 
 
 def _literal(field: Template, side: str) -> str | None:
-    """Return the mark at a side of a field, empty where it has none; None where it can't be told how that is written.
+    """Return the mark at a side of a field, empty if it has none; None if its spelling can't be told.
 
-    Of a pattern it is what is left without white space, where that is a match. Of several marks it is the first.
+    Of several marks it is the first. Of a pattern it is the text without its white space, if that matches.
     """
     if plain := field.get(side):
         return str(plain[0] if isinstance(plain, list) else plain)
@@ -104,7 +106,7 @@ def _literal(field: Template, side: str) -> str | None:
 
 
 def _delimiters(fields: Template) -> str:
-    """Return what regions open and close with, as one text: what ends the whole message is no part of the reply."""
+    """Return the delimiters of all regions as one text, without the mark that ends the whole message."""
     opened = [field for field in fields.values() if "open" in field or "open_pattern" in field]
     delimiters = [{key: field.get(key) for key in _DELIMITERS} for field in opened]
     return json.dumps(delimiters, ensure_ascii=False).replace("\\", "")
@@ -173,7 +175,7 @@ def _call(parsed: Any, inside: str) -> Call:
 
 
 def _as_written(arguments: Any, inside: str) -> str:
-    """Return arguments as they stand in a region, where that is JSON, else in JSON of our own."""
+    """Return arguments as they are written in a region of JSON, or else encoded as JSON."""
     return next(
         (text for text in _objects(inside) if json.loads(text) == arguments),
         json.dumps(arguments, ensure_ascii=False),

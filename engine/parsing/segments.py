@@ -1,6 +1,6 @@
-"""A reply's text in segments, each with the pieces that are made of it. Joined they are the reply as it was written.
+"""A reply's text in segments, each with the pieces that it becomes. Joined they are the reply as it was written.
 
-White space around a delimiter belongs to it, so the end of a text waits until it is known what follows.
+White space around a delimiter belongs to it, so white space at the end of a text waits until it is known what follows.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from engine.parsing.formats import Found, Kind
 from engine.text.pieces import Call, Piece, Thought
 
 MOST_BLANKS = 16
-"""Characters of white space before a delimiter that belong to it; earlier ones are text."""
+"""The most characters of white space before a delimiter that belong to it. Earlier ones are text."""
 
 
 class Segment(NamedTuple):
-    """A part of a reply: `raw` as it was written, and what is made of it.
+    """A part of a reply: `raw`, as it was written, and the pieces that it becomes.
 
-    `raw[begin:end]` is what the model says, and no delimiter of its format.
+    `raw[begin:end]` is the content, without delimiters of the format.
     """
 
     raw: str
@@ -27,9 +27,9 @@ class Segment(NamedTuple):
 
 
 class Segments:
-    """Makes segments in the order in which it is told of them.
+    """Collects segments in the order of the reply.
 
-    `at_start`: no text and no call yet. `behind_call`: nothing but white space since a call.
+    `at_start`: there was no text and no call yet. `behind_call`: only white space came since a call.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Segments:
         self.trims = True
 
     def skip(self, raw: str, kind: Kind) -> None:
-        """Add what is not shown, in the middle of text of a kind."""
+        """Add text that is not shown, amid text of a kind."""
         self.flush(kind)
         self._close()
         self._made.append(Segment(raw, (), 0, len(raw)))
@@ -85,7 +85,7 @@ class Segments:
         self.at_start = False
 
     def flush(self, kind: Kind) -> None:
-        """Let go of white space that waited: it is text."""
+        """Add white space that waited as text."""
         self._append(self._take_blanks(), kind)
 
     def _take_blanks(self) -> str:

@@ -1,7 +1,7 @@
 """The engine's process: `python -m engine.process FD OPTIONS`. The only one that imports torch and transformers.
 
-Its main thread loads the model and runs the step loop. Two threads read the gateway's socket, and have prompts made by another
-process. It ends by SIGTERM, or when the gateway ends in any way.
+Its main thread loads the model and runs the step loop. One thread reads the gateway's socket, another one has prompts
+made by another process. It ends by SIGTERM, or when the gateway ends in any way.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until the gateway goes. `arguments`: the socket's descriptor, `EngineOptions` as JSON."""
+    """Serve until the gateway ends. `arguments`: the socket's descriptor, and `EngineOptions` as JSON."""
     descriptor, options = int(arguments[0]), msgspec.json.decode(arguments[1], type=EngineOptions)
     process_log.set_up()
     _live_and_die_with_the_gateway()
@@ -106,7 +106,7 @@ def _load(
     )
     core = Core(model, ask=intake.look)
     how = format_of(model.tokenizer)
-    log.info("replies are parsed: %s", how.name if how is not None else "they are text alone")
+    log.info("replies are parsed: %s", how.name if how is not None else "they are only text")
     intake.prepare_with(
         Preparer(
             Replies(model.tokenizer, how),
@@ -116,7 +116,7 @@ def _load(
         )
     )
     gc.collect()
-    gc.freeze()  # half a million objects: collecting them later would stop all replies for some 0.3 s
+    gc.freeze()  # half a million objects, whose collection would stop all replies for some 0.3 s
     facts = model.facts()
     looker = Looker(Eyes.of(options.model)) if model.sees is not None else None
     features = FEATURES if model.translates else PromptBuilder(model.tokenizer, how, looker).features
@@ -146,7 +146,7 @@ def _finish_undisturbed() -> None:
 
 
 def _ender() -> Callable[[], None]:
-    """Return a function that ends this process from a thread: by a signal, then, if the main thread does not react, at once."""
+    """Return a function that ends this process from a thread: by a signal, or at once if the main thread does not react."""
     main_thread = threading.main_thread()
 
     def end() -> None:

@@ -110,12 +110,12 @@ class EngineClient:
     ) -> int:
         """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
         self._refuse_when_over()
-        # An image's tokens are known by its sizes: nobody looks at it.
+        # An image's tokens are known by its size, so its bytes stay here.
         unseen = [message.without_data() if message.images else message for message in messages]
         return await self._switchboard.count(unseen, client, spec)
 
     def generate(self, request: Request) -> ReplyStream:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
+        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
         self._refuse_when_over()
         return self._switchboard.request(request)
 
@@ -124,7 +124,7 @@ class EngineClient:
         self._switchboard.hand_over(other._switchboard)
 
     def statistics(self) -> EngineStatistics:
-        """Return the latest facts of the running process; zeros before the first."""
+        """Return the latest numbers of the running process; zeros before the first."""
         return self._statistics
 
     async def profile(self, seconds: float) -> Profile | None:

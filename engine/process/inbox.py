@@ -62,7 +62,7 @@ class Lanes:
             self._changed.notify()
 
     def show(self, looked: Looked) -> None:
-        """Pass on what became of an image."""
+        """Pass on the pixels of an image, or why there are none."""
         with self._changed:
             self._work = self._work._replace(looked=(*self._work.looked, looked))
             self._changed.notify()

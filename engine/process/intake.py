@@ -37,7 +37,7 @@ LOOK_COST = 20_000
 GRAMMAR_COST = 20_000
 """The least cost of compiling a grammar, in characters of a prompt."""
 LOST_KNOWN = 1024
-"""Images with which the process of prompts was lost, the newest: none of them is decoded again."""
+"""How many images are remembered at which the process that makes prompts died. None of them is decoded again."""
 SET_ASIDE_COST = 4_000
 """The cost of each further attempt while a prompt's grammar is being compiled."""
 
@@ -108,7 +108,7 @@ class Intake:
             self._channel.send(Profiled(profile(asked.seconds), asked.number))
 
     def _queue(self, key: Key, asked: Asked, priority: int = 0) -> None:
-        # About what it takes, also where it is no text at all.
+        # The approximate cost of the work, even if it is no text.
         grammar = 0 if isinstance(asked, Look) else _grammar_cost(asked.spec)
         cost = LOOK_COST
         if not isinstance(asked, Look):
@@ -178,7 +178,7 @@ class Intake:
             self._channel.send(preparer.counted(asked, made))
 
     def _look(self, look: Look) -> Answer:
-        """Have an image decoded, unless the process was lost with it before, of which a new one knows nothing."""
+        """Have an image decoded, unless the process has died at it before, which a new process does not know."""
         digest = look.image.digest
         answer = Rejected(LOST) if digest in self._lost else self._prompts.ask(look)
         if answer == Rejected(LOST):

@@ -1,4 +1,4 @@
-"""An engine whose process starts when it is asked, and ends when it was not asked for a while: asleep it costs no memory."""
+"""An engine whose process starts at a request, and ends after a while without one. Asleep it takes no memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from engine.reply_spec import PLAIN, ReplySpec
 from engine.stream import ReplyStream
 
 IDLE_S = 600.0
-"""So long an engine that nobody asks keeps its process."""
+"""How long an engine keeps its process without requests."""
 AGAIN_S = 30.0
-"""After a failure, so long nobody wakes it: a process that can't start would be started by each request."""
+"""How long it is not started again after a failure. Otherwise each request would start a process that can't run."""
 ASLEEP = EngineStatus(EngineState.ASLEEP, "starts when it is asked")
 STOPPED = EngineStatus(EngineState.STOPPED, "stopped", message="The engine is stopped.")
 
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 
 class EngineOnDemand:
-    """Serves by a process that runs only while it is needed. `facts` are told before it was ever started.
+    """Serves by a process that runs only while it is needed. `facts` are known before it was ever started.
 
-    Nothing runs until `run` does: put that into a task group, or use `running`.
+    Nothing runs before `run`: put it into a task group.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class EngineOnDemand:
         idle_s: float = IDLE_S,
         again_s: float = AGAIN_S,
     ) -> None:
-        """Take what makes an engine anew each time, and what is known of its model.
+        """Take the factory of engines, which is called at each start, and the facts about the model.
 
         `idle_s`: seconds without a request after which the process ends. `again_s`: see `AGAIN_S`.
         """
@@ -54,7 +54,7 @@ class EngineOnDemand:
 
     @property
     def status(self) -> EngineStatus:
-        """Where the engine is in its life: ASLEEP while no process is wanted."""
+        """The engine's state: ASLEEP while it needs no process."""
         if self._client is not None:
             return self._client.status
         if self._is_over:
@@ -63,13 +63,13 @@ class EngineOnDemand:
 
     @property
     def facts(self) -> ModelFacts:
-        """The model: what its process says, once one was started; until then what was known of it."""
+        """The model: the facts that its process told, or before its first start those that were given."""
         known = None if self._client is None else self._client.facts
         return known or self._facts
 
     @property
     def pid(self) -> int | None:
-        """The id of the process that runs now."""
+        """The id of the running process."""
         return None if self._client is None else self._client.pid
 
     @property
@@ -90,7 +90,7 @@ class EngineOnDemand:
             return await engine.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> ReplyStream:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
+        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
         with self._asked() as engine:
             return engine.generate(request)
 
@@ -103,13 +103,13 @@ class EngineOnDemand:
         try:
             while True:
                 await self._woken.wait()
-                assert self._client is not None  # noqa: S101 - who wakes it made it
+                assert self._client is not None  # noqa: S101 - `_asked` made it before it set the event
                 await self._serve(self._client)
         finally:
             self._is_over = True
 
     async def _serve(self, client: EngineClient) -> None:
-        """Run an engine until nobody asked it for a while, or it failed for good."""
+        """Run an engine until it had no request for a while, or has failed for good."""
         running = asyncio.create_task(client.run(), name="engine on demand")
         try:
             while not running.done() and (left := self._left(client)) > 0:
@@ -119,9 +119,9 @@ class EngineOnDemand:
                 self._failed = asyncio.get_running_loop().time(), client.status
                 log.error("the engine failed: %s", client.status.message or client.status.state.value)
             else:
-                log.info("the engine was not asked for %g s and sleeps", self._idle_s)
+                log.info("the engine had no request for %g s and sleeps", self._idle_s)
             self._facts = client.facts or self._facts
-            self._client = None  # whoever asks from here on wakes another one
+            self._client = None  # a request from here on starts another one
             self._woken.clear()
         finally:
             running.cancel()
@@ -129,7 +129,7 @@ class EngineOnDemand:
 
     @contextmanager
     def _asked(self) -> Iterator[EngineClient]:
-        """The engine, which stays awake meanwhile and for a while after."""
+        """Give the engine, which stays awake inside the block and for a while after."""
         if self._client is None:
             if self._is_over:
                 raise EngineUnavailable("The engine is stopped.")
@@ -145,13 +145,13 @@ class EngineOnDemand:
             self._used_at = asyncio.get_running_loop().time()
 
     def _again_s(self) -> float:
-        """How many seconds are left until it may be woken after a failure."""
+        """Return how many seconds are left until it may be started after a failure."""
         if self._failed is None:
             return 0.0
         return self._failed[0] + self._pause_s - asyncio.get_running_loop().time()
 
     def _left(self, client: EngineClient) -> float:
-        """How many seconds are left until it may end."""
+        """Return how many seconds are left until it may end."""
         if self._asking or client.open_requests:
             self._used_at = asyncio.get_running_loop().time()
         return self._used_at + self._idle_s - asyncio.get_running_loop().time()

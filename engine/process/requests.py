@@ -1,4 +1,4 @@
-"""The streams and counts that wait for answers of the engine's process. Knows no process: it is told of starts and ends."""
+"""The streams and counts that wait for answers of the engine's process. Knows no process, but is told of starts and ends."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _Counting(NamedTuple):
 
 
 class Switchboard:
-    """Open requests. They wait here while no process runs; those that a process has are lost with it.
+    """Keeps open requests. They wait here while no process runs. Those that a process has are lost with it.
 
-    Counts are repeated with the next process. All of it is synchronous.
+    Counts are asked again of the next process. All methods but `count` are synchronous.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Switchboard:
         return request_id in self._told or request_id in self._waiting
 
     def connect(self, send: Send) -> None:
-        """Send a ready process all that waited for it."""
+        """Send everything that waited to a process that is ready."""
         self._send = send
         for request_id, (stream, packed) in self._waiting.items():
             self._told[request_id] = stream
@@ -81,7 +81,7 @@ class Switchboard:
                 counting.future.set_exception(EngineUnavailable(why))
 
     def hand_over(self, other: Switchboard) -> None:
-        """Move the requests that wait for a process to another engine. Those that a process has stay."""
+        """Move the requests that wait for a process, and all counts, to another engine. Requests that a process has stay."""
         waiting, self._waiting = self._waiting, {}
         for request_id, (stream, packed) in waiting.items():
             stream.redirect(other._cancel)
@@ -91,7 +91,7 @@ class Switchboard:
             other._ask_count(counting.future, counting.messages, counting.client, counting.spec)
 
     def request(self, request: Request) -> ReplyStream:
-        """Ask for a reply. Raises ValueError where a request of that id is open."""
+        """Ask for a reply. Raises ValueError if a request of this id is open."""
         request_id = request.request_id
         if request_id in self:
             raise ValueError(f"request {request_id!r} is still open")
@@ -149,7 +149,7 @@ class Switchboard:
     def _ask_count(
         self, future: asyncio.Future[int], messages: tuple[Message, ...], client: str, spec: ReplySpec
     ) -> int:
-        """Return the id by which it is asked. Raises UnicodeEncodeError."""
+        """Ask for a count, and return its id. Raises UnicodeEncodeError."""
         count_id = next(self._count_ids)
         packed = pack(Count(count_id, messages, client, spec))
         self._counts[count_id] = _Counting(future, messages, client, spec, packed)

@@ -29,7 +29,7 @@ class StepCore(Protocol):
 
     @property
     def made_at(self) -> float:
-        """When the tokens of the last step's text were there, by the monotonic clock."""
+        """When the tokens of the last step's texts were fetched, by the monotonic clock."""
         ...
 
     def submit(self, request: PreparedRequest) -> None:
@@ -41,7 +41,7 @@ class StepCore(Protocol):
         ...
 
     def show(self, looked: Looked) -> None:
-        """Take the points of an image."""
+        """Take the pixels of an image, or why there are none."""
         ...
 
     def step(self) -> list[Output]:
@@ -94,7 +94,7 @@ class StepLoop:
             try:
                 self._core.submit(request)
             except DuplicateRequest:
-                log.warning("request %s is served already; the second one is dropped", request.named)
+                log.warning("request %s is already being served; the second one is dropped", request.named)
         for request_id in work.cancels:
             self._core.cancel(request_id)
         for looked in work.looked:

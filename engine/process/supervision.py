@@ -36,7 +36,7 @@ class Heartbeat:
     """
 
     def __init__(self, options: HeartbeatOptions) -> None:
-        """Take how many in a row are too many."""
+        """Take the bounds."""
         self._options = options
         self._most_standing = ceil(options.step_timeout_s / options.interval_s)
         self._silent = 0
@@ -106,7 +106,7 @@ class Lifecycle:
     """Records an engine's state, for callers that ask or wait. All but `ready` is synchronous."""
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
-        """Take what is called, and must not raise, whenever another state was entered."""
+        """`on_change` is called whenever another state was entered, and must not raise."""
         self._on_change = on_change
         self.status = EngineStatus(EngineState.LOADING, "starting")
         self.facts: ModelFacts | None = None
@@ -114,7 +114,7 @@ class Lifecycle:
         self._settled = asyncio.Event()
 
     def loading(self, stage: str, progress: float, message: str | None = None) -> None:
-        """Note the progress of a start, the first one or a later one, and what there is to say, where that is new."""
+        """Note the progress of a start, the first one or a later one. `message`: replaces the last one, if given."""
         old = self.status
         self.status = EngineStatus(old.state, stage, progress, message or old.message, old.restarts)
 
@@ -134,7 +134,7 @@ class Lifecycle:
         self._restarting(why, self.status.restarts + 1)
 
     def failed(self, why: str) -> None:
-        """Note that nobody tries any more."""
+        """Note that the engine has failed for good."""
         self._end(EngineState.FAILED, why)
 
     def not_usable(self, why: str) -> None:
@@ -148,13 +148,13 @@ class Lifecycle:
             self._end(EngineState.STOPPED, "The engine is stopped.")
 
     def refuse_when_over(self) -> None:
-        """Raise ModelNotUsable or EngineUnavailable where no request will be served any more."""
+        """Raise ModelNotUsable or EngineUnavailable if no request will be served any more."""
         if self.status.state.is_final:
             refusal = ModelNotUsable if self._blame is _Blame.MODEL else EngineUnavailable
             raise refusal(self.status.message)
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wait as `Engine.ready` promises."""
+        """Wait until requests are served; see `Engine.ready`."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self.status.state is not EngineState.READY:
@@ -162,7 +162,7 @@ class Lifecycle:
                     await self._settled.wait()
         except TimeoutError:
             raise EngineUnavailable(f"The engine is not ready yet: {self.status.stage}.") from None
-        assert self.facts is not None  # noqa: S101 - what READY means
+        assert self.facts is not None  # noqa: S101 - READY implies it
         return self.facts
 
     def _restarting(self, why: str, restarts: int) -> None:

@@ -20,12 +20,12 @@ _MEMORY = Path("/proc/self/statm")
 
 
 def no_device() -> tuple[int, int]:
-    """Return that there is no device memory."""
+    """Return zeros, for a process without a device."""
     return 0, 0
 
 
 class Used:
-    """Adds it to the counters."""
+    """Adds the use of the machine to the counters."""
 
     def __init__(self, device_memory: DeviceMemory = no_device) -> None:
         """Take the function that returns the device's memory."""

@@ -1,1 +1,1 @@
-"""Prompts are made of messages in a process of their own, fairly between clients."""
+"""Makes prompts from messages, in a process of its own, fairly between clients."""

@@ -1,7 +1,7 @@
-"""The process that makes prompts: `python -m engine.prompts FD MODEL`. It has a tokenizer, and neither torch nor a model.
+"""The process that makes prompts: `python -m engine.prompts FD MODEL`. It has a tokenizer, but neither torch nor a model.
 
-So templates and tokenization take nothing from the step loop: no core that it computes on, no lock of its interpreter. What it remembers
-of replies is lost with it: their next prompts are spelled as the tokenizer does, and computed anew.
+So templates and tokenization never hold the step loop's interpreter lock. The process' memory of replies is lost with it:
+the tokenizer spells them in their next prompts, and these are computed anew.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from engine.prompts.builder import Builder
 
 NOT_USABLE = 3
-"""The exit code where the tokenizer can't be read: the engine's process says why."""
+"""The exit code if the tokenizer can't be read. The engine's process says why."""
 
 _PR_SET_PDEATHSIG = 1
 _KIBIBYTE = 1024
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """Make prompts until the engine's process goes. `arguments`: the descriptor of the line to it, the model."""
+    """Make prompts until the engine's process ends. `arguments`: the descriptor of the connection to it, and the model."""
     process_log.set_up()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
 
 
 class _Said:
-    """What comes while one prompt is made: nothing but its `Stop`, and `Hurry`."""
+    """What comes while a prompt is made: only its `Stop`, and `Hurry`."""
 
     def __init__(self, line: Connection) -> None:
         self.hurried = False
@@ -91,9 +91,9 @@ class _Said:
 
 def _builder(model: str, said: _Said) -> Builder:
     """Load the tokenizer. Raises ModelNotUsable."""
-    # transformers takes torch along wherever it can be imported: 200 MB and three seconds that no tokenizer needs.
+    # transformers imports torch if it can: 200 MB and three seconds that no tokenizer needs.
     cast("dict[str, Any]", sys.modules)["torch"] = None
-    from engine.loading.languages import is_translator  # noqa: PLC0415 - behind that
+    from engine.loading.languages import is_translator  # noqa: PLC0415 - after the line above
     from engine.loading.seeing import Eyes, is_seeing  # noqa: PLC0415
     from engine.loading.tokenizer import read_tokenizer  # noqa: PLC0415
     from engine.parsing.known import format_of  # noqa: PLC0415
@@ -111,7 +111,7 @@ def _builder(model: str, said: _Said) -> Builder:
 
 
 def _grammars(tokenizer: Any, how: ReplyFormat | None, said: _Said) -> GrammarMaker | None:
-    """Return what makes grammars; None where there can't be any, of which the engine's process tells the reason."""
+    """Return a maker of grammars; None if the tokenizer allows none, of which the engine's process logs the reason."""
     try:
         vocabulary = vocabulary_of(tokenizer)
     except NoGrammars:

@@ -1,4 +1,4 @@
-"""One prompt at a time: messages in, token ids out, no further than the window. Knows no process."""
+"""Makes one prompt at a time: messages go in, token ids come out, no more than the window takes. Knows no process."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from engine.reply_spec import ReplySpec
 from engine.text.reply_memory import OwnReplies, ReplyMemory
 
 CHARS_A_TOKEN = 6
-"""A text with more characters for each token of the window hardly fits: it is read piece by piece first."""
+"""A text with more characters for each token of the window hardly fits, so its tokens are counted piece by piece first."""
 
 PIECE_CHARS = 16_384
 
 NO_GRAMMARS = "Replies of this model can't be held to a format: its tokenizer does not allow it."
 
 CUT_TOKENS = 4
-"""By so many tokens, at most, a cut within a text makes two pieces longer than the whole."""
+"""The most tokens that a cut adds: two pieces of a text may have so many more than the whole."""
 
 log = logging.getLogger(__name__)
 
 
 class Prompts(Protocol):
-    """What makes the prompts of one model: `PromptBuilder`, and `TranslationBuilder`."""
+    """Makes the prompts of one model: `PromptBuilder` or `TranslationBuilder`."""
 
     def prompt(
         self, messages: Sequence[Message], spec: ReplySpec, own: OwnReplies | None, most: int
@@ -51,27 +51,27 @@ class Prompts(Protocol):
         ...
 
     def rendered(self, messages: Sequence[Message], spec: ReplySpec) -> str:
-        """Return about its text. Raises PromptRejected."""
+        """Return roughly the text of a prompt. Raises PromptRejected."""
         ...
 
     def count(self, text: str) -> int:
-        """Return how many tokens a piece of it has by itself. Raises PromptRejected."""
+        """Return how many tokens a piece of that text has by itself. Raises PromptRejected."""
         ...
 
     def system_tokens(self, messages: Sequence[Message], prompt: Sequence[int], spec: ReplySpec) -> int:
-        """Return how many of its first tokens are the system prompt's. Raises PromptRejected."""
+        """Return how many of a prompt's first tokens are the system prompt's. Raises PromptRejected."""
         ...
 
 
 class Builder:
-    """Makes prompts, and remembers how replies were written: they are spelled so in the prompts that repeat them."""
+    """Makes prompts, and remembers how replies were spelled, so that later prompts spell them alike."""
 
     def __init__(
         self, prompts: Prompts, grammars: GrammarMaker | None = None, looker: Looker | None = None
     ) -> None:
-        """Take what renders and tokenizes. `grammars`: None where replies can't be held to any with this tokenizer.
+        """Take a maker of prompts. `grammars`: None if replies can't be held to any with this tokenizer.
 
-        `looker`: None where the model takes no images.
+        `looker`: None if the model takes no images.
         """
         self._prompts = prompts
         self._looker = looker
@@ -83,11 +83,11 @@ class Builder:
         self._memory.keep(told.salt, told.reply())
 
     def look(self, job: Look) -> Answer:
-        """Return the points of an image."""
+        """Return the pixels of an image."""
         return Rejected("This model takes no images.") if self._looker is None else self._looker.tiles(job)
 
     def build(self, job: Build, stops: Callable[[], bool]) -> Answer:
-        """Return the prompt. `stops` is asked now and then whether somebody still waits for it."""
+        """Return the answer to a job. Calls `stops` now and then: True means that nobody waits for it any more."""
         try:
             return self._build(job, stops)
         except PromptRejected as error:
@@ -95,7 +95,7 @@ class Builder:
         except SetAside:
             return Stopped()
         except Exception:
-            # The one broad catch for a prompt: it must not take the others' along.
+            # The one broad catch for a prompt, since a failure must not end the process for the others.
             log.exception("a prompt could not be made")
             return Rejected("The prompt could not be prepared.")
 
@@ -120,7 +120,7 @@ class Builder:
         return Built(tokens, packed, shared, prompt.opened, prompt.continued, grammar, source, prompt.shown)
 
     def _grammar(self, spec: ReplySpec, *, opened: bool) -> Source | None:
-        """Return what a reply is held to; `opened`: its prompt ends in thoughts. Raises PromptRejected."""
+        """Return the grammar of a reply. `opened`: its prompt has opened the thoughts. Raises PromptRejected."""
         if self._grammars is not None:
             return self._grammars.make(spec, opened=opened)
         if spec.format is not None or spec.tool_choice in {"required", "named"}:
@@ -128,12 +128,12 @@ class Builder:
         return None
 
     def _prompt(self, job: Build) -> Prompt:
-        """Return the prompt as the model spelled its own replies, unless that leaves the new one too little room."""
+        """Return the prompt with replies as the model spelled them, unless that leaves the new reply too little room."""
         own = None if job.counts else self._memory.of(job.salt)
         return self._prompts.prompt(job.messages, job.spec, own, job.most)
 
     def _least_tokens(self, job: Build, stops: Callable[[], bool]) -> int | None:
-        """Return how many tokens a prompt has at least: no more of it is read than the window takes. None: stopped."""
+        """Return the least number of tokens of a prompt, read no further than the window takes. None: nobody waits."""
         tokens = 0
         for piece in self._pieces(job):
             if stops():

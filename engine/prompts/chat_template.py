@@ -1,4 +1,4 @@
-"""One tokenizer's chat template: what it knows, found out by trying, and what it makes of messages."""
+"""One tokenizer's chat template: tries what it supports, and renders messages with it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from engine.prompts.conversation import (
 from engine.reply_spec import ReplySpec, TemplateValue, Tool
 
 SWITCHES = ("enable_thinking", "thinking")
-"""Variables by which templates let a model think aloud, or not."""
+"""The variables of templates that switch a model's reasoning on or off."""
 
 EFFORT = "reasoning_effort"
 
@@ -38,7 +38,7 @@ _GENERATION = re.compile(r"\{%[-+]?\s*(?:end)?generation\s*[-+]?%\}")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a template makes a prompt of, in its own terms. `variables`: what else it reads."""
+    """The inputs of a template, in the form that it reads. `variables`: its inputs beside messages and tools."""
 
     messages: list[TemplateMessage]
     tools: list[dict[str, Any]] | None = None
@@ -46,13 +46,13 @@ class Asked:
 
 
 class ChatTemplate:
-    """Renders prompts. `keeps_system`: it knows a system role. `calls`: what it wants of calls; None: it knows none.
+    """Renders prompts. `keeps_system`: it supports a system role. `calls`: the style of calls; None if it shows none.
 
-    `style`: what it wants of messages. `shows_images`: it has a place for each.
+    `style`: the style of messages. `shows_images`: it has a place for each image.
     """
 
     def __init__(self, tokenizer: Any, *, parts: bool = False) -> None:
-        """Take a transformers tokenizer that has a chat template, and try what that knows. `parts`: see `CallStyle`."""
+        """Take a transformers tokenizer with a chat template, and try what that supports. `parts`: see `CallStyle`."""
         self._tokenizer = tokenizer
         self.style = CallStyle(parts=parts)
         self.text = templates_text(tokenizer)
@@ -65,11 +65,11 @@ class ChatTemplate:
 
     @property
     def switches_reasoning(self) -> bool:
-        """Whether it can be told how much is thought."""
+        """Whether it has a variable for reasoning."""
         return not self._variables.isdisjoint((*SWITCHES, EFFORT))
 
     def render(self, asked: Asked, *, continues: bool = False) -> str:
-        """Return the prompt for the next reply; with `continues`, one in which the last message goes on.
+        """Return the prompt for the next reply, or with `continues` one that ends within the last message.
 
         Raises what templates and transformers raise: jinja2.TemplateError, ValueError, TypeError.
         """
@@ -84,10 +84,10 @@ class ChatTemplate:
         return text
 
     def variables(self, spec: ReplySpec) -> dict[str, TemplateValue]:
-        """Return what a template is told beside messages and tools. Raises PromptRejected."""
+        """Return the variables of a prompt beside messages and tools. Raises PromptRejected."""
         reserved = sorted(self._reserved.intersection(spec.template))
         if reserved:
-            why = f"{', '.join(reserved)}: no variable of a chat template."
+            why = f"{', '.join(reserved)}: not a variable of a chat template."
             raise PromptRejected(why, field="template")
         return self._reasoning(spec.reasoning) | spec.template
 
@@ -103,18 +103,18 @@ class ChatTemplate:
                 raise PromptRejected("The model's reasoning can't be switched off.", field="reasoning")
             return dict.fromkeys(switches, False)
         if EFFORT not in self._variables:
-            raise PromptRejected("The model's chat template knows no effort of reasoning.", field="reasoning")
+            raise PromptRejected("The model's chat template has no effort of reasoning.", field="reasoning")
         return {EFFORT: wish, **dict.fromkeys(switches, True)}
 
     def _call_style(self) -> CallStyle | None:
-        """Try calls: with ids as people make them, then with short ones."""
+        """Try calls with ordinary ids, then with short ones. Returns the style that works; None if none does."""
         for style in (self.style, replace(self.style, short_ids=True)):
             if self._knows_calls(style, 1):
                 return replace(style, single=not self._knows_calls(style, 2))
         return None
 
     def _knows_calls(self, style: CallStyle, count: int) -> bool:
-        """Return whether it shows tools, calls and their results."""
+        """Return whether the template shows tools, calls and their results."""
         calls = [
             ToolCall(f"call_0123456789{n}", _CALLED, f'{{"probe": "value {n} of a call"}}')
             for n in range(count)
@@ -129,18 +129,18 @@ class ChatTemplate:
     def _try(
         self, messages: Sequence[Message], style: CallStyle | None = None, tools: Sequence[Tool] = ()
     ) -> str:
-        """Return what it makes of messages, nothing where it refuses them."""
+        """Return the text of messages, or an empty string if the template refuses them."""
         told = template_messages(messages, style or self.style, _as_is)
         asked = Asked(told, template_tools(tools, _as_is))
         try:
             return self.render(asked)
-        except Exception:  # noqa: BLE001 - a template may raise anything: it does not know what it was asked
+        except Exception:  # noqa: BLE001 - a template may raise anything for what it does not know
             return ""
 
 
 _CALLED, _UNCALLED = "probed_tool", "tool_that_is_shown"
 _PROBED_TOOLS = (Tool(_CALLED), Tool(_UNCALLED))
-"""Both are offered, one is called: so the other's name is there only where tools are shown. Some show nothing but names."""
+"""Both tools are offered, and one is called. The other's name appears only if the template shows tools."""
 
 
 def _as_is(said: Any) -> Any:
@@ -159,7 +159,7 @@ def _variables_of(template: str) -> frozenset[str]:
 
 
 def _reserved_names(tokenizer: Any) -> frozenset[str]:
-    """Return the names that are parameters of transformers on the way to a template, or written by the tokenizer."""
+    """Return the names that can't be variables: transformers' own parameters, and the tokenizer's special tokens."""
     return frozenset(
         (
             *inspect.signature(tokenizer.apply_chat_template).parameters,

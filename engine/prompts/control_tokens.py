@@ -1,4 +1,4 @@
-"""Tokens that mean more than their text: only a chat template may write them. Whoever else spells one out wrote text."""
+"""Control tokens, which only a chat template may write. If anybody else spells one out, it is plain text."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from transformers.utils.chat_template_utils import mark_control_tokens
 
 
 class ControlTokens:
-    """The special tokens of a tokenizer, and those added ones that its template writes or that its format is made of.
+    """The special tokens of a tokenizer, and the added tokens that its chat template or its reply format uses.
 
-    transformers has the same rule, but looks into the template's literals alone; some of these it leaves as they are.
+    transformers has the same rule, but looks only into the template's literals, so it misses some of these tokens.
     """
 
     def __init__(self, tokenizer: Any, template: str, markers: Iterable[str] = ()) -> None:
-        """Take a transformers tokenizer, its chat template, and what the delimiters of its replies are made of."""
+        """Take a transformers tokenizer, its chat template, and the markers of its reply format."""
         named = {*(getattr(tokenizer, "chat_control_tokens", None) or ()), *markers}
         tokens = {
             id_: token.content
@@ -31,11 +31,11 @@ class ControlTokens:
         self._ending = _any_of([name for name in self.names if name not in set(markers)])
 
     def spelled_in(self, text: str) -> bool:
-        """Return whether a text has one of them."""
+        """Return whether a text has a control token in it."""
         return any(name in text for name in self.names)
 
     def marked(self, text: str) -> str:
-        """Return a text in which they are marked as text, for `Marking` alone to use."""
+        """Return a text with its control tokens marked as text. Only `Marking` uses it."""
         marked: str = mark_control_tokens(text, self._pattern)
         return marked
 
@@ -44,14 +44,14 @@ class ControlTokens:
         return text.translate(_NO_MARKS)
 
     def replaced(self, text: str, name: str, by: Sequence[str]) -> str | None:
-        """Return a text with other words in the places where the template wrote a token; None where there are more or less."""
+        """Return a text with words in place of the template's tokens of a name; None if their numbers differ."""
         parts = re.split(f"(?<!{_MARK}){re.escape(name)}", text)
         if len(parts) != len(by) + 1:
             return None
         return parts[0] + "".join(word + part for word, part in zip(by, parts[1:], strict=True))
 
     def next_end(self, text: str, at: int) -> int | None:
-        """Return where the next of them stands that is no delimiter of a reply: a message ends there. None: nowhere."""
+        """Return where a message ends: at the next control token that is no delimiter of a reply. None if there is none."""
         match = self._ending.search(text, at)
         return None if match is None else match.start()
 
@@ -61,15 +61,15 @@ _NO_MARKS = {ord(mark): None for mark in mark_control_tokens("x", re.compile("x"
 
 
 class Marking:
-    """Marks what others than the template say, so that it is tokenized as text. `is_needed`: something was marked."""
+    """Marks control tokens that the template did not write, so that they become plain text. `is_needed`: there were some."""
 
     def __init__(self, tokens: ControlTokens) -> None:
-        """Take the tokens."""
+        """Take the control tokens of a model."""
         self.is_needed = False
         self._tokens = tokens
 
     def __call__(self, said: Any) -> Any:
-        """Return what was said with all control tokens in it marked: in texts, and in objects in keys, too."""
+        """Return a value with all control tokens in its texts marked, also in the keys of objects."""
         if isinstance(said, dict):
             return {self(key): self(value) for key, value in said.items()}
         if isinstance(said, list):
@@ -81,5 +81,5 @@ class Marking:
 
 
 def _any_of(names: Iterable[str]) -> re.Pattern[str]:
-    """Return what finds any of some names, the first ones first; nothing where there are none."""
+    """Return a pattern that matches any of some names, earlier ones first; it matches nothing if there are none."""
     return re.compile("|".join(map(re.escape, names)) or "(?!)")

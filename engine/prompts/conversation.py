@@ -15,19 +15,19 @@ from engine.messages import Message, ToolCall
 from engine.reply_spec import Tool
 
 Mark = Callable[[Any], Any]
-"""What is done to everything that people and models say."""
+"""Applied to everything that people and models wrote."""
 
 TemplateMessage = dict[str, Any]
 
 SHORT_ID = 9
-"""Letters and digits that Mistral's templates want of a call's id."""
+"""The number of letters and digits that Mistral's templates require of a call's id."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallStyle:
-    """What a template wants. `short_ids` of calls: nine letters or digits. `single`: one call a message.
+    """The style that a template requires. `short_ids`: ids of calls have nine letters or digits.
 
-    `parts`: contents come in parts, as templates of models that take images have it.
+    `single`: one call a message. `parts`: contents are lists of parts, as for models that take images.
     """
 
     short_ids: bool = False
@@ -35,7 +35,7 @@ class CallStyle:
     parts: bool = False
 
     def id_of(self, call_id: str) -> str:
-        """Return the id that a template is told."""
+        """Return the id of a call for the template."""
         if not self.short_ids:
             return call_id
         return hashlib.sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:SHORT_ID]
@@ -45,7 +45,7 @@ PLAIN_STYLE = CallStyle()
 
 
 def template_messages(messages: Sequence[Message], style: CallStyle, mark: Mark) -> list[TemplateMessage]:
-    """Return messages as a template reads them."""
+    """Return messages in the form that a template reads."""
     names: dict[str, str] = {}
     made = []
     for message in parted(messages) if style.single else messages:
@@ -55,7 +55,7 @@ def template_messages(messages: Sequence[Message], style: CallStyle, mark: Mark)
 
 
 def template_tools(tools: Sequence[Tool], mark: Mark) -> list[dict[str, Any]] | None:
-    """Return tools as a template reads them, None where there are none. Raises PromptRejected."""
+    """Return tools in the form that a template reads; None if there are none. Raises PromptRejected."""
     return [_template_tool(tool, mark) for tool in tools] or None
 
 
@@ -74,7 +74,7 @@ def parted(messages: Sequence[Message]) -> list[Message]:
 
 
 def without_tools(messages: Sequence[Message]) -> list[Message]:
-    """Return what a model is told of calls whose template knows none: as the assistant's words and the user's."""
+    """Return messages for a template without tools: calls become the assistant's text, and results the user's."""
     made: list[Message] = []
     for message in messages:
         if message.role == "tool":
@@ -87,7 +87,7 @@ def without_tools(messages: Sequence[Message]) -> list[Message]:
 
 
 def fold_system(messages: Sequence[Message]) -> list[Message]:
-    """Put the system prompt in front of the first user message, or let it be one where there is none."""
+    """Put the system prompt in front of the first user message. If there is none, the system prompt becomes one."""
     system = [message.content for message in messages if message.role == "system"]
     others = [message for message in messages if message.role != "system"]
     if not system:
@@ -145,7 +145,7 @@ def _template_tool(tool: Tool, mark: Mark) -> dict[str, Any]:
 
 
 def _object(arguments: str) -> Any:
-    """Return arguments as an object. Those that are none, which some other model wrote, stay the text that they are."""
+    """Return arguments as an object. Malformed ones, which another model may have written, stay text."""
     try:
         return msgspec.json.decode(arguments, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -165,7 +165,7 @@ def _spelled(message: Message) -> str:
 
 
 def _joined(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield messages, neighbours of the user's as one: many templates want roles to alternate."""
+    """Yield messages, with neighbouring ones of the user joined, since many templates want roles to alternate."""
     last: Message | None = None
     for message in messages:
         if last is not None and last.role == message.role == "user":

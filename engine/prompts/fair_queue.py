@@ -1,7 +1,7 @@
-"""Work that waits for the one who does it: by priority, then fair between groups, and within one between clients. Pure.
+"""Orders work that is done one piece at a time: by priority, then fairly between groups, then between their clients. Pure.
 
-As the waiting queue of the scheduler, but of one thing at a time: who had the least done for him is next (start-time fair
-queuing, Goyal, Vin and Cheng 1996). Whoever comes anew starts level with those who wait, so nobody saves up.
+Unlike the scheduler's waiting queue, it counts what was done for each: who has the least is next (start-time fair queuing,
+Goyal, Vin and Cheng 1996). A newcomer starts level with those that wait, so idle time earns nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Shares:
-    """How much was done for each name; those that are level with the last one served are forgotten."""
+    """How much was done for each name. Names that are level with the one served last are forgotten."""
 
     def __init__(self) -> None:
         self._done: dict[str, int] = {}
@@ -48,7 +48,7 @@ class _Waiting(Generic[K, T]):
 
 
 class FairQueue(Generic[K, T]):
-    """What waits, under keys of its own. `cost` is what a piece of work takes, in any unit."""
+    """Holds work under unique keys. `cost`: what a piece of work takes, in any unit."""
 
     def __init__(self) -> None:
         self._waiting: dict[K, _Waiting[K, T]] = {}
@@ -63,17 +63,17 @@ class FairQueue(Generic[K, T]):
         return iter(self._waiting)
 
     def add(self, key: K, work: T, *, client: str = "", priority: int = 0, cost: int = 1) -> None:
-        """Put work into the queue; of two under one key the later one stands."""
+        """Put work into the queue. It replaces work under the same key."""
         group = client.partition(IN_GROUP)[0]
         self._waiting[key] = _Waiting(key, work, group, client, priority, cost, next(self._arrivals))
 
     def remove(self, key: K) -> T | None:
-        """Take work out, wherever it is; None where none has that key."""
+        """Take work out, wherever it is; None if no work has that key."""
         one = self._waiting.pop(key, None)
         return None if one is None else one.work
 
     def pop(self) -> tuple[K, T]:
-        """Take the next one out. Raises ValueError where none waits."""
+        """Take the next piece of work out, with its key. Raises ValueError if the queue is empty."""
         first = min(
             self._waiting.values(), key=lambda one: (-one.priority, self._groups.of(one.group), one.arrival)
         )

@@ -1,4 +1,4 @@
-"""What the engine's process and the one that makes prompts tell each other. Token ids travel as an array's bytes."""
+"""The messages between the engine's process and the one that makes prompts. Token ids travel as the bytes of an array."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from engine.text.reply_memory import WrittenReply
 
 
 class Build(msgspec.Struct, frozen=True, tag="build"):
-    """Asks for the prompt of messages, or for its length alone. One is asked at a time.
+    """Asks for the prompt of messages, or with `counts` only for its length. One is asked for at a time.
 
-    `window`: tokens from which on a prompt fits no more. `salt`: whose replies are spelled as they were written, if that
-    takes `most` tokens or fewer. `shares_system`: how long the system prompt is has to be told. `spec`: what the reply
-    has to be, which is tried before anything else. `hurried`: others wait, as after a `Hurry`.
+    `window`: a prompt of so many tokens does not fit. `salt`: whose replies are spelled as they were written, if the
+    prompt then takes `most` tokens or fewer. `shares_system`: the answer has the length of the system prompt. `spec`: the
+    spec of the reply; its grammar is tried, too. `hurried`: others wait, as after a `Hurry`.
     """
 
     messages: tuple[Message, ...]
@@ -34,7 +34,7 @@ class Build(msgspec.Struct, frozen=True, tag="build"):
 
 
 def characters(messages: tuple[Message, ...], spec: ReplySpec) -> int:
-    """Return how many characters the words of a prompt have that were sent with it: about what it takes to make it."""
+    """Return how many characters of text a prompt is made of, which is about what it costs to make it."""
     said = sum(
         len(one.written or one.content) + len(one.reasoning) + sum(len(call.arguments) for call in one.calls)
         for one in messages
@@ -45,7 +45,7 @@ def characters(messages: tuple[Message, ...], spec: ReplySpec) -> int:
 
 
 def without_images(messages: Sequence[Message], unseen: Container[str]) -> tuple[Message, ...]:
-    """Return messages with a note in the place of each image whose digest is among `unseen`."""
+    """Return messages with a note in place of each image whose digest is among `unseen`."""
     made: list[Message] = []
     for message in messages:
         if any(image.digest in unseen for image in message.images):
@@ -56,7 +56,7 @@ def without_images(messages: Sequence[Message], unseen: Container[str]) -> tuple
 
 
 class Remember(msgspec.Struct, frozen=True, tag="remember"):
-    """Tells how the model wrote a reply: a `WrittenReply` of a salt."""
+    """Tells how the model spelled a reply: the `WrittenReply` of a salt."""
 
     salt: str
     text: str
@@ -69,12 +69,12 @@ class Remember(msgspec.Struct, frozen=True, tag="remember"):
         return cls(salt, reply.text, reply.token_ids.tobytes(), reply.ends.tobytes())
 
     def reply(self) -> WrittenReply:
-        """Unpack it."""
+        """Unpack the reply."""
         return WrittenReply(self.text, array("i", self.token_ids), array("i", self.ends))
 
 
 class Look(msgspec.Struct, frozen=True, tag="look"):
-    """Asks for the points of an image. `number`: which of a request's it is. `client`, `priority`: as in `messages.Request`."""
+    """Asks for the pixels of a request's image, counted from 0. `client`, `priority`: as in `messages.Request`."""
 
     request_id: str
     number: int
@@ -84,33 +84,33 @@ class Look(msgspec.Struct, frozen=True, tag="look"):
 
 
 class Tiles(msgspec.Struct, frozen=True, tag="tiles"):
-    """The points of an image's tiles, (count, 3, side, side) bytes: no more than a model's largest grid has."""
+    """The pixels of an image's tiles, (count, 3, side, side) bytes: no more than a model's largest grid has."""
 
     points: bytes
     count: int
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Nobody waits for what was asked last. Answered by `Stopped`, or by whatever was ready before."""
+    """Nobody waits for the last job any more. The answer is `Stopped`, or whatever was ready before."""
 
 
 class Hurry(msgspec.Struct, frozen=True, tag="hurry"):
-    """Others wait. Where a grammar is still tried, what was asked last is answered by `Stopped`, and may be asked again."""
+    """Others wait. If the last job still tries a grammar, the answer is `Stopped`, and the job may be asked again."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The tokenizer is loaded. `memory_bytes`: what the process takes of memory."""
+    """The tokenizer is loaded. `memory_bytes`: the peak memory of the process so far."""
 
     memory_bytes: int
 
 
 class Built(msgspec.Struct, frozen=True, tag="built"):
-    """A prompt of `tokens` tokens; `token_ids` are left out where it was counted. `shared_tokens`: the system prompt's.
+    """A prompt of `tokens` tokens. If it was only counted, there is nothing else. `shared_tokens`: the system prompt's.
 
-    `opened`: words of the template at its end that belong to the reply already, as an opened reasoning does.
-    `continued`: the last so many tokens are the beginning of a reply that goes on. `grammar`: what the reply is held to,
-    None where it is free; left out where it was counted. `source`: the token ids of what is translated. `shown`: the
-    digests of its images, and where the tokens of each one's tiles begin.
+    `opened`: words of the template at its end that belong to the reply, such as an opened reasoning. `continued`: so many
+    of its last tokens are the beginning of a reply that is continued. `grammar`: the grammar of the reply; None if it is
+    free. `source`: the token ids of the text to translate. `shown`: the digests of its images, and where the tokens of
+    each one's tiles begin.
     """
 
     tokens: int
@@ -124,20 +124,20 @@ class Built(msgspec.Struct, frozen=True, tag="built"):
 
 
 class TooLong(msgspec.Struct, frozen=True, tag="too long"):
-    """The prompt has at least `tokens` tokens, which is beyond the window: it was not read to its end."""
+    """The prompt has at least `tokens` tokens, which is too many for the window. It may not have been read to its end."""
 
     tokens: int
 
 
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
-    """There is no prompt of these messages, or no grammar of what their reply has to be: then `field` is a part of the spec."""
+    """There is no prompt of these messages, or no grammar of their reply. `field`: the part of the spec that is at fault."""
 
     why: str
     field: str = ""
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
-    """The work was given up: nobody waits for it, or a grammar is still tried while others wait."""
+    """The job was given up: nobody waits for it, or its grammar is still tried while others wait."""
 
 
 Job = Build | Look
@@ -145,7 +145,7 @@ Answer = Built | Tiles | TooLong | Rejected | Stopped
 
 
 class Looked(NamedTuple):
-    """What became of a `Look`."""
+    """A `Look` and its answer."""
 
     look: Look
     answer: Answer

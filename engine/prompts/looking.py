@@ -1,4 +1,4 @@
-"""Images in prompts: what stands for one, where that is, and the points of its tiles. For one thread at a time."""
+"""Images in prompts: the words that stand for one, where its tokens are, and the pixels of its tiles."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from engine.prompts.control_tokens import ControlTokens
 from engine.prompts.jobs import Look, Rejected, Tiles, without_images
 
 BROKEN_KNOWN = 1024
-"""Images that can't be decoded, the newest: later turns of their conversations go on without them."""
+"""How many images that can't be decoded are remembered. Later turns of their conversations go on without them."""
 
 FIELD = "attachments"
-"""What is at fault where an image is."""
+"""The field of errors about images."""
 
 NO_PLACE = "The model's chat template has no place for one of the images."
 
@@ -31,27 +31,27 @@ def images_of(messages: Iterable[Message]) -> list[Image]:
 
 
 class Looker:
-    """Knows how one model is shown images."""
+    """Puts images into the prompts of one model. For one thread at a time."""
 
     def __init__(self, eyes: Eyes) -> None:
-        """Take what decodes them."""
+        """Take the decoder of images."""
         self._eyes = eyes
         self._broken: OrderedDict[str, None] = OrderedDict()
 
     @property
     def tiling(self) -> Tiling:
-        """How images are cut."""
+        """How images are cut into tiles."""
         return self._eyes.tiling
 
     def known(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return messages with a note in the place of each image that is known to be broken.
+        """Return messages with a note in place of each image that is known to be broken.
 
-        Also in the last one: it may hold what was sent before, where the reply to that failed.
+        This includes the last message, which may repeat an image whose reply has failed.
         """
         return without_images(messages, self._broken) if self._broken else messages
 
     def expanded(self, text: str, images: Sequence[Image], tokens: ControlTokens) -> str:
-        """Return a rendered prompt with all that stands for its images. Raises PromptRejected."""
+        """Return a rendered prompt with the words that stand for its images. Raises PromptRejected."""
         words = [self.tiling.words(self._grid(image)) for image in images]
         made = tokens.replaced(text, IMAGE, words)
         if made is None:
@@ -61,7 +61,7 @@ class Looker:
     def starts(
         self, token_ids: Sequence[int], images: Sequence[Image], token: int
     ) -> tuple[tuple[int, ...], ...]:
-        """Return where the tokens of each image's tiles begin. `token`: stands for a piece. Raises PromptRejected."""
+        """Return where the tokens of each image's tiles begin. `token`: the id for a piece. Raises PromptRejected."""
         places = [place for place, one in enumerate(token_ids) if one == token]
         counts, of_tile = [self.tiling.tiles(self._grid(image)) for image in images], self.tiling.tokens
         starts = places[::of_tile]
@@ -76,19 +76,19 @@ class Looker:
         return tuple(made)
 
     def tiles(self, look: Look) -> Tiles | Rejected:
-        """Decode an image."""
+        """Return the pixels of an image's tiles, or why it can't be decoded."""
         try:
             points = self._eyes.tiles(look.image)
         except NotSeen as why:
             return Rejected(self._broke(look.image, str(why)))
         except Exception:
-            # The one broad catch for an image: a decoder may raise anything, and the process serves others.
+            # The one broad catch for an image: a decoder may raise anything, and this process serves others, too.
             log.exception("an image of %d bytes could not be decoded", len(look.image.data))
             return Rejected(DAMAGED)
         return Tiles(points.tobytes(), len(points))
 
     def _broke(self, image: Image, why: str) -> str:
-        """Remember an image of which the bytes were there: one that is missing may be whole elsewhere."""
+        """Remember a broken image, if its bytes were there: one without them may be sound elsewhere. Returns `why`."""
         if image.data:
             self._broken[image.digest] = None
         while len(self._broken) > BROKEN_KNOWN:
@@ -96,9 +96,9 @@ class Looker:
         return why
 
     def _grid(self, image: Image) -> Grid:
-        """Return how an image is cut. Raises PromptRejected.
+        """Return how an image is cut into tiles. Raises PromptRejected.
 
-        Where its bytes are not at hand, it may be meant to be looked at from another side: the grid of more rows is told.
+        Without its bytes its orientation is unknown. Then the larger of both grids counts, by rows.
         """
         try:
             width, height = self._eyes.size(image)

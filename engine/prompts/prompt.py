@@ -1,4 +1,4 @@
-"""Messages into the token ids of a prompt, by the chat template of the model's tokenizer."""
+"""Turns messages into the token ids of a prompt, with the chat template of the model's tokenizer."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from engine.text.spelling import Letters, Passage, Tokenized, changes, spelled
 _SYSTEMS_KNOWN = 64
 
 _ATTEMPTS = 8
-"""Ends of the known part of a reply that goes on, which are tried: some are within a character."""
+"""How many ends of a remembered reply are tried when it is continued. Some of them are within a character."""
 
 
 class Prompt(NamedTuple):
-    """A prompt. `opened`: words of the template at its end that belong to the reply already.
+    """A prompt. `opened`: words of the template at its end that belong to the reply.
 
-    `continued`: the last so many tokens are the beginning of a reply that goes on. `source`: what is translated, if
-    something is. `shown`: the digests of its images, and where the tokens of each one's tiles begin.
+    `continued`: so many of its last tokens are the beginning of a reply that is continued. `source`: the tokens of the text
+    to translate, if any. `shown`: the digests of its images, and where the tokens of each one's tiles begin.
     """
 
     token_ids: list[int]
@@ -47,9 +47,9 @@ class PromptBuilder:
     def __init__(
         self, tokenizer: Any, format_: ReplyFormat | None = None, looker: Looker | None = None
     ) -> None:
-        """Take a transformers tokenizer that has a chat template, and how its model writes replies; try what it knows.
+        """Take a transformers tokenizer with a chat template, and how its model writes replies; try what both support.
 
-        `looker`: None where the model takes no images.
+        `looker`: None if the model takes no images.
         """
         self._tokenizer = tokenizer
         self._looker = looker
@@ -59,11 +59,11 @@ class PromptBuilder:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Which parts of a `ReplySpec` its prompts follow."""
+        """The parts of a `ReplySpec` that its prompts follow."""
         return self._renderer.features
 
     def token_ids(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[int]:
-        """Return the tokens of `prompt`, spelled as the tokenizer does. Raises PromptRejected."""
+        """Return the tokens of `prompt`, as the tokenizer spells them. Raises PromptRejected."""
         return self.prompt(messages, spec).token_ids
 
     def prompt(
@@ -75,18 +75,18 @@ class PromptBuilder:
     ) -> Prompt:
         """Return the prompt that asks for the assistant's reply to these messages, or for more of the last one.
 
-        The template writes every control token itself, the first one included. One that anybody else spells out, the
-        assistant included, is read as plain text: what a model was made to say must forge no role in its next turn.
-        Where the template has no system role, that prompt goes in front of the first user message.
+        The template writes every control token itself, the first one included. If anybody else spells one out, even the
+        assistant, it is plain text: what a model was made to say must forge no role in its next turn. If the template
+        has no system role, the system prompt goes in front of the first user message.
 
-        `own`: replies that are spelled as the model wrote them, the same text in other tokens, if the prompt then takes
-        no more tokens than it would, or than `most`. One that the tokenizer spells alike is forgotten there.
+        `own`: replies that are spelled as the model wrote them, the same text in other tokens, if the prompt then has no
+        more tokens than otherwise, or than `most`. A reply that the tokenizer spells alike is forgotten there.
 
-        A raw prompt is the messages' own text, in which control tokens are what they are: nobody else's words are in it.
-        It begins as the tokenizer begins a text. Raises PromptRejected.
+        A raw prompt is the messages' own text, in which control tokens count, since it has nobody else's words. It begins
+        as the tokenizer begins a text. Raises PromptRejected.
         """
         if spec.translation is not None:
-            raise PromptRejected("This model does not translate: name one that does.", field="target")
+            raise PromptRejected("This model does not translate; name one that does.", field="target")
         if spec.raw:
             return self._raw(messages)
         if self._looker is not None:
@@ -101,13 +101,13 @@ class PromptBuilder:
         )
 
     def _looked_up(self, rendered: Rendered, messages: Sequence[Message]) -> Rendered:
-        """Return a prompt with all that stands for its images. Raises PromptRejected."""
+        """Return a prompt with the words that stand for its images. Raises PromptRejected."""
         if self._looker is None or not (images := images_of(messages)):
             return rendered
         return rendered._replace(text=self._looker.expanded(rendered.text, images, self._renderer.tokens))
 
     def _placed(self, prompt: Prompt, messages: Sequence[Message]) -> Prompt:
-        """Return a prompt that tells where its images are. Raises PromptRejected."""
+        """Return a prompt with the places of its images. Raises PromptRejected."""
         if self._looker is None or not (images := images_of(messages)):
             return prompt
         token = self._tokenizer.convert_tokens_to_ids(IMAGE)
@@ -117,7 +117,7 @@ class PromptBuilder:
         )
 
     def rendered(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> str:
-        """Return what the template makes of messages: a little shorter than the prompt's text, never longer.
+        """Return the text that the template makes of messages, which is never longer than the prompt's text.
 
         Raises PromptRejected.
         """
@@ -135,10 +135,10 @@ class PromptBuilder:
     def system_tokens(
         self, messages: Sequence[Message], prompt: Sequence[int], spec: ReplySpec = PLAIN
     ) -> int:
-        """Return how many of the prompt's first tokens are the system prompt's, whatever the user says after it.
+        """Return how many of the prompt's first tokens are the system prompt's, whatever the user writes after it.
 
-        0 where there is none, or where the template puts it elsewhere in a longer talk. What stands between it and
-        what was asked for by one user, as tools do, is not among them. Raises PromptRejected.
+        It is 0 without a system prompt, or if the template puts that elsewhere in longer conversations. Tokens behind
+        something of one user's request, such as tools, are not counted. Raises PromptRejected.
         """
         if not messages or messages[0].role != "system":
             return 0
@@ -166,7 +166,7 @@ class PromptBuilder:
         return Prompt(token_ids + begun, rendered.opened, len(begun))
 
     def _spelled(self, rendered: Rendered, plain: Prompt, own: OwnReplies) -> Prompt:
-        """Return the prompt with what is remembered of its replies in their own tokens."""
+        """Return the prompt with the replies that are remembered in their own tokens."""
         token_ids = plain.token_ids[: len(plain.token_ids) - plain.continued]
         passages = [Passage(text, own.recall(text) if is_own else None) for text, is_own in rendered.said]
         if any(passage.reply for passage in passages):
@@ -182,7 +182,7 @@ class PromptBuilder:
         return spelled(plain.token_ids, changed)
 
     def _remembered(self, raw: str, own: OwnReplies) -> list[int]:
-        """Return the beginning of a reply that goes on in its own tokens, as far as they are known and end with it."""
+        """Return the beginning of a reply that is continued, in its own tokens as far as they are remembered."""
         reply = own.recall(raw) if raw else None
         if reply is not None:
             counts = range(bisect_right(reply.ends, len(raw)), 0, -1)
@@ -200,13 +200,13 @@ class PromptBuilder:
         )
 
     def _encoded(self, text: str, *, marked: bool = False) -> list[int]:
-        """Return a text's tokens. `marked`: control tokens that are marked in it are plain text."""
+        """Return a text's tokens. `marked`: its marked control tokens are plain text."""
         how = {"sanitize_control_tokens": True} if marked else {}
         token_ids: list[int] = self._tokenizer(text, add_special_tokens=False, **how)["input_ids"]
         return token_ids
 
     def _encoded_behind(self, text: str, *, marked: bool = False) -> list[int]:
-        """Return the tokens of a text that stands behind another one: no space is put before it."""
+        """Return the tokens of a text that follows another one, so that the tokenizer puts no space before it."""
         if not text:
             return []
         before = self._encoded("\n")
@@ -225,7 +225,7 @@ def _text_of(messages: Sequence[Message]) -> str:
 
 def _some(token_ids: list[int]) -> list[int]:
     if not token_ids:
-        raise PromptRejected("An empty prompt was made of the messages.")
+        raise PromptRejected("The messages make an empty prompt.")
     return token_ids
 
 
@@ -242,6 +242,6 @@ def _refusals() -> Iterator[None]:
     except jinja2.TemplateError as error:
         raise PromptRejected(f"The model's chat template refused the messages: {error}") from error
     except RecursionError as error:
-        raise PromptRejected("The messages or the tools are nested too deep.") from error
+        raise PromptRejected("The messages or the tools are nested too deeply.") from error
     except (ValueError, TypeError, UnicodeError) as error:
         raise PromptRejected(f"The model's tokenizer refused the messages: {error}") from error

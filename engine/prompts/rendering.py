@@ -1,4 +1,4 @@
-"""Messages and what the reply may be into the text of a prompt, by the chat template. Knows no token ids."""
+"""Renders messages and the spec of their reply as the text of a prompt, with the chat template. Knows no token ids."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from engine.reply_spec import PLAIN, ReplySpec
 class Rendered(NamedTuple):
     """A prompt's text. `is_marked`: control tokens in it that the template did not write are marked as text.
 
-    `said`: what the assistant's messages say in it, and all others, in order: the former may be remembered.
-    `begun`: the beginning of a reply that goes on, marked likewise, and `raw` as it was written; it follows the text.
+    `said`: the texts of all messages in it, in order, and whether each is the assistant's, which may be remembered.
+    `begun`: the beginning of a reply that is continued, which follows the text, marked likewise; `raw`: as it was written.
+    `opened`: words of the template at the end of the text that belong to the reply.
     """
 
     text: str
@@ -43,7 +44,7 @@ class Renderer:
     """Renders the prompts of one model."""
 
     def __init__(self, tokenizer: Any, format_: ReplyFormat | None, *, sees: bool = False) -> None:
-        """Take a transformers tokenizer that has a chat template, and how its model writes replies. `sees`: it takes images."""
+        """Take a transformers tokenizer with a chat template, and its model's reply format. `sees`: it takes images."""
         self.template = ChatTemplate(tokenizer, parts=sees)
         self.tokens = ControlTokens(tokenizer, self.template.text, format_.markers if format_ else ())
         self._format = format_
@@ -51,12 +52,12 @@ class Renderer:
 
     @property
     def takes_tools(self) -> bool:
-        """Whether a model can be shown tools, its calls be told, and their results be given to it."""
+        """Whether the model can be shown tools and results of calls, and its calls can be read."""
         return self.template.calls is not None and self._format is not None and self._format.has_calls
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Return which parts of a spec prompts follow, as in `ModelFacts`."""
+        """The parts of a spec that prompts follow, as in `ModelFacts`."""
         known = {
             "tools": self.takes_tools,
             "reasoning": self.template.switches_reasoning,
@@ -70,14 +71,14 @@ class Renderer:
     def render(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> Rendered:
         """Return the prompt that asks for the assistant's reply to these messages, or for more of the last one.
 
-        Raises PromptRejected where the spec can't be followed, and what templates and transformers raise.
+        Raises PromptRejected if the spec can't be followed, and whatever templates and transformers raise.
         """
         if spec.shown_tools and not self.takes_tools:
             raise PromptRejected("The model can't be shown tools.", field="tools")
         if not spec.continues:
             return self._render(messages, spec)
         if not messages or messages[-1].role != "assistant":
-            raise PromptRejected("There is no reply that could go on.", field="continues")
+            raise PromptRejected("There is no reply to continue.", field="continues")
         return self._continued(messages, spec)
 
     def _render(self, messages: Sequence[Message], spec: ReplySpec, *, continues: bool = False) -> Rendered:
@@ -101,9 +102,9 @@ class Renderer:
         return Rendered(placed.text, marking.is_needed, tuple(said), opened=self._opened(placed.text))
 
     def _continued(self, messages: Sequence[Message], spec: ReplySpec) -> Rendered:
-        """The prompt that the reply was asked with, and then the reply: all of that was computed before.
+        """Return the prompt of the reply, and then the reply: all of that was computed before.
 
-        Only where the template opens a reasoning that the reply does not have, that prompt was another one.
+        Only if the template opens a reasoning that the reply does not have, its prompt was another one.
         """
         last = messages[-1]
         asked = self._render(messages[:-1], spec)
@@ -118,9 +119,9 @@ class Renderer:
         return asked._replace(is_marked=asked.is_marked or marking.is_needed, begun=begun, raw=raw)
 
     def _spelled(self, messages: Sequence[Message], spec: ReplySpec, asked: Rendered) -> str:
-        """A reply that has reasoning as the template writes it, up to its end; nothing where that leaves the reasoning out.
+        """Return a reply with its reasoning as the template writes it, or an empty string if that leaves reasoning out.
 
-        `asked`: the prompt of the reply, behind which it has to stand. Raises PromptRejected where reasoning alone has no place.
+        `asked`: the prompt of the reply, which it must follow. Raises PromptRejected if reasoning alone has no place.
         """
         last = messages[-1]
         if asked.opened and not last.content:
@@ -131,14 +132,14 @@ class Renderer:
         ends = [shown.find(each) + len(each) for each in (thought, word) if each in shown]
         if not shown.startswith(asked.text) or len(ends) != 1 + bool(last.content):
             if not last.content:
-                why = "The model's chat template has no place for reasoning that goes on."
+                why = "The model's chat template has no place for reasoning that is continued."
                 raise PromptRejected(why, field="continues")
             return ""
         raw = shown[len(asked.text) : max(ends)]
         return raw.replace(thought, last.reasoning).replace(word, last.content)
 
     def _known(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return messages in roles that the template knows."""
+        """Return messages with only the roles that the template knows."""
         if self.template.calls is None:
             messages = without_tools(messages)
         return messages if self.template.keeps_system else fold_system(messages)
@@ -148,7 +149,7 @@ class Renderer:
 
 
 def _texts(message: Message, said: str) -> list[str]:
-    """Return what a message says in one piece, or around its images."""
+    """Return the text of a message in one piece, or the pieces around its images."""
     if not message.images:
         return [said]
     return [part for part in in_order(message.content, message.images) if isinstance(part, str)]

@@ -1,6 +1,6 @@
-"""The prompts of a model that translates: the last message is the source, and what was translated of it the beginning.
+"""Makes the prompts of a model that translates: the last message is the source, and the prefix begins the translation.
 
-What a conversation said before is no part of it: such models read one text at a time.
+Earlier messages of a conversation are left out, since such models read one text at a time.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _HERE = Translation()
 
 
 class TranslationBuilder:
-    """See `engine.prompts.prompt.PromptBuilder`, whose place it takes. For one thread at a time."""
+    """Takes the place of `engine.prompts.prompt.PromptBuilder`. For one thread at a time."""
 
     features = FEATURES
 
     def __init__(self, tongues: Tongues) -> None:
-        """Take what knows the languages."""
+        """Take the languages of a model."""
         self._tongues = tongues
 
     @classmethod
     def of(cls, model: str, tokenizer: Any) -> TranslationBuilder:
-        """Return that of a model by its hub name or folder, and its tokenizer."""
+        """Return the builder for a model by its hub name or folder, and its tokenizer."""
         return cls(Tongues.of(model, tokenizer))
 
     def prompt(
         self,
         messages: Sequence[Message],
         spec: ReplySpec = PLAIN,
-        own: OwnReplies | None = None,  # noqa: ARG002 - a translation is spelled as the tokenizer does
+        own: OwnReplies | None = None,  # noqa: ARG002 - the tokenizer spells translations
         most: int = 0,
     ) -> Prompt:
         """Return the source of a translation, and the tokens that it begins with. Raises PromptRejected."""
@@ -62,7 +62,7 @@ class TranslationBuilder:
         return _text_of(messages) + prefix
 
     def count(self, text: str) -> int:
-        """Return how many tokens a piece of a text has by itself."""
+        """Return how many tokens a piece of text has by itself."""
         return self._tongues.count(text)
 
     def system_tokens(
@@ -71,7 +71,7 @@ class TranslationBuilder:
         prompt: Sequence[int],  # noqa: ARG002 - as above
         spec: ReplySpec = PLAIN,  # noqa: ARG002 - as above
     ) -> int:
-        """Return 0: a translation has no system prompt."""
+        """Return 0, since a translation has no system prompt."""
         return 0
 
 
@@ -83,7 +83,7 @@ def _text_of(messages: Sequence[Message]) -> str:
 
 
 def _refuse_others(spec: ReplySpec) -> None:
-    """Raise PromptRejected for what is asked of models that chat."""
+    """Raise PromptRejected for parts of a spec that only chat models follow."""
     if spec.shown_tools:
         raise PromptRejected("The model translates; it can't be shown tools.", field="tools")
     if spec.format is not None:

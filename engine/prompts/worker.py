@@ -1,4 +1,4 @@
-"""The process that makes prompts, as the engine's process has it: started, asked, started again where it dies or hangs."""
+"""The engine's side of the process that makes prompts: starts it, asks it, and starts it again if it dies or hangs."""
 
 from __future__ import annotations
 
@@ -32,48 +32,48 @@ from engine.prompts.jobs import (
 from engine.text.reply_memory import WrittenReply
 
 STARTS = 3
-"""Starts in a row that may fail."""
+"""How many starts in a row may fail."""
 
 START_TIMEOUT_S = 120.0
 JOB_TIMEOUT_S = 60.0
-"""A prompt that fits a window takes milliseconds, of the longest windows a second."""
+"""A prompt that fits its window takes milliseconds; with the longest windows it takes a second."""
 
 LOOK_TIMEOUT_S = 10.0
-"""The largest image that may be sent takes a second or two: meanwhile all prompts wait."""
+"""The largest image that may be sent takes a second or two. Meanwhile all prompts wait."""
 
-LOST = "The image could not be decoded: it takes too long, or too much memory."
+LOST = "The image could not be decoded: it takes too much time or memory."
 
 ATTEMPTS = 2
-"""A job with which the process died is asked once more of the next one, and refused then; an image that hung, at once."""
+"""If the process dies, the next one gets the job once more; then it is refused. An image that hung is refused at once."""
 
 log = logging.getLogger(__name__)
 
 
 class PromptsUnavailable(EngineError):
-    """The process that makes prompts can't be started: nothing can be served."""
+    """The process that makes prompts can't be started, so nothing can be served."""
 
 
 class PromptMaker(Protocol):
-    """Who makes prompts. `start` and `ask` are one thread's, which lives on; the others may be called by any."""
+    """Makes prompts. One long-lived thread calls `start` and `ask`; any thread may call the other methods."""
 
     def start(self) -> None:
         """Begin to get ready, without waiting for it."""
         ...
 
     def ask(self, job: Job) -> Answer:
-        """Return what became of a job. Raises PromptsUnavailable."""
+        """Return the answer to a job. Raises PromptsUnavailable."""
         ...
 
     def stop(self) -> None:
-        """Give up the job that is being done, if one is."""
+        """Give up the current job, if there is one."""
         ...
 
     def hurry(self) -> None:
-        """Have the job that is being done answered by `Stopped` where it waits for the trial of a grammar, which goes on."""
+        """Answer the current job with `Stopped` if it waits for the trial of a grammar. The trial goes on."""
         ...
 
     def remember(self, salt: str, reply: WrittenReply) -> None:
-        """Tell how a reply was written, before the next job is asked."""
+        """Tell how a reply was spelled, before the next job."""
         ...
 
 
@@ -86,12 +86,12 @@ class _Hangs(_Dead):
 
 
 class PromptProcess:
-    """A `PromptMaker` with a process of its own. Nothing that was asked is lost with one."""
+    """A `PromptMaker` with a process of its own. If the process dies, its job is asked again."""
 
     def __init__(
         self, model: str, *, environment: Mapping[str, str], job_timeout_s: float = JOB_TIMEOUT_S
     ) -> None:
-        """Take whose tokenizer it is. `environment`: the process'."""
+        """Take the model whose tokenizer makes the prompts. `environment`: the environment of the process."""
         self._command = [sys.executable, "-P", "-m", __package__]
         self._model = model
         self._environment = dict(environment)
@@ -105,7 +105,7 @@ class PromptProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process' id, where one runs."""
+        """The id of the process; None if none runs."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
@@ -138,9 +138,9 @@ class PromptProcess:
         self._say(Stop(), is_last=True)
 
     def hurry(self) -> None:
-        """See `PromptMaker`. It is said once: the process does not read while it reads a long text.
+        """See `PromptMaker`. It is sent once a job, since the process may not read messages for a while.
 
-        Where nothing is asked at the moment, the next job takes it up: its asker may have looked before this was said.
+        Without a current job it holds for the next one, whose caller may not have known yet that others wait.
         """
         if not self._is_hurried:
             self._say(Hurry())
@@ -150,7 +150,7 @@ class PromptProcess:
         self._notes.append(Remember.of(salt, reply))
 
     def end(self) -> None:
-        """End the process, if there is one. For the thread that asks."""
+        """End the process, if there is one. Only the thread of `ask` may call it."""
         process, line, self._process, self._line = self._process, self._line, None, None
         if line is not None:
             line.close()
@@ -190,11 +190,11 @@ class PromptProcess:
         if isinstance(job, Build):
             with self._sending:
                 self._is_asked = self._is_hurried = False
-        assert not isinstance(answer, Ready)  # noqa: S101 - that is told once
+        assert not isinstance(answer, Ready)  # noqa: S101 - it comes only once, before the first job
         return answer
 
     def _say(self, told: Stop | Hurry, *, is_last: bool = False) -> None:
-        """Say something to the job that is being done. `is_last`: nothing is said to it behind this."""
+        """Send a message about the current job. `is_last`: no other message about it follows."""
         with self._sending, suppress(OSError):
             is_asked = self._is_asked
             self._is_asked = is_asked and not is_last
@@ -205,7 +205,7 @@ class PromptProcess:
     def _send(self, told: ToPrompts) -> None:
         try:
             with self._sending:
-                assert self._line is not None  # noqa: S101 - what is ready has one
+                assert self._line is not None  # noqa: S101 - a process that is ready has one
                 if isinstance(told, Build):
                     told = msgspec.structs.replace(told, hurried=told.hurried or self._is_hurried)
                     self._is_asked, self._is_hurried = True, told.hurried
@@ -214,7 +214,7 @@ class PromptProcess:
             raise _Dead(str(error)) from error
 
     def _receive(self, timeout_s: float) -> FromPrompts:
-        assert self._line is not None  # noqa: S101 - what was sent to has one
+        assert self._line is not None  # noqa: S101 - a process that was started has one
         try:
             if not self._line.poll(timeout_s):
                 raise _Hangs(f"it gave no answer within {timeout_s:g} s")

@@ -1,7 +1,7 @@
-"""Puts replies into a prompt as the model wrote them, in the place of what the template makes of them.
+"""Puts replies into a prompt as the model wrote them, in place of what the template makes of them.
 
-The place is found by asking the template for the same talk with other words in those messages. They have to come out
-again, parsed from there as they went in, and everything around them has to be the same. So the kept keys and values fit.
+To find the places, it renders the same conversation with random words in those messages. The words must come out again,
+be parsed as they went in, and leave everything around them the same. Then the cached keys and values fit.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Render = Callable[[Sequence[Message]], str]
 Mark = Callable[[str], str]
 
 _ATTEMPTS = 3
-"""Renderings that look for places: a message that has none is left to the template in the next one."""
+"""How many times places are looked for. A message without a place is left to the template the next time."""
 
 
 class Placed(NamedTuple):
-    """A prompt's text, and by the place of a message what stands there as it was written."""
+    """A prompt's text, and the replies that are in it as they were written, by the index of their message."""
 
     text: str
     written: dict[int, str]
 
 
 class _Span(NamedTuple):
-    """Where a reply is in a prompt. `thinks`: its reasoning too. `opened`: what the template wrote of it, right before."""
+    """Where a reply is in a prompt. `thinks`: its reasoning, too. `opened`: its opening, if the template wrote that."""
 
     start: int
     end: int
@@ -55,7 +55,7 @@ class _Opening(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Other:
-    """A reply in other words, which are found again: in the place of its text, its reasoning and the names of its calls."""
+    """A reply with random words in place of its text, its reasoning and the names of its calls, to be found again."""
 
     reply: Message
     message: Message
@@ -73,9 +73,9 @@ class _Other:
         return cls(reply, Message("assistant", word, reasoning=thought, calls=calls), word, thought, names)
 
     def places(self, text: str, behind: int) -> list[int]:
-        """Return where the words are, those of reasoning, which templates leave out, and text beside calls if they are there.
+        """Return where the words are in a text, from `behind` on. The list is empty if words are missing.
 
-        Nothing where others are missing.
+        Only reasoning, and text beside calls, may be missing, since templates leave these out.
         """
         names = [text.find(name, behind) for name in self.names]
         word, thought = (text.find(each, behind) if each else -1 for each in (self.word, self.thought))
@@ -84,7 +84,7 @@ class _Other:
         return [at for at in (thought, word, *names) if at >= 0]
 
     def kind_of(self, text: str) -> Kind:
-        """Return as what a text begins that begins with one of the words."""
+        """Return the kind of the word that a text begins with."""
         if self.thought and text.startswith(self.thought):
             return Kind.THOUGHT
         return Kind.TEXT if self.word and text.startswith(self.word) else Kind.CALLS
@@ -94,14 +94,14 @@ class Writer:
     """Puts replies as they were written into the prompts of one model."""
 
     def __init__(self, format_: ReplyFormat, tokens: ControlTokens) -> None:
-        """Take how the model writes replies, and the tokens of which one ends a message."""
+        """Take the model's reply format and its control tokens, one of which ends a message."""
         self._format = format_
         self._tokens = tokens
 
     def placed(self, text: str, messages: Sequence[Message], render: Render, mark: Mark) -> Placed:
-        """Return a prompt with its replies as they were written, where they can be placed. `text`: as the template makes it.
+        """Return a prompt with those replies as they were written that have a place. `text`: the template's own rendering.
 
-        `mark` is applied to all that the model says in them and that is no delimiter.
+        `mark` is applied to everything in these replies that is no delimiter.
         """
         places = [place for place, one in enumerate(messages) if one.role == "assistant" and one.written]
         for _ in range(_ATTEMPTS):
@@ -116,7 +116,7 @@ class Writer:
         return Placed(text, {})
 
     def marked(self, reply: Message, mark: Mark, opened: str = "") -> str:
-        """Return a reply as it was written, with all that is no delimiter marked. `opened`: what the template began it with."""
+        """Return a reply as it was written, with `mark` applied to all but delimiters. `opened`: as in the prompt."""
         return _marked(self._segments(reply, opened), mark)
 
     def _spans(self, text: str, others: dict[int, _Other]) -> Iterator[tuple[int, _Span]]:
@@ -128,7 +128,7 @@ class Writer:
                 yield place, span
 
     def _span(self, text: str, behind: int, other: _Other) -> _Span | None:
-        """Return where a reply in other words is. None: not all of them are there, or they would be read otherwise."""
+        """Return where a reply is by its random words; None if words are missing or would be parsed differently."""
         found = other.places(text, behind)
         end = self._tokens.next_end(text, max(found)) if found else None
         if not found or end is None:
@@ -147,7 +147,7 @@ class Writer:
         return span if self._says(text[span.start : span.end], other, span) else None
 
     def _opening(self, text: str, kind: Kind) -> _Opening | None:
-        """Return the last opening of a kind of regions; of text and of reasoning only at the end of a text."""
+        """Return the last opening of a kind of region. Those of text and reasoning count only at the end of the text."""
         matches = (
             match
             for region in self._format.regions
@@ -161,7 +161,7 @@ class Writer:
         return _Opening(last.start() + len(last.group()) - len(last.group().lstrip()), last)
 
     def _says(self, raw: str, other: _Other, span: _Span) -> bool:
-        """Return whether a part of a prompt is read as these words, and has no delimiter behind them."""
+        """Return whether a part of a prompt is parsed as these words, with no delimiter behind them."""
         segments = self._segments(msgspec.structs.replace(other.message, written=raw), span.opened)
         pieces = [piece for segment in segments for piece in segment.pieces]
         text = "".join(piece for piece in pieces if isinstance(piece, str))
@@ -199,7 +199,7 @@ class Writer:
 
 
 def _tried(render: Render, messages: Sequence[Message | _Other]) -> str:
-    """Render a talk with other words; nothing where a template refuses those, though it took the reply's own."""
+    """Render a conversation with random words. Returns an empty string if the template refuses them."""
     try:
         return render([one.message if isinstance(one, _Other) else one for one in messages])
     except Exception:  # noqa: BLE001 - a template may raise anything; then it writes the replies itself
@@ -207,7 +207,7 @@ def _tried(render: Render, messages: Sequence[Message | _Other]) -> str:
 
 
 def _behind_reasoning(segments: Sequence[Segment]) -> list[Segment]:
-    """Return what a reply says behind its reasoning, which the template leaves out."""
+    """Return the segments of a reply behind its reasoning, which the template leaves out."""
     said = [n for n, one in enumerate(segments) if one.pieces and not isinstance(one.pieces[0], Thought)]
     return list(segments[said[0] :]) if said else []
 
@@ -217,7 +217,7 @@ def _marked(segments: Sequence[Segment], mark: Mark) -> str:
 
 
 def _has_in_order(text: str, parts: Sequence[str]) -> bool:
-    """Return whether a text begins and ends with the first and the last of some parts, and has the others in between."""
+    """Return whether a text begins with the first part, ends with the last, and has the others in between, in order."""
     at = len(parts[0])
     for part in parts[1:-1]:
         found = text.find(part, at)

@@ -1,1 +1,1 @@
-"""The next token of each reply, chosen from its logits."""
+"""Chooses the next token of each reply from its logits."""

@@ -1,4 +1,4 @@
-"""What requests change of their logits before a token is drawn: penalties, biases, ends that come too soon, grammars.
+"""Changes logits before a token is drawn, as requests ask for it: penalties, biases, a least length, grammars.
 
 Knows slots, not requests. Only rows that ask for something are copied and changed.
 """
@@ -18,7 +18,7 @@ from engine.text.prepared import Sampling
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What one reply asks for. `made`: how many tokens it has so far."""
+    """The changes that one reply asks for. `made`: how many tokens it has so far."""
 
     sampling: Sampling
     guide: Guide | None
@@ -26,17 +26,17 @@ class Wish:
 
     @property
     def may_not_end(self) -> bool:
-        """Whether the reply is too short to end. A guide knows that by itself."""
+        """Whether the reply is too short to end. Guides check that themselves."""
         return self.guide is None and self.made < self.sampling.min_tokens
 
     @property
     def counts(self) -> bool:
-        """Whether it matters how often each token came."""
+        """Whether it matters how often each token has come."""
         return bool(self.sampling.presence_penalty or self.sampling.frequency_penalty)
 
     @property
     def weighs(self) -> bool:
-        """Whether some tokens are to be likelier, or less likely, than the model has them."""
+        """Whether some tokens become likelier or less likely than the model computed."""
         return bool(self.sampling.repetition_penalty != 1.0 or self.sampling.logit_bias or self.counts)
 
     @property
@@ -47,26 +47,26 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is changed of some rows, each a column of (rows, 1) or (rows, some); None where no row asks for it."""
+    """The changes of some rows. Tensors have a row for each, (rows, 1) or (rows, some); None if no row asks for it."""
 
     slots: Tensor
     penalty: Tensor | None
     presence: Tensor | None
     frequency: Tensor | None
     bias: tuple[Tensor, Tensor] | None
-    """Token ids and what is added to them; rows with fewer than others add 0 to some token."""
+    """Token ids and what is added to their logits. Rows with fewer biases than others add 0 to token 0."""
     may_not_end: Tensor | None
     guides: tuple[tuple[int, Guide], ...]
-    """Places among the rows, and whose they are."""
+    """The guides, each with the place of its row."""
 
     @property
     def are_masks(self) -> bool:
-        """Whether grammars alone change the rows."""
+        """Whether only grammars change the rows."""
         return (self.penalty, self.presence, self.frequency, self.bias, self.may_not_end) == 5 * (None,)
 
 
 class Adjustments:
-    """The wishes of up to `slots` replies, and what was noted of their tokens for them."""
+    """Holds the wishes of up to `slots` replies, and the tokens that their penalties count."""
 
     def __init__(self, *, slots: int, vocabulary: int, device: torch.device, ends: Collection[int]) -> None:
         self._shape = slots, vocabulary
@@ -77,7 +77,7 @@ class Adjustments:
         self._counts: Tensor | None = None
 
     def join(self, slot: int, wish: Wish, tokens: Sequence[int]) -> None:
-        """Take a reply into a slot: all of its tokens, the prompt's too, of which the last `wish.made` are its own."""
+        """Take a reply into a slot, with all its tokens, prompt included. The last `wish.made` are its own."""
         self._wishes[slot] = wish
         if wish.sampling.repetition_penalty != 1.0:
             self._seen = self._table(self._seen, torch.bool)
@@ -99,7 +99,7 @@ class Adjustments:
         return None if wish is None or wish.weighs else wish.guide
 
     def changes(self, slots: Sequence[int]) -> Changes | None:
-        """Return what is to be changed of the rows of these slots; None: nothing."""
+        """Return the changes for the rows of these slots; None if there are none."""
         wishes = [self._wishes[slot] for slot in slots]
         if all(wish.is_none for wish in wishes):
             return None
@@ -115,9 +115,9 @@ class Adjustments:
         )
 
     def changed(self, scores: Tensor, changes: Changes) -> Tensor:
-        """Return rows of scores, (rows, vocabulary) of float32, as their replies want them. Waits for nothing."""
+        """Return rows of scores, (rows, vocabulary) of float32, with the changes. Does not wait for the device."""
         if changes.are_masks and sum(guide.mask is not None for _, guide in changes.guides) == len(scores):
-            return self._guided(scores, changes.guides)  # which makes new ones
+            return self._guided(scores, changes.guides)  # which returns a new tensor
         scores = self._penalised(scores.clone(), changes)
         if changes.bias is not None:
             scores.scatter_add_(1, *changes.bias)
@@ -127,9 +127,9 @@ class Adjustments:
         return self._guided(scores, changes.guides)
 
     def remember(self, slots: Sequence[int], changes: Changes, tokens: Tensor) -> bool:
-        """Note the tokens, (rows,), that were drawn. Returns whether some reply asks for something else from now on."""
+        """Note the tokens, (rows,), that were drawn. Returns whether some reply asks for other changes from now on."""
         if changes.penalty is not None and self._seen is not None:
-            # An assignment would send the value; this one is made on the device.
+            # An assignment would send the value from the host; this one is made on the device.
             self._seen.index_put_((changes.slots, tokens), torch.ones_like(tokens, dtype=torch.bool))
         if self._counts is not None and (changes.presence is not None or changes.frequency is not None):
             ones = torch.ones_like(tokens, dtype=torch.int32)
@@ -137,13 +137,13 @@ class Adjustments:
         return sum(map(self._made_one_more, slots)) > 0
 
     def _made_one_more(self, slot: int) -> bool:
-        """Count a token. Returns whether the reply may end from now on, and might not before."""
+        """Count a token. Returns whether the reply may end from now on, but might not before."""
         wish = self._wishes[slot]
         more = self._wishes[slot] = Wish(wish.sampling, wish.guide, wish.made + 1)
         return more.may_not_end != wish.may_not_end
 
     def _penalised(self, scores: Tensor, changes: Changes) -> Tensor:
-        """Sources: CTRL (Keskar et al. 2019), section 4.1, with transformers' rule for negative logits; OpenAI's API."""
+        """Apply the penalties. Sources: CTRL (Keskar et al. 2019), section 4.1, with transformers' rule; OpenAI's API."""
         penalty = changes.penalty
         if penalty is not None and self._seen is not None:
             weighted = torch.where(scores < 0, scores * penalty, scores / penalty)

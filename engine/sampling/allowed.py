@@ -1,7 +1,7 @@
-"""Rows of which a grammar leaves few tokens: those alone are looked at, instead of a whole vocabulary.
+"""Rows of which a grammar leaves few tokens. On a CPU only these are read, instead of the whole vocabulary.
 
-Between the strings of a JSON text some tokens may come, of a hundred thousand. On a CPU, where what is looked at
-is the cost. How many columns a row gets depends on the row alone, so that it adds up as it would without the others.
+Between the strings of a JSON text only some tokens of a hundred thousand may come, and reading scores is what costs time.
+The number of a row's columns depends only on the row, so its sums don't depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from torch import Tensor
 from engine.sampling.guide import FEW, Guide
 
 WIDTHS = (16, 128, FEW)
-"""Rows have one of these widths: as many kinds of rows are drawn apart."""
+"""The widths of rows. Rows of each width are drawn separately."""
 WORTH_IT = 8
-"""A vocabulary of fewer times as many tokens is looked at whole."""
+"""How many times larger than a row the vocabulary must be; else all of it is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The tokens that may come next in some rows: `ids`, (rows, width), each row filled up behind its `counts`, (rows, 1)."""
+    """The tokens that may come next in some rows: `ids`, (rows, width), padded behind the rows' `counts`, (rows, 1)."""
 
     ids: Tensor
     counts: Tensor
 
     @classmethod
     def by(cls, guides: Sequence[Guide], width: int) -> Allowed:
-        """Gather what these guides allow, each of them of this width."""
+        """Gather the tokens that these guides allow, at most `width` each."""
         few = [guide.few for guide in guides if guide.few is not None]
         ids = torch.zeros(len(few), width, dtype=torch.int64)
         for row, tokens in zip(ids, few, strict=True):
@@ -37,17 +37,17 @@ class Allowed:
         return cls(ids, torch.tensor([[len(tokens)] for tokens in few]))
 
     def of(self, scores: Tensor, places: Sequence[int]) -> Tensor:
-        """Return the scores of these tokens, (rows, width), of scores for a vocabulary, whose rows stand at `places`."""
+        """Return the scores of these tokens, (rows, width). `scores`: of the whole vocabulary, with the rows at `places`."""
         filling = torch.arange(self.ids.shape[1]) >= self.counts
         return scores[torch.tensor(places).unsqueeze(1), self.ids].masked_fill_(filling, -torch.inf)
 
     def token(self, row: int, place: int | None) -> int | None:
-        """Return which token stands at a place of a row, if any was drawn."""
+        """Return the token at a place of a row; None if no place was drawn."""
         return None if place is None else int(self.ids[row, place])
 
 
 def width_of(guide: Guide, vocabulary: int) -> int:
-    """Return how wide a row of this guide's tokens is; 0: all of the vocabulary is to be looked at."""
+    """Return the width of a row of this guide's tokens; 0 if the whole vocabulary has to be read."""
     if guide.few is None:
         return 0
     width = next(width for width in WIDTHS if len(guide.few) <= width)

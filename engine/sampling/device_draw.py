@@ -1,4 +1,4 @@
-"""Draws from rows of scores on a CUDA device, which nobody waits for: random numbers are sent ahead, tokens stay there."""
+"""Draws from rows of scores on a CUDA device without waiting for it: random numbers are sent ahead, tokens stay there."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 ROUNDS = 32
-"""How often a row is drawn at most. A nucleus of mass p takes ln(1/p) rounds on average, at most, so more are not needed."""
+"""The most draws of a row. A nucleus of mass p takes at most ln(1/p) rounds on average, so no more are needed."""
 
 BLOCK = 4096
-"""Scores that a row's program looks at together."""
+"""Scores that a row's program reads at a time."""
 
 _library: Any = torch.library.Library("midstream_sampling", "DEF")  # type: ignore[no-untyped-call]
 _library.define("draw(Tensor scores, Tensor top_p, Tensor levels) -> Tensor")
@@ -23,15 +23,15 @@ _library.define("draw(Tensor scores, Tensor top_p, Tensor levels) -> Tensor")
 def draw(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:
     """Draw a token of each row of scores, (rows, vocabulary) of float32, from its nucleus: (rows, 1) of int64.
 
-    `top_p`, (rows, 1): infinite where a row has no nucleus, None where none has. A row with NaN gives -1. Each row
-    takes as many random numbers, whatever it or its neighbours need of them.
+    `top_p`, (rows, 1): infinite for a row without a nucleus; None if no row has one. A row with NaN gives -1. Each row
+    takes the same amount of random numbers, however many it needs.
     """
     limits = scores.new_full((len(scores), 1), math.inf) if top_p is None else top_p
     return torch.ops.midstream_sampling.draw(scores, limits, _levels(randoms, scores.device))  # type: ignore[no-any-return]
 
 
 def sent(host: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device. From pinned memory on CUDA: the host goes on before it is there."""
+    """Return a tensor on a device. On CUDA it is sent from pinned memory, so the host does not wait."""
     if device.type != "cuda":
         return host.to(device)
     return torch.empty_like(host, pin_memory=True).copy_(host).to(device, non_blocking=True)
@@ -43,7 +43,7 @@ def _levels(randoms: Sequence[Random], device: torch.device) -> Tensor:
 
 
 def _launch(scores: Tensor, top_p: Tensor, levels: Tensor) -> Tensor:
-    from engine.sampling import draw_kernel  # noqa: PLC0415 - Triton comes with torch for CUDA alone
+    from engine.sampling import draw_kernel  # noqa: PLC0415 - Triton comes with torch for CUDA only
 
     rows, vocabulary = scores.shape
     tokens = torch.empty(rows, 1, dtype=torch.int64, device=scores.device)
@@ -59,6 +59,6 @@ def _fake(scores: Tensor, top_p: Tensor, levels: Tensor) -> Tensor:
     return scores.new_empty((len(scores), 1), dtype=torch.int64)
 
 
-for _device in ("CUDA", "CPU"):  # on a CPU by Triton's interpreter, for its numbers
+for _device in ("CUDA", "CPU"):  # on a CPU tests run it in Triton's interpreter
     _library.impl("draw", _launch, _device)
 torch.library.register_fake("midstream_sampling::draw", _fake, lib=_library)

@@ -1,6 +1,6 @@
-"""Draws a token of each row's nucleus in one launch, by the rule of `engine.sampling.nucleus`, in Triton's language.
+"""A Triton kernel that draws a token of each row's nucleus in one launch, by the rule of `engine.sampling.nucleus`.
 
-One program a row: it draws again by itself for as long as it has to, and nobody on the host waits to be told.
+Each row has a program, which draws again by itself as often as it has to, so the host does not wait.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ STEP_OF_LEVELS: tl.constexpr = tl.constexpr(1 / 16777216)
 
 @triton.jit
 def _weights(row, start, vocabulary, highest, limit, BLOCK: tl.constexpr):
-    """What the tokens of a block weigh that are strictly likelier than the limit: 1 where one is the row's likeliest."""
+    """Return the weights of a block's tokens that are strictly likelier than the limit. The row's likeliest one has 1."""
     place = start + tl.arange(0, BLOCK)
     scores = tl.load(row + place, mask=place < vocabulary, other=-float("inf"))
     return tl.where(scores > limit, tl.exp2((scores - highest) * LOG2_E), 0.0)
@@ -24,7 +24,7 @@ def _weights(row, start, vocabulary, highest, limit, BLOCK: tl.constexpr):
 def draw_rows(
     scores, top_ps, levels, tokens, scores_row, vocabulary, ROUNDS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Draw from rows of scores, whose exponentials are weights. -1 for a row in which something is not a number."""
+    """Draw a token of each row of scores, whose exponentials are weights. A row with NaN gives -1."""
     number = tl.program_id(0)
     row = scores + number.to(tl.int64) * scores_row
     top_p = tl.load(top_ps + number)
@@ -52,7 +52,7 @@ def draw_rows(
             here = tl.sum(weights, 0)
             if here > 0.0:
                 if (found < 0) | (passed <= level):
-                    # Where sums are rounded differently the last token that weighs anything stands for the level.
+                    # If rounding leaves no token beyond the level, the last one with a weight is taken.
                     place = start + tl.arange(0, BLOCK)
                     beyond = (passed + tl.cumsum(weights, 0) > level) & (weights > 0.0)
                     last = tl.max(tl.where(weights > 0.0, place, -1), 0)

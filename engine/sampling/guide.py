@@ -20,19 +20,19 @@ BITS = 32
 """Tokens in a word of a mask."""
 
 FEW = 1024
-"""So many tokens are listed beside their mask: in most places of a grammar there are less."""
+"""Up to so many tokens are listed beside their mask. Most places of a grammar allow fewer."""
 
 
 class State(Enum):
     """Where a reply is in its grammar."""
 
     NEW = auto()
-    """Nothing was done yet, and nothing is held."""
+    """Nothing was done yet, and no matcher is held."""
     WAITING = auto()
     """The next mask is not made yet."""
     READY = auto()
     COMPLETE = auto()
-    """Nothing can follow: the reply is all that its grammar allows."""
+    """Nothing can follow, since the reply is all that its grammar allows."""
     FAILED = auto()
 
 
@@ -46,14 +46,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """What any token of a reply may be, and what is no end of it; each (words,) of int32."""
+    """The tokens that a reply may have anywhere, and those that don't end it; each (words,) of int32."""
 
     allowed: Tensor
     unended: Tensor
 
 
 class Hands(Protocol):
-    """Whoever moves matchers on."""
+    """Moves matchers on."""
 
     def consume(self, matcher: LLMatcher, token: int) -> bool:
         """Take a token. False: it may not come here."""
@@ -61,10 +61,10 @@ class Hands(Protocol):
 
 
 class Guide:
-    """Moves with its reply, from slot to slot and through the queue.
+    """Holds one reply to its grammar. It stays with the reply, from slot to slot and through the queue.
 
-    `mask`: one bit for each token that may come next, the lowest ids lowest, (words,) of int32; there while READY.
-    `few`: the same tokens, rising, (tokens,) of int64, where they are few.
+    `mask`: one bit for each token that may come next, lowest ids in the lowest bits, (words,) of int32; set while READY.
+    `few`: the same tokens in ascending order, (tokens,) of int64, if they are few.
     """
 
     def __init__(self, compiler: Compiler, source: Source, masks: Masks, *, min_tokens: int = 0) -> None:
@@ -86,10 +86,10 @@ class Guide:
         return self._compiler.vocabulary.ends
 
     def close(self) -> None:
-        """Let go of all, as the reply has ended. To be called by whoever asks for masks."""
+        """Release everything, since the reply has ended. Only the thread that asks for masks may call it."""
         matcher, self._matcher = self._matcher, None
         self.mask = self.few = None
-        # What is WAITING may be in somebody's hands.
+        # While it is WAITING another thread may use the matcher.
         if matcher is not None and self.state is not State.WAITING:
             self._compiler.keep(self._source, matcher)
         self.state = State.COMPLETE
@@ -128,7 +128,7 @@ class Guide:
             return
         mask &= self._masks.allowed
         if not mask.any():
-            self.break_off(Fault("The grammar asks for control tokens here.", ErrorCode.BAD_PARAMS))
+            self.break_off(Fault("The grammar allows only control tokens here.", ErrorCode.BAD_PARAMS))
             return
         if self._tokens < self._min_tokens and (going_on := mask & self._masks.unended).any():
             mask = going_on
@@ -150,7 +150,7 @@ def mask_of(tokens: Collection[int], size: int) -> Tensor:
 
 
 def _few(mask: Tensor) -> Tensor | None:
-    """Return the tokens of a mask, rising; None where they are more than a few."""
+    """Return the tokens of a mask in ascending order; None if they are more than `FEW`."""
     words = mask.nonzero().squeeze(1)
     if len(words) > FEW:
         return None
@@ -161,15 +161,15 @@ def _few(mask: Tensor) -> Tensor | None:
 
 @cache
 def _most_of_bytes() -> Tensor:
-    """Return for each byte of a mask the highest score that each of its tokens may have: eight looked up are faster than one filled."""
+    """Return the highest scores of the eight tokens of each byte of a mask: a lookup of eight is faster than filling one."""
     allowed = (torch.arange(256).unsqueeze(1) >> torch.arange(8)) & 1 == 1
     return torch.where(allowed, torch.inf, -torch.inf)
 
 
 def masked(scores: Tensor, masks: Tensor) -> Tensor:
-    """Return rows of scores, (rows, vocabulary) of float32, less the tokens that the rows' masks, (rows, words), leave out.
+    """Return rows of scores, (rows, vocabulary) of float32, with -inf for tokens that their masks, (rows, words), leave out.
 
-    The scores stay as they are. A row with NaN means nothing, wherever that is.
+    The given scores stay as they are. A row with NaN anywhere stays unusable.
     """
     if scores.device.type == "cpu":
         most = torch.embedding(_most_of_bytes(), masks.view(torch.uint8).int())

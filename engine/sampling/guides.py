@@ -1,6 +1,6 @@
 """Threads that make the masks of guided replies, beside the text, the messages and the next forward pass.
 
-llguidance lets Python go on meanwhile. Where a mask is late its reply sits the step out: a slow grammar holds up nobody.
+llguidance releases Python's lock meanwhile. If a mask is late, its reply skips the step, so no other reply is delayed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 
 
 class Guides:
-    """Moves guides on. All but the work itself is one thread's, which steps."""
+    """Moves guides on. Only the thread of the step loop calls it; the work is done by threads of its own."""
 
     def __init__(self, compiler: Compiler) -> None:
-        """Take what makes matchers of the model's tokens. No thread is started before there is work."""
+        """Take a compiler for the model's tokens. No thread is started before there is work."""
         threads = max(2, min(MOST_THREADS, (os.cpu_count() or 1) // 2))
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="masks")
@@ -44,30 +44,30 @@ class Guides:
         self._ends = mask_of(vocabulary.ends, vocabulary.size)
 
     def guide(self, source: Source, *, min_tokens: int = 0) -> Guide:
-        """Return a guide for a reply that may wait for long: it holds nothing yet."""
+        """Return a guide for a reply that may wait for long. It holds no matcher yet."""
         named = mask_of(source.controls, self._compiler.vocabulary.size)
         masks = Masks(self._ordinary | named | self._ends, ~self._ends)
         return Guide(self._compiler, source, masks, min_tokens=min_tokens)
 
     def begin(self, guide: Guide) -> None:
-        """Have a guide's grammar compiled, and its first mask made, unless that was done."""
+        """Have a guide's grammar compiled, and its first mask made, unless that was done before."""
         if guide.state is State.NEW:
             guide.state = State.WAITING
             self._beginnings.submit(self._do, guide, guide.begin)
 
     def advance(self, guide: Guide, token: int) -> None:
-        """Tell a guide which token was chosen. Its next mask is made once all were told."""
+        """Tell a guide which token was chosen. `look_ahead` begins to make its next mask."""
         guide.state = State.WAITING
         self._asked.append((guide, token))
 
     def look_ahead(self) -> None:
-        """Begin to make the masks of those that were told of a token."""
+        """Begin to make the masks of the guides that were told a token."""
         asked, self._asked = self._asked, deque()
         for _ in range(min(self._threads, len(asked))):
             self._pool.submit(self._work, asked)
 
     def wait(self, guides: Collection[Guide], seconds: float, *, first_s: float = 0.0) -> None:
-        """Wait until all masks are there, so long at most. `first_s`: how long before that for the first of them."""
+        """Wait up to `seconds` until all masks are there, after up to `first_s` seconds for the first one."""
         with self._done:
             if first_s:
                 self._done.wait_for(
@@ -76,7 +76,7 @@ class Guides:
             self._done.wait_for(lambda: all(guide.state is not State.WAITING for guide in guides), seconds)
 
     def _work(self, asked: deque[tuple[Guide, int]]) -> None:
-        """Do what no other thread has begun of it."""
+        """Do the work that no other thread has begun."""
         while True:
             try:
                 guide, token = asked.popleft()
@@ -88,14 +88,14 @@ class Guides:
         try:
             work()
         except BaseException:
-            # The border of one reply's grammar: the others' masks are still to be made, and all are waited for.
+            # The boundary of one reply's grammar: other masks must still be made, and somebody waits for this one.
             log.exception("the mask of a reply could not be made")
             guide.break_off(Fault("The reply's grammar could not be followed.", ErrorCode.INTERNAL))
         with self._done:
             self._done.notify_all()
 
     def _hands(self) -> _Hands:
-        """Return this thread's own."""
+        """Return the hands of this thread."""
         if not hasattr(self._own, "hands"):
             self._own.hands = _Hands(self._compiler.vocabulary)
         hands: _Hands = self._own.hands
@@ -105,7 +105,7 @@ class Guides:
 class _Hands:
     """Moves matchers on without holding Python's lock, which a token of a large grammar would do for 100 ms.
 
-    llguidance lets go of it where it moves several on at once: beside each goes one that is broken, and costs nothing.
+    llguidance releases the lock when it moves several matchers at once. So each is moved beside a broken one, which is free.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:

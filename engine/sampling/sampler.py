@@ -1,9 +1,9 @@
 """Chooses the next token of each reply from its logits.
 
-What a request changes of its logits comes first (`adjusting.py`). The limits are those of transformers, in its order:
-temperature, top-k, top-p, min-p. Each reply has random numbers of its own, so that a seed gives the same text alone and in a batch. The vocabulary is never
-sorted: a small top-k makes a shortlist, and all other rows are drawn from the whole (`nucleus.py`), which measured
-faster than a first look at their likeliest tokens.
+The changes that a request asks for come first (`adjusting.py`). The limits are those of transformers, in its order:
+temperature, top-k, top-p, min-p. Each reply has random numbers of its own, so a seed gives the same text alone and in a
+batch. The vocabulary is never sorted: a small top-k makes a shortlist, and all other rows are drawn from the whole
+(`nucleus.py`), which measured faster than trying their likeliest tokens first.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from engine.sampling.guide import Guide
 from engine.text.prepared import Sampling
 
 LONGEST_SHORTLIST = 1024
-"""A top-k beyond this is a border in the whole vocabulary: one such row must not lengthen the others' shortlists."""
+"""A larger top-k is applied to the whole vocabulary, since one such row must not lengthen the others' shortlists."""
 
 CACHED_SCORES = 2**20
-"""So many scores are drawn from at once on a CPU: with them in its cache, 32 rows of 151,936 took half the time."""
+"""The most scores that are drawn from at once on a CPU. With them in its cache, 32 rows of 151,936 took half the time."""
 
 COLDEST = 1e-5
-"""Temperatures below are greedy: dividing by them leaves the range of float32."""
+"""Lower temperatures are greedy, since dividing by them leaves the range of float32."""
 
 
 class Way(Enum):
-    """How a row is drawn. Depends on the row alone, as the numbers that it takes must."""
+    """How a row is drawn. It depends only on the row, so that its random numbers don't depend on its neighbours."""
 
     LIKELIEST = auto()
     SHORTLIST = auto()
@@ -45,7 +45,7 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """One reply's way of choosing, with its own random numbers: it may move from slot to slot."""
+    """One reply's sampling state, with its own random numbers. It may move from slot to slot."""
 
     sampling: Sampling
     random: Random
@@ -53,7 +53,7 @@ class Chooser:
 
     @classmethod
     def of(cls, sampling: Sampling, guide: Guide | None = None) -> Chooser:
-        """Begin a reply's way of choosing. `guide`: where it has a grammar."""
+        """Return the state for a new reply. `guide`: holds it to its grammar, if it has one."""
         return cls(sampling, Random(sampling.seed), guide)
 
     @property
@@ -67,16 +67,16 @@ class Chooser:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What rows are drawn from, as columns of shape (rows, 1)."""
+    """The limits of rows, as columns of shape (rows, 1)."""
 
     temperature: Tensor
     top_p: Tensor | None
-    """Infinite for a row without a nucleus; None where no row has one."""
+    """Infinite for a row without a nucleus; None if no row has one."""
     top_k: list[int]
     top_ks: Tensor
     """The same as a column."""
     min_p: Tensor | None
-    """None where no row has one."""
+    """None if no row has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,27 +85,27 @@ class _Group:
 
     way: Way
     places: list[int]
-    """Where the rows stand in the step."""
+    """Where the rows are in the step."""
     index: slice | Tensor
-    """The same for tensors: a slice, which copies nothing, where they stand in a row."""
+    """The same for tensors: a slice, which copies nothing, if the rows are neighbours."""
     randoms: list[Random]
     limits: _Limits
     slots: list[int]
     changes: Changes | None
-    """What is changed of the logits before; None where nothing is, for none of the rows."""
+    """The changes of their logits; None if no row asks for any."""
     width: int
-    """Of the rows, where grammars leave so few tokens that those alone are looked at; 0: all of the vocabulary is."""
+    """The width of the rows if grammars leave so few tokens that only those are read; 0: the whole vocabulary is."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What a step's rows ask for. Kept while the rows stay the same, and ask for the same."""
+    """The groups of a step's rows. They are kept while the rows stay the same, and ask for the same."""
 
     slots: tuple[int, ...]
     widths: tuple[int, ...]
     groups: list[_Group]
     fed_from: Tensor
-    """Where each row's token is left for the next step."""
+    """The place in `last` where each row's token is left for the next step."""
 
 
 class Sampler:
@@ -114,7 +114,7 @@ class Sampler:
     def __init__(
         self, *, slots: int, vocabulary: int, device: torch.device, ends: Collection[int] = ()
     ) -> None:
-        """`ends`: the tokens that end a reply, which those that are too short don't get."""
+        """`ends`: the tokens that end a reply. Replies that are too short don't get them."""
         self._choosers: list[Chooser | None] = [None] * slots
         self._device = device
         self._vocabulary = vocabulary
@@ -122,12 +122,12 @@ class Sampler:
         self._rows: _Rows | None = None
         self._adjustments = Adjustments(slots=slots, vocabulary=vocabulary, device=device, ends=ends)
         self.last = torch.zeros(slots, dtype=torch.int64, device=device)
-        """The token that was chosen last in each slot, on the device: that of slot s is `last[-1 - s]`."""
+        """The last token of each slot, on the device: that of slot s is `last[-1 - s]`."""
 
     def join(self, slot: int, chooser: Chooser, tokens: Sequence[int], *, made: int = 0) -> None:
-        """Take a reply into a slot. Its tokens so far, the prompt's too, count for its repetition penalty.
+        """Take a reply into a slot. Its tokens so far, prompt included, count for its repetition penalty.
 
-        `made`: how many of them are its own, which the penalties for presence and frequency count.
+        `made`: how many of them are its own. The penalties for presence and frequency count only these.
         """
         self._choosers[slot] = chooser
         self._rows = None
@@ -137,7 +137,7 @@ class Sampler:
     def sample(self, logits: Tensor, slots: Sequence[int]) -> list[int | None]:
         """Choose a token for each row of logits, (rows, vocabulary), of the replies in these slots.
 
-        A row whose logits are not numbers gives None. Waits for the device once. Leaves the logits as they are.
+        A row with NaN gives None. Waits for the device. Leaves the logits as they are.
         """
         if self._device.type == "cuda":
             return [None if token < 0 else token for token in self.choose(logits, slots).tolist()]
@@ -153,9 +153,9 @@ class Sampler:
 
     @torch.inference_mode()
     def choose(self, logits: Tensor, slots: Sequence[int]) -> Tensor:
-        """Begin to choose as `sample` does, on a CUDA device: tokens, (rows,) of int64, -1 for a row that gives None.
+        """Begin to choose as `sample` does, on a CUDA device: tokens, (rows,) of int64, with -1 in place of None.
 
-        Waits for nothing.
+        Does not wait for the device.
         """
         scores = logits.float()
         tokens = torch.empty(len(slots), dtype=torch.int64, device=self._device)
@@ -170,7 +170,7 @@ class Sampler:
     def feed(self, logits: Tensor, slots: Sequence[int]) -> Tensor:
         """Choose as `choose` does, on any device, and leave the tokens in `last` for the next step.
 
-        Waits for a device that is not CUDA's.
+        Waits for the device unless it is a CUDA device.
         """
         fed_from = self._rows_of(tuple(slots)).fed_from
         if self._device.type == "cuda":
@@ -198,9 +198,9 @@ class Sampler:
         return width_of(guide, self._vocabulary) if guide is not None else 0
 
     def _parts(self, slots: Sequence[int], widths: Sequence[int]) -> list[tuple[Way, int, list[int]]]:
-        """Gather the rows of each way and width, those that change their logits apart from the others.
+        """Group the rows by way, by width, and by whether their logits are changed.
 
-        Of those that are drawn from the whole, only so many come together as a cache holds.
+        Of rows that are drawn from the whole, a group has only as many as fit into the cache.
         """
         ways: dict[tuple[Way, int, bool], list[int]] = {}
         for place, (slot, width) in enumerate(zip(slots, widths, strict=True)):
@@ -241,13 +241,13 @@ class Sampler:
         return rows if group.changes is None else self._adjustments.changed(rows, group.changes)
 
     def _remember(self, group: _Group, changes: Changes, tokens: Tensor) -> None:
-        """Count tokens for the penalties. A row that has none ends here: what is noted for it is never read."""
+        """Count tokens for the penalties. A row without a token ends now, so what is noted for it is never read."""
         if self._adjustments.remember(group.slots, changes, tokens):
             self._rows = None
 
 
 def _limits(samplings: Sequence[Sampling], device: torch.device) -> _Limits:
-    # A mass that is rounded may be 1 before all tokens are counted: no limit has to be beyond it.
+    # A rounded mass may reach 1 before all tokens are counted, so a top-p of 1 must be no limit at all.
     top_p = [one.top_p if one.top_p < 1 else math.inf for one in samplings]
     top_k = [one.top_k for one in samplings]
     min_p = [one.min_p for one in samplings]
@@ -286,7 +286,7 @@ def _draw(scores: Tensor, group: _Group) -> list[int | None]:
 
 
 def _choose(scores: Tensor, group: _Group) -> Tensor:
-    """Choose as `_draw` does without waiting: tokens, (rows, 1), and -1 where it gives None."""
+    """Choose as `_draw` does, but without waiting: tokens, (rows, 1), with -1 in place of None."""
     match group.way:
         case Way.LIKELIEST:
             best, tokens = scores.max(dim=-1, keepdim=True)
@@ -298,7 +298,7 @@ def _choose(scores: Tensor, group: _Group) -> Tensor:
             scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
             if group.limits.min_p is None:
                 return device_draw.draw(scaled, group.limits.top_p, group.randoms)
-            # The nucleus is of what was there before: a share of less is as much larger.
+            # top-p is a share of the mass before min-p, so it is a larger share of the mass that is left.
             weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
             top_p = (
                 None if group.limits.top_p is None else group.limits.top_p / weights.sum(dim=-1, keepdim=True)
@@ -309,7 +309,7 @@ def _choose(scores: Tensor, group: _Group) -> Tensor:
 
 
 def _from_shortlist(scores: Tensor, group: _Group) -> tuple[Tensor, Tensor]:
-    """Draw each row from its likeliest tokens: the tokens and whether they mean anything, both (rows, 1)."""
+    """Draw each row from its likeliest tokens. Returns the tokens, and whether they are usable, both (rows, 1)."""
     longest = min(max(group.limits.top_k), scores.shape[1])
     likeliest, ids = scores.topk(longest)
     if min(group.limits.top_k) < longest:
@@ -324,14 +324,14 @@ def _from_shortlist(scores: Tensor, group: _Group) -> tuple[Tensor, Tensor]:
 
 
 def _without_unlikely(weights: Tensor, min_p: Tensor | None) -> Tensor:
-    """Give no weight to tokens of less than so much of the likeliest one's. Source: min-p (Nguyen et al. 2024)."""
+    """Set weights below `min_p` times the row's largest to 0. Source: min-p (Nguyen et al. 2024)."""
     if min_p is None:
         return weights
     return weights.masked_fill(weights < min_p * weights.amax(dim=-1, keepdim=True), 0.0)
 
 
 def _without_tail(scaled: Tensor, top_k: list[int]) -> Tensor:
-    """Take, in place, what is below each row's top-k out of the draw. Tokens like the last one stay, as in transformers."""
+    """Set scores below each row's top-k to -inf, in place. Ties with the last one stay, as in transformers."""
     vocabulary = scaled.shape[1]
     for place, limit in enumerate(top_k):
         if 0 < limit < vocabulary:

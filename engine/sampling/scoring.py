@@ -1,7 +1,7 @@
-"""How likely the chosen tokens were: log-probabilities of the model's own distribution, for those replies that ask.
+"""How likely the chosen tokens were: log-probabilities of the model's own distribution, for replies that ask for them.
 
-The model's own is what it computed, before penalty, temperature and limits: so figures of different requests
-compare. Rows that do not ask cost nothing: where none does, a step looks into an empty dictionary.
+They are computed before penalties, temperature and limits, so that numbers of different requests can be compared.
+Rows that do not ask cost nothing.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from torch import Tensor
 from engine.text.reply_logprobs import Scored
 
 VERY_UNLIKELY = -9999.0
-"""OpenAI's word for a probability of 0, whose logarithm JSON can't write."""
+"""OpenAI's value for a probability of 0, whose logarithm JSON can't write."""
 
 
 class Scoring:
-    """Knows which slots ask, and for how many tokens beside the chosen one."""
+    """Knows which slots ask for log-probabilities, and of how many likeliest tokens."""
 
     def __init__(self) -> None:
         self._tops: dict[int, int] = {}
 
     def join(self, slot: int, top: int | None) -> None:
-        """Take a reply into a slot; None: it does not ask."""
+        """Take a reply into a slot. `top`: of how many likeliest tokens; None if it does not ask."""
         self.leave(slot)
         if top is not None:
             self._tops[slot] = top
@@ -34,9 +34,9 @@ class Scoring:
         self._tops.pop(slot, None)
 
     def score(self, logits: Tensor, slots: Sequence[int], tokens: Sequence[int | None]) -> dict[int, Scored]:
-        """Return what the tokens chosen from these logits, (rows, vocabulary), score, by the slots that asked.
+        """Return the scores of tokens that were chosen from logits, (rows, vocabulary), by the slots that asked.
 
-        Waits for the device where anybody asked. Leaves the logits as they are.
+        Waits for the device if any slot asked. Leaves the logits as they are.
         """
         if not self._tops:
             return {}
@@ -65,7 +65,7 @@ class Scoring:
 def _look(
     logits: Tensor, chosen: Sequence[int], most: int
 ) -> tuple[list[float], list[list[float]], list[list[int]]]:
-    """Return log-probabilities of each row's chosen token and of its `most` likeliest, and which those are."""
+    """Return log-probabilities of each row's chosen token and of its `most` likeliest ones, and the ids of these."""
     index = torch.tensor(chosen, device=logits.device).unsqueeze(1)
     likeliest, ids = logits.topk(most)
     scores = torch.cat((logits.gather(1, index), likeliest), dim=1) - logits.logsumexp(dim=1, keepdim=True)

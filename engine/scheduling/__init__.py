@@ -1,1 +1,1 @@
-"""What each step computes, and for whom."""
+"""Decides what each step computes, and for whom."""

@@ -1,6 +1,6 @@
-"""One request while it is served: what it asked for, how far it is, and what it tells.
+"""One request while it is served: what it asked for, how far it is, and its outputs.
 
-Knows neither the others nor the model.
+Knows neither other requests nor the model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from engine.text.reply_logprobs import Scored
 class ActiveRequest:
     """A request from its submission to its end.
 
-    `room`: tokens that it may have, source, prompt and reply together. `unsent` counts the tokens of which nothing was told yet; `position` is the place in the queue that was told last. `sight`: what it shows; None: no images.
+    `room`: the most tokens of source, prompt and reply together. `unsent`: how many tokens no output has counted yet.
+    `position`: the place in the queue that was told last. `sight`: its images; None if it has none.
     """
 
     prepared: PreparedRequest
@@ -48,14 +49,14 @@ class ActiveRequest:
 
     @property
     def tokens(self) -> list[int]:
-        """All tokens of its own text so far, as the model has them."""
+        """All tokens of its own text so far, without a source, as the model reads them."""
         request = self.request
         tokens = request.tokens[request.first :] if request.first else request.tokens
         return tokens if self.sight is None else self.sight.plain(tokens)
 
     @property
     def waits(self) -> bool:
-        """Whether its next token can be chosen only once the last one is known here."""
+        """Whether its next token can be chosen only when the host knows the last one."""
         return self.prepared.logprobs is not None or self.chooser.guide is not None
 
     @property
@@ -66,12 +67,12 @@ class ActiveRequest:
 
     @property
     def prompt_tokens(self) -> int:
-        """How many tokens the prompt has; what lies behind a source in its last page is none."""
+        """How many tokens the prompt has, without the padding of a source's last page."""
         return self.request.prompt_tokens - self._idle
 
     @property
     def cached_tokens(self) -> int:
-        """How many of them were known already."""
+        """How many of them were in the cache."""
         return max(0, self.request.cached - self._idle)
 
     @property
@@ -81,13 +82,13 @@ class ActiveRequest:
 
     @property
     def steps_after(self) -> int | None:
-        """How many steps were started for it after its cancel; None where nobody cancelled it."""
+        """How many steps were started for it after its cancel; None if it was not cancelled."""
         if self.steps_at_cancel is None:
             return None
         return self.request.steps - self.steps_at_cancel
 
     def span(self, segment: Segment) -> Span:
-        """Return what a step computes of it."""
+        """Return the span that a step computes for a segment."""
         request = self.request
         tokens = request.tokens[segment.start : segment.start + segment.count]
         if request.coming:
@@ -100,24 +101,24 @@ class ActiveRequest:
         return Started(self.prepared.request_id, self.prompt_tokens, self.cached_tokens)
 
     def queued(self, position: int) -> list[Output]:
-        """Tell the place in the queue, if it is another than before."""
+        """Tell the place in the queue, if it has changed."""
         if position == self.position:
             return []
         self.position = position
         return [Queued(self.prepared.request_id, position)]
 
     def prefilling(self) -> list[Output]:
-        """Tell how much of the prompt is computed, where some is left to compute."""
+        """Tell the share of the prompt that is computed, unless it is all of it."""
         done, tokens = self.request.computed, self.request.prompt_tokens
         return [Prefilling(self.prepared.request_id, done / tokens)] if done < tokens else []
 
     def score(self, scored: Scored) -> None:
-        """Take a token's score: it leaves with the token's text."""
+        """Take a token's score, which leaves with the token's text."""
         if self.prepared.logprobs is not None:
             self.prepared.logprobs.score(scored)
 
     def tell(self, pieces: Iterable[Piece]) -> list[Output]:
-        """Tell pieces of the reply, the first of them with the tokens behind it."""
+        """Tell pieces of the reply. The first one carries the number of unsent tokens."""
         return [self._output(piece) for piece in pieces]
 
     def _output(self, piece: Piece) -> Output:

@@ -1,4 +1,4 @@
-"""What becomes of a request when it comes: what the scheduler is to know of it, or why it can't be served."""
+"""Checks a request at its arrival, and makes the scheduler's view of it, or says why it can't be served."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def scheduled(request: PreparedRequest, model: LoadedModel) -> Request:
         priority=request.priority,
         shared_tokens=request.shared_tokens,
         images_end=max((one.stop(tokens) for one in request.shown), default=0),
-        most=None if request.grammar else most,  # whether a grammar is complete shows behind its last token
+        most=None
+        if request.grammar
+        else most,  # a grammar shows only behind its last token whether it is complete
         source=source,
     )
 
@@ -41,7 +43,7 @@ def room_for(request: PreparedRequest, model: LoadedModel) -> int:
 
 
 def refusal(active: ActiveRequest, model: LoadedModel) -> Finished | None:
-    """Return the end of a request that can't be served."""
+    """Return the end of a request that can't be served; None if it can."""
     request, vocabulary = active.prepared, model.vocabulary
     error = (
         trouble(request.shown, request.prompt, model.sees)
@@ -58,7 +60,7 @@ def refusal(active: ActiveRequest, model: LoadedModel) -> Finished | None:
 
 
 def _of_source(request: PreparedRequest, model: LoadedModel) -> str | None:
-    """Return what is wrong with a request's source, if something is."""
+    """Return what is wrong with a request's source; None if nothing is."""
     if model.translates is None:
         return "This model does not translate." if request.source else None
     most, below = model.translates.languages.source_tokens, model.translates.source_vocabulary

@@ -1,4 +1,4 @@
-"""The step loop's heart: requests in, outputs out, one engine step at a time.
+"""The core of the step loop: requests go in, outputs come out, one engine step at a time.
 
 Owns each request from its submission to its one end. Knows no processes, no sockets and no tokenizer.
 """
@@ -31,17 +31,17 @@ from engine.text.prepared import DuplicateRequest, PreparedRequest
 from engine.text.reply_logprobs import Scored
 
 STEP_TARGET_S = 0.06
-"""How long a step with prefill may take, about: what a cancel or another reply waits. Alone it may take longer (`pace.ALONE`)."""
+"""About how long a step with prefill takes, for which cancels and replies wait. Without replies it is longer (`pace.ALONE`)."""
 
 WAITING_TOLD_EVERY_S = 0.25
-"""How often those that wait are told of a new place in the queue, at most."""
+"""The shortest time between two rounds that tell waiting requests their new places in the queue."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """A step that was launched: what it runs, for whom, since when."""
+    """A step that was launched: its plan, its requests, and when it began."""
 
     plan: Plan
     active: list[ActiveRequest]
@@ -50,9 +50,9 @@ class _Flight:
 
 
 class Core:
-    """Serves up to `max_batch` requests at once with one model; more wait in a queue, first come, first served.
+    """Serves up to `max_batch` requests at once with one model. More requests wait in a fair queue (`WaitingQueue`).
 
-    Not thread-safe: `submit`, `cancel` and `step` are called from one thread, `cancel` between steps.
+    Not thread-safe: all methods are called from one thread, between steps.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Core:
         clock: Callable[[], float] = time.monotonic,
         ask: Asks | None = None,
     ) -> None:
-        """Take a model. `max_batch`: the one it was loaded for, where none is named. `clock` gives seconds.
+        """Take a model. `max_batch`: None means the one that the model was loaded for. `clock` gives seconds.
 
-        `ask`: who is asked for the points of images and tells them by `show`; None only where the model takes none.
+        `ask`: asks for the pixels of an image, which come by `show`; None only if the model takes no images.
         """
         slots = max_batch or model.max_batch
         self._model = model
@@ -89,17 +89,17 @@ class Core:
 
     @property
     def made_at(self) -> float:
-        """When the tokens were there whose text the last step gave, by this core's clock."""
+        """When the tokens of the last step's texts were fetched, by this core's clock."""
         return self._counters.made_at
 
     def statistics(self) -> EngineStatistics:
-        """Return facts for metrics."""
+        """Return the numbers for metrics."""
         return self._counters.statistics(self._scheduler, self._model.kv.bytes_per_token)
 
     def submit(self, request: PreparedRequest) -> None:
-        """Queue a request. One that can't be served gets its end, an error, from the next step.
+        """Queue a request. If it can't be served, the next step gives its end, with an error.
 
-        Raises DuplicateRequest where a request of that id is still served.
+        Raises DuplicateRequest if a request with its id is still being served.
         """
         if request.request_id in self._active:
             raise DuplicateRequest(f"a request with the id {request.request_id!r} is still being served")
@@ -121,7 +121,7 @@ class Core:
         return Chooser.of(request.sampling, guide)
 
     def cancel(self, request_id: str) -> None:
-        """End a request, wherever it is: its end comes from the next step. Unknown and ended ids are ignored."""
+        """End a request, wherever it is. The next step gives its end. Unknown and ended ids are ignored."""
         active = self._active.get(request_id)
         if active is None or active.steps_at_cancel is not None:
             return
@@ -129,7 +129,7 @@ class Core:
         self._leaving.append(End(active, FinishReason.CANCELLED))
 
     def show(self, looked: Looked) -> None:
-        """Take the points of an image that was asked for, or why there are none. It may come when nobody waits for it."""
+        """Take the pixels of an image that was asked for, or why there are none, even if nobody waits for them any more."""
         self._looking.rests = False
         self._end_blind(self._looking.show(looked))
 
@@ -140,10 +140,10 @@ class Core:
     def step(self) -> list[Output]:
         """Run one engine step and return its outputs, in order; nothing when idle.
 
-        Where the device computes meanwhile they are those of the step before: its text is made, and leaves, while the
-        device is busy with this one. Where tokens are fed on the device, too, this one is launched before they are
-        fetched, so that the device never waits. Ends that need no step (cancels, timeouts, refusals) are returned at once, before
-        anything else runs. Raises RuntimeError where memory turns out to be held by nobody.
+        If the device computes meanwhile, they are the outputs of the step before: their text is made while the device is
+        busy with this step. If tokens are fed on the device, too, this step is launched before those of the last one are
+        fetched, so that the device never waits. Ends that need no step (cancels, timeouts, refusals) are returned at
+        once, before anything else runs. Raises RuntimeError if pages are in use though nobody holds them.
         """
         ends = self._ends_without_a_step()
         if not self._active:
@@ -162,7 +162,7 @@ class Core:
         return outputs
 
     def _runs_ahead(self) -> bool:
-        """Whether a step is under way that the next one need not wait for."""
+        """Whether a step is under way, and the next one need not wait for it."""
         return (
             self._executor.feeds
             and len(self._flights) == 1
@@ -176,7 +176,7 @@ class Core:
         return [output for end in leaving for output in (self._end(end) if isinstance(end, End) else [end])]
 
     def _admit(self, plan: Plan) -> list[Output]:
-        """Begin those that were admitted. Raises OutOfMemory."""
+        """Begin the requests that were admitted. Raises OutOfMemory."""
         outputs: list[Output] = []
         for request in plan.admitted:
             active = self._active[request.request_id]
@@ -187,13 +187,15 @@ class Core:
         return outputs
 
     def _launch(self) -> list[Output]:
-        """Plan a step for those that are served, and let the device begin."""
+        """Plan the next step, and let the device begin it."""
         if not self._active:
             return []
         shares = self._look()
         began = self._clock()
         plan = self._scheduler.schedule(self._pace.budget_beside(self._scheduler.decoding) // shares)
-        if not (plan.segments or plan.admitted):  # all that run have their last token on its way, or look
+        if not (
+            plan.segments or plan.admitted
+        ):  # all running ones wait for their last token, or for an image
             self._looking.rests = self._looking.waits and not self._flights
             return self._emit_queued(began)
         self._counters.count(plan)
@@ -214,7 +216,7 @@ class Core:
         return outputs
 
     def _look(self) -> int:
-        """Look at images for a part of a step. Returns in how many parts what is left to prompts is to be shared."""
+        """Encode images for a part of a step. Returns the number by which the budget of prompts is divided."""
         if not self._looking.computes:
             return 1
         self._executor.take_all_threads()
@@ -223,7 +225,7 @@ class Core:
         return share
 
     def _compute(self, plan: Plan, active: list[ActiveRequest]) -> Launched:
-        """Copy the pages that a step writes and others hold, then compute it. Raises OutOfMemory."""
+        """Copy the pages that a step writes to and others hold, then launch it. Raises OutOfMemory."""
         copies = self._scheduler.pool.copies
         if copies:
             self._executor.copy(copies)
@@ -233,7 +235,7 @@ class Core:
         )
 
     def _collect(self) -> list[Output]:
-        """Take what a launched step gave. Whoever left meanwhile gets nothing of it."""
+        """Take the outcomes of a launched step. Those of requests that have ended meanwhile are dropped."""
         if not self._flights:
             return []
         flight = self._flights.popleft()
@@ -256,21 +258,21 @@ class Core:
         return outputs
 
     def _give_up(self, flight: _Flight) -> None:
-        """Take back a step whose tokens can't be had, and the one behind it, which counted on them."""
+        """Undo a step whose tokens can't be fetched, and the step behind it, which depends on them."""
         if self._executor.feeds:
             for one in reversed((flight, *self._flights)):
                 self._scheduler.undo(one.plan)
             self._flights.clear()
 
     def _serves(self, active: ActiveRequest) -> bool:
-        """Whether a request has not ended, even if another one has its id by now."""
+        """Whether a request has not ended yet. Another one may have its id by now."""
         return self._active.get(active.request.request_id) is active
 
     def _make_memory(self, active: list[ActiveRequest]) -> list[Output]:
-        """After a step for which the device had too little: preempt a reply, else end those of the step."""
+        """Preempt a reply after a step ran out of memory. If there is no other one, end the requests of the step."""
         outputs = self._emit_texts()
         if self._scheduler.make_memory():
-            log.warning("a step ran out of memory; the newest reply is computed again later")
+            log.warning("a step ran out of memory; the newest reply waits, and is computed again later")
         else:
             why = "The device has too little memory for this request."
             for one in filter(self._serves, active):
@@ -285,7 +287,7 @@ class Core:
         return [output for place, one in waiting for output in self._active[one.request_id].queued(place)]
 
     def _admit_later(self, plan: Plan) -> list[Output]:
-        """Undo a plan whose newcomers found no memory to begin in: nothing of it was computed."""
+        """Undo a plan whose new requests found no memory to begin. Nothing of it was computed."""
         newcomers = [self._active[request.request_id] for request in plan.admitted]
         for one in newcomers:
             one.request.started = bool(one.request.generated)
@@ -311,7 +313,7 @@ class Core:
     def _take_token(self, active: ActiveRequest, segment: Segment, outcome: int | Scored) -> list[Output]:
         request, guide = active.request, active.chooser.guide
         if guide is not None and active.is_long_enough:
-            # It was when its last token came. A grammar that was complete by then would have ended it as such.
+            # Its last token made it long enough. If its grammar were complete, it would have ended as COMPLETE.
             return self._end(End(active, FinishReason.LENGTH))
         token = outcome.token if isinstance(outcome, Scored) else outcome
         is_first = not request.generated
@@ -333,13 +335,13 @@ class Core:
         return []
 
     def _ends_with(self, active: ActiveRequest, token: int) -> bool:
-        """Whether a token ends a reply. Where there is a grammar an end comes only where it may, and ends it always."""
+        """Whether a token ends a reply. A grammar allows an end token only where the reply may end, so it always counts."""
         if active.chooser.guide is not None:
             return token in active.chooser.guide.ends
         return token in self._model.eos_ids and not active.prepared.sampling.ignore_eos
 
     def _emit_texts(self) -> list[Output]:
-        """Make text of the tokens that came last, but for those that ended their replies."""
+        """Return the outputs of the tokens that came last and did not end their replies."""
         pending, self._pending_text = self._pending_text, []
         return [output for active, token in pending for output in self._emit(active, token, last=False)]
 
@@ -349,7 +351,7 @@ class Core:
             active.unsent += 1
             outputs = active.tell(step.pieces)
         except Exception:
-            # The one broad catch of a request's text: no bystander may notice.
+            # The one broad catch of a request's text, since other requests must not notice.
             log.exception("the text of request %s could not be made", active.prepared.named)
             return self._end(End(active, FinishReason.ERROR, NO_TEXT, flush=False))
         if step.stopped:
@@ -357,9 +359,9 @@ class Core:
         return outputs + self._end(End(active, FinishReason.LENGTH)) if last else outputs
 
     def _end(self, end: End) -> list[Output]:
-        """Forget a request. Returns its last outputs; text that was held back is dropped at a cancel.
+        """Forget a request, and return its last outputs. At a cancel, text that was held back is dropped.
 
-        Nothing that fails here keeps its end from being told: neither its text nor what is kept of it.
+        Its end is told even if its text can't be made or its pages can't be kept.
         """
         active, last = end.active, last_outputs(end)
         if not self._serves(active):
@@ -371,7 +373,7 @@ class Core:
         if active.chooser.guide is not None:
             active.chooser.guide.close()
         if not self._active:
-            # Until somebody had waited for it, idle time would count as its own.
+            # A step that nobody waits for would count idle time as its own.
             self._flights.clear()
         if end.reason is FinishReason.CANCELLED:
             self._counters.cancelled(active.steps_after or 0)
@@ -381,10 +383,10 @@ class Core:
         try:
             self._scheduler.remove(active.request, keep=keep)
         except Exception:
-            # Its pages are released all the same; only a later turn computes more.
+            # Its pages are released all the same. A later turn only has more to compute.
             log.exception("what request %s computed could not be kept", active.prepared.named)
 
     def _observe(self, flight: _Flight) -> None:
-        """Learn from how long a step took, since its launch or since the one before it was done."""
+        """Learn from the time that a step took, since its launch or since the step before was done."""
         plan, seconds = flight.plan, self._counters.took(flight.began, self._clock())
         self._pace.observe(prefill_tokens=plan.prefill_tokens, decoding=bool(plan.decodes), seconds=seconds)

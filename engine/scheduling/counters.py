@@ -1,4 +1,4 @@
-"""What a core has done since its start, in numbers: for metrics, and read by nobody who decides anything."""
+"""Counts what a core has done since its start. The numbers are for metrics, and decide nothing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from engine.scheduling.scheduler import Plan, Scheduler
 
 @dataclass(slots=True)
 class Counters:
-    """Counts rise only. `step_seconds`: of all steps together; `done_at`: when the last one was done; `made_at`: when its tokens were there.
+    """The numbers, which only rise. `step_seconds`: the time of all steps. `done_at`: when the last step was done.
 
-    `told_waiting_at`: when those that wait were told of their places.
+    `made_at`: when its tokens were fetched. `told_waiting_at`: when waiting requests were last told their places.
     """
 
     steps: int = 0
@@ -28,7 +28,7 @@ class Counters:
     told_waiting_at: float = float("-inf")
 
     def took(self, began: float, now: float) -> float:
-        """Return how long a step took that is done now: since its launch, or since the one before it was done."""
+        """Return how long a step took that is done now, since its launch or since the step before was done."""
         seconds = now - max(began, self.done_at)
         self.done_at = now
         self.step_seconds += seconds
@@ -47,7 +47,7 @@ class Counters:
         self.prompt_tokens += plan.prefill_tokens
 
     def statistics(self, scheduler: Scheduler, bytes_per_token: int) -> EngineStatistics:
-        """Return all of it beside what the scheduler and its pool hold now."""
+        """Return all numbers, with what the scheduler and its pool hold now."""
         pool = scheduler.pool
         page_bytes = pool.size * bytes_per_token
         return EngineStatistics(

@@ -1,4 +1,4 @@
-"""Who has to end by when. Pure: times are passed in."""
+"""Keeps deadlines, and tells whose time has come. Pure: times are passed in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Deadlines(Generic[T]):
-    """Things under keys of their own that are due at a time. What was removed is forgotten at once."""
+    """Things with unique keys, each due at a time. A removed thing is forgotten at once."""
 
     def __init__(self) -> None:
         self._due: list[tuple[float, int]] = []
@@ -32,7 +32,7 @@ class Deadlines(Generic[T]):
             heapq.heapify(self._due)
 
     def due(self, now: float) -> Iterator[T]:
-        """Yield those whose time has come, the earliest first, and forget them."""
+        """Yield the things whose time has come, earliest first, and forget them."""
         while self._due and self._due[0][0] <= now:
             thing = self._things.pop(heapq.heappop(self._due)[1], None)
             if thing is not None:

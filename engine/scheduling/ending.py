@@ -1,4 +1,4 @@
-"""How a request ends, and what it tells last. Knows neither the others nor the model."""
+"""How a request ends, and its last outputs. Knows neither other requests nor the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Why a request ends. `flush`: text that is held back is told. `keep`: what it computed may serve a later turn."""
+    """Why a request ends. `flush`: tell text that is held back. `keep`: its keys and values may serve a later turn."""
 
     active: ActiveRequest
     reason: FinishReason
@@ -26,11 +26,11 @@ class End:
 
 
 def last_outputs(end: End) -> list[Output]:
-    """Return what a request tells last. Nothing that fails here keeps its end from being told."""
+    """Return the last outputs of a request. If its text can't be made, its end is told all the same."""
     active = end.active
     try:
         if end.reason is FinishReason.CANCELLED:
-            # Taken before the flush: what is held back was seen by nobody, so it was not written either.
+            # The end is made before the flush: nobody has seen what is held back, so `written` leaves it out.
             ended = active.finished(end.reason, end.error, end.code)
             active.prepared.reply.flush()
             return [ended]

@@ -1,9 +1,9 @@
-"""Whose images are looked at next: one image at a time, in pieces of milliseconds between the steps of all others.
+"""Encodes the images of running requests: one image at a time, in pieces of milliseconds between the steps of others.
 
-By priority, then fair between groups and clients, by the tiles that were looked at for each. An image that several requests
-show is looked at once, as long as one of them is served.
-A request with images has its place and its pages before it is looked at, so what is kept of it already is not looked at
-again. Points are asked for when their turn comes, so those of one image alone are in memory.
+The next image is chosen by priority, then fairly between groups and clients, by the tiles that were encoded for each. An
+image of several requests is encoded once, as long as one of them is served.
+A request has its slot and its pages before its images are encoded, so images that are in the cache are not encoded again.
+Pixels are asked for when an image's turn comes, so only one image's are in memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Blind(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Current:
-    """The image that is looked at. `pieces`: None while its points are waited for."""
+    """The image that is being encoded. `pieces`: None while its pixels have not come."""
 
     active: ActiveRequest
     number: int
@@ -46,10 +46,10 @@ class _Current:
 
 
 class Looking:
-    """Looks at the images of requests that run, those of several in turn."""
+    """Encodes the images of running requests, in turn if there are several."""
 
     def __init__(self, sees: Sees | None, ask: Asks | None, clock: Callable[[], float]) -> None:
-        """Take what looks, whom to ask for points, and a clock that gives seconds."""
+        """Take the model's vision part, what asks for pixels, and a clock that gives seconds."""
         self._sees = sees
         self._ask = ask
         self._clock = clock
@@ -66,21 +66,21 @@ class Looking:
 
     @property
     def waits(self) -> bool:
-        """Whether points are waited for."""
+        """Whether it waits for pixels."""
         return self._current is not None and self._current.pieces is None
 
     def begin(self, active: ActiveRequest) -> None:
-        """Look at what a request shows that was just admitted."""
+        """Begin with the images of a request that was just admitted."""
         self._line_up(active)
 
     def forget(self, active: ActiveRequest) -> None:
-        """Look at nothing more of a request: it has ended."""
+        """Drop the images of a request that has ended."""
         if self._current is not None and self._current.active is active:
             self._current = None
         self._line.remove(active.prepared.request_id)
 
     def show(self, looked: Looked) -> Blind | None:
-        """Take the points that were asked for. Returns whose image can't be looked at; what nobody waits for is dropped."""
+        """Take the pixels that were asked for, or drop them if nobody waits any more. Returns whose image has none."""
         current, look = self._current, looked.look
         if current is None or current.pieces is not None or not self._is_of(current, look):
             return None
@@ -89,14 +89,14 @@ class Looking:
             return Blind(
                 current.active, looked.answer.why if isinstance(looked.answer, Rejected) else NOT_DECODED
             )
-        assert self._sees is not None  # noqa: S101 - who asked has it
+        assert self._sees is not None  # noqa: S101 - only a model that takes images asks
         side, answer = self._sees.tiling.side, looked.answer
         points = torch.frombuffer(bytearray(answer.points), dtype=torch.uint8)
         current.pieces = self._sees.tower.look(points.view(answer.count, 3, side, side))
         return None
 
     def work(self, seconds: float) -> Blind | None:
-        """Compute for so long, a piece at least. Returns whose image can't be looked at, if one can't."""
+        """Compute for `seconds`, but at least one piece. Returns whose image can't be encoded, if one can't."""
         until = self._clock() + seconds
         while self.computes:
             current = self._current
@@ -117,16 +117,16 @@ class Looking:
 
     def _saw(self, current: _Current, states: torch.Tensor) -> None:
         self._current = None
-        assert current.active.sight is not None  # noqa: S101 - what shows nothing is never here
+        assert current.active.sight is not None  # noqa: S101 - only requests with images are here
         current.active.sight.saw(current.number, states)
         self._states[current.active.sight.image(current.number).digest] = states
         self._line_up(current.active)
-        for key in [*self._line]:  # of these some may have waited for the same image
+        for key in [*self._line]:  # some of these may have waited for the same image
             if (one := self._line.remove(key)) is not None:
                 self._line_up(one)
 
     def _line_up(self, active: ActiveRequest) -> None:
-        """Let a request wait for its next image, or be computed where it has none."""
+        """Let a request wait for its next image, or let it be computed if no image is missing."""
         number = self._missing(active)
         active.request.looks = number is not None
         if number is not None and active.sight is not None:
@@ -136,7 +136,7 @@ class Looking:
             )
 
     def _missing(self, active: ActiveRequest) -> int | None:
-        """Return which image of a request is to be looked at next; None where all are known."""
+        """Return the number of the image that a request needs next; None if it needs none."""
         sight = active.sight
         while sight is not None and (number := sight.missing(active.request.computed)) is not None:
             states = self._states.get(sight.image(number).digest)
@@ -146,7 +146,7 @@ class Looking:
         return None
 
     def _go_on(self) -> None:
-        """Drop what nobody waits for any more, and ask for the next image."""
+        """Drop an image that nobody waits for any more, and ask for the next one."""
         if self._current is not None and self._current.active.request.slot is None:
             self._current = None
         while self._current is None and self._line:

@@ -1,6 +1,6 @@
-"""How many prompt tokens a step may compute, learned from how long steps take.
+"""Learns from the times of steps how many prompt tokens a step may compute.
 
-Knows seconds and tokens, no clock: times are passed in.
+Knows seconds and tokens, but no clock: times are passed in.
 """
 
 from __future__ import annotations
@@ -12,45 +12,45 @@ SMALLEST_BUDGET = 16
 LARGEST_BUDGET = 4096
 
 LEAST_SHARE = 0.25
-"""Of the target is left to prompts, at least, however long the running replies alone take."""
+"""The least share of the target that is left to prompts, however long the running replies alone take."""
 
 OF_THE_LAST_GOOD = 8
-"""The last budget that a step did in time, divided by this, is the least one."""
+"""The smallest budget is the last one that a step computed in time, divided by this."""
 
 ALONE = 3.0
-"""A step without replies may take this many times the target: nobody's text waits for it, and each step costs beside its
-tokens. Its own cancel and whoever comes wait that long. Measured on two cores, a 768x12 Llama, first token of 1,387: 1.2
+"""A step without replies may take this many times the target: nobody's text waits for it, and each step has fixed costs.
+Only its own cancel and new requests wait that long. Measured on two cores, a 768x12 Llama, first token of 1,387: 1.2
 times as long with steps of the target's length.
 """
 
 FULL_ROWS = 64
-"""Rows from which on a step's time grows with its rows. Matrix products of fewer take about as long as of these."""
+"""From so many rows on, a step's time grows with its rows. Matrix products of fewer rows take about as long as of these."""
 
 ROWS = 16
-"""Rows are computed by so many: what a chunk has beyond a multiple of it costs as much as all of these."""
+"""Rows are computed in groups of this size. The rows of a chunk beyond a multiple of it cost as much as a whole group."""
 
 LONGEST = 2.0
-"""A step of full rows may take this many times the target: smaller ones would be hardly shorter, and twice as many."""
+"""A step of full rows may take this many times the target. Smaller steps would be hardly shorter, and twice as many."""
 
 FORGETS = 0.98
-"""Of what full rows took, so much is believed behind each step of fewer: they are tried again."""
+"""The time of full rows is multiplied by this after each step of fewer rows, so that full rows are tried again."""
 
 NOISE = 0.1
-"""By how much steps of one kind differ, as a share: of what was expected, and at least of the target."""
+"""By how much steps of one kind differ, as a share of the expected time, and of the target."""
 
 DRIFT = 0.2
-"""By how much a step may take longer or shorter than the one before because something changed: replies came or went."""
+"""By how much estimates may change from step to step, as a share, since replies come and go."""
 
 ODDEST = 3.0
-"""A step counts as this many times as long as was expected, at most: one odd step says little of the next ones."""
+"""A step counts as at most this many times the expected time, since one odd step says little of the next ones."""
 
 _SHRINKS = 0.5
-"""Of an estimate, at least, is left by one step."""
+"""The least share of an estimate that is left after one step."""
 
 
 @dataclass(slots=True)
 class PrefillPace:
-    """Sizes prefill chunks so that a step takes about `target_s`: running replies wait no longer, nor do cancels beside them."""
+    """Sizes prefill chunks so that a step takes about `target_s`, which is how long running replies and cancels wait."""
 
     target_s: float
     _steps: _StepTimes = field(init=False)
@@ -63,7 +63,7 @@ class PrefillPace:
 
     @property
     def budget(self) -> int:
-        """Prompt tokens for the next step. Grows at most twofold beyond what was tried, never to zero."""
+        """The prompt tokens for the next step: never zero, and at most twice the most that was tried."""
         return self._budget(max(self.target_s - self._steps.decode_s, LEAST_SHARE * self.target_s))
 
     def _budget(self, left_s: float) -> int:
@@ -74,7 +74,7 @@ class PrefillPace:
         return max(least, min(affordable, 2 * self._largest_seen))
 
     def budget_beside(self, replies: int) -> int:
-        """Return the prompt tokens for a step in which so many replies run: enough to fill its rows, where that is in time."""
+        """Return the prompt tokens for a step with `replies` running replies: enough to fill its rows, if time allows."""
         budget = self.budget if replies else self._budget(ALONE * self.target_s)
         if self._full_s <= LONGEST * self.target_s:
             budget = max(budget, FULL_ROWS - replies)
@@ -96,10 +96,10 @@ class PrefillPace:
 
 @dataclass(slots=True)
 class _StepTimes:
-    """What running replies take in a step, and what each prompt token adds: a Kalman filter (Kalman 1960) over both.
+    """Estimates the time of running replies in a step, and of each prompt token, by a Kalman filter (Kalman 1960).
 
-    A step that had both changes whichever was known worse. So steps of different sizes tell them apart, though no step
-    without a prompt ever comes. `_doubts`: the variances of both; that they vary together is left out.
+    A step that had both changes mostly the estimate that is less certain. So steps of different sizes tell them apart,
+    even if every step has a prompt. `_doubts`: the variances of both; their covariance is left out.
     """
 
     noise_s: float
@@ -108,9 +108,9 @@ class _StepTimes:
     _doubts: tuple[float, float] = (0.0, 0.0)
 
     def learn(self, seconds: float, *, decoding: bool, tokens: int) -> None:
-        """Take how long a step took, and what was in it."""
+        """Take the time of a step, and what was in it."""
         if decoding:
-            # Replies alone take no longer than with a prompt.
+            # Replies alone take no longer than replies with a prompt.
             self.decode_s = min(self.decode_s, seconds) or (NOISE * seconds if tokens else seconds)
         if tokens and not self.token_s:
             self.token_s = max(seconds - decoding * self.decode_s, NOISE * seconds) / tokens
@@ -119,7 +119,7 @@ class _StepTimes:
 
     def _correct(self, seconds: float, decoding: float, tokens: int) -> None:
         of_decode, of_token = self._doubts
-        # Whatever was learned may have changed since.
+        # The times may have changed since they were learned.
         of_decode = min(of_decode + (DRIFT * self.decode_s) ** 2, self.decode_s**2)
         of_token = min(of_token + (DRIFT * self.token_s) ** 2, self.token_s**2)
         expected = decoding * self.decode_s + tokens * self.token_s

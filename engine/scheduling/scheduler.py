@@ -1,4 +1,4 @@
-"""Decides what each step runs: iteration-level scheduling over the pages of the KV cache.
+"""Decides what each step runs: iteration-level scheduling (Orca, Yu et al. 2022) over the pages of the KV cache.
 
 Pure bookkeeping in tokens and pages: knows no tensors, no text and no clock.
 """
@@ -23,12 +23,11 @@ class Request:
     """One request as the scheduler sees it: `tokens` are the prompt's and those of the reply so far.
 
     `computed` counts the tokens whose keys and values are in its pages, `sound` those of them that are known to be
-    numbers, `cached` those that were taken from the cache when it began for the first time. `shared_tokens`: how many
-    of the first ones everyone may share. `slot`: its place among those that run, while it does. `most`: tokens that it
-    may have, prompt and reply together; None: any number. `coming`: tokens
-    behind those, of steps that were launched, which nobody knows yet. `source`: where the source of a translation lies;
-    it is computed in one piece, or known as a whole. `images_end`: the place behind its last image; `looks`: nothing of it is
-    computed until what it shows was looked at.
+    numbers, `cached` those that were in the cache when it began for the first time. `shared_tokens`: how many of the
+    first ones everyone may share. `slot`: its place among the running requests, while it runs. `most`: the most tokens
+    of prompt and reply together; None: any number. `coming`: how many tokens of launched steps are not known yet.
+    `source`: where the source of a translation is; it is computed in one piece, or is cached as a whole. `images_end`:
+    the place behind its last image. `looks`: its images are being encoded, and until then nothing of it is computed.
     """
 
     request_id: str
@@ -64,7 +63,7 @@ class Request:
 
     @property
     def remaining(self) -> int:
-        """How many tokens are to be computed before the next one can be drawn."""
+        """How many tokens have to be computed before the next one can be drawn."""
         return len(self.tokens) + self.coming - self.computed
 
     @property
@@ -74,20 +73,20 @@ class Request:
 
     @property
     def least(self) -> int:
-        """How many tokens its next step computes at least."""
+        """The fewest tokens that its next step may compute."""
         return max(0, self.first - self.computed)
 
     @property
     def is_full(self) -> bool:
-        """Whether the token that is coming is its last one."""
+        """Whether it has its last token, or that is coming."""
         return self.most is not None and len(self.tokens) + self.coming >= self.most
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Neighbouring tokens of one request that run in one step: positions `start` to `start + count`.
+    """Neighbouring tokens of one request that run in one step: positions from `start` up to `start + count`.
 
-    `samples`: whether the next token can be drawn after these.
+    `samples`: whether the next token can be drawn behind these.
     """
 
     request: Request
@@ -107,7 +106,7 @@ class Plan:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """All that runs, in the order in which it runs."""
+        """All segments, in the order in which they run."""
         return self.decodes + self.prefills
 
     @property
@@ -117,10 +116,10 @@ class Plan:
 
 
 class Scheduler:
-    """At most `slots` requests at once, within the pages of a pool.
+    """Runs at most `slots` requests at once, within the pages of a pool.
 
-    Running replies go first in every step; prompts take what the step's token budget leaves. Where replies outgrow
-    the memory, the one that came last is preempted: it goes back into the queue, and on from what is left of its pages.
+    Each step has one token of every running reply, and prompts within the step's token budget. If replies outgrow the
+    memory, the one that came last is preempted: it goes back into the queue, and later continues from its cached pages.
     """
 
     def __init__(self, slots: int, pool: PagePool) -> None:
@@ -144,7 +143,7 @@ class Scheduler:
 
     @property
     def decoding(self) -> int:
-        """How many of them have all of their prompt computed."""
+        """How many of them have computed all of their prompt."""
         return len(self._decoding)
 
     @property
@@ -154,12 +153,12 @@ class Scheduler:
 
     @property
     def free(self) -> int:
-        """How many slots are free. `free + running` is the number of slots, always."""
+        """How many slots are free. `free + running` is always the number of slots."""
         return len(self._free)
 
     @property
     def may_run_ahead(self) -> bool:
-        """Whether the next step can be planned before the tokens of the last one are known: nobody has to be preempted."""
+        """Whether the next step can be planned before the tokens of the last one are known, since it preempts nobody."""
         return not self._closed and 2 * len(self._decoding) <= self.pool.available
 
     def add(self, request: Request) -> None:
@@ -169,11 +168,11 @@ class Scheduler:
         self._queue.add(request)
 
     def waiting(self) -> Iterator[Request]:
-        """Yield those that wait and never ran, in the order in which they would start now."""
+        """Yield the waiting requests that never ran, in the order in which they would start now."""
         return (request for request in self._queue.in_order(self._clients) if not request.started)
 
     def remove(self, request: Request, *, keep: bool = True) -> None:
-        """Forget a request, wherever it is. What it computed stays in the cache, unless `keep` says that it is no good."""
+        """Forget a request, wherever it is. `keep`: its keys and values are valid, and stay in the cache."""
         if request.slot is None:
             self._queue.remove(request)
             return
@@ -185,9 +184,9 @@ class Scheduler:
             self._vacate(request, request.slot)
 
     def schedule(self, prefill_budget: int) -> Plan:
-        """Plan the next step: a token of every running reply, and up to `prefill_budget` prompt tokens.
+        """Plan the next step: a token of every running reply, and about `prefill_budget` prompt tokens.
 
-        The plan counts as begun: each request in it has one more of its `steps`.
+        Counts the step in the `steps` of each of its requests. Raises RuntimeError if one reply outgrows all pages.
         """
         decodes = self._plan_decodes()
         admitted = tuple(self._admit_some())
@@ -197,7 +196,7 @@ class Scheduler:
         return plan
 
     def complete(self, plan: Plan, *, coming: bool = False) -> None:
-        """Note that a plan was run, whoever left meanwhile. `coming`: it was launched, and its tokens are not known yet."""
+        """Note that a plan was run; some requests may have left. `coming`: it was launched, and its tokens are unknown."""
         for segment in plan.segments:
             segment.request.computed += segment.count
             segment.request.coming += coming and segment.samples
@@ -207,7 +206,7 @@ class Scheduler:
                 self._decoding[segment.slot] = segment.request
 
     def undo(self, plan: Plan) -> None:
-        """Take back what `complete` noted of a plan whose tokens never come. The newest plan goes first."""
+        """Undo what `complete` noted of a plan whose tokens never come. The newest plan is undone first."""
         for segment in plan.segments:
             request = segment.request
             request.coming -= segment.samples
@@ -218,7 +217,7 @@ class Scheduler:
                 self._prefilling[segment.slot] = self._decoding.pop(segment.slot)
 
     def take(self, segment: Segment, token: int) -> None:
-        """Note the token behind a segment that was run. Its request may have been preempted since it was launched."""
+        """Note the token behind a segment that was run. Its request may have been preempted since its launch."""
         request = segment.request
         request.tokens.append(token)
         request.coming = max(0, request.coming - 1)
@@ -226,31 +225,31 @@ class Scheduler:
             request.sound = segment.start + segment.count
 
     def repeat(self, request: Request) -> None:
-        """Have a request's last token computed once more: the next one could not be drawn behind it yet."""
+        """Have a request's last token computed once more, since the next one could not be drawn behind it yet."""
         request.coming = max(0, request.coming - 1)
         if request.slot is not None:
             request.computed -= 1
 
     def share(self, request: Request) -> None:
-        """Keep for everyone what is to be shared of a request, now that its first token showed that it is sound."""
+        """Keep the shared tokens of a request for everyone, once its first token has shown that they are sound."""
         if request.slot is not None and request.shared_tokens:
             shared = request.shared_tokens
             self._keep(EVERYONE, request.tokens[:shared], request.table, shared)
 
     def preempt(self, request: Request) -> None:
-        """Put a running request back into the queue: it goes on from what the cache has when there is room."""
+        """Put a running request back into the queue. When there is room, it continues from its cached pages."""
         if request.slot is not None:
             self._cache(request)
             self._vacate(request, request.slot)
         self._queue.add(request)
 
     def make_memory(self) -> bool:
-        """Run one request less until one of the others ends: the device has less memory than was counted on."""
+        """Preempt the newest request, and admit none until one ends. False if fewer than two run."""
         self._closed = self._preempt_last()
         return self._closed
 
     def _preempt_last(self) -> bool:
-        """Preempt the running request that came last. False where no two run."""
+        """Preempt the newest of the running requests with the lowest priority. False if fewer than two run."""
         if self.running < 2:  # noqa: PLR2004
             return False
         running = (*self._prefilling.values(), *self._decoding.values())
@@ -270,13 +269,13 @@ class Scheduler:
         )
 
     def _grows(self, request: Request) -> bool:
-        """See that a request has pages for what its next step writes. False: there is no room."""
+        """Give a request pages for what its next step writes. False if there is no room."""
         return self.pool.extend(request.table, request.computed, len(request.tokens) + request.coming)
 
     def _plan_prefills(self, budget: int) -> tuple[Segment, ...]:
-        """Share the budget out: up to half of it to the oldest prompt, the rest to the shortest first.
+        """Share the budget out: up to half of it goes to the oldest prompt, the rest to the shortest ones first.
 
-        A source is computed in one piece: where what is left is less it waits, and the oldest one goes beyond the budget.
+        A source is computed in one piece. It waits if the rest of the budget is less, but the oldest may exceed the budget.
         """
         ready = [request for request in self._prefilling.values() if not request.looks]
         if not ready:
@@ -298,7 +297,7 @@ class Scheduler:
         )
 
     def _admit_some(self) -> Iterator[Request]:
-        """Admit as many as there is room for."""
+        """Admit as many waiting requests as there is room for."""
         while self._queue and self._free and not self._closed:
             request = self._first()
             if request is None or self._is_stuck(request) or not self._admit(request):
@@ -306,7 +305,7 @@ class Scheduler:
             yield request
 
     def _first(self) -> Request | None:
-        """Return the one to start next. Those that look, and wait for that, hold half of the slots at most: texts pass the others."""
+        """Return the request to start next. Those that look hold at most half of the slots; texts pass the others."""
         request = self._queue.first(self._clients)
         looking = sum(one.looks for one in self._prefilling.values())
         if looking < max(1, (self.free + self.running) // 2) or not request.images_end:
@@ -316,7 +315,7 @@ class Scheduler:
         return self._queue.first_of(self._clients, lambda one: not one.images_end)
 
     def _is_stuck(self, request: Request) -> bool:
-        """Whether what a request waited for when it was looked at last is as it was: nothing is looked up again."""
+        """Whether a request would have to wait again, since nothing has changed since its last try."""
         if self._no_room == (request, self.pool.changes):
             return True
         if self._behind is None or self._behind[0] is not request:
@@ -324,7 +323,7 @@ class Scheduler:
         return self._computes_first(self._behind[1], request.shared_tokens)
 
     def _admit(self, request: Request) -> bool:
-        """Give a request a slot, and pages for all its tokens; False where it has to wait for either, or for its last one."""
+        """Give a request a slot and pages for all its tokens. False if it has to wait for pages, or for other requests."""
         if request.coming:
             return False
         match = self._known(request)
@@ -333,11 +332,11 @@ class Scheduler:
         table = self.pool.join(match.pages)
         if not self._fits(request, table, match.tokens):
             self.pool.release(table)
-            # Nothing is looked up again before somebody let go of something.
+            # There is no new try before the pool has changed.
             self._no_room = request, self.pool.changes
             return False
         self._queue.remove(request)
-        # The lowest slot first keeps the running ones close together.
+        # Taking the lowest slot keeps the running ones close together.
         slot = request.slot = heapq.heappop(self._free)
         request.table = table
         request.computed = request.sound = match.tokens
@@ -349,18 +348,18 @@ class Scheduler:
         return True
 
     def _known(self, request: Request) -> Match:
-        """Return what the cache has of a request; of a source, all or nothing."""
+        """Return what the cache has of a request. Of a source it is all or nothing."""
         match = self._prefixes.find(request.salt, request.tokens, shared=request.shared_tokens)
         return match if match.tokens >= request.first else NOTHING
 
     def _fits(self, request: Request, table: BlockTable, known: int) -> bool:
-        """Take pages for all tokens of a request, if those that run can still grow."""
+        """Take pages for all tokens of a request, if the running ones can still grow then."""
         growth = self.running * self.pool.pages_for(HEADROOM)
         needed = self.pool.pages_for(len(request.tokens)) - len(table.pages)
         return needed + growth <= self.pool.available and self.pool.extend(table, known, len(request.tokens))
 
     def _waits_for_others(self, request: Request, cached: int) -> bool:
-        """Whether another request computes right now what this one could share: it is computed once for all."""
+        """Whether another request is computing what this one could share, so that it is computed only once."""
         shared = request.shared_tokens
         if cached >= shared:
             return False
@@ -372,7 +371,7 @@ class Scheduler:
         return False
 
     def _computes_first(self, other: Request, shared: int) -> bool:
-        """Whether a request computes its first tokens right now, of which everyone may share so many. One that looks computes none."""
+        """Whether a request is computing its first `shared` tokens, which everyone may share, and waits for no image."""
         is_prefilling = other.slot is not None and self._prefilling.get(other.slot) is other
         return (
             is_prefilling
@@ -382,12 +381,12 @@ class Scheduler:
         )
 
     def _cache(self, request: Request) -> None:
-        """Keep what is known to be sound of a running request for those that begin like it."""
+        """Keep the sound tokens of a running request for requests that begin like it."""
         self._keep(request.salt, request.tokens[: request.sound], request.table, request.shared_tokens)
 
     def _keep(self, salt: str, tokens: Sequence[int], table: BlockTable, shared: int) -> None:
         self._prefixes.insert(salt, tokens, table.pages, shared=shared)
-        table.writable = 0  # whoever writes to a page that is kept copies it
+        table.writable = 0  # a page that is kept is copied before it is written to
 
     def _vacate(self, request: Request, slot: int) -> None:
         self._decoding.pop(slot, None)

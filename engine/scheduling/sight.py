@@ -1,4 +1,4 @@
-"""The images of one request, as far as they were looked at, and where they stand in its prompt. Knows no decoder."""
+"""The images of one request: which are encoded, and where they are in its prompt. Knows no decoder."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Rows = tuple[tuple[int, Tensor], ...]
 
 
 class Sight:
-    """What a request shows. States of an image are kept until its request ends: it may be computed once more."""
+    """The images that a request shows. Their states are kept until it ends, since it may be computed once more."""
 
     def __init__(self, shown: Sequence[Shown], sees: Sees) -> None:
-        """Take the images of a prompt, and what the model does with such."""
+        """Take the images of a prompt, and the facts about the model."""
         self._shown = shown
         self._tokens = sees.tiling.tokens
         self._token = sees.token
@@ -42,18 +42,18 @@ class Sight:
         self._states[number] = states
 
     def missing(self, computed: int) -> int | None:
-        """Return which image is to be looked at next, where the first tokens of the prompt are computed already."""
+        """Return the number of the next image to encode, if the first `computed` tokens of the prompt are computed."""
         for number, one in enumerate(self._shown):
             if number not in self._states and one.stop(self._tokens) > computed:
                 return number
         return None
 
     def plain(self, tokens: Sequence[int]) -> list[int]:
-        """Return tokens as the model has them."""
+        """Return tokens as the model reads them, without the keys of images."""
         return plain(tokens, self._token)
 
     def span(self, span: Span) -> Span:
-        """Return a span with the states of what is shown in it."""
+        """Return a span with the states of the images in it."""
         rows = tuple(self._rows(span.start, span.stop))
         return Span(
             span.slot, span.start, self.plain(span.tokens), span.samples, span.pages, span.source, rows
@@ -69,7 +69,7 @@ class Sight:
 
 
 def trouble(shown: Sequence[Shown], prompt: Sequence[int], sees: Sees | None) -> str | None:
-    """Return what is wrong with the images of a prompt, if something is."""
+    """Return what is wrong with the images of a prompt; None if nothing is."""
     if not shown:
         return None
     if sees is None:

@@ -1,7 +1,7 @@
-"""Requests that wait for a slot: by priority, then fair between groups and within one between clients, then first come, first served. Pure.
+"""Orders requests that wait for a slot: by priority, then fairly between groups, then between their clients. Pure.
 
-A client is named `GROUP` + `IN_GROUP` + its own name, or by its name alone. Groups are fair among each other first: whoever
-comes with a thousand names from one address waits behind himself.
+Requests of one client start in the order in which they came. A client is named `GROUP` + `IN_GROUP` + its own name, or only
+by its name. Groups come first, so that somebody with a thousand names at one address does not get ahead of others.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from engine.messages import IN_GROUP
 
 
 class Waiting(Protocol):
-    """What the queue looks at. `arrival` counts up."""
+    """What the queue reads of a request. `arrival` counts up."""
 
     @property
     def client(self) -> str:
-        """Whose request it is."""
+        """The client's name."""
         ...
 
     @property
     def priority(self) -> int:
-        """The higher, the sooner."""
+        """Requests of a higher priority start sooner."""
         ...
 
     @property
@@ -37,7 +37,7 @@ Turn = tuple[int, int, int, int]
 
 
 class Running:
-    """How many requests of each group and of each client run."""
+    """Counts the running requests of each group and of each client."""
 
     def __init__(self) -> None:
         self._groups: Counter[str] = Counter()
@@ -47,7 +47,7 @@ class Running:
         return self._clients.total()
 
     def of(self, client: str) -> tuple[int, int]:
-        """Return how many run of a client's group, and of itself."""
+        """Return how many requests of a client's group run, and how many of its own."""
         return self._groups[_group(client)], self._clients[client]
 
     def add(self, client: str) -> None:
@@ -56,7 +56,7 @@ class Running:
         self._clients[client] += 1
 
     def remove(self, client: str) -> None:
-        """Count one less; who runs nothing is forgotten."""
+        """Count one less. A group or client that runs nothing is forgotten."""
         for counts, name in ((self._groups, _group(client)), (self._clients, client)):
             counts[name] -= 1
             if not counts[name]:
@@ -64,7 +64,7 @@ class Running:
 
 
 class WaitingQueue(Generic[W]):
-    """Who is next is decided when there is room: the group, and in it the client, that has the fewest running goes first."""
+    """Decides who is next when there is room: the group with the fewest running requests, and in it such a client."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, W] = {}
@@ -76,23 +76,23 @@ class WaitingQueue(Generic[W]):
         return one.arrival in self._waiting
 
     def add(self, one: W) -> None:
-        """Put one into the queue; one that was there before comes back to its old place."""
+        """Put a request into the queue. One that was there before gets its old place."""
         self._waiting[one.arrival] = one
 
     def remove(self, one: W) -> None:
-        """Take one out, wherever it is."""
+        """Take a request out, wherever it is."""
         del self._waiting[one.arrival]
 
     def first(self, running: Running) -> W:
-        """Return the one to start next."""
+        """Return the request to start next. Raises ValueError if the queue is empty."""
         return min(self._waiting.values(), key=_turn(running))
 
     def first_of(self, running: Running, may: Callable[[W], bool]) -> W | None:
-        """Return the one to start next of those that may; None where none does."""
+        """Return the request to start next of those that may; None if none may."""
         return min(filter(may, self._waiting.values()), key=_turn(running), default=None)
 
     def in_order(self, running: Running) -> Iterator[W]:
-        """Yield all, in the order in which they would start if nobody else came or went."""
+        """Yield all requests, in the order in which they would start if nobody else came or went."""
         of_client: Counter[str] = Counter()
         within: list[tuple[int, int, int, W]] = []
         for one in sorted(self._waiting.values(), key=lambda one: (-one.priority, one.arrival)):

@@ -1,4 +1,4 @@
-"""An engine whose replies are scripts. Ships with the product: for tests where timing must be exact, and for benchmarks of the gateway.
+"""An engine whose replies are scripts, for tests with exact timing and benchmarks of the gateway. It ships with the product.
 
 It behaves like the real one at the door (waiting, merging, cancels, deaths), but has no model and no process.
 """
@@ -20,21 +20,21 @@ from engine.scripted.steps import Step, count_words, refuse_bad_format, words_of
 from engine.stream import ReplyStream
 
 LONGEST_WORD = 2**24
-"""Bytes: a word is one token, however long it is."""
+"""The most bytes of a token. A word is one token, however long it is."""
 FEATURES = ("tools", "format", "reasoning", "template", "continue", "raw")
-"""A script is what it is, so all can be asked for."""
+"""All features, since a script does not depend on them."""
 
 
 class ScriptedEngine:
-    """An `Engine` that plays scripts, one piece a token: text, thoughts and calls, whatever was asked for.
+    """An `Engine` that plays scripts: text, thoughts and calls, whatever was asked for. Each piece is one token.
 
-    Without `by_hand` it steps by itself, as fast as the event loop turns or every `pace_s` seconds: like a process of
-    its own it makes up for a step that the event loop was late for, but not for more than one.
-    With it nothing moves but through `step`, except that cancels are confirmed at the loop's next turn.
-    With `hold_cancels` they wait for a `step`, which then counts as the one already under way.
+    Without `by_hand` it steps by itself, at each turn of the event loop or every `pace_s` seconds. Like a separate
+    process, it makes up for a step that the event loop was late for, but for no more than one.
+    With `by_hand` only `step` makes it move, except that cancels are confirmed at the loop's next turn.
+    With `hold_cancels` cancels wait for a `step`, which then counts as the one already under way.
 
-    At most `max_batch` requests play at once, the others queue. `prefill_tokens` of a prompt are computed in a step,
-    all where it is None; the first `cached_tokens` of every prompt count as kept from a turn before.
+    At most `max_batch` requests play at once; the others queue. A step computes `prefill_tokens` tokens of a prompt, or
+    all if it is None. The first `cached_tokens` of every prompt count as cached by an earlier turn.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ScriptedEngine:
         token_bytes: int = LONGEST_WORD,
         features: tuple[str, ...] = FEATURES,
     ) -> None:
-        """Make a ready engine. `reply` is played where no `script` is queued; `features`: as in `ModelFacts`."""
+        """Make a ready engine. `reply` is played if no `script` is queued. `features`: as in `ModelFacts`."""
         self.hold_cancels = False
         self.prefill_tokens: int | None = None
         self.cached_tokens = 0
@@ -77,7 +77,7 @@ class ScriptedEngine:
 
     @property
     def status(self) -> EngineStatus:
-        """Where the engine is in its life: moved by `die`, `revive`, `fail` and `stop`."""
+        """The engine's state, which `die`, `revive`, `fail` and `stop` change."""
         return self._life.status
 
     @property
@@ -98,12 +98,12 @@ class ScriptedEngine:
         self,
         messages: Sequence[Message],
         *,
-        client: str = "",  # noqa: ARG002 - nobody waits here
+        client: str = "",  # noqa: ARG002 - counts never wait here
         spec: ReplySpec = PLAIN,
     ) -> int:
         """Count words, plus four for each message and tool.
 
-        Raises PromptRejected where there is no message, or a pattern is none; EngineUnavailable.
+        Raises PromptRejected if there is no message, or if a regular expression is invalid; EngineUnavailable.
         """
         await self.ready()
         if not messages:
@@ -133,16 +133,16 @@ class ScriptedEngine:
         return stream
 
     def statistics(self) -> EngineStatistics:
-        """Return what was counted so far."""
+        """Return the numbers so far."""
         running = sum(run.started for run in self._runs.values())
         return EngineStatistics(running=running, queued=len(self._runs) - running, **self._counts)
 
     async def run(self) -> None:
-        """Wait until this is cancelled: scripts are played without it."""
+        """Wait until this is cancelled. Scripts are played without it."""
         await asyncio.Event().wait()
 
     def script(self, reply: str | Sequence[Step]) -> None:
-        """Queue the reply to the next request: text, played word by word, or its pieces, thoughts and calls among them."""
+        """Queue the reply to the next request: text, which is played word by word, or pieces of text, thoughts and calls."""
         self._scripts.append(words_of(reply) if isinstance(reply, str) else tuple(reply))
 
     def step(self, steps: int = 1) -> None:
@@ -153,14 +153,14 @@ class ScriptedEngine:
                 self._advance(run)
 
     def die(self, why: str = "The engine's process died.", *, revive: bool = True) -> None:
-        """Lose every request under way, as a killed process does; without `revive` the next ones wait."""
+        """Lose all open requests, as a killed process does. Without `revive`, further ones wait."""
         self._life.died(why)
         self._lose_all(why)
         if revive:
             self.revive()
 
     def revive(self) -> None:
-        """Come back after `die`; what waited begins."""
+        """Come back after `die`. Requests that waited begin."""
         self._life.loaded(self._facts)
         self._keep_ticking()
 

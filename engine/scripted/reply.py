@@ -1,4 +1,4 @@
-"""One request that the scripted engine answers: where it waits, how far its prompt is, what is left of its script."""
+"""One request of the scripted engine: its place in the queue, the progress of its prompt, and the rest of its script."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from engine.stream import ReplyStream
 
 
 class ScriptedReply:
-    """`computed` counts the prompt's tokens that are done, `position` is the place in the queue that was told last."""
+    """`computed`: how many tokens of the prompt are done. `position`: the place in the queue that was told last."""
 
     def __init__(
         self,
@@ -55,23 +55,23 @@ class ScriptedReply:
 
     @property
     def is_played(self) -> bool:
-        """Whether the whole script was said."""
+        """Whether the whole script was played."""
         return len(self.played) >= len(self.script)
 
     def wait_at(self, position: int) -> None:
-        """Tell the place in the queue, where it changed."""
+        """Tell the place in the queue, if it has changed."""
         if position != self.position:
             self.position = position
             self.stream.put_nowait(Queued(self.request.request_id, position))
 
     def start(self, cached: int) -> None:
-        """Leave the queue, with so many tokens of the prompt known; the last one is always computed."""
+        """Leave the queue, with `cached` tokens of the prompt known. The last one is always computed."""
         self.started = True
         self.cached = self.computed = max(0, min(cached, self.prompt_tokens - 1))
         self.stream.put_nowait(Started(self.request.request_id, self.prompt_tokens, self.cached))
 
     def prefill(self, tokens: int | None) -> None:
-        """Compute so many tokens of the prompt, the rest where it is None; short of its end, tell how far it is."""
+        """Compute `tokens` tokens of the prompt, or the rest if it is None. Before its end, tell how far it is."""
         left = self.prompt_tokens - self.computed
         self.computed += left if tokens is None else min(tokens, left)
         if not self.prefilled:
@@ -79,7 +79,7 @@ class ScriptedReply:
             self.stream.put_nowait(Prefilling(self.request.request_id, progress))
 
     def speak(self) -> None:
-        """Say the script's next piece, which is one token."""
+        """Tell the script's next piece, which is one token."""
         step = self.script[len(self.played)]
         self.played.append(step)
         self.stream.put_nowait(self._told(step))
@@ -97,7 +97,7 @@ class ScriptedReply:
                 assert_never(step)
 
     def _chunk(self, text: str) -> Chunk:
-        """Text, to who asks, of a certain token: beside it is nothing likely."""
+        """Return text. If log-probabilities were asked for, its token has probability 1, and no alternatives."""
         logprobs: tuple[ChosenToken, ...] = ()
         if (top := self.request.params.top_logprobs) is not None:
             token = TokenLogprob(text, 0.0, text.encode())

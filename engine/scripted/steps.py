@@ -1,4 +1,4 @@
-"""What a script is made of: pieces of text, thoughts and calls, each of them one token. Pure."""
+"""The steps of a script: pieces of text, thoughts and calls, each of them one token. Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _WORDS = re.compile(r"\s*\S+|\s+")
 
 
 class Thought(msgspec.Struct, frozen=True):
-    """A piece of what the model thinks aloud."""
+    """A piece of the model's reasoning."""
 
     text: str
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A call of a tool. `arguments`: the text of a JSON object; `call_id`: as an upstream gives one."""
+    """A call of a tool. `arguments`: the text of a JSON object. `call_id`: the one that an upstream would give."""
 
     name: str
     arguments: str = "{}"
@@ -38,7 +38,7 @@ def words_of(text: str) -> list[str]:
 
 
 def as_written(steps: Sequence[Step]) -> str:
-    """Return the whole reply as a model writes it; empty where it is text alone."""
+    """Return the whole reply as a model writes it; empty if it is only text."""
     if all(isinstance(step, str) for step in steps):
         return ""
     written = []
@@ -61,7 +61,7 @@ def _spelled(step: Step) -> str:
 def count_words(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> int:
     """Return the scripted tokenizer's count: the words of messages and of tools, plus four for each of them.
 
-    A raw prompt has its words alone.
+    A raw prompt counts only its words.
     """
     calls = [call for message in messages for call in message.calls]
     texts = [message.content for message in messages] + [message.reasoning for message in messages]
@@ -72,7 +72,7 @@ def count_words(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> int:
 
 
 def refuse_bad_format(spec: ReplySpec) -> None:
-    """Raise PromptRejected for a regular expression that is none: as an engine does that can't compile it."""
+    """Raise PromptRejected for an invalid regular expression, like an engine that can't compile it."""
     if isinstance(spec.format, Regex):
         try:
             re.compile(spec.format.pattern)

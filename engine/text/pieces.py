@@ -1,4 +1,4 @@
-"""The pieces of a reply: text, reasoning, calls. Values alone."""
+"""The pieces of a reply: text, reasoning, calls. Only values."""
 
 from __future__ import annotations
 

@@ -72,17 +72,17 @@ class Reply(Protocol):
 
     @property
     def stop_string(self) -> str | None:
-        """The stop string that ended it; None: none did."""
+        """The stop string that ended the reply; None if none did."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
     """A request for the core: everything is looked up, rendered and tokenized.
 
-    `shared_tokens`: how many of the prompt's first tokens everyone may share. `logprobs`: where the reply's tokens are
-    scored, which `reply` tells what it makes of them; None where nobody asked. `grammar`: what the reply has to be;
-    None where it is free. `source`: what is translated; the prompt is then what the translation begins with. `shown`: its
-    images, in order. The rest as in `messages.Request`.
+    `shared_tokens`: how many of the prompt's first tokens everyone may share. `logprobs`: takes the scores of the reply's
+    tokens, and gets their texts from `reply`; None if nobody asked. `grammar`: the grammar of the reply; None if it is free.
+    `source`: the text to translate; the prompt is then the beginning of the translation. `shown`: its images, in order.
+    The rest as in `messages.Request`.
     """
 
     request_id: str
@@ -107,7 +107,7 @@ class PreparedRequest:
 
 
 def objection(request: PreparedRequest, *, context_tokens: int, vocabulary: int) -> str | None:
-    """Return why a model of this window and vocabulary can't serve a request, if it can't."""
+    """Return why a model with this window and vocabulary can't serve a request; None if it can."""
     prompt = request.prompt
     if not prompt:
         return "The prompt has no tokens."

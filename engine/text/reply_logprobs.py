@@ -63,7 +63,7 @@ class ReplyLogprobs:
         self._close()
 
     def skip(self, at: int, chars: int) -> None:
-        """Note that behind the first `at` characters of text the next `chars` that were made are none of it."""
+        """Note that after the first `at` characters of text the next `chars` decoded ones are not part of it."""
         self._queue.skip(at, chars)
 
     def leave(self, text: str) -> tuple[ChosenToken, ...]:

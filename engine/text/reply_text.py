@@ -12,9 +12,9 @@ from engine.text.shown_text import ShownText
 
 
 class ReplyText:
-    """Detokenizer, then stop strings, then whole characters: a reply that is not parsed.
+    """A reply that is not parsed: it passes through the detokenizer and stop strings, and leaves in whole characters.
 
-    `written` is empty: the text is all that the model wrote.
+    `written` is empty, since the text is all that the model wrote.
     """
 
     written = ""
@@ -37,7 +37,7 @@ class ReplyText:
 
     @property
     def stop_string(self) -> str | None:
-        """The stop string that ended it; None: none did."""
+        """The stop string that ended the reply; None if none did."""
         return self._shown.stop
 
     def push(self, token_id: int) -> ReplyStep:

@@ -1,7 +1,7 @@
 """Replaces the token ids of replies in a prompt by those that the model wrote, if they are remembered.
 
-So the prompt begins with the tokens whose keys and values are cached. A replacement that might change the text is not made: for
-example, if a reply has special tokens and the prompt has others. Pure.
+So the prompt begins with the tokens whose keys and values are cached. A replacement that might change the text is not
+made: for example, if a reply has special tokens and the prompt has others. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _AROUND = 8
 """Tokens that are decoded on either side of a reply: more than can form one character with it."""
 
 _ATTEMPTS = 8
-"""Most places of a reply, and ends of its known part, that are tried."""
+"""The most places of a reply, and ends of its known part, that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Tokenized:
 
 @dataclass(frozen=True, slots=True)
 class Letters:
-    """Decodes token ids; `special` are those that are more than their text."""
+    """Decodes token ids. `special`: ids of tokens that mean more than their text."""
 
     decode: Callable[[Sequence[int]], str]
     special: frozenset[int]

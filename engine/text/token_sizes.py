@@ -1,4 +1,4 @@
-"""The most bytes of text that one token can stand for. A text that can't fit a window is then recognized without tokenizing it."""
+"""The most bytes of text that one token can stand for. They tell without a tokenizer that a text can't fit a window."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 Parts = dict[str, Any]
 
 NFC_SHRINKS = 3
-"""Composed text has at least a third of the bytes, as a Hangul syllable of three letters (Unicode's UAX #15, section 4)."""
+"""Composed text has at least a third of the bytes, like a Hangul syllable of three letters (UAX #15, section 4)."""
 
 
 def longest_token_bytes(tokenizer: Any) -> int | None:
     """Return the most bytes of text that one token stands for; None if there is no known bound.
 
-    There is none if a normalizer removes characters, if several unknown ones become one token, or if a token absorbs the white
-    space around it.
+    There is none if a normalizer removes characters, if several unknown ones become one token, or if a token absorbs
+    the white space around it.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -34,7 +34,7 @@ def longest_token_bytes(tokenizer: Any) -> int | None:
 
 
 def _shrinks(normalizer: Parts | None) -> int | None:
-    """Return the factor by which a normalizer shortens a text at most; None if it is not known."""
+    """Return the largest factor by which a normalizer shortens a text; None if it is unknown."""
     kinds = _kinds(normalizer, "normalizers")
     if not set(kinds) <= {"NFC", "Prepend", "Replace"} or not _only_spaces_are_replaced(normalizer or {}):
         return None
@@ -42,7 +42,7 @@ def _shrinks(normalizer: Parts | None) -> int | None:
 
 
 def _only_spaces_are_replaced(normalizer: Parts) -> bool:
-    """Return whether each replacement is that of a space by what sentencepiece writes for it, which is longer."""
+    """Return whether each replacement replaces a space by sentencepiece's character for it, which has more bytes."""
     steps = normalizer.get("normalizers", [normalizer])
     replaced = [step for step in steps if step.get("type") == "Replace"]
     return all(step["pattern"] == {"String": " "} and len(step["content"]) == 1 for step in replaced)

@@ -26,7 +26,7 @@ class Spelled(NamedTuple):
 
 
 class Vocabulary:
-    """`is_byte_level`: tokens are bytes (GPT-2, Llama 3, Qwen), and nothing is done to their text afterwards."""
+    """Looks up tokens. `is_byte_level`: tokens are bytes (GPT-2, Llama 3, Qwen), and decoding only joins them."""
 
     def __init__(self, tokenizer: Any) -> None:
         """Take a transformers tokenizer, fast or slow."""
@@ -48,7 +48,7 @@ class Vocabulary:
         return frozenset(name for name in names if name)
 
     def showing(self, names: Collection[str] | None) -> Vocabulary:
-        """Return the same vocabulary, in which special tokens of these names stand for them; None: all of them do."""
+        """Return the same vocabulary, in which special tokens of these names have their name as text; None: all have."""
         named = {id_: self._tokenizer.convert_ids_to_tokens(id_) for id_ in self._special}
         shown = {id_: name for id_, name in named.items() if name and (names is None or name in names)}
         if not shown:
@@ -60,7 +60,7 @@ class Vocabulary:
         return cast("Vocabulary", other)
 
     def decode(self, token_ids: list[int]) -> str:
-        """Decode visible tokens together, by the fast backend where there is one: no clean-up of spaces."""
+        """Decode visible tokens together, without a clean-up of spaces, by the fast backend if there is one."""
         if self._backend is not None:
             text: str = self._backend.decode(token_ids, skip_special_tokens=False)
         else:
@@ -68,14 +68,14 @@ class Vocabulary:
         return text
 
     def _piece(self, token_id: int) -> str | None:
-        """Return the token as the vocabulary spells it, None where it stands for no text."""
+        """Return the token as the vocabulary spells it; None if it has no text."""
         if token_id in self._special:
             return None
         piece: str | None = self._tokenizer.convert_ids_to_tokens(token_id)
         return piece or None
 
     def _byte(self, token_id: int) -> bytes | None:
-        """Return the byte that a fallback token like `<0xE4>` stands for, None for all other tokens."""
+        """Return the byte of a fallback token like `<0xE4>`; None for all other tokens."""
         piece = self.piece(token_id) if self._has_byte_tokens else None
         written = _BYTE_TOKEN.fullmatch(piece) if piece else None
         return bytes.fromhex(written[1]) if written else None
@@ -89,7 +89,7 @@ class Vocabulary:
         return Spelled(readable(raw), raw)
 
     def _added(self, token_id: int) -> bytes:
-        """Return what a token adds behind itself: tokenizers may strip a space from the front of a text."""
+        """Return what a token adds after itself, since tokenizers may strip a space from the front of a text."""
         once = self.decode([token_id])
         return self.decode([token_id, token_id])[len(once) :].encode()
 
@@ -101,7 +101,7 @@ def readable(raw: bytes) -> str:
 
 @cache
 def bytes_of(piece: str) -> bytes:
-    """Return the bytes of a piece of byte-level BPE; added tokens, which may be written outside its alphabet, are plain UTF-8."""
+    """Return the bytes of a piece of byte-level BPE. Added tokens, which may be outside its alphabet, are plain UTF-8."""
     alphabet = _alphabet()
     try:
         return bytes(alphabet[letter] for letter in piece)
@@ -110,7 +110,7 @@ def bytes_of(piece: str) -> bytes:
 
 
 def _decoder_steps(backend: Any) -> list[str]:
-    """Return the kinds of a fast tokenizer's decoders in order, none for a tokenizer without such a backend."""
+    """Return the kinds of a fast tokenizer's decoders in order; none for a tokenizer without a fast backend."""
     if backend is None:
         return []
     decoder = json.loads(backend.to_str())["decoder"] or {"type": "none"}
@@ -121,7 +121,7 @@ def _decoder_steps(backend: Any) -> list[str]:
 def _alphabet() -> dict[str, int]:
     """Return the byte behind each letter of byte-level BPE (GPT-2, Radford et al. 2019).
 
-    Bytes that Latin-1 shows as a visible character are written as it; the others, in order, from U+0100 on.
+    Bytes that are visible characters in Latin-1 are written as these; the others, in order, from U+0100 on.
     """
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in shown]

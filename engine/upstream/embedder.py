@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server of embeddings: each request has a connection, which is closed if nobody waits any more."""
+"""An OpenAI-compatible server of embeddings. Each request has a connection, which is closed if nobody waits any more."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class EmbedderOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def public_name(self) -> str:
-        """What clients call the model."""
+        """The model's name for clients."""
         return self.served_name or self.model
 
 
@@ -70,17 +70,17 @@ class UpstreamEmbedder:
 
     @property
     def name(self) -> str:
-        """What clients call the model."""
+        """The model's name for clients."""
         return self._options.public_name
 
     @property
     def max_texts(self) -> int:
-        """Of one request."""
+        """The most texts of one request."""
         return self._options.max_inputs
 
     @property
     def takes_dimensions(self) -> bool:
-        """Whether the model makes vectors as long as one asks."""
+        """Whether a request can choose the length of vectors."""
         return self._options.dimensions
 
     @asynccontextmanager

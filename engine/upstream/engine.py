@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server as an `Engine`: a connection for each reply, which is closed where the reply is cancelled."""
+"""An OpenAI-compatible server as an `Engine`, with a connection for each reply, which is closed if that is cancelled."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ from engine.upstream.wire.request import estimated_tokens, seen_tokens
 log = logging.getLogger(__name__)
 
 TurnedAway = Callable[[Request, TimedStream, EngineError], bool]
-"""Told of a request that failed before it had any text; returns whether another engine serves it."""
+"""Called with a request that failed before its first text; returns whether another engine takes it over."""
 
 
 class UpstreamEngine:
     """Serves requests by one upstream.
 
-    Nothing is asked until `run` runs: put that into a task group, or use `running`. The upstream is ready once it
-    answers; while it is away requests wait, up to `timeouts.patience_s`, then they end by EngineUnavailable.
-    What failed before its first text is asked of another engine, where there is one, else again, `retries` times; then it
-    ends by EngineUnavailable, or by EngineBusy at once where the upstream has too much to do.
+    Nothing is asked before `run`: put it into a task group, or use `running`. The upstream is ready once it answers.
+    While it is away requests wait, up to `timeouts.patience_s`; then they end with EngineUnavailable.
+    A request that failed before its first text goes to another engine, if there is one, else it is retried `retries`
+    times. Then it ends with EngineUnavailable, or with EngineBusy at once if the upstream is overloaded.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class UpstreamEngine:
         on_change: Callable[[], None] = lambda: None,
         turned_away: TurnedAway = lambda *_: False,
     ) -> None:
-        """Take what the operator says of it, and its key. `on_change` is called, and must not raise, in another state."""
+        """Take the upstream's options and key. `on_change` is called in each new state of it, and must not raise."""
         self.options = options
         self._client = http_client(options, key)
         self._exchange = Exchange(self._client, options)
@@ -73,12 +73,12 @@ class UpstreamEngine:
 
     @property
     def status(self) -> EngineStatus:
-        """Where the upstream is in its life, as the last look at it told."""
+        """The upstream's state by the latest check."""
         return self._watch.life.status
 
     @property
     def facts(self) -> ModelFacts | None:
-        """What the operator says of the model, once the upstream answered."""
+        """The operator's facts about the model, once the upstream has answered."""
         return self._watch.life.facts
 
     @property
@@ -88,25 +88,25 @@ class UpstreamEngine:
 
     @property
     def open_requests(self) -> int:
-        """How many requests were made here and have not ended."""
+        """The number of open requests."""
         return len(self._open)
 
     @property
     def rests(self) -> bool:
-        """Whether it turned a request away a moment ago, or failed too often."""
+        """Whether it shed a request a moment ago, or has failed too often."""
         return self._watch.rests
 
     @property
     def left_alone(self) -> bool:
-        """Whether it failed so often that nobody may ask it now."""
+        """Whether it has failed so often that it must not be asked now."""
         return self._watch.left_alone
 
     def has_open(self, request_id: str) -> bool:
-        """Whether a request of this id has not ended."""
+        """Whether a request of this id is open."""
         return request_id in self._open
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wait until the upstream answers; for `patience_s` at most where it did before. Raises EngineUnavailable."""
+        """Wait until the upstream answers, for at most `patience_s` if it did before. Raises EngineUnavailable."""
         if timeout_s is None and self.facts is not None:
             timeout_s = self.options.timeouts.patience_s
         return await self._watch.life.ready(timeout_s)
@@ -118,28 +118,30 @@ class UpstreamEngine:
         client: str = "",  # noqa: ARG002 - it counts in an order of its own
         spec: ReplySpec = PLAIN,
     ) -> int:
-        """Return the prompt's length: counted by the upstream where it can (`features.tokenize`), else estimated.
+        """Return the prompt's length, counted by the upstream if it can (`features.tokenize`), else estimated.
 
-        Raises PromptRejected; at once EngineBusy while the upstream asks for no more requests, EngineUnavailable while
-        it is left alone.
+        Raises PromptRejected. Raises EngineBusy at once while the upstream has asked for a pause, and EngineUnavailable
+        while it must not be asked.
         """
         self._watch.life.refuse_when_over()
         self._watch.refuse_while_it_rests()
         if spec.continues and messages and not messages[-1].content:
-            raise PromptRejected("An upstream can't go on with reasoning alone.", field="continues")
+            raise PromptRejected(
+                "An upstream can't continue a reply that has only reasoning.", field="continues"
+            )
         estimate = estimated_tokens(messages, self.options.bytes_per_token, spec)
         path = self.options.features.tokenize
         if path is None:
             return estimate
         await self.ready()
-        # Where a prompt is counted nobody looks at images: they would be sent for nothing.
+        # The upstream does not count images, so they would be sent for nothing.
         unseen = [msgspec.structs.replace(message, images=()) for message in messages]
         asked = partial(self._exchange.count, unseen, spec, path)
         seen = seen_tokens(messages)
         return seen + await counted_tokens(asked, self.options, estimate - seen)
 
     def generate(self, request: Request) -> TimedStream:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
+        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
         self._watch.life.refuse_when_over()
         if request.request_id in self._open:
             raise ValueError(f"request {request.request_id!r} is still open")
@@ -150,7 +152,7 @@ class UpstreamEngine:
         return stream
 
     def take_over(self, request: Request, stream: TimedStream, *, fallback: bool = False) -> None:
-        """Answer a request by a stream that its reader has already; `fallback`: because another engine failed."""
+        """Answer a request through a stream that its reader has already. `fallback`: another engine has failed."""
         stream.handed_to(self.cancel, self._counts.deliveries)
         self._counts.fallbacks += fallback
         try:
@@ -163,7 +165,7 @@ class UpstreamEngine:
             self._launch(opened, self._tasks)
 
     def give_up_waiting(self) -> list[tuple[Request, TimedStream]]:
-        """Return, for another engine to answer, the requests that wait here, or for a connection: the upstream knows of none."""
+        """Give up the requests that were not sent yet, and return them for another engine to answer."""
         waiting = [opened for opened in self._open.values() if not opened.sent]
         for opened in waiting:
             self._close(opened)
@@ -172,11 +174,11 @@ class UpstreamEngine:
         return [(opened.request, opened.stream) for opened in waiting]
 
     def failed(self, why: str) -> None:
-        """Note that the upstream is gone for good: what is open ends with these words, once `run` is cancelled."""
+        """Note that the upstream is gone for good. Open requests end with these words, once `run` is cancelled."""
         self._watch.life.failed(why)
 
     def cancel(self, request_id: str) -> None:
-        """End a request at once. Its connection is closed at the loop's next turn, and nothing more of it is told."""
+        """End a request at once, and tell nothing more of it. Its connection is closed at the loop's next turn."""
         opened = self._open.get(request_id)
         if opened is None:
             return
@@ -187,18 +189,18 @@ class UpstreamEngine:
             opened.task.cancel()
 
     def statistics(self) -> EngineStatistics:
-        """Return what was counted so far, by what the upstream told."""
+        """Return the numbers so far, as the upstream reported them."""
         running = sum(opened.running for opened in self._open.values())
         return self._counts.statistics(
             running=running, queued=len(self._open) - running, circuit_open=self._watch.circuit_open
         )
 
     def running(self) -> AbstractAsyncContextManager[Self]:
-        """Run inside the block; behind it no connection is open."""
+        """Run inside the block. At its end no connection is open."""
         return running(self, f"upstream {self.options.name}")
 
     async def run(self) -> None:
-        """Serve, and look after the upstream, until this is cancelled."""
+        """Serve, and check the upstream, until this is cancelled."""
         try:
             async with self._client, asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -217,7 +219,7 @@ class UpstreamEngine:
         opened.task = tasks.create_task(self._serve(opened), name=name)
 
     async def _serve(self, opened: OpenRequest) -> None:
-        """Bring a request to its end, whichever it is."""
+        """Serve a request to its end, however it ends."""
         try:
             async with asyncio.timeout_at(opened.stream.deadline):
                 await self._answer(opened)
@@ -233,7 +235,7 @@ class UpstreamEngine:
             self._fail(opened, EngineLost(f"The engine {self.options.name} could not be asked."))
 
     async def _answer(self, opened: OpenRequest) -> None:
-        """Ask until there is an answer, as often as may be. Raises what the last attempt ended with."""
+        """Ask until there is an answer, as often as allowed. Raises the error of the last attempt."""
         pauses = backoff(self.options.retries, random.random)
         while (error := await self._attempt(opened)) is not None:
             if self._turned_away(opened.request, opened.stream, error):
@@ -249,7 +251,7 @@ class UpstreamEngine:
             await asyncio.sleep(pause_s)
 
     async def _attempt(self, opened: OpenRequest) -> EngineError | None:
-        """Ask once. Returns what went wrong before anything was said; raises what did behind that."""
+        """Ask once. Returns an error that came before the first text, and raises one that came later."""
         try:
             await self._attempts.make(opened)
         except RequestRefused:
@@ -262,8 +264,8 @@ class UpstreamEngine:
         return None
 
     def _fail(self, opened: OpenRequest, error: EngineError) -> None:
-        """End a request by what went wrong, behind the text that had come."""
-        if self._is_open(opened):  # else it was cancelled, and closing its connection went wrong
+        """End a request with an error, behind the text that has come."""
+        if self._is_open(opened):  # else it was cancelled, and closing its connection failed
             self._close(opened)
             for output in opened.reply.rest():
                 opened.stream.put_nowait(output)
@@ -288,9 +290,9 @@ log = logging.getLogger(__name__)
 
 
 async def counted_tokens(asked: Callable[[], Awaitable[int]], options: UpstreamOptions, estimate: int) -> int:
-    """Return what the upstream counts; where it fails to, the estimate: it may serve the request all the same.
+    """Return the upstream's count, or the estimate if it fails, since it may serve the request all the same.
 
-    Raises PromptRejected where it refuses the messages.
+    Raises PromptRejected if it refuses the messages.
     """
     try:
         return await asked()

@@ -1,7 +1,7 @@
 """Maps an upstream's refusals and errors to the engine's errors. Pure.
 
-Shed (429, 503, 529): EngineBusy. The operator's to mend (401, 403, 404, redirects): EngineUnavailable. The request's own fault
-(other 4xx): RequestRefused. All else, a server's failure: EngineLost.
+Shed (429, 503, 529): EngineBusy. The operator's fault (401, 403, 404, redirects): EngineUnavailable. The request's fault
+(other 4xx): RequestRefused. Everything else is the server's failure: EngineLost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RequestRefused(EngineError):
 
 
 class Complaint(msgspec.Struct, frozen=True):
-    """An upstream's error: its text, and its codes and types, as far as it has them."""
+    """An upstream's error: its text, and its codes and types, if it has any."""
 
     message: str = ""
     words: str = ""
@@ -50,7 +50,7 @@ class Complaint(msgspec.Struct, frozen=True):
 
 
 def complaint_in(error: Any) -> Complaint:
-    """Read an error as OpenAI's peers write it: an object, one inside `error` or `detail`, or a text."""
+    """Read an error as OpenAI-compatible servers write it: an object, one inside `error` or `detail`, or a text."""
     match error:
         case {"error": inner} | {"detail": inner}:
             return complaint_in(inner)
@@ -83,7 +83,7 @@ def error_for(
     if status >= _SERVER_FAILED or status in _LATE:
         return EngineLost(f"The engine {name} failed ({status}).")
     if status < 400:  # noqa: PLR2004 - the border of HTTP's errors
-        return EngineUnavailable(f"The engine {name} answers {status}: its URL is not the right one.")
+        return EngineUnavailable(f"The engine {name} answers {status}: its URL is wrong.")
     if complaint.is_overflow:
         return RequestRefused(ErrorCode.CONTEXT_OVERFLOW, "The prompt is longer than the model's window.")
     shown = complaint.message[:_MOST_SHOWN] or "no reason given"
@@ -99,7 +99,7 @@ def error_inside(name: str, error: Any) -> EngineError:
 
 
 def retry_after(header: str | None, now: float) -> float | None:
-    """Return the seconds of a `Retry-After` (RFC 9110, 10.2.3), None if it can't be read; `now`: Unix time."""
+    """Return the seconds of a `Retry-After` (RFC 9110, 10.2.3); None if it can't be read. `now`: Unix time."""
     if not header:
         return None
     try:

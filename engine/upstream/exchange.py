@@ -1,6 +1,6 @@
-"""One request to an upstream over HTTP: sent, answered chunk by chunk, in time. Knows no engine around it.
+"""One request to an upstream over HTTP: sends it, and takes its answer chunk by chunk, in time. Knows no engine around it.
 
-Whoever cancels an exchange closes its connection, which is how an upstream hears that it shall stop.
+Cancelling an exchange closes its connection, which tells an upstream to stop.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from engine.upstream.wire.request import body_of, path_of, prompt_of, session_of
 from engine.upstream.wire.server_sent_events import EventReader, EventTooLong, ServerSentEvent
 
 AFTER_END_S = 2.0
-"""How long to listen for the totals once the reason of the end was told."""
+"""Seconds to wait for the totals after the finish reason."""
 
 KEPT_TOKENS = 16_384
-"""Conversations of which a router's own name is remembered; of one that was silent for longest it is forgotten first."""
+"""The most conversations whose router's token is remembered. The one that was silent for longest is dropped first."""
 TOKEN_CHARS = 1024
-"""The longest name that is remembered."""
+"""The longest token that is remembered."""
 
 _DONE = "[DONE]"
 _MOST_COMPLAINT = 64 * 1024
@@ -47,16 +47,16 @@ class Wanted(Enum):
 
     TEXT = auto()
     TOTALS = auto()
-    """The reason of the end was told; the totals come behind it, mostly."""
+    """The finish reason has come; the totals usually follow it."""
     NOTHING = auto()
-    """The reply is as long as it may get, whatever else the upstream has to say."""
+    """The reply is as long as it may get, so nothing else of the answer counts."""
 
 
 OnChunk = Callable[[Completion], Wanted]
 
 
 class NotReached(EngineLost):
-    """No connection came about: nothing of the request has arrived anywhere."""
+    """There was no connection, so nothing of the request has arrived anywhere."""
 
 
 class _Tokenized(msgspec.Struct, frozen=True):
@@ -64,15 +64,15 @@ class _Tokenized(msgspec.Struct, frozen=True):
 
 
 class Reached(Protocol):
-    """Where a server is, and how patient we are with it."""
+    """Where a server is, and how long it may take."""
 
     @property
     def url(self) -> str:
-        """With its base path."""
+        """The server's URL, with its base path."""
 
     @property
     def ca_file(self) -> str | None:
-        """Certificates to believe beside the system's."""
+        """A file of certificates to trust; None: the system's."""
 
     @property
     def timeouts(self) -> Timeouts:
@@ -80,7 +80,7 @@ class Reached(Protocol):
 
 
 def http_client(options: Reached, key: str | None) -> httpx.AsyncClient:
-    """Return a client for one upstream. Its settings come from the options alone, none from the environment."""
+    """Return a client for one upstream. Its settings come only from the options, none from the environment."""
     headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
     times = options.timeouts
     return httpx.AsyncClient(
@@ -94,7 +94,7 @@ def http_client(options: Reached, key: str | None) -> httpx.AsyncClient:
 
 
 class RouterSessions:
-    """By which header a router knows a conversation again. What a router names itself is remembered of the newest ones."""
+    """Makes the header by which a router recognizes a conversation. If the router names it, that token is remembered."""
 
     def __init__(self, features: Features) -> None:
         self._header = features.session_header
@@ -102,7 +102,7 @@ class RouterSessions:
         self._tokens: OrderedDict[str, str] = OrderedDict()
 
     def headers_of(self, request: Request) -> dict[str, str]:
-        """Return what keeps a conversation with one replica of the upstream."""
+        """Return the headers that keep a conversation with one replica of the upstream."""
         session = session_of(request)
         if self._header is None or session is None:
             return {}
@@ -110,7 +110,7 @@ class RouterSessions:
         return {} if value is None else {self._header: value}
 
     def hear(self, request: Request, headers: Mapping[str, str]) -> None:
-        """Remember the name that a router gave to a conversation."""
+        """Remember the token that a router gave to a conversation."""
         session = session_of(request)
         if not self._gives or self._header is None or session is None:
             return
@@ -133,9 +133,9 @@ class Exchange:
     async def reply(
         self, request: Request, max_new_tokens: int, on_chunk: OnChunk, on_sent: Callable[[], None]
     ) -> None:
-        """Hand over the chunks of the answer, up to the mark of its end. `on_sent`: a connection is there, and is written to.
+        """Pass the chunks of the answer to `on_chunk`, up to its end mark. `on_sent` is called when sending begins.
 
-        Raises EngineLost, where the stream just ended too; EngineUnavailable, RequestRefused.
+        Raises EngineLost, also if the stream ends without its end mark; EngineUnavailable, RequestRefused.
         """
         options = self._options
         asking = self._client.build_request(
@@ -182,7 +182,7 @@ class Exchange:
 
 
 async def refusal_of(name: str, response: httpx.Response) -> EngineError:
-    """Read why an answer is none; `name`: the upstream's."""
+    """Return the error that an answer other than 200 means. `name`: the upstream's."""
     body = b""
     async for part in response.aiter_bytes():
         body += part
@@ -197,7 +197,7 @@ def _error(name: str, response: httpx.Response, body: bytes) -> EngineError:
 
 
 class _Listening:
-    """How far an answer is, and how long its next token may take. Comments that keep a connection alive are no tokens."""
+    """Follows an answer, and bounds the wait for its next token. Comments that keep a connection alive are no tokens."""
 
     def __init__(self, options: UpstreamOptions, on_chunk: OnChunk, clock: Callable[[], float]) -> None:
         self._name = options.name
@@ -209,7 +209,7 @@ class _Listening:
         self._done = False
 
     async def to_the_end(self, response: httpx.Response) -> None:
-        """Hand over all chunks. Raises EngineLost, and what an error among them means."""
+        """Pass on all chunks. Raises EngineLost, and the error that an error event means."""
         reader, pieces = EventReader(), response.aiter_bytes()
         while not self._done:
             piece = await self.in_time(anext(pieces, None))
@@ -221,7 +221,7 @@ class _Listening:
             raise EngineLost(f"The engine {self._name} ended the connection in the middle of the reply.")
 
     async def in_time(self, awaitable: Awaitable[T]) -> T:
-        """Wait for a part of the answer. Raises EngineLost where it takes too long."""
+        """Wait for a part of the answer. Raises EngineLost if it takes too long."""
         try:
             async with asyncio.timeout_at(self._deadline):
                 return await awaitable
@@ -248,13 +248,13 @@ class _Listening:
 
 
 def _completion(name: str, event: ServerSentEvent) -> Completion:
-    """Decode a chunk. Raises what an error in it means."""
+    """Decode a chunk. Raises the error that it means, if it is one."""
     try:
         completion = _decoder.decode(event.data)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         if event.kind == "error":
             raise error_inside(name, event.data) from None
-        raise EngineLost(f"The engine {name} sent what is no chunk of a reply.") from error
+        raise EngineLost(f"The engine {name} sent something that is no chunk of a reply.") from error
     if completion.error is not None:
         raise error_inside(name, completion.error)
     if event.kind == "error":
@@ -263,7 +263,7 @@ def _completion(name: str, event: ServerSentEvent) -> Completion:
 
 
 def _told_of_sending(on_sent: Callable[[], None]) -> Callable[[str, object], Awaitable[None]]:
-    """Return what httpcore tells of its steps, as its extension "trace" has it."""
+    """Return a function for httpcore's extension "trace" that calls `on_sent` when sending begins."""
 
     async def trace(step: str, _: object) -> None:
         if step.endswith(".send_request_headers.started"):
@@ -274,7 +274,7 @@ def _told_of_sending(on_sent: Callable[[], None]) -> Callable[[str, object], Awa
 
 @contextmanager
 def translated(name: str) -> Iterator[None]:
-    """Raise what goes wrong on the way to an upstream as the engine's door names it."""
+    """Turn errors on the way to an upstream into the engine's errors. Raises EngineLost."""
     try:
         yield
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:

@@ -1,4 +1,4 @@
-"""Several upstreams of one model behind one door: around those that are away or turn requests away."""
+"""Several upstreams of one model behind one door. Requests avoid those that are away or overloaded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class UpstreamFleet(Fleet[UpstreamEngine]):
-    """A request that an upstream turned away, or lost before its first token, goes to the others, to each at most once."""
+    """Gives a request that an upstream shed, or lost before its first token, to the others, to each at most once."""
 
     def __init__(self, upstreams: Sequence[tuple[UpstreamOptions, str | None]]) -> None:
         """Take the upstreams, two or more, with their keys."""
@@ -60,7 +60,9 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
         if not loads:
             return False
         other = self._route(request, loads)
-        log.info("the engine %s serves what failed before: %s", self._engines[other].options.name, error)
+        log.info(
+            "the engine %s serves a request after a failure: %s", self._engines[other].options.name, error
+        )
         stream.put_nowait(Retried(request.request_id, elsewhere=True))
         self._engines[other].take_over(request, stream, fallback=True)
         return True

@@ -85,7 +85,7 @@ class Pauses:
 
 
 def backoff(times: int, random: Callable[[], float]) -> Iterator[float]:
-    """Yield so many pauses, each about twice the one before; `random`: a source of numbers from 0 to 1. Pure."""
+    """Yield `times` pauses, each about twice the one before. `random`: a source of numbers from 0 to 1. Pure."""
     for attempt in range(times):
         yield min(FIRST_PAUSE_S * 2.0**attempt, LONGEST_PAUSE_S) * (0.5 + random() / 2)
 
@@ -139,7 +139,7 @@ class Circuit:
 
     @property
     def admits(self) -> bool:
-        """Return whether a request may begin."""
+        """Whether a request may begin."""
         match self.state:
             case CircuitState.CLOSED:
                 return True
@@ -150,7 +150,7 @@ class Circuit:
 
     @property
     def left_s(self) -> float:
-        """Return the seconds until a request may try."""
+        """The seconds until a request may try."""
         return max(0.0, self._until - self._clock())
 
     def begin(self) -> None:
@@ -174,7 +174,7 @@ class Circuit:
         self._trial = False
 
     def failed(self) -> None:
-        """Note a failure; from `FAILURES` in a row on the circuit is open, longer each time."""
+        """Note a failure. After `FAILURES` in a row the circuit opens, for longer each time."""
         self._trial = False
         if self.state is CircuitState.OPEN:
             return  # it began before the circuit opened

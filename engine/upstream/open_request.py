@@ -1,4 +1,4 @@
-"""A request that an upstream has not ended: who waits for it, who works on it, and how far it is."""
+"""An open request to an upstream: its reader, its task, and how far it is."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from engine.upstream.wire.request import estimated_tokens, most_new_tokens
 
 
 class OpenRequest:
-    """`running`: it has its turn; `sent`: the upstream may know of it; `position`: the place in the queue that was told last."""
+    """`running`: it has its turn. `sent`: the upstream may know of it. `position`: its last told place in the queue."""
 
     __slots__ = ("_options", "arrival", "position", "reply", "request", "running", "sent", "stream", "task")
 
     def __init__(self, request: Request, stream: TimedStream, options: UpstreamOptions, arrival: int) -> None:
-        """Take what was asked of whom, and who reads the answer. `arrival` counts up. Raises PromptRejected."""
+        """Take the request, its reader's stream, and the upstream's options. `arrival` counts up. Raises PromptRejected."""
         self._options = options
         self.request = request
         self.stream = stream
@@ -32,17 +32,17 @@ class OpenRequest:
 
     @property
     def client(self) -> str:
-        """Whose request it is."""
+        """The client's name."""
         return self.request.client
 
     @property
     def priority(self) -> int:
-        """The higher, the sooner."""
+        """Requests of a higher priority start sooner."""
         return self.request.priority
 
     @property
     def said(self) -> bool:
-        """Whether any of the reply has come."""
+        """Whether any part of the reply has come."""
         return self.reply.generated_tokens > 0
 
     def is_sent(self) -> None:
@@ -50,13 +50,13 @@ class OpenRequest:
         self.sent = True
 
     def begin_again(self) -> None:
-        """Forget what an attempt told that had no text, and let the reader do so."""
+        """Forget the outputs of an attempt without text, and tell the reader to do so."""
         self.reply = self._new_reply()
         self.position = None
         self.stream.put_nowait(Retried(self.request.request_id, elsewhere=False))
 
     def hear(self, chunk: Completion) -> Wanted:
-        """Tell what a chunk makes known; return what is still wanted of the answer."""
+        """Tell the outputs of a chunk, and return what is still wanted of the answer."""
         for output in self.reply.take(chunk):
             self.stream.put_nowait(output)
         if not self.reply.ended:
@@ -64,7 +64,7 @@ class OpenRequest:
         return Wanted.TOTALS if self.reply.told else Wanted.NOTHING
 
     def wait_at(self, position: int) -> None:
-        """Tell the place in the queue, where it changed."""
+        """Tell the place in the queue, if it has changed."""
         if position != self.position:
             self.position = position
             self.stream.put_nowait(Queued(self.request.request_id, position))

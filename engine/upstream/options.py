@@ -1,4 +1,4 @@
-"""What an operator says of an upstream: where it is, what it serves, what it understands, how patient we are with it."""
+"""An operator's options for an upstream: where it is, what it serves, what it understands, and how long it may take."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ RouterName = Literal["dynamo", "llm-d", "production-stack", "sglang", "litellm"]
 SESSION_HEADERS: dict[str, str] = {
     "dynamo": "X-Dynamo-Session-ID",  # --router-session-affinity-ttl-secs
     "llm-d": "x-session-token",  # session-affinity-filter or -scorer
-    "production-stack": "x-user-id",  # --routing-logic session; as its --session-key is in its papers
+    "production-stack": "x-user-id",  # --routing-logic session; the --session-key of its documentation
     "sglang": "X-SMG-Routing-Key",  # --policy manual or consistent_hashing, or --sticky-sessions
     "litellm": "x-litellm-session-id",  # optional_pre_call_checks: ["session_affinity"]
 }
-"""The header by which each kind of router knows a session, and what makes it look."""
+"""The header by which each kind of router recognizes a session, and the router's option that enables it."""
 TOKEN_ROUTERS = frozenset({"llm-d"})
-"""Routers that name a session themselves: with the first answer comes a token, which the next requests bring back."""
+"""Routers that name a session themselves. The first answer has a token, which the next requests send back."""
 
 
 FormatFields = Literal["off", "json_object", "json_schema", "sglang", "guided", "structured_outputs"]
@@ -46,20 +46,21 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `usage`: a last chunk with totals, asked for by `stream_options`; `continuous_usage`: totals in each chunk (vLLM).
     `priority`: which numbers leave its queue first (vLLM: the low ones; SGLang: the high ones).
-    `cache_salt`: prompts share keys and values within one salt only (vLLM, SGLang); a digest of ours is sent.
-    `router`: what keeps a conversation with one replica behind this kind of inference router. `affinity_header`: the header
-    that does so behind any other; of owner and conversation a digest is sent. `prompt_cache_key`: OpenAI's field for the
-    same; the same digest.
+    `cache_salt`: prompts share keys and values only within one salt (vLLM, SGLang); a digest of ours is sent.
+    `router`: the kind of inference router, whose header keeps a conversation with one replica. `affinity_header`: the
+    header that does so behind any other router; a digest of owner and conversation is sent. `prompt_cache_key`: OpenAI's
+    field for the same, with the same digest.
     `logprobs`: log-probabilities of tokens and of up to 20 alternatives, in OpenAI's shape.
     `tokenize`: where prompts are counted exactly, relative to the URL (vLLM, SGLang: "../tokenize").
 
-    `tools`: `auto` where the model alone may choose, `all` where `tool_choice` is followed too.
-    `format`: what of formats is followed: `json_object`; `json_schema`: that, too, as OpenAI's `response_format`; and
-    patterns and grammars beside them as vLLM's `structured_outputs`, as its older `guided` fields, or patterns as `sglang` has them.
+    `tools`: `auto` if only the model may choose, `all` if `tool_choice` is followed, too.
+    `format`: the formats that are followed. `json_object`: any object. `json_schema`: schemas, too, as OpenAI's
+    `response_format`. The others add patterns and grammars, as vLLM's `structured_outputs` or its older `guided` fields, or
+    only patterns, as `sglang` has them.
     `reasoning`: `reasoning_effort`, with `none`. `template`: `chat_template_kwargs`, and thoughts in the history.
-    `continue_final_message`: the last message goes on. `completions`: raw prompts, by `POST /completions`.
-    `penalties`: `presence_penalty` and `frequency_penalty`; these and `logit_bias` are OpenAI's own, and some have neither.
-    `images`: the model sees those that messages have, in `data:` URLs. That hangs on the model, so no kind of server has it.
+    `continue_final_message`: the last message is continued. `completions`: raw prompts, by `POST /completions`.
+    `penalties`: `presence_penalty` and `frequency_penalty`. These and `logit_bias` are OpenAI's, but some servers lack them.
+    `images`: the model sees the images of messages, in `data:` URLs. That depends on the model, so no preset has it.
     """
 
     usage: bool = True
@@ -90,7 +91,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def of_specs(self) -> tuple[str, ...]:
-        """What of `ReplySpec` and messages is followed, as `ModelFacts.features` has it."""
+        """The parts of `ReplySpec` and messages that are followed, as in `ModelFacts.features`."""
         by_field = {
             "reasoning": self.reasoning,
             "template": self.template,
@@ -106,7 +107,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """The fields of `Params` that are not taken: to drop them in silence would change the text."""
+        """The fields of `Params` that are refused, since dropping them silently would change the text."""
         by_field = {
             "top_k": self.top_k,
             "repetition_penalty": self.repetition_penalty,
@@ -123,17 +124,17 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def session_header(self) -> str | None:
-        """The header that names the session, if one does."""
+        """The header that names the session; None if none does."""
         return self.affinity_header or (SESSION_HEADERS[self.router] if self.router else None)
 
     @property
     def session_token(self) -> bool:
-        """Whether the router itself gives the session its name, in its answers, and wants it back."""
+        """Whether the router itself names the session in its answers, and expects the name back."""
         return self.router in TOKEN_ROUTERS
 
 
 class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds. `patience_s`: how long a request waits for an upstream that is away; `health_s`: between looks at it."""
+    """Seconds. `patience_s`: how long a request waits for an upstream that is away. `health_s`: between checks of it."""
 
     connect_s: Seconds = 5.0
     first_token_s: Seconds = 60.0
@@ -143,16 +144,16 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UpstreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One upstream. All that have one served name are one model.
+    """One upstream. Upstreams with the same served name are one model.
 
-    `url` has its base path, mostly ending with `/v1`; `model` is its own word for the model, `served_name` what clients
-    call it, where that is another one.
+    `url` has its base path, which usually ends with `/v1`. `model` is the upstream's name for the model, `served_name` the
+    clients' name, if it differs.
 
-    `server`: what kind of server it is, whose `features` then need not be named (`presets`); those that are named count.
-    `key_variable`: the variable of the environment that holds its key. `max_requests`: replies at once, as many as it
-    runs well; further requests wait here. `retries`: of a request that failed before its first text, where no other
-    upstream takes it. `max_new_tokens`: of replies whose sender names no limit. `bytes_per_token`: the estimate of a prompt's
-    length where nothing counts it. `health`: what is asked for to see whether it serves, relative to the URL.
+    `server`: the kind of server, whose `features` then need not be named (`presets`); those that are named count.
+    `key_variable`: the environment variable with its key. `max_requests`: the most replies at once; further requests wait
+    here. `retries`: of a request that failed before its first text, if no other upstream takes it. `max_new_tokens`: of
+    replies whose sender names no limit. `bytes_per_token`: estimates the length of a prompt that nobody counts. `health`:
+    the path that is asked for to check whether it serves, relative to the URL.
     """
 
     name: Annotated[str, Meta(min_length=1)]
@@ -173,5 +174,5 @@ class UpstreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def public_name(self) -> str:
-        """What clients call the model."""
+        """The model's name for clients."""
         return self.served_name or self.model

@@ -1,7 +1,6 @@
-"""What kinds of servers understand, by their documentation and their code, so that operators need not look it up.
+"""The features of kinds of servers, by their documentation and their code, so that operators need not look them up.
 
-What hangs on how a server was started is not promised here: `cache_salt`, `priority`, `tokenize`, and of TGI's formats those
-that are not OpenAI's.
+Features that depend on how a server was started are left out, such as `priority`, and TGI's formats that are not OpenAI's.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ PRESETS: Mapping[Server, Mapping[str, Any]] = {
         "continue_final_message": True,
         "completions": True,
     },
-    # its OpenAI door drops tool_choice and logit_bias in silence
+    # its OpenAI door silently drops tool_choice and logit_bias
     "ollama": {
         "logit_bias": False,
         "tools": "auto",
@@ -55,7 +54,7 @@ PRESETS: Mapping[Server, Mapping[str, Any]] = {
         "reasoning": True,
         "completions": True,
     },
-    # it makes a repetition penalty of presence_penalty, and leaves logit_bias out
+    # it turns presence_penalty into a repetition penalty, and ignores logit_bias
     "tgi": {"penalties": False, "logit_bias": False, "logprobs": True, "tools": "all", "completions": True},
     # tools need --dyn-tool-call-parser, thoughts --dyn-reasoning-parser
     "dynamo": {
@@ -69,7 +68,7 @@ PRESETS: Mapping[Server, Mapping[str, Any]] = {
         "format": "guided",
         "completions": True,
     },
-    # another Midstream: what its own model can't follow it refuses by name
+    # another Midstream, which refuses by name what its own model can't follow
     "midstream": _VLLM,
     "openai": {
         "max_completion_tokens": True,
@@ -86,5 +85,5 @@ def with_preset(table: Mapping[str, Any]) -> dict[str, Any]:
     preset = {str(server): features for server, features in PRESETS.items()}.get(str(table.get("server")))
     features = table.get("features", {})
     if preset is None or not isinstance(features, Mapping):
-        return dict(table)  # what is wrong with it is found where it gets its types
+        return dict(table)  # its mistakes are found when it is converted to its types
     return {**table, "features": {**preset, **features}}

@@ -1,4 +1,4 @@
-"""Keeps in mind whether an upstream takes requests: by looks at it, and by how it answers requests."""
+"""Keeps track of whether an upstream takes requests, by checks, and by how it answers requests."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from engine.upstream.health import Circuit, CircuitState, Pauses, either, troubl
 from engine.upstream.options import UpstreamOptions
 
 REST_S = 1.0
-"""How long an upstream that turned a request away, and did not say for how long, is asked only where no other is."""
+"""How long an upstream that shed a request without a `Retry-After` is asked only if there is no other."""
 
 log = logging.getLogger(__name__)
 
 
 class UpstreamWatch:
-    """`life` is ready while the upstream answers; it `rests` for a while once it turned a request away."""
+    """`life` is ready while the upstream answers. It `rests` for a while after it shed a request."""
 
     def __init__(
         self, client: httpx.AsyncClient, options: UpstreamOptions, on_change: Callable[[], None]
     ) -> None:
-        """Take what is looked at. `on_change` is called, and must not raise, in another state."""
+        """Take a client for the upstream. `on_change` is called when it has entered another state; it must not raise."""
         self.life = Lifecycle(on_change)
         self._client = client
         self._options = options
@@ -44,21 +44,21 @@ class UpstreamWatch:
 
     @property
     def rests(self) -> bool:
-        """Whether it turned a request away a moment ago, or failed too often."""
+        """Whether it shed a request a moment ago, or has failed too often."""
         return self._rest_s > 0 or self.left_alone
 
     @property
     def left_alone(self) -> bool:
-        """Whether it failed so often that nobody may ask it now."""
+        """Whether it has failed so often that it must not be asked now."""
         return not self._circuit.admits
 
     @property
     def circuit_open(self) -> bool:
-        """Whether it failed so often that it is left alone, but for a trial."""
+        """Whether it has failed so often that at most a trial request may ask it."""
         return self._circuit.state is not CircuitState.CLOSED
 
     def refuse_while_it_rests(self) -> None:
-        """Raise EngineBusy while the upstream asks for no more requests, EngineUnavailable while it is left alone."""
+        """Raise EngineBusy while the upstream has asked for a pause, EngineUnavailable while it must not be asked."""
         name, left_s = self._options.name, self._rest_s
         if self._asked_to_rest and left_s > 0:
             raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
@@ -68,7 +68,7 @@ class UpstreamWatch:
 
     @contextmanager
     def attempt(self) -> Iterator[Circuit]:
-        """Watch a request to its end. Raises EngineUnavailable, before the block, while the upstream is left alone."""
+        """Watch a request to its end. Raises EngineUnavailable or EngineBusy before the block if it must not begin."""
         if self.left_alone:
             self.refuse_while_it_rests()
         self._circuit.begin()
@@ -86,7 +86,7 @@ class UpstreamWatch:
         self._circuit.succeeded()
 
     async def run(self) -> None:
-        """Look at the upstream until this is cancelled."""
+        """Check the upstream at intervals until this is cancelled."""
         while True:
             trouble = await trouble_of(self._client, self._options)
             if trouble is None:
@@ -102,7 +102,7 @@ class UpstreamWatch:
         return max(0.0, self._rests_until - asyncio.get_running_loop().time())
 
     def _note(self, error: EngineError) -> None:
-        """Act on what the failure of a request says of the upstream."""
+        """Act on what the failure of a request tells about the upstream."""
         log.warning("%s", error)
         match error:
             case NotReached():

@@ -117,7 +117,7 @@ def test_a_store_that_does_not_come_stops_the_start(tmp_path: Path) -> None:
         (("--tensor-parallel", "2"), "--engine vllm serves one model over several."),
         (("--device", "gpu"), "'gpu' is not the name of a device"),
         (("--device", "mps", "--quantize", "int8"), "not offered on mps"),
-        (("--device", "cpu,cuda:7"), "has no driver of NVIDIA's"),
+        (("--device", "cpu,cuda:7"), "has no NVIDIA driver"),
     ],
 )
 def test_a_bad_choice_is_told_before_anything_is_started(

@@ -463,7 +463,7 @@ async def test_aliases_of_the_settings_are_those_of_any_model(tmp_path: Path) ->
     [
         ('[[model]]\nname = "huge"', (), "served by no"),
         ('[[model]]\nname = "big"\nfallbacks = ["huge"]', (), "no model that is served"),
-        ('[[model]]\nname = "big"\nfallbacks = ["big"]', (), "in vain"),
+        ('[[model]]\nname = "big"\nfallbacks = ["big"]', (), "as a fallback"),
         ('[[model]]\nname = "big"\naliases = ["tiny"]', (), "two models have the name 'tiny'"),
         ('[[model]]\nname = "big"\n[[model]]\nname = "big"', (), "two tables"),
         ('[[engine]]\nmodel = "big"', (), "served twice"),

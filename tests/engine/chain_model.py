@@ -1,4 +1,4 @@
-"""A model that writes one reply, whatever it is asked: each of its tokens follows from the one before."""
+"""A model that always writes the same reply, since each of its tokens follows from the one before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 def write_chain_model(
     folder: Path, tokenizer: PreTrainedTokenizerFast, words: Sequence[str], *, behind: str, end: str
 ) -> list[int]:
-    """Save a model that writes these words, each a token, behind one that prompts end with. Returns the reply's ids.
+    """Save a model that writes these words, each a token, behind the token that prompts end with. Returns the reply's ids.
 
     No word may come twice. `end`: the end token.
     """
@@ -28,7 +28,7 @@ def write_chain_model(
             layer.self_attn.o_proj.weight.zero_()
             layer.mlp.down_proj.weight.zero_()
         model.model.embed_tokens.weight.copy_(torch.eye(*model.model.embed_tokens.weight.shape))
-        # Not nothing: the loader compares what the model says with what it says through the cache.
+        # Not zero, since the loader compares the model's logits with and without the cache.
         model.lm_head.weight.normal_(std=0.01)
         model.lm_head.weight[chain[1:], chain[:-1]] = 1.0
     model.save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""Tokenizers of families of models as far as their replies need them: their tokens, and templates in their ways. Made here."""
+"""Tokenizers for families of models, made here: with the tokens that their replies need, and templates like theirs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ QWEN = LAST_ASKED + (
     "{% if add_generation_prompt %}<|im_start|>assistant\n"
     "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
 )
-"""Calls as Hermes; reasoning of the exchange that is going on is kept, that of earlier ones is not."""
+"""Calls like Hermes. Only the current exchange keeps its reasoning."""
 
 LLAMA = (
     "{% if tools %}<|start_header_id|>system<|end_header_id|>\n\n"
@@ -54,7 +54,7 @@ LLAMA = (
     "{{ m.content | trim }}<|eot_id|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
 )
-"""A call is the whole reply, and a message has one."""
+"""A call is the whole reply, and a message has only one."""
 
 MISTRAL = (
     LAST_ASKED.replace("asked=-1", "asked=-1, turn=0") + "{% for m in messages %}"
@@ -72,14 +72,14 @@ MISTRAL = (
     '[TOOL_RESULTS]{"content": {{ m.content | tojson }}, "call_id": "{{ m.tool_call_id }}"}[/TOOL_RESULTS]'
     "{% else %}{{ raise_exception('no such role') }}{% endif %}{% endfor %}"
 )
-"""Tools stand before the last words of the user, ids have nine letters, roles alternate, and there is no system role."""
+"""Tools come before the user's last message, ids have nine letters, roles alternate, and there is no system role."""
 
 R1 = (
     "{% for m in messages %}{% if m.role == 'assistant' %}<|bot|>{{ m.content.split('</think>')[-1] }}<|end|>"
     "{% else %}<|{{ m.role }}|>{{ m.content }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|bot|><think>\n{% endif %}"
 )
-"""The prompt opens the reasoning, which no later prompt has."""
+"""The prompt opens the reasoning, which later prompts leave out."""
 
 PLAIN = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

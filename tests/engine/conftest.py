@@ -1,4 +1,4 @@
-"""Models that tests of the engine share: made here, no hub asked."""
+"""Models that tests of the engine share. They are made here, without a hub."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def small_tokenizer() -> PreTrainedTokenizerFast:
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
-    """Tiny models are slower with more, by far where the machine has other work."""
+    """Tiny models are slower with more threads, by far if the machine has other work."""
     torch.set_num_threads(1)
 
 
 @pytest.fixture(params=["kernels of our own", "torch's operations"])
 def cpu_operations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test runs with each."""
+    """The test runs with each kind of operations."""
     if request.param == "torch's operations":
         monkeypatch.setattr(cpu_kernels, "_library", lambda: NO_KERNELS)
     elif trouble := cpu_kernels.trouble():
@@ -53,7 +53,7 @@ def cpu_operations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
 def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test runs with so many compute threads."""
+    """The test runs with each number of compute threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield
@@ -72,7 +72,7 @@ def vectors(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a Llama of random weights that never ends a reply by itself, and a template that refuses a word."""
+    """A folder with a Llama of random weights that never ends a reply by itself, and a template that refuses one word."""
     folder = tmp_path_factory.mktemp("models") / "tiny-llama"
     tokenizer = small_tokenizer()
     torch.manual_seed(0)

@@ -1,7 +1,7 @@
-"""A CUDA device that is not there: steps are traced on it, with their shapes and devices, and their launches counted.
+"""A fake CUDA device. Steps are traced on it, with their shapes and devices, and their launches are counted.
 
-torch's `FakeTensorMode` computes no numbers. What would wait for the device raises: a number can't be read, and an index
-can't be made of a mask. Tensors of two devices in one operation raise, too.
+torch's `FakeTensorMode` computes no numbers. Operations that would wait for the device raise: a number can't be read, and
+an index can't be made of a mask. Tensors on two devices in one operation raise, too.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _FREE_TOO = (
 NO_LAUNCH = frozenset(
     f"aten::{name}" for name in (*_FREE, *_FREE_TOO, "split_with_sizes", "_reshape_alias", "unbind", "narrow")
 )
-"""What only looks at tensors in another way, or makes room for one."""
+"""Operations that only view a tensor differently, or make room for one."""
 
 
 class Launches(TorchDispatchMode):
-    """Counts what operations on the device launch, and what is sent and fetched. A matrix product counts as one."""
+    """Counts the launches of operations on the device, and its copies to and from the host. A matrix product is one launch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def _tensors(given: Any) -> list[torch.Tensor]:
 
 @contextmanager
 def fake_cuda() -> Iterator[None]:
-    """Inside, tensors may be on CUDA; they have no numbers."""
+    """Let tensors be on CUDA inside the block. They have no numbers."""
     _let_indexing_pass()
     with _without_constants(), torch.inference_mode(), FakeTensorMode(allow_non_fake_inputs=True):
         yield
@@ -91,7 +91,7 @@ def fake_cuda() -> Iterator[None]:
 
 @contextmanager
 def _without_constants() -> Iterator[None]:
-    """A tensor of a single number, or none, would be computed for real, and sent to where nothing is."""
+    """Keep torch from computing tensors of at most one number for real, which it would send to a missing device."""
     before, fake_tensor.CONSTANT_NUMEL_LIMIT = fake_tensor.CONSTANT_NUMEL_LIMIT, -1
     try:
         yield
@@ -100,7 +100,7 @@ def _without_constants() -> Iterator[None]:
 
 
 def _let_indexing_pass() -> None:
-    """A CPU's build of torch lacks what selects a CUDA device before it indexes: that of devices without any is put there."""
+    """Give a CPU build of torch the guard of meta tensors for CUDA, since indexing selects the device first, and has none."""
     if torch.cuda.is_available() or torch.version.cuda is not None:
         return
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))

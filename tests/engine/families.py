@@ -1,4 +1,4 @@
-"""Causal language models of random weights, one of each family that is served: milliseconds to make and to run."""
+"""Causal language models with random weights, one of each served family, which take milliseconds to make and to run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 VOCABULARY = 256
 WINDOW = 128
 SLIDING = 12
-"""Shorter than the prompts of the tests: what slides out of it must not be seen."""
+"""Shorter than the prompts of the tests, since tokens outside the window must not be seen."""
 
 SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -22,7 +22,7 @@ SIZES: dict[str, Any] = {
     "num_key_value_heads": 2,
     "head_dim": 8,
     "max_position_embeddings": WINDOW,
-    # Wide enough that the likeliest tokens are far apart: greedy replies have no ties.
+    # Wide enough that the likeliest tokens are far apart, so that greedy replies have no ties.
     "initializer_range": 0.3,
     "bos_token_id": None,
     "eos_token_id": None,
@@ -56,7 +56,7 @@ OPT_SIZES: dict[str, Any] = {
 }
 
 OWN_WORDS: dict[str, Any] = {"tie_word_embeddings": False, "query_pre_attn_scalar": 8}
-"""Without these a Gemma of such a size repeats its last word whatever it attends to."""
+"""Without these a Gemma of this size repeats its last word, whatever it attends to."""
 
 EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 LATENT: dict[str, Any] = {
@@ -76,7 +76,7 @@ LATENT: dict[str, Any] = {
 
 
 def sized(*without: str, **more: Any) -> dict[str, Any]:
-    """The sizes that families share, less those that one does not have, with those of its own."""
+    """Return the sizes that families share, without those that one lacks, and with its own."""
     return {name: value for name, value in SIZES.items() if name not in without} | more
 
 

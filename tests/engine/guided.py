@@ -1,4 +1,4 @@
-"""Replies that are held to grammars: a tokenizer with control tokens, a tiny model for it, and what its replies say."""
+"""Replies that are held to grammars: a tokenizer with control tokens, a tiny model for it, and the text of its replies."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ CITY = '{"type":"object","properties":{"city":{"enum":["Paris","Rome"]},"days":{
 CITIES = JsonSchema(CITY)
 SAMPLED = msgspec.structs.replace(GREEDY, do_sample=True, max_new_tokens=80, seed=1)
 BEYOND = 3
-"""Ids that the model has and the tokenizer does not know."""
+"""How many ids the model has beyond the tokenizer's."""
 
 
 @cache
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes, some words, `<tool_call>` and `<think>` as tokens that are not special, `<|call|>` as one that is."""
+    """Return a tokenizer of bytes and some words, with `<tool_call>` and `<think>` as added tokens, `<|call|>` as special."""
     made = small_tokenizer()
     for name in ("<tool_call>", "</tool_call>", "<think>", "</think>"):
         made.add_tokens(AddedToken(name, special=False, normalized=False))
@@ -68,7 +68,7 @@ def ids_of(text: str) -> list[int]:
 
 
 def served(*, max_batch: int = 4, kv_tokens: int = 4 * WINDOW) -> LoadedModel:
-    """A Llama of random weights, the same ones each time."""
+    """Return a Llama with random weights, the same ones each time."""
     attention.register()
     torch.manual_seed(1)
     size = vocabulary().size
@@ -89,12 +89,12 @@ def held_to(
     sampling: Sampling = SAMPLED,
     reply: Numbers | None = None,
 ) -> PreparedRequest:
-    """A request whose reply has a format."""
+    """Return a request whose reply has a format."""
     source = asked if isinstance(asked, Source) else source_of(asked)
     return PreparedRequest(request_id, tokens, sampling, reply or Numbers(), grammar=source)
 
 
 def text_of(outputs: Sequence[Output], request_id: str) -> str:
-    """What a reply of `Numbers` says."""
+    """Return the text of a reply that `Numbers` told."""
     text: str = tokenizer().decode(tokens_of(outputs, request_id))
     return text

@@ -1,4 +1,4 @@
-"""Models that see, of random weights: folders as a hub has them, in a megabyte, and what transformers makes of them alone."""
+"""Vision models with random weights, as folders of a megabyte like a hub's, and what transformers computes with them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS: dict[str, tuple[Any, Any, Any]] = {
     "idefics3": (Idefics3Config, Idefics3ForConditionalGeneration, Idefics3ImageProcessorPil),
 }
 
-# As SmolVLM's own: contents are parts, and a colon is followed by a space where text comes first.
+# Like SmolVLM's own: contents are lists of parts, and a space follows the colon if text comes first.
 TEMPLATE = (
     "<|im_start|>{% for message in messages %}{{ message['role'] | capitalize }}"
     "{% if message['content'][0]['type'] == 'image' %}{{ ':' }}{% else %}{{ ': ' }}{% endif %}"
@@ -48,7 +48,7 @@ MARKS = ("<|im_start|>", "<end_of_utterance>", "<fake_token_around_image>", "<im
 
 
 def folder_of(kind: str, folder: Path, *, window: int = 2048, longest: int = LONGEST, **vision: int) -> Path:
-    """Save a model of a kind. It never ends a reply by itself. `vision`: other sizes of its tower."""
+    """Save a model of a kind, which never ends a reply by itself. `vision`: other sizes of its tower."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(7)
     config_type, module_type, processor_type = KINDS[kind]
@@ -96,7 +96,7 @@ def folder_of(kind: str, folder: Path, *, window: int = 2048, longest: int = LON
 
 
 def picture(number: int = 0, width: int = 30, height: int = 20, kind: str = "PNG") -> bytes:
-    """An image with something in it; other numbers look otherwise."""
+    """Return an image with a pattern, a different one for each number."""
     drawn = Pillow.new("RGB", (width, height))
     drawn.putdata(
         [
@@ -116,7 +116,7 @@ def image(number: int = 0, width: int = 30, height: int = 20, kind: str = "PNG")
 
 @cache
 def _alone(folder: Path) -> tuple[Any, Any, Any]:
-    """The module, its tokenizer and its image processor."""
+    """Return the module, its tokenizer and its image processor."""
     kind = next(kind for kind in KINDS if kind in (folder / "config.json").read_text())
     _, module_type, processor_type = KINDS[kind]
     module = module_type.from_pretrained(folder, attn_implementation="eager").eval()
@@ -124,7 +124,7 @@ def _alone(folder: Path) -> tuple[Any, Any, Any]:
 
 
 def inputs_of(folder: Path, messages: Sequence[Message]) -> dict[str, torch.Tensor]:
-    """What transformers makes of messages: by Idefics3's processor, or as SmolVLM's does, which needs num2words."""
+    """Return transformers' inputs for messages, by Idefics3's processor, or like SmolVLM's, which would need num2words."""
     module, tokenizer, processor = _alone(folder)
     tiles = processor.max_image_size["longest_edge"] // module.config.vision_config.patch_size
     tokens = tiles**2 // module.config.scale_factor**2
@@ -152,7 +152,7 @@ def _part(part: str | Image) -> dict[str, str]:
 
 
 def generated(folder: Path, messages: Sequence[Message], count: int) -> list[int]:
-    """The greedy reply of `generate`."""
+    """Return the greedy reply of `generate`."""
     module = _alone(folder)[0]
     inputs = inputs_of(folder, messages)
     made = module.generate(**inputs, max_new_tokens=count, do_sample=False)

@@ -108,8 +108,8 @@ async def test_an_engine_without_a_name_serves_one_model(big: ScriptedEngine) ->
         ({"aliases": ("small",)}, "two models have the name 'small'"),
         ({"aliases": ("big",)}, "two models have the name 'big'"),
         ({"fallbacks": ("huge",)}, "no model that is served"),
-        ({"fallbacks": ("big",)}, "in vain"),
-        ({"fallbacks": ("small", "small")}, "in vain"),
+        ({"fallbacks": ("big",)}, "as a fallback"),
+        ({"fallbacks": ("small", "small")}, "as a fallback"),
     ],
 )
 async def test_names_that_mean_nothing_are_refused(

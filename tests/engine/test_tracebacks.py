@@ -46,13 +46,13 @@ def test_what_the_system_says_stays() -> None:
 
 def test_what_led_to_it_comes_first() -> None:
     told = without_values(raised(OwnError(PRIVATE), KeyError(PRIVATE)))
-    assert told.index("\nKeyError\nBehind it came:\n") < told.index("OwnError")
+    assert told.index("\nKeyError\nIt was followed by:\n") < told.index("OwnError")
     assert PRIVATE not in told
 
 
 def test_those_of_a_group_are_told() -> None:
     told = without_values(ExceptionGroup(PRIVATE, [raised(OwnError(PRIVATE)), raised(KeyError(PRIVATE))]))
-    assert "\nNumber 1 of them:\n  Traceback" in told
+    assert "\nException 1 of the group:\n  Traceback" in told
     assert told.endswith("\n  KeyError")
     assert PRIVATE not in told
 
@@ -88,6 +88,6 @@ def fail():
 {how}
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert ended.stderr.startswith("engine: CRITICAL: an exception nobody caught\nTraceback")
+    assert ended.stderr.startswith("engine: CRITICAL: an uncaught exception\nTraceback")
     assert ended.stderr.endswith("LookupError\n")
     assert "private words" not in ended.stderr

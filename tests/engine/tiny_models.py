@@ -1,4 +1,4 @@
-"""Models of random weights, small enough to run in milliseconds, and requests for them."""
+"""Models with random weights, small enough to run in milliseconds, and requests for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.engine.families import FAMILIES, VOCABULARY, WINDOW
 
 
 def make(family: str) -> PreTrainedModel:
-    """The same weights each time."""
+    """Return a model of a family, with the same weights each time."""
     torch.manual_seed(1)
     module = FAMILIES[family]().eval()
     module.set_attn_implementation("eager")
@@ -51,7 +51,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 class Numbers:
-    """A reply whose text is its token ids. `holds` keeps each one back until the next; `stop` ends it."""
+    """A reply whose text is its token ids. `holds`: each is held back until the next one. `stop`: the id that ends it."""
 
     written = ""
     stop_string = None
@@ -100,7 +100,7 @@ def asking(
 
 
 def run_out(core: Core) -> list[Output]:
-    """Step until nothing is left to do."""
+    """Step until nothing is left to do, and return all outputs."""
     outputs: list[Output] = []
     while core.busy:
         outputs += core.step()
@@ -113,7 +113,7 @@ def tokens_of(outputs: Sequence[Output], request_id: str) -> list[int]:
 
 
 def end_of(outputs: Sequence[Output], request_id: str) -> Finished:
-    """The one end of a request, which is also its last output."""
+    """Return the one end of a request, which must also be its last output."""
     own = [o for o in outputs if o.request_id == request_id]
     ends = [o for o in own if isinstance(o, Finished)]
     assert len(ends) == 1
@@ -122,7 +122,7 @@ def end_of(outputs: Sequence[Output], request_id: str) -> Finished:
 
 
 def alone(tokens: Sequence[int], count: int) -> list[int]:
-    """The greedy reply to a prompt that nobody else is served beside."""
+    """Return the greedy reply to a prompt that is served alone."""
     core = Core(served("llama"))
     core.submit(asking("alone", tokens, msgspec.structs.replace(GREEDY, max_new_tokens=count)))
     return tokens_of(run_out(core), "alone")

@@ -1,4 +1,4 @@
-"""Folders of translators of random weights, with tokenizers that are trained here: what a hub would have, in a megabyte."""
+"""Folders of translators with random weights, and tokenizers that are trained here, like a hub's, in a megabyte."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHINESE = ("早上好。", "我叫安娜。", "二加三等于几。", "等于�
 
 
 def pieces(path: Path, sentences: tuple[str, ...], size: int) -> list[str]:
-    """Train a model of SentencePiece into a file; return its pieces."""
+    """Train a SentencePiece model, write it to a file, and return its pieces."""
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences * 4),
@@ -52,7 +52,7 @@ def pieces(path: Path, sentences: tuple[str, ...], size: int) -> list[str]:
 
 
 def marian(folder: Path, *, targets: tuple[str, ...] = ()) -> Path:
-    """English to Chinese; `targets`: the languages that it is told by a word in front of the source."""
+    """Save a model from English to Chinese. `targets`: languages that a word in front of the source selects."""
     _begin(folder)
     known = pieces(folder / "source.spm", ENGLISH, 70) + pieces(folder / "target.spm", CHINESE, 60)
     markers = [f">>{target}<<" for target in targets]
@@ -79,7 +79,7 @@ def marian(folder: Path, *, targets: tuple[str, ...] = ()) -> Path:
 
 
 def m2m100(folder: Path) -> Path:
-    """A hundred languages, each with a token of its own."""
+    """Save a model with a hundred languages, each with a token of its own."""
     _begin(folder)
     known = pieces(folder / "sentencepiece.bpe.model", ENGLISH + CHINESE, 100)
     names = dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", *(one for one in known if one[0] != "<")])
@@ -90,7 +90,7 @@ def m2m100(folder: Path) -> Path:
 
 
 def nllb(folder: Path) -> Path:
-    """Its tokenizer needs no SentencePiece."""
+    """Save a model whose tokenizer needs no SentencePiece."""
     _begin(folder)
     letters = sorted({letter for sentence in ENGLISH + CHINESE for letter in sentence.replace(" ", "\u2581")})
     names = ["<s>", "<pad>", "</s>", "<unk>", *letters, "\u2581"]
@@ -101,7 +101,7 @@ def nllb(folder: Path) -> Path:
 
 
 def t5(folder: Path, *, tasks: dict[str, dict[str, str]] | None = None) -> Path:
-    """It is told in words what to do; `tasks`: as its configuration names them."""
+    """Save a model that takes its task in words. `tasks`: those that its configuration names."""
     _begin(folder)
     letters = sorted({letter for sentence in ENGLISH + CHINESE for letter in sentence.replace(" ", "")})
     scores = [(name, 0.0) for name in ("<pad>", "</s>", "<unk>")]

@@ -1,4 +1,4 @@
-"""Encoder-decoders of random weights: milliseconds to make and to run. Their tokenizers are made here, of no hub."""
+"""Encoder-decoders with random weights, which take milliseconds to make and to run. Their tokenizers are made here."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SIZES: dict[str, Any] = {
     "encoder_ffn_dim": 64,
     "decoder_ffn_dim": 48,
     "max_position_embeddings": POSITIONS,
-    # Wide enough that the likeliest tokens are far apart: greedy replies have no ties.
+    # Wide enough that the likeliest tokens are far apart, so that greedy replies have no ties.
     "init_std": 0.3,
     "decoder_start_token_id": START,
     "pad_token_id": PAD,
@@ -58,10 +58,10 @@ T5_SIZES: dict[str, Any] = {
     "d_model": 32,
     "d_kv": 8,
     "d_ff": 64,
-    "num_layers": 3,  # of both halves: `generate` of transformers 5.23 makes its cache for those of the encoder
+    "num_layers": 3,  # in both halves, since `generate` of transformers 5.23 makes a cache for the encoder's number
     "num_heads": 4,
     "initializer_factor": 4.0,
-    # Few, so that several distances of a short text share one.
+    # So few that several distances in a short text share one.
     "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 12,
     "decoder_start_token_id": START,
@@ -93,7 +93,7 @@ def _two_vocabularies() -> PreTrainedModel:
 
 
 def _m2m() -> PreTrainedModel:
-    # Positions count from behind the padding token on.
+    # Positions start behind the padding token.
     sizes = SIZES | {"pad_token_id": 1, "decoder_start_token_id": 2, "eos_token_id": 2}
     module = M2M100ForConditionalGeneration(M2M100Config(**sizes, scale_embedding=True))
     module.generation_config.forced_bos_token_id = LANGUAGE
@@ -125,13 +125,13 @@ KINDS = {
 
 
 def made(kind: str) -> PreTrainedModel:
-    """The same weights each time."""
+    """Return a model with the same weights each time."""
     torch.manual_seed(3)
     return sharpened(KINDS[kind]().eval())
 
 
 def sharpened(module: Any) -> PreTrainedModel:
-    """Change weights so that translations differ by what is attended to, and a word is not followed by itself."""
+    """Change weights so that translations depend on attention, and a word does not repeat itself."""
     if isinstance(module, SERVED_TYPES):
         return _sharpened_t5(module)
     is_marian = isinstance(module, MarianMTModel)
@@ -147,7 +147,7 @@ def sharpened(module: Any) -> PreTrainedModel:
 
 
 def _sharpened_t5(module: PreTrainedModel) -> PreTrainedModel:
-    """Let distances count as much as words, and a word say little of the next one by itself."""
+    """Make distances count as much as words, and a word by itself say little about the next one."""
     factors = {"shared.weight": 0.05, "relative_attention_bias.weight": 4.0, ".q.weight": 2.0}
     with torch.no_grad():
         for name, weight in module.named_parameters():
@@ -157,7 +157,7 @@ def _sharpened_t5(module: PreTrainedModel) -> PreTrainedModel:
 
 @cache
 def module_of(kind: str) -> PreTrainedModel:
-    """A module as `transformers` runs it. Nobody changes it."""
+    """Return a module as transformers runs it, which no test may change."""
     return made(kind)
 
 
@@ -184,12 +184,12 @@ def served(kind: str, *, max_batch: int = 4, kv_tokens: int = 4096) -> LoadedMod
 
 
 def source(length: int, salt: int = 0) -> list[int]:
-    """Token ids below 150, none of them special."""
+    """Return token ids below 150, none of them special."""
     return [(37 * place + 11 * salt + 5) % 130 + 12 for place in range(length)]
 
 
 def beginning(kind: str, prefix: Sequence[int] = ()) -> list[int]:
-    """What a translation begins with."""
+    """Return the tokens that a translation begins with."""
     generation = module_of(kind).generation_config
     forced = generation.forced_bos_token_id
     return [generation.decoder_start_token_id, *([] if forced is None else [forced]), *prefix]
@@ -206,7 +206,7 @@ def translating(
 
 
 def generated(kind: str, text: Sequence[int], count: int, prefix: Sequence[int] = ()) -> list[int]:
-    """What `generate` says behind a prefix, without its end token."""
+    """Return what `generate` writes behind a prefix, without its end token."""
     module, given = module_of(kind), torch.tensor([list(text)])
     first = beginning(kind, prefix)
     made: Any = module.generate(

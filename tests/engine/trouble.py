@@ -1,4 +1,4 @@
-"""What can go wrong with a request, made on purpose: values that are no numbers, too little memory, text that can't be made."""
+"""Failures of a request, made on purpose: NaN, too little memory, text that can't be made."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from engine.text.pieces import Piece, ReplyStep
 from tests.engine.tiny_models import Numbers, said, served
 
 POISON = 200
-"""A token that brings the trouble."""
+"""The token that causes the failure."""
 
 
 def poisoned(*, max_batch: int = 2, kv_tokens: int | None = None) -> LoadedModel:
-    """A model for which one token's embedding is not a number."""
+    """Return a model in which one token's embedding is NaN."""
     memory = {} if kv_tokens is None else {"kv_tokens": kv_tokens}
     model = served("llama", max_batch=max_batch, **memory)
     with torch.no_grad():
@@ -23,20 +23,20 @@ def poisoned(*, max_batch: int = 2, kv_tokens: int | None = None) -> LoadedModel
 
 
 def hungry(module: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
-    """Ask the allocator for more than any machine has, wherever one token takes part."""
+    """Ask the allocator for more than any machine has, if that token takes part."""
     if (arguments[0] == POISON).any():
         torch.empty(2**58)
 
 
 class Broken(Numbers):
-    """A reply that has no text for its tokens."""
+    """A reply that can't make text of its tokens."""
 
     def push(self, token_id: int) -> ReplyStep:
         raise UnicodeError(f"no text for {token_id}")
 
 
 class Unended(Numbers):
-    """A reply that fails when it is asked for its rest."""
+    """A reply that fails when its rest is flushed."""
 
     def push(self, token_id: int) -> ReplyStep:
         return said(f"{token_id} ")

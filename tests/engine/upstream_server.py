@@ -1,4 +1,4 @@
-"""An OpenAI-like server of the tests' own that can behave as badly as real ones do, over real sockets."""
+"""An OpenAI-compatible server for tests, which can behave as badly as real ones do, over real sockets."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ BASE = "/base/v1"
 
 @dataclass
 class Answer:
-    """How one request is answered: `tokens` in turn, then the reason, the totals and the mark, unless told otherwise.
+    """How one request is answered: by default with `tokens` in turn, then the reason, the totals and the end mark.
 
-    `burst`: so many events come in one piece. `torn_after` so many tokens the connection breaks within a character.
-    `endless` says the tokens again and again; `deaf` goes on when nobody listens any more. `hold_after` so many tokens nothing comes until `go` is set;
-    `cut_after` so many the connection breaks, `end_after` so many the stream just ends, `fail_after` so many
-    comes `error`, or `raw` as it is. `size`: bytes a piece. `status` other than 200 answers with `error` alone.
-    `deltas`: what chunks have in place of the tokens.
+    `burst`: the number of events in one piece; `size`: the bytes of one. `endless`: repeat the tokens without end.
+    `deaf`: go on after the client has left. `hold_after`: so many tokens, then nothing until `go` is set. `cut_after`: so
+    many tokens, then the connection breaks; `torn_after`: it breaks within a character; `end_after`: the stream just ends;
+    `fail_after`: `error` comes, or `raw` as it is. A `status` other than 200 answers only with `error`.
+    `deltas`: the deltas of chunks, in place of the tokens.
     """
 
     tokens: tuple[str, ...] = ("Hello", " there", ".")
@@ -59,7 +59,7 @@ class BrokenOff(Exception):
 
 
 class UpstreamServer:
-    """Answers by `answers` in turn, then by the `usual` one. What was asked, and what was made for whom, can be looked at."""
+    """Gives the `answers` in turn, then the `usual` one. It records what was asked, and what was made."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -99,7 +99,7 @@ class UpstreamServer:
         return self.counted
 
     async def _embed(self, request: Request) -> Response:
-        """Answer by `vectors` in turn, else with a text's length, 0.5 and -0.25; `holds_vectors`: never, while a client waits."""
+        """Answer by `vectors` in turn, else with a text's length, 0.5 and -0.25; if `holds_vectors`, after the client left."""
         self.bodies.append(body := await request.json())
         self.headers.append(dict(request.headers))
         if self.holds_vectors:
@@ -113,7 +113,7 @@ class UpstreamServer:
         return JSONResponse({"data": data[::-1], "usage": {"prompt_tokens": 7, "total_tokens": 7}})
 
     async def answer(self, request: Request, send: Send) -> None:
-        """Answer one request as its turn says."""
+        """Answer one request with the next answer."""
         self.bodies.append(await request.json())
         self.headers.append(dict(request.headers))
         answer = self.answers.pop(0) if self.answers else self.usual
@@ -151,7 +151,7 @@ class UpstreamServer:
         await send({"type": "http.response.body", "body": b""})
 
     def _events(self, answer: Answer, *, raw: bool) -> Iterator[str | bytes | asyncio.Event]:
-        """`raw`: as the completions' door has them."""
+        """Yield the events of an answer, and its pauses. `raw`: in the shape of completions."""
         end = answer.line_end
         yield from [f": a comment{end}{end}"] if answer.comments else []
         if not raw:
@@ -182,7 +182,7 @@ class UpstreamServer:
 
 
 class _Door:
-    """An ASGI application, so that Starlette leaves the answer to us."""
+    """An ASGI application, since Starlette's own responses can't behave badly."""
 
     def __init__(self, server: UpstreamServer) -> None:
         self._server = server
@@ -201,7 +201,7 @@ class _Quiet(uvicorn.Server):
 
 @asynccontextmanager
 async def upstream_server(port: int = 0) -> AsyncIterator[UpstreamServer]:
-    """A server on a free port, or on a given one."""
+    """Run a server on a free port, or on the given one."""
     upstream = UpstreamServer()
     config = uvicorn.Config(upstream.app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
     listener = socket.create_server(("127.0.0.1", port))
@@ -239,7 +239,7 @@ def _ending(answer: Answer) -> Iterator[str]:
 
 
 def _in_bursts(events: Iterator[str | bytes | asyncio.Event], size: int) -> Iterator[bytes | asyncio.Event]:
-    """Join so many events into one piece; a pause ends a piece, and comes behind it."""
+    """Join up to `size` events into one piece. A pause ends a piece, and follows it."""
     pieces: list[bytes] = []
     for event in events:
         if isinstance(event, asyncio.Event):
@@ -255,7 +255,7 @@ def _in_bursts(events: Iterator[str | bytes | asyncio.Event], size: int) -> Iter
 
 
 def _torn(token: str, end: str) -> bytes:
-    """The beginning of an event, up to the middle of its token's last character."""
+    """Return the beginning of an event, up to the middle of its token's last character."""
     content = token.encode()
     return (
         _event({"choices": [{"delta": {"content": token}}]}, end).encode().partition(content)[0]

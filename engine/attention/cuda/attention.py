@@ -1,7 +1,7 @@
-"""Attention over the pages of the KV cache on a CUDA device: one function, and behind it the faster of two ways.
+"""Attention over the pages of the KV cache on a CUDA device: one function, with the faster of two kernels behind it.
 
-Which way is faster is measured once, at the start, for each kind of layer and each number of rows that decode steps
-are recorded for. A way that the device refuses, or that disagrees with ours, is not taken, and the log says so.
+Which kernel is faster is measured once, at the start, for each kind of layer and each number of rows that decode steps
+are recorded for. A kernel that the device refuses, or that disagrees with Triton's, is not used, and the log says so.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import LayerPages
 
 DISAGREEMENT = 0.02
-"""How far two ways may be apart, in parts of the largest number that ours gives: bfloat16 keeps 8 bits."""
+"""How far two kernels may be apart, relative to the largest number of Triton's: bfloat16 keeps 8 bits."""
 
 PROMPTS = 0
-"""Stands where else the number of decoding rows does."""
+"""Stands for prompts in place of a number of decoding rows."""
 
 FEW_ROWS = (PROMPTS, 1, 2, 4, 8)
 ROWS_APART = 16
 
 Measure = Callable[[Callable[[], None]], float]
-"""Returns for how many seconds a call keeps the device busy."""
+"""Returns how many seconds a call keeps the device busy."""
 
 log = logging.getLogger(__name__)
 
@@ -43,26 +43,26 @@ class Way(Protocol):
 
     @property
     def name(self) -> str:
-        """What the log calls it."""
+        """Its name in the log."""
 
     def serves(self, asked: Asked) -> bool:
-        """Whether it computes what a layer asks for."""
+        """Whether it can compute a layer's attention."""
 
     def decode(self, asked: Asked) -> None:
         """Attend with the step's first rows, one a request."""
 
     def prompts(self, asked: Asked) -> None:
-        """Attend with all queries behind."""
+        """Attend with all queries behind the decoding rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Triton:
-    """The kernels of our own: they serve all terms. `processors`: how many the device has."""
+    """Midstream's Triton kernels, which serve all terms. `processors`: the device's number of multiprocessors."""
 
     processors: int
     name: str = "triton"
 
-    def serves(self, asked: Asked) -> bool:  # noqa: ARG002 - whatever it is
+    def serves(self, asked: Asked) -> bool:  # noqa: ARG002 - it serves all
         """Return True."""
         return True
 
@@ -76,15 +76,15 @@ class Triton:
 
 
 class Cuda:
-    """See `engine.attention.terms.Backend`: attention by the way that was found for a layer's terms and a step's size."""
+    """A `Backend` that attends with the kernel that was faster for a layer's terms and a step's size."""
 
     def __init__(self, *, processors: int, others: Sequence[Way] = (Varlen(),)) -> None:
-        """Take the number of the device's processors, and what else may serve beside the kernels of our own."""
+        """Take the device's number of multiprocessors, and the alternatives to the Triton kernels."""
         self._own: Way = Triton(processors)
         self._others = others
         self._chosen: dict[tuple[Terms, int], Way] = {}
         self.measure: Measure | None = None
-        """While it is set, the first step of a kind finds the faster way, and waits for the device."""
+        """While it is set, the first step of a kind measures which kernel is faster, and waits for the device."""
 
     def store(self, layer: LayerPages, step: StepLayout, keys: Tensor, values: Tensor) -> None:
         """See `Backend`."""
@@ -98,9 +98,9 @@ class Cuda:
         terms: Terms,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """See `Backend`. At most three launches, whatever the lengths are, and nobody waits for the device.
+        """See `Backend`. Makes at most three launches, whatever the lengths are, and does not wait for the device.
 
-        What it returns for a row of nobody behind prompts is any bits.
+        Idle rows behind prompts hold undefined values.
         """
         asked = Asked(queries, layer, step, terms, _room(queries, layer), sinks)
         if step.decode_rows:
@@ -116,7 +116,7 @@ class Cuda:
         return self._chosen.get(kind, self._own)
 
     def _faster(self, asked: Asked, rows: int, measure: Measure) -> Way:
-        """Return the faster way for steps like this one. Compiles kernels, and waits for the device."""
+        """Return the faster kernel for steps like this one. Compiles kernels, and waits for the device."""
         tried = replace(asked, out=torch.zeros_like(asked.out))
         calls = {
             way: partial(way.decode if rows else way.prompts, tried) for way in (self._own, *self._others)
@@ -133,7 +133,7 @@ class Cuda:
 
 
 def padded_rows(rows: int) -> int:
-    """Return how many rows a decode step of so many replies is recorded, and measured, for."""
+    """Return the number of rows that a decode step of `rows` replies is recorded and measured with."""
     if rows <= FEW_ROWS[-1]:
         return FEW_ROWS[bisect_left(FEW_ROWS, rows)]
     return -(-rows // ROWS_APART) * ROWS_APART
@@ -144,14 +144,14 @@ def _room(queries: Tensor, layer: LayerPages) -> Tensor:
 
 
 def _is_right(way: Way, call: Callable[[], None], out: Tensor, expected: Tensor) -> bool:
-    """Whether another way gives what ours does. Where it doesn't, the log says why it is not taken."""
+    """Whether another kernel agrees with Triton's. If not, the log says why it is not used."""
     try:
         call()
         found = float((out - expected).abs().max() / expected.abs().max())
-    except RuntimeError as error:  # all that CUDA and its libraries say is of this class
-        log.warning("attention by %s is not used, the device refuses it: %s", way.name, error)
+    except RuntimeError as error:  # all errors of CUDA and its libraries are of this class
+        log.warning("attention by %s is not used, since the device refuses it: %s", way.name, error)
         return False
-    if not found <= DISAGREEMENT:  # NaN is none
-        log.warning("attention by %s is not used: it is %.2g apart from our own", way.name, found)
+    if not found <= DISAGREEMENT:  # also true for NaN
+        log.warning("attention by %s is not used, since it is off by %.2g", way.name, found)
         return False
     return True

@@ -1,12 +1,12 @@
-"""Kernels in Triton's language: attention over block tables, for decode steps and for prompts, and the store of pages.
+"""Triton kernels: attention over block tables, for decode steps and for prompts, and storing to pages.
 
 A block table is a row of page numbers for each request: the key at position p lies in page `table[p // PAGE]`, at the
 offset `p % PAGE`. Queries that share a KV head are computed together, so that keys and values are read once for all of
 them. Sources: online softmax is Milakov and Gimelshein 2018, in blocks FlashAttention (Dao et al. 2022); splitting long
 contexts between programs is Flash-Decoding (Dao et al. 2023).
 
-Nothing at a position that a query may not see is ever read: what an older request left in a page can't reach a sum.
-Tables and lengths are parts of one tensor and lie anywhere in it: no kernel is compiled anew for where they begin.
+A position that no query may see is never read, so what an older request left in a page can't reach a sum. Tables and
+lengths are parts of one tensor, at any alignment. Kernels do not specialize on it, so none is compiled again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def _first_visible(position, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
-    """The first position that a query at `position` may see. 0 as a window or a chunk: there is none."""
+    """Return the first position that a query at `position` may see. A window or chunk of 0 means none."""
     first = position * 0
     if WINDOW > 0:
         first = tl.maximum(first, position - (WINDOW - 1))
@@ -30,14 +30,14 @@ def _first_visible(position, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
 
 @triton.jit
 def _in_pages(table, positions, wanted, page_stride, offset_stride, PAGE: tl.constexpr):
-    """Where the keys at these positions lie, in elements. Pages that nobody wants are not looked up."""
+    """Return the offsets, in elements, of the keys at these positions. Unwanted pages are not looked up."""
     pages = tl.load(table + positions // PAGE, mask=wanted, other=0)
     return pages.to(tl.int64) * page_stride + (positions % PAGE) * offset_stride
 
 
 @triton.jit
 def _product(left, right, PRECISION: tl.constexpr):
-    """A matrix product with sums of float32. Of float32 throughout where "ieee" is asked for."""
+    """Return a matrix product with float32 sums. With "ieee" the factors are float32, too."""
     if PRECISION == "ieee":
         left, right = left.to(tl.float32), right.to(tl.float32)
     return tl.dot(left, right, input_precision=PRECISION)
@@ -45,7 +45,7 @@ def _product(left, right, PRECISION: tl.constexpr):
 
 @triton.jit
 def _scores(queries, keys, scale, softcap, CAPPED: tl.constexpr, PRECISION: tl.constexpr):
-    """Scores as powers of two: exp2 is what the device computes."""
+    """Return scores as exponents of two, since exp2 is what the device computes."""
     scores = _product(queries, keys, PRECISION) * scale
     if CAPPED:
         # tanh(x) is 1 - 2 / (exp(2x) + 1), which is right for infinite exponentials too.
@@ -74,7 +74,7 @@ def _block(
     CAPPED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Take one block of keys and values into the sums. Query rows see the positions from `first` to `last`, both included."""
+    """Add one block of keys and values to the sums. Query rows see the positions from `first` to `last`, both included."""
     top, total, mixed = state
     key_page, key_offset, value_page, value_offset = strides
     wanted = (positions >= tl.min(first)) & (positions <= tl.max(last))
@@ -88,7 +88,7 @@ def _block(
     visible = (positions[None, :] >= first[:, None]) & (positions[None, :] <= last[:, None])
     scores = tl.where(visible, scores, -float("inf"))
     higher = tl.maximum(top, tl.max(scores, 1))
-    # A row that saw nothing yet has no top: infinite minus infinite would be no number.
+    # A row that has seen nothing yet has no top: -inf minus -inf would be NaN.
     base = tl.where(higher == -float("inf"), 0.0, higher)
     weights = tl.exp2(scores - base[:, None])
     faded = tl.exp2(top - base)
@@ -136,9 +136,9 @@ def decode_partitions(
     CAPPED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One query a request: attend to each partition of its context by itself, for `merge_partitions`.
+    """Attend with one query a request to each partition of its context separately, for `merge_partitions`.
 
-    A partition is always of the same positions, whoever computes it: a reply's numbers don't depend on its neighbours.
+    A partition has the same positions whichever program computes it, so a reply's numbers don't depend on its neighbours.
     Program (request, KV head, split) takes every num_programs(2)-th partition.
     """
     request, kv_head = tl.program_id(0), tl.program_id(1)
@@ -200,7 +200,7 @@ def merge_partitions(
     CHUNK: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):
-    """Bring the partitions of each request and head together. A request without keys, an idle row, gets zeros."""
+    """Merge the partitions of each request and head. An idle row, which has no keys, gets zeros."""
     request, head = tl.program_id(0), tl.program_id(1)
     length = tl.load(lengths + request)
     parts, value_sizes = tl.arange(0, PARTS_PADDED), tl.arange(0, VALUE_PADDED)
@@ -265,7 +265,7 @@ def attend_prompts(
     HAS_SINKS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Many queries a request: program (tile of queries, KV head, request). Blocks that no query of a tile sees are not read."""
+    """Attend with many queries a request. Program (tile of queries, KV head, request) reads no block that its tile can't see."""
     kv_head, request = tl.program_id(1), tl.program_id(2)
     start = tl.load(query_starts + request)
     count = tl.load(query_starts + request + 1) - start
@@ -283,7 +283,7 @@ def attend_prompts(
             mask=asks[:, None] & (sizes < SIZE)[None, :],
             other=0.0,
         )
-        # A row of nobody stands for the tile's first token: it widens nothing that is read.
+        # Unused rows take the position of the tile's first token, so they widen nothing that is read.
         position = length - count + tl.where(asks, token, tl.program_id(0) * TOKENS)
         first = _first_visible(position, WINDOW, CHUNK)
         table = tables + request.to(tl.int64) * table_row
@@ -335,7 +335,7 @@ def store_rows(
     VALUE_SIZE: tl.constexpr,
     VALUE_PADDED: tl.constexpr,
 ):
-    """Write one token's keys and values to (page, offset). A token whose page is below 0 belongs to nobody."""
+    """Write one token's keys and values to (page, offset). An idle row has a page below 0, and stores nothing."""
     token = tl.program_id(0)
     page = tl.load(pages + token).to(tl.int64)
     if page >= 0:

@@ -1,7 +1,7 @@
 """The kernels as operators of torch, so that a step can be traced without a device: launches counted, shapes checked.
 
-Knows how each kernel is laid out over a device's processors. What is stored and attended to is checked for its shape
-here; page numbers are the cache's promise.
+Knows how each kernel is laid out over a device's multiprocessors. Checks the shapes of its tensors, but trusts the
+cache's page numbers.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import LayerPages
 
 SMALLEST_PARTITION = 256
-"""Keys of a context that are attended to apart from the others; more where a context may be long."""
+"""Keys of a context that one partition has at least. Partitions are larger if contexts may be long."""
 
 MOST_PARTITIONS = 64
 
 PROGRAMS_PER_PROCESSOR = 4
-"""So many programs are wanted: the shorter ones' processors take what the longest one leaves."""
+"""How many programs each multiprocessor should get, so that short ones can make up for long ones."""
 
 SMALLEST_PRODUCT = 16
-"""Rows below which a device multiplies no matrices: a single query's heads are filled up to it."""
+"""The fewest rows that a device multiplies as a matrix. The heads of a single query are padded to it."""
 
 PROMPT_ROWS = 128
 """Rows of scores that one program computes: tokens of a prompt times the heads that share a KV head."""
 
 LARGE_HEAD = 256
-"""Bytes of one key beyond which a program takes half as many rows and keys: a processor's own memory holds no more."""
+"""Keys of more bytes halve a program's rows and keys, since a multiprocessor's shared memory holds no more."""
 
 LAUNCHES = {"attend_decode": 2, "attend_prompts": 1, "store_rows": 1}
 """Kernels that each operator launches."""
@@ -54,7 +54,7 @@ _library.define(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """What a layer's attention is asked for. `out`: (rows, heads, value size), to be filled.
+    """The inputs of a layer's attention. `out`: (rows, heads, value size), to be filled.
 
     `sinks`, (heads,): scores of a key without a value that every query of a head sees (Xiao et al. 2023).
     """
@@ -84,7 +84,7 @@ def attend_decode(asked: Asked, *, processors: int) -> None:
 
 
 def attend_prompts(asked: Asked) -> None:
-    """Attend with the queries of the requests behind the decoding ones. Rows of nobody are left as they are."""
+    """Attend with the queries of the requests behind the decoding ones. Idle rows are left as they are."""
     step, rows = asked.step, asked.step.decode_rows
     torch.ops.midstream.attend_prompts(
         asked.queries,
@@ -105,7 +105,7 @@ def store(layer: LayerPages, step: StepLayout, keys: Tensor, values: Tensor) -> 
 
 
 def partitions(capacity: int) -> tuple[int, int]:
-    """Return (how many partitions the longest context of `capacity` keys has, keys in each). Depends on nothing else."""
+    """Return the number of partitions of a context of `capacity` keys, and the keys in each. Depends on nothing else."""
     size = SMALLEST_PARTITION
     while size * MOST_PARTITIONS < capacity:
         size *= 2
@@ -117,14 +117,14 @@ def _numbers(terms: Terms) -> tuple[float, int, int, float]:
 
 
 def _kernels() -> Any:
-    # Triton comes with torch for CUDA alone, and is slow to import.
+    # Triton comes with torch for CUDA only, and is slow to import.
     from engine.attention.cuda import kernels  # noqa: PLC0415
 
     return kernels
 
 
 def _padded(size: int) -> int:
-    """Return the power of two that a size is filled up to: Triton's blocks have no other sizes."""
+    """Return the power of two that a size is padded to, since Triton's blocks have no other sizes."""
     return max(SMALLEST_PRODUCT, 1 << (size - 1).bit_length())
 
 
@@ -139,7 +139,7 @@ def _sizes(keys: Tensor, values: Tensor) -> dict[str, int]:
 
 
 def _block(keys: Tensor) -> int:
-    """Return how many keys are attended to at a time."""
+    """Return how many keys a program attends to at a time."""
     return 32 if _is_large(keys) else 64
 
 
@@ -148,14 +148,14 @@ def _is_large(keys: Tensor) -> bool:
 
 
 def _precision(queries: Tensor) -> str:
-    # On a CPU for all: Triton's interpreter would multiply the bits of bfloat16 as integers.
+    # On a CPU for all dtypes: Triton's interpreter would multiply the bits of bfloat16 as integers.
     return "ieee" if queries.dtype is torch.float32 or queries.device.type == "cpu" else "tf32"
 
 
 def _check_attention(
     queries: Tensor, keys: Tensor, values: Tensor, tables: Tensor, out: Tensor, *rest: Any
 ) -> None:
-    """Raise ValueError for tensors that do not belong together: a kernel would read beyond them."""
+    """Raise ValueError if tensors do not fit together: a kernel would read beyond them."""
     tensors = [queries, keys, values, tables, out, *(one for one in rest if isinstance(one, Tensor))]
     if len({one.device for one in tensors}) > 1:
         raise ValueError(f"tensors of one attention are on {sorted({str(one.device) for one in tensors})}")
@@ -305,7 +305,7 @@ def _fake_prompts(*given: Any) -> None:
 
 
 def _register(name: str, launch: Callable[..., None], fake: Callable[..., None]) -> None:
-    # On a CPU too: there Triton's interpreter shows the kernels' numbers.
+    # On a CPU, too: there tests run the kernels in Triton's interpreter.
     for device in ("CUDA", "CPU"):
         _library.impl(name, launch, device)
     torch.library.register_fake(f"midstream::{name}", fake, lib=_library)

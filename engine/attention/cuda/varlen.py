@@ -1,6 +1,6 @@
-"""Attention over block tables as torch has it, from 2.12 on: FlashAttention 2, or a newer one that is activated.
+"""Attention over block tables by torch 2.12 or newer: FlashAttention 2, or a newer one that is activated.
 
-Source: `torch.nn.attention.varlen`. Pages of 256 are what FlashAttention 2 asks for.
+Source: `torch.nn.attention.varlen`. FlashAttention 2 requires pages whose size is a multiple of 256.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ HALVES = (torch.bfloat16, torch.float16)
 try:
     from torch.nn.attention import current_flash_attention_impl
     from torch.nn.attention.varlen import varlen_attn_out
-except ImportError:  # an older torch: Triton's kernels serve alone
+except ImportError:  # an older torch: only the Triton kernels serve
     HAS_VARLEN = False
 else:
     HAS_VARLEN = True
 
 
 class Varlen:
-    """One call for replies and prompts alike; plain causal attention and sliding windows."""
+    """Serves causal attention and sliding windows, with the same call for replies and prompts."""
 
     name = "varlen"
 
     def serves(self, asked: Asked) -> bool:
-        """Whether it computes what a layer asks for."""
+        """Whether it can compute a layer's attention."""
         keys, values = asked.layer
         page, _, size = keys.shape[1:]
         plain = asked.terms.softcap is None and asked.terms.chunk is None and asked.sinks is None
@@ -40,7 +40,7 @@ class Varlen:
         _attend(asked, slice(asked.step.decode_rows), slice(asked.step.decode_rows + 1), most=1)
 
     def prompts(self, asked: Asked) -> None:
-        """Attend with the queries behind them; where these begin is counted from the step's first row on."""
+        """Attend with the queries behind them. `query_starts` counts from the step's first row."""
         behind = slice(asked.step.decode_rows, None)
         _attend(asked, behind, behind, most=asked.step.longest_prompt)
 
@@ -68,6 +68,6 @@ def _attend(asked: Asked, requests: slice, borders: slice, *, most: int) -> None
         enable_gqa=True,
         seqused_k=step.lengths[requests],
         block_table=step.tables[requests],
-        # FlashAttention 2 was seen to give NaN where it splits contexts in pages.
+        # FlashAttention 2 was seen to give NaN when it splits contexts in pages.
         num_splits=None if newer else 1,
     )

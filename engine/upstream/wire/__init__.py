@@ -1,1 +1,1 @@
-"""What goes to an upstream and comes from it, in the words of OpenAI's API."""
+"""Requests to upstreams and their answers, in the shapes of OpenAI's API."""

@@ -1,4 +1,4 @@
-"""Calls that an upstream sends in parts, put together. Pure."""
+"""Puts together calls that an upstream sends in parts. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from engine.errors import EngineLost
 from engine.upstream.wire.chunks import CallPart
 
 MAX_CALLS = 128
-"""Of one reply."""
+"""The most calls of one reply."""
 MAX_CALL_BYTES = 1 << 20
-"""Of the names and the arguments of all calls of one reply, in characters of which each takes a byte or more."""
+"""The most characters of the names and arguments of all calls of one reply; each takes a byte or more."""
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,256}\Z")
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}\Z")
 
 
 class WholeCall(msgspec.Struct, frozen=True):
-    """A call that is whole. `is_valid`: it has a name, and its arguments are a JSON object; else it is no call but text."""
+    """A whole call. `is_valid`: it has a name, and its arguments are a JSON object; else it is text."""
 
     name: str
     arguments: str
@@ -28,7 +28,7 @@ class WholeCall(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What stands for it where it is no call."""
+        """Its text, if it is no valid call."""
         return f"{self.name}({self.arguments})" if self.name else self.arguments
 
 
@@ -54,7 +54,7 @@ class _Open:
         return len(function.name or "") + len(text)
 
     def is_another(self, part: CallPart) -> bool:
-        """Whether a part belongs to another call: by its index, or, without one, by a name or an id of its own."""
+        """Whether a part belongs to another call, by its index, or, without one, by a name or an id of its own."""
         if part.index is not None or self.index is not None:
             return part.index != self.index
         begins = part.function is not None and bool(part.function.name)
@@ -62,17 +62,17 @@ class _Open:
 
 
 class CallParts:
-    """One call is open at a time: the next one, text, or the end of the reply closes it."""
+    """Puts calls together. One call is open at a time; the next one, text, or the end of the reply closes it."""
 
     def __init__(self, name: str) -> None:
-        """Take the upstream's name, for complaints."""
+        """Take the upstream's name, for errors."""
         self._upstream = name
         self._open: _Open | None = None
         self._calls = 0
         self._size = 0
 
     def take(self, parts: Sequence[CallPart]) -> list[WholeCall]:
-        """Take parts; return the calls that are whole now. Raises EngineLost where there are more than may be."""
+        """Take parts; return the calls that are whole now. Raises EngineLost if there are too many, or too large ones."""
         whole: list[WholeCall] = []
         for part in parts:
             if self._open is None or self._open.is_another(part):
@@ -87,7 +87,7 @@ class CallParts:
         return whole
 
     def close(self) -> list[WholeCall]:
-        """Return the open call, which grows no more; nothing where there is none."""
+        """Return the open call, which is whole now, if there is one."""
         opened, self._open = self._open, None
         return [] if opened is None else [_whole(opened)]
 

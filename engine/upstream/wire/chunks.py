@@ -1,4 +1,4 @@
-"""What an upstream answers, as far as it is of use here: chunks of chat completions and of completions. Only types."""
+"""The parts of an upstream's answer that are used: chunks of chat completions and of completions. Only types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.upstream.wire.logprobs import NOTHING_TOLD
 
 
 class CachedDetails(msgspec.Struct, frozen=True):
-    """What of the prompt was in a cache."""
+    """How many tokens of the prompt were in a cache."""
 
     cached_tokens: int | None = None
 
@@ -24,7 +24,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class FunctionPart(msgspec.Struct, frozen=True):
-    """More of a function's call. `arguments`: text, or of some servers the object itself."""
+    """More of a function's call. `arguments`: text; some servers send the object itself."""
 
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
@@ -39,7 +39,7 @@ class CallPart(msgspec.Struct, frozen=True):
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """What is new in a reply. What was thought has two names; a server that has neither may use them for anything."""
+    """What is new in a reply. Reasoning has two names, which other servers may use for anything."""
 
     content: str | None = None
     reasoning_content: Any = None
@@ -48,7 +48,7 @@ class Delta(msgspec.Struct, frozen=True):
 
     @property
     def thought(self) -> str:
-        """What the model thinks aloud."""
+        """The model's reasoning."""
         named = (self.reasoning_content, self.reasoning)
         return next((text for text in named if isinstance(text, str) and text), "")
 
@@ -59,7 +59,7 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """News of a reply: `delta` of a chat, `text` of a completion. `stop_reason`: of vLLM, the stop string, or a token's id."""
+    """News of a reply: `delta` of a chat, or `text` of a completion. `stop_reason`: vLLM's stop string or token id."""
 
     delta: Delta | None = None
     finish_reason: str | None = None
@@ -69,7 +69,7 @@ class Choice(msgspec.Struct, frozen=True):
 
     @property
     def news(self) -> Delta:
-        """What is new, from whichever door."""
+        """What is new, of a chat or of a completion."""
         return self.delta or Delta(self.text)
 
 

@@ -1,4 +1,4 @@
-"""What an upstream tells of how likely a reply's tokens were, made to leave with their text. Pure."""
+"""The log-probabilities that an upstream sends, which leave together with their text. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Chosen(_Likely, frozen=True):
 
 
 class _Logprobs(msgspec.Struct, frozen=True):
-    """A chat's are in `content`; a completion's in `tokens` and what stands beside them."""
+    """A chat's log-probabilities are in `content`, a completion's in `tokens` and the other two."""
 
     content: tuple[_Chosen, ...] | None = None
     tokens: tuple[str, ...] | None = None
@@ -60,9 +60,9 @@ _decode = msgspec.json.Decoder(_Logprobs | None).decode
 
 
 class UpstreamLogprobs:
-    """Takes text and tokens in whichever chunks they come: a token waits until the text is as long as its bytes say.
+    """Takes text and tokens in whichever chunks they come. A token waits until the text is as long as its bytes say.
 
-    So what an upstream holds back of its text, as vLLM does before a stop string, is not told by its tokens.
+    So tokens don't reveal text that an upstream holds back, as vLLM does before a stop string.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class UpstreamLogprobs:
         self._chars = 0
 
     def hear(self, text: str, logprobs: msgspec.Raw) -> None:
-        """Take what a chunk tells. Tokens that are not told as OpenAI does are passed over."""
+        """Take the text and the log-probabilities of a chunk. Those in another shape than OpenAI's are ignored."""
         for one in _read(logprobs):
             self._named += one.size
             self._early.append((self._named, one))
@@ -87,7 +87,7 @@ class UpstreamLogprobs:
             self._queue.put([ChosenToken(one.told(), top, self._chars)])
 
     def pass_over(self, text: str) -> None:
-        """Take text whose tokens shall not be told, because they name more than the text: reasoning, say."""
+        """Take text whose tokens must not be told, since they name more than the text, such as reasoning."""
         size = len(text.encode(errors="surrogatepass"))
         self._named += size
         self._heard += size

@@ -1,4 +1,4 @@
-"""What an upstream says, made into pieces: whole characters of text and of thoughts, whole calls, in their order. Pure."""
+"""Makes pieces of an upstream's chunks: whole characters of text and of thoughts, and whole calls, in their order. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Piece = Chunk | Reasoning | Called
 
 
 class UpstreamPieces:
-    """Pieces have no tokens yet: who counts them says how many are behind each."""
+    """Makes the pieces of one reply. Their numbers of tokens are filled in later."""
 
     def __init__(self, request_id: str, upstream: str, *, logprobs: bool = False) -> None:
-        """Take whose reply it is, the upstream's name, and whether logprobs were asked for."""
+        """Take the request's id, the upstream's name, and whether log-probabilities were asked for."""
         self._request_id = request_id
         self._logprobs = UpstreamLogprobs() if logprobs else None
         self._calls = CallParts(upstream)
@@ -25,7 +25,7 @@ class UpstreamPieces:
         self._thinks = False  # what waits is a thought
 
     def take(self, choice: Choice) -> Iterator[Piece]:
-        """Give what is ready by now. Raises EngineLost where an upstream sends more calls than it may."""
+        """Take a chunk, and yield the pieces that are ready now. Raises EngineLost if there are too many calls."""
         news = choice.news
         if news.thought:
             yield from self._extend(news.thought, thinks=True)
@@ -39,12 +39,12 @@ class UpstreamPieces:
                 yield from self._call(call)
 
     def finish(self) -> Iterator[Piece]:
-        """Give what was held back: nothing of it will grow any more."""
+        """Yield the pieces that were held back, since the reply has ended."""
         yield from self._close_call()
         yield from self._flush()
 
     def _hear_logprobs(self, choice: Choice) -> None:
-        assert self._logprobs is not None  # noqa: S101 - asked before
+        assert self._logprobs is not None  # noqa: S101 - the caller has checked
         news = choice.news
         if news.thought or news.tool_calls:
             self._logprobs.pass_over(news.content or "")

@@ -1,4 +1,4 @@
-"""One reply as an upstream tells it, made into what the engine's door promises: its pieces with their tokens, one end. Pure."""
+"""Turns an upstream's chunks of one reply into what the engine's door promises: pieces with tokens, and one end. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NOTHING = Choice()
 
 
 class UpstreamReply:
-    """Takes chunks, gives outputs. `ended` is true once the upstream named a reason, or the reply is as long as it may get.
+    """Takes chunks, and gives outputs.
 
-    Tokens are the upstream's totals where it tells them in time, else one for each chunk that says something.
+    Tokens are counted by the upstream's totals if they come in time, else as one for each chunk with content.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class UpstreamReply:
         logprobs: bool = False,
         upstream: str = "",
     ) -> None:
-        """Take the prompt's length as it was estimated, how long the reply may get, and whether logprobs were asked for."""
+        """Take the estimated length of the prompt, the longest reply, and whether log-probabilities were asked for."""
         self._request_id = request_id
         self._pieces = UpstreamPieces(request_id, upstream, logprobs=logprobs)
         self._shown_tokens = 0
@@ -46,16 +46,16 @@ class UpstreamReply:
 
     @property
     def ended(self) -> bool:
-        """Whether no more of it will be taken."""
+        """Whether the upstream named a finish reason, or the reply is as long as it may get."""
         return self._reason is not None
 
     @property
     def told(self) -> bool:
-        """Whether it was the upstream that named the reason."""
+        """Whether the upstream named the finish reason."""
         return self._told is not None
 
     def take(self, completion: Completion) -> list[Output]:
-        """Return what a chunk makes known. Raises EngineLost where an upstream sends more calls than it may."""
+        """Return the outputs of a chunk. Raises EngineLost if there are too many calls."""
         outputs: list[Output] = []
         choice = completion.choices[0] if completion.choices else None
         pieces = self._heard(choice or _NOTHING) if not self.ended else []
@@ -76,7 +76,7 @@ class UpstreamReply:
         return [*self.rest(), self.finished(reason, error=error)]
 
     def rest(self) -> list[Output]:
-        """Return what was held back: nothing of it will grow any more."""
+        """Return what was held back, since the reply has ended."""
         return self._counted(self._pieces.finish())
 
     def finished(
@@ -87,7 +87,7 @@ class UpstreamReply:
         error: str | None = None,
         code: ErrorCode = ErrorCode.INTERNAL,
     ) -> Finished:
-        """Return an end for this reason."""
+        """Return the end of the reply, with this reason."""
         counts = (self.prompt_tokens, self.cached_tokens, self.generated_tokens)
         stop = self._stop if reason is FinishReason.STOP else None
         return Finished(self._request_id, reason, *counts, steps_after, error, code, stop=stop)
@@ -101,7 +101,7 @@ class UpstreamReply:
         return list(self._pieces.take(choice))
 
     def _counted(self, pieces: Iterable[Piece]) -> list[Output]:
-        """The pieces, the first of them with all tokens that were generated since the last one."""
+        """Return the pieces. The first one carries all tokens that were generated since the last piece."""
         counted: list[Output] = []
         for piece in pieces:
             tokens = max(0, self.generated_tokens - self._shown_tokens)
@@ -116,7 +116,7 @@ class UpstreamReply:
         self.cached_tokens = (details.cached_tokens if details else None) or self.cached_tokens
 
     def _end(self, choice: Choice) -> None:
-        """Note the end; an upstream that goes on beyond what was asked for is not listened to any more."""
+        """Note the end, also if an upstream goes on beyond the length that was asked for."""
         told = choice.finish_reason
         if told is not None:
             self._reason = _REASONS.get(told, FinishReason.STOP)

@@ -1,4 +1,4 @@
-"""A request in the words of OpenAI's chat completions, or completions, and how long its prompt is, about. Pure."""
+"""A request in the shape of OpenAI's chat completions or completions, and an estimate of its prompt's length. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from engine.reply_spec import PLAIN, Format, Grammar, JsonObject, JsonSchema, Re
 from engine.upstream.options import Features, UpstreamOptions
 
 TOKENS_A_MESSAGE = 4
-"""What a chat template puts around a message, or a tool, about."""
+"""About how many tokens a chat template puts around a message or a tool."""
 
 
 def estimated_tokens(messages: Sequence[Message], bytes_per_token: float, spec: ReplySpec = PLAIN) -> int:
-    """Return a prompt's length where no tokenizer is at hand: its UTF-8 bytes by their number a token, and its frame.
+    """Estimate a prompt's length without a tokenizer: its UTF-8 bytes divided by those of a token, and its frame.
 
-    Three bytes a token is above what today's vocabularies need: four or more for English, three for most
-    other scripts. Raises PromptRejected where there is no message, or one that is no text.
+    With three bytes a token the estimate is rather too high, since today's vocabularies have four or more for English,
+    and three for most other scripts. Raises PromptRejected if there is no message, or one that is no text.
     """
     if not messages:
         raise PromptRejected("There is no message to answer.")
@@ -36,7 +36,7 @@ def estimated_tokens(messages: Sequence[Message], bytes_per_token: float, spec: 
 
 
 def seen_tokens(messages: Sequence[Message]) -> int:
-    """Return how many tokens the images of a prompt take, about."""
+    """Return about how many tokens the images of a prompt take."""
     return sum(image.tokens for message in messages for image in message.images)
 
 
@@ -50,12 +50,12 @@ def _tool_size(tool: Tool) -> int:
 
 
 def most_new_tokens(asked: int | None, options: UpstreamOptions, prompt_tokens: int) -> int:
-    """Return how long the reply may get: what was asked for, as far as the window has room for it."""
+    """Return the most tokens of the reply: what was asked for, as far as the window has room."""
     return max(1, min(asked or options.max_new_tokens, options.context_tokens - prompt_tokens))
 
 
 def path_of(request: Request) -> str:
-    """Return where a request goes, relative to the URL."""
+    """Return the path of a request, relative to the URL."""
     return "completions" if request.spec.raw else "chat/completions"
 
 
@@ -87,7 +87,7 @@ def body_of(request: Request, options: UpstreamOptions, max_new_tokens: int) -> 
 
 
 def prompt_of(messages: Sequence[Message], spec: ReplySpec, features: Features) -> dict[str, Any]:
-    """Return the fields that make the prompt, of a reply and of a count alike."""
+    """Return the fields that make the prompt, which replies and counts have in common."""
     if spec.raw:
         return {"prompt": "".join(message.content for message in messages)}
     return {
@@ -99,7 +99,7 @@ def prompt_of(messages: Sequence[Message], spec: ReplySpec, features: Features) 
 
 
 def _message(message: Message, *, thinks: bool) -> dict[str, Any]:
-    """Return a message as OpenAI writes it. What was thought goes to who hands it to a template, by both of its names."""
+    """Return a message in OpenAI's shape. `thinks`: it has its thoughts, under both of their names."""
     told: dict[str, Any] = {"role": message.role, "content": _content(message)}
     if message.role == "tool":
         told["tool_call_id"] = message.call_id
@@ -148,7 +148,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
 
 
 def _thinking(spec: ReplySpec, features: Features) -> dict[str, Any]:
-    """Return how much is to be thought. Where there is a field for it, `none` is its word for nothing."""
+    """Return the fields for reasoning. `reasoning_effort` is `none` for no reasoning."""
     told: dict[str, Any] = {}
     variables = dict(spec.template)
     if spec.reasoning != "auto" and features.reasoning:
@@ -184,12 +184,12 @@ def _named_format(name: str, text: str, features: Features) -> dict[str, Any]:
 
 
 def session_of(request: Request) -> str | None:
-    """Return a name of the conversation that tells nobody whose it is, nor what it is called; None where there is none."""
+    """Return a digest of the conversation and its owner, which reveals neither; None if there is no conversation."""
     return _digest(f"{request.cache_salt}\n{request.conversation}") if request.conversation else None
 
 
 def _sampling(params: Params, features: Features) -> dict[str, Any]:
-    """Return how tokens are chosen. What an upstream does not take was refused, or changes nothing."""
+    """Return the sampling fields. Those that the upstream lacks were refused before, or change nothing."""
     greedy = params.do_sample is False or params.temperature == 0
     chosen = {
         "temperature": 0.0 if greedy else params.temperature,
@@ -217,5 +217,5 @@ def _logprobs(request: Request, features: Features) -> dict[str, Any]:
 
 
 def _digest(text: str) -> str:
-    """Tell texts apart to one who shall not read them: salts and conversations hold our clients' ids."""
+    """Return a digest, since salts and conversations hold clients' ids, which an upstream must not read."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""Server-sent events out of bytes that come in any pieces (WHATWG HTML, 9.2.6). Pure: knows neither sockets nor what events mean."""
+"""Reads server-sent events from bytes in any pieces (WHATWG HTML, 9.2.6). Pure: knows no sockets, and no event's meaning."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class EventTooLong(ValueError):
 
 
 class ServerSentEvent(msgspec.Struct, frozen=True):
-    """One event: its lines of data joined by newlines, and its kind, empty where none was named."""
+    """One event: its lines of data, joined by newlines, and its kind, which is empty if it has none."""
 
     data: str
     kind: str = ""
 
 
 class EventReader:
-    """Reads one stream. Comments, ids and retry times are passed over; bytes that are no UTF-8 become U+FFFD."""
+    """Reads one stream. Comments, ids and retry times are ignored. Bytes that are no UTF-8 become U+FFFD."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        """Take how many bytes one event may have."""
+        """`most_bytes`: the most bytes of one event."""
         self._most_bytes = most_bytes
         self._line = bytearray()
         self._lines: list[bytes] = []
@@ -53,7 +53,7 @@ class EventReader:
         return events
 
     def end(self) -> list[ServerSentEvent]:
-        """Return the last event where the stream ended without the empty line behind it, as some servers do."""
+        """Return the last event, if the stream ended without an empty line behind it, as some servers do."""
         return [*self._end_line(), *self._end_event()]
 
     def _extend_line(self, part: bytes) -> None:
@@ -78,7 +78,7 @@ class EventReader:
             case b"event":
                 self._kind = value
             case _:
-                self._size -= len(line)  # nothing of it is kept: a server may comment for ever
+                self._size -= len(line)  # nothing of it is kept, so a server may send comments without end
         return []
 
     def _end_event(self) -> list[ServerSentEvent]:

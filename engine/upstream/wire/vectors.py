@@ -1,4 +1,4 @@
-"""The vectors of an answer, which go on as they are wherever they have the form that is wanted. Pure, but that others have their turn."""
+"""Reads the vectors of an answer. Those in the wanted form are passed on unchanged. Pure, but yields to other tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLOAT_BYTES = 4
 
 
 class IllVectors(ValueError):
-    """An answer that has no vectors, or others than were asked for."""
+    """An answer without vectors, or with others than were asked for."""
 
 
 class _One(msgspec.Struct, frozen=True):
@@ -40,9 +40,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def read_vectors(body: bytes, texts: int, *, packed: bool) -> Vectors:
-    """Return the vectors for so many texts. One that has to be written anew is at a time: others wait no longer than for that.
+    """Return the vectors for `texts` texts. Raises IllVectors.
 
-    Raises IllVectors.
+    After each vector it yields to the event loop, since converting one takes time.
     """
     try:
         answer = _answer(body)
@@ -60,7 +60,7 @@ async def read_vectors(body: bytes, texts: int, *, packed: bool) -> Vectors:
 
 
 def as_wanted(vector: msgspec.Raw, *, packed: bool) -> msgspec.Raw:
-    """Return a vector in the form that is wanted. Raises IllVectors, and what says that it is no vector."""
+    """Return a vector in the wanted form. Raises IllVectors, and the errors of decoders if it is no vector."""
     match bytes(vector)[:1], packed:
         case (b'"', True) | (b"[", False):
             return vector
@@ -71,4 +71,4 @@ def as_wanted(vector: msgspec.Raw, *, packed: bool) -> msgspec.Raw:
             raw = b64decode(_text(vector), validate=True)
             return msgspec.Raw(_encode(struct.unpack(f"<{len(raw) // FLOAT_BYTES}f", raw)))
         case _:
-            raise IllVectors("a vector that is none")
+            raise IllVectors("something that is no vector")

@@ -1,4 +1,4 @@
-"""Compile the kernels for devices that are not here, as the operators launch them, and print what each one takes.
+"""Compile the kernels for other devices, as the operators launch them, and print the resources that each one takes.
 
 python -m tests.engine.attention.compile_kernels 80 90: one line of JSON a kernel. Triton brings NVIDIA's assembler with it.
 """
@@ -35,7 +35,7 @@ HEADS = {"8B": (32, 8, 128), "1.5B": (12, 2, 128), "small": (14, 2, 64), "wide":
 
 
 class Absent(DriverBase):
-    """A driver of a device that is not there: it tells what to compile for, and launches nothing."""
+    """The driver of an absent device. It tells what to compile for, and launches nothing."""
 
     def __init__(self, capability: int) -> None:
         self._target = GPUTarget("cuda", capability, 32)
@@ -64,7 +64,7 @@ class Absent(DriverBase):
 
 
 def registers_spilled(kernel: Any) -> int:
-    """Bytes of a thread's stack: what it can't keep in registers."""
+    """Return the bytes of a thread's stack, which hold what does not fit into registers."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()
@@ -76,7 +76,7 @@ def registers_spilled(kernel: Any) -> int:
 
 
 def launch_all(terms: Terms, heads: int, kv_heads: int, size: int, dtype: torch.dtype) -> None:
-    """Call each operator once, for replies and for a prompt, in pages of 256 over contexts of 32k."""
+    """Call each operator once, for replies and for a prompt, with pages of 256 and contexts of 32k."""
     counts = (1, 1, 1, 50)
     spans = [Span(slot, 0, [0] * count, True, [0]) for slot, count in enumerate(counts)]
     step = lay_out(spans, page_size=256, device=torch.device("cpu"), most_pages=128)

@@ -1,4 +1,4 @@
-"""Keys and values in pages that lie about in any order, and attention to them spelled out in plain torch."""
+"""Keys and values in pages in random order, and attention to them spelled out in plain torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A step over pages. `keys`, `values`: of each request, (length, KV heads, size), as they were before they were paged."""
+    """A step over pages. `keys`, `values`: each request's, (length, KV heads, size), before they were put into pages."""
 
     step: StepLayout
     queries: Tensor
@@ -45,7 +45,7 @@ def paged(
     spare: int = 0,
     seed: int = 0,
 ) -> Case:
-    """Lay requests out in shuffled pages. What no request owns is not a number: whoever reads it is found out.
+    """Lay requests out in shuffled pages. Places that no request owns hold NaN, so that reading them is noticed.
 
     `spare`: pages that the longest context could have beyond the longest one here.
     """
@@ -72,7 +72,7 @@ def paged(
 
 
 def step_of(lengths: Sequence[int], queries: Sequence[int], tables: Tensor, page: int) -> StepLayout:
-    """The step of requests whose last `queries` keys are new. A length of 0 is a row of nobody."""
+    """Return the step of requests whose last `queries` keys are new. A length of 0 is an idle row."""
     single = next((row for row, count in enumerate(queries) if count != 1), len(queries))
     positions = [
         (request, place)
@@ -101,7 +101,7 @@ def step_of(lengths: Sequence[int], queries: Sequence[int], tables: Tensor, page
 
 
 def attended_by_hand(case: Case, terms: Terms, sinks: Tensor | None = None) -> Tensor:
-    """Attend in float32, one query and head after the other's rules: (tokens, heads, value size)."""
+    """Attend in float32, one request after the other: (tokens, heads, value size)."""
     starts = case.step.query_starts.tolist()
     parts = []
     for request, (keys, values) in enumerate(zip(case.keys, case.values, strict=True)):

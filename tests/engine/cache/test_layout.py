@@ -53,7 +53,7 @@ def test_a_prompt_comes_behind_and_rows_are_filled_up_for_nobody() -> None:
 
 
 def test_a_table_that_is_too_short_is_refused() -> None:
-    with pytest.raises(ValueError, match="9 tokens do not lie in 2 pages of 4"):
+    with pytest.raises(ValueError, match="9 tokens do not fit into 2 pages of 4"):
         lay_out([Span(0, 8, [1], samples=True, pages=[0, 1])], page_size=4, device=CPU)
 
 

@@ -1,4 +1,4 @@
-"""A model of the shape of Llama 8B but for its layers, on a CUDA device that is not there."""
+"""A model in the shape of Llama 8B, with fewer layers, on a fake CUDA device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LAYERS, PAGE, CONTEXT = 2, 256, 8192
 
 
 def llama() -> FusedDecoder:
-    """Its weights have no numbers."""
+    """Return the model, whose weights have no numbers."""
     config = LlamaConfig(
         vocab_size=128_256, hidden_size=4096, intermediate_size=14_336, num_hidden_layers=LAYERS,
         num_attention_heads=32, num_key_value_heads=8, max_position_embeddings=CONTEXT,

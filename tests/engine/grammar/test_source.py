@@ -55,7 +55,7 @@ def test_a_schema_is_read_to_its_bounds_and_no_further() -> None:
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", '"text"', "3", "null", '{"a":', '{"a":1}}', "NaN"])
 def test_what_is_no_schema_is_refused(text: str) -> None:
-    with pytest.raises(PromptRejected, match="has no JSON Schema"):
+    with pytest.raises(PromptRejected, match="has no valid JSON Schema"):
         read_schema(text, "format")
 
 

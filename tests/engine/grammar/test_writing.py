@@ -263,7 +263,7 @@ def test_keywords_that_no_grammar_can_follow_are_passed_over_unless_a_tool_is_st
     [
         (ReplySpec(tools=TOOLS, tool_choice="named", tool_name="other"), HERMES, "no such tool"),
         (ReplySpec(tool_choice="required"), HERMES, "no such tool"),
-        (ReplySpec(tools=TOOLS, tool_choice="required"), None, "can't be forced"),
+        (ReplySpec(tools=TOOLS, tool_choice="required"), None, "can't be required"),
         (ReplySpec(tools=(Tool("t", "", '{"a":"%s"}' % ("x" * 90_000)),) * 3), HERMES, "at most 256 KiB"),
         (ReplySpec(tools=(Tool("t", "", "nonsense"),)), HERMES, "no JSON Schema"),
     ],

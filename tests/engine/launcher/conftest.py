@@ -16,7 +16,7 @@ PROGRAM = Path(__file__).with_name("program.py")
 
 @pytest.fixture
 def mood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], object]:
-    """Sets the error that the next starts end with; by nothing they go well."""
+    """Sets the error that the next starts end with; an empty text lets them succeed."""
     file = tmp_path / "mood"
     file.write_text("")
     monkeypatch.setenv("STAND_IN_MOOD", str(file))
@@ -25,7 +25,7 @@ def mood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], obj
 
 @pytest.fixture
 def options(tmp_path: Path, mood: Callable[[str], object]) -> LaunchOptions:
-    """What to start it with."""
+    """The options that start it."""
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(PROGRAM)])} "$@"\n')
     python.chmod(0o755)

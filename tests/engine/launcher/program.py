@@ -1,6 +1,6 @@
-"""A small server that stands where vLLM does: started by the same command, it serves the same doors and writes the same lines.
+"""A small server in place of vLLM. It is started by the same command, serves the same routes and writes the same lines.
 
-Run as a program, by a `python` that is a script (`conftest.py`). What it does is chosen by the last message's words.
+A script named `python` runs it (`conftest.py`). The text of the last message chooses what it does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LINES = (
 
 
 class State:
-    """What this process knows of itself."""
+    """The state of this process."""
 
     def __init__(self) -> None:
         self.answers = asyncio.Event()
@@ -50,7 +50,7 @@ state = State()
 
 
 def main() -> None:
-    """Serve as the command line says, or fail as the environment says."""
+    """Serve by the command line, or fail with the error that the file of the environment names."""
     mood = Path(os.environ["STAND_IN_MOOD"])
     if trouble := mood.read_text(encoding="utf-8"):
         sys.exit(trouble)
@@ -69,7 +69,7 @@ def _say(line: str) -> None:
 
 
 def _child(*, alone: bool) -> int:
-    """Start a process that is not ended by being asked to; `alone`: out of reach for signals to this one's group."""
+    """Start a process that ignores SIGTERM. `alone`: in a session of its own, which signals to our group don't reach."""
     command = [sys.executable, "-c", CHILD]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=alone)
     assert process.stdout is not None

@@ -21,7 +21,7 @@ def test_the_attention_over_slots_is_served_under_both_of_its_names(attn: str) -
         (ForwardOptions(attn="flash_attention_2"), "can't read the pages"),
         (ForwardOptions(attn="eagre"), "not the name of an attention"),
         (ForwardOptions(quantize="int4"), "the only ones that were measured"),
-        (ForwardOptions(tensor_parallel=2), "over several devices"),
+        (ForwardOptions(tensor_parallel=2), "runs a model on one device"),
     ],
 )
 def test_what_is_not_served_is_refused_with_the_reason(asked: ForwardOptions, reason: str) -> None:

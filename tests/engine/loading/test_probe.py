@@ -85,7 +85,7 @@ def test_a_fused_pass_that_says_something_else_is_left_out_and_told(
     module = make("llama")
     module.model.layers[0].mlp.register_forward_hook(lambda _module, _given, made: 3 * made)
     assert probe(module, VOCABULARY).module is module
-    assert "the fused form of LlamaForCausalLM says something else" in caplog.text
+    assert "the fused form of LlamaForCausalLM gives different logits" in caplog.text
 
 
 def test_a_fused_pass_that_agrees_is_taken_without_a_word(caplog: pytest.LogCaptureFixture) -> None:

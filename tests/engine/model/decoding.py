@@ -1,4 +1,4 @@
-"""Small fused models whose steps run in one call, and what their modules say."""
+"""Small fused models whose steps run in one call, and the logits of their plain modules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ODD_SIZES = SIZES | {
     "head_dim": 32,
     "initializer_range": 0.1,
 }
-"""Wider than what is multiplied at a time, of nothing a whole number, and with heads for vectors of pairs."""
+"""Wider than what the kernels multiply at a time, no multiple of any block, and with heads for vectors of pairs."""
 MADE = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True)),
     "odd llama": lambda: LlamaForCausalLM(LlamaConfig(**ODD_SIZES, attention_bias=True, mlp_bias=True)),
@@ -45,7 +45,7 @@ def decoder(family: str = "llama", dtype: torch.dtype = torch.float32) -> FusedD
 
 
 def made_pages(fused: FusedDecoder, pages: int, size: int) -> list[LayerPages]:
-    """Pages of what is no number, for each layer."""
+    """Return pages full of NaN, for each layer."""
     first: Any = fused.layers[0]
     like = torch.empty(0, first.kv_heads, first.size, dtype=fused.dtype)
     made = [LayerPages.make(like, like, pages, size) for _ in fused.layers]

@@ -113,7 +113,7 @@ def test_weights_in_other_places_are_left_to_the_layers(monkeypatch: pytest.Monk
         ("a page", [1], [4], [[0, -1]]),
         ("a page", [1], [7], [[2**31 - 1, 1]]),
         ("a page", [1], [7], [[-(2**31), 1]]),
-        ("one page", [1, 1], [4, 5], [[0, 2], [1, 2]]),
+        ("the same page", [1, 1], [4, 5], [[0, 2], [1, 2]]),
         ("no rows", [], [], []),
         ("position", [1], [0], [[]]),
     ],

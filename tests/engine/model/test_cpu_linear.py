@@ -103,7 +103,7 @@ def test_rows_and_weights_that_do_not_go_together_are_refused() -> None:
         (torch.ones(2, 8), torch.ones(2, 5)),
         (torch.ones(2, 8), torch.ones(3, 4)),
     ):
-        with pytest.raises(ValueError, match="do not go together"):
+        with pytest.raises(ValueError, match="do not fit together"):
             multiply(matrix(weight), given_rows, added)
     assert serve(weight, weight)
     assert serve(weight, weight.to(torch.int8))

@@ -147,7 +147,7 @@ def test_only_spans_that_sample_have_logits() -> None:
         ("a page", [1, 1], 6, [2**31 - 1, 1]),
         ("no tokens", [], 0, [0]),
         ("position", [1], 0, []),
-        ("one page", [1, 1], 3, [0, 2]),
+        ("the same page", [1, 1], 3, [0, 2]),
     ],
 )
 def test_a_step_that_leads_out_of_memory_is_refused_and_writes_nothing(

@@ -1,4 +1,4 @@
-"""Replies read by a format, in whatever parts they come."""
+"""Parses replies by a format, in whatever parts they come."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOOLS = (Tool("add"), Tool("weather"))
 
 
 def family(template: str, *tokens: str) -> ReplyFormat:
-    """The format of a model by its chat template and its added tokens."""
+    """Return the format of a model by its chat template and its added tokens."""
     found = family_format(template, tokens)
     assert found is not None
     return found
@@ -46,7 +46,7 @@ def segments(parser: Parser, parts: Sequence[str]) -> list[Segment]:
 
 
 def joined(made: Sequence[Segment]) -> list[Piece]:
-    """The pieces of segments, neighbours of one kind as one."""
+    """Return the pieces of segments, with neighbours of one kind joined."""
     pieces: list[Piece] = []
     for piece in (piece for segment in made for piece in segment.pieces):
         last = pieces[-1] if pieces else None
@@ -67,14 +67,14 @@ def read(
     hidden: Sequence[str] = (),
     opened: str = "",
 ) -> list[Piece]:
-    """Read a reply letter by letter. It is all there, whatever was made of it."""
+    """Parse a reply letter by letter, and check that nothing of it is lost."""
     made = segments(parser_of(format_, tools=tools, hidden=hidden, opened=opened), list(text))
     assert "".join(segment.raw for segment in made) == text
     return joined(made)
 
 
 def cut(text: str, places: Sequence[int]) -> list[str]:
-    """Cut a text at some places, which need not be in it."""
+    """Cut a text at some places, which may be beyond its end."""
     ends = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
     return [text[start:end] for start, end in pairwise(ends)]
 
@@ -84,5 +84,5 @@ def add(arguments: str = '{"a": 1, "b": 2}') -> Call:
 
 
 def in_json(call: Call, key: str = "arguments") -> str:
-    """A call as families of models write it."""
+    """Return a call in the JSON that families of models write."""
     return f'{{"name": {json.dumps(call.name)}, "{key}": {call.arguments}}}'

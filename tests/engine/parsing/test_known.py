@@ -66,7 +66,7 @@ def test_a_response_template_that_is_none_is_told_and_the_family_counts(
     found = format_of(tokenizer)
     assert found is not None
     assert found.name == "reasoning in <think>"
-    assert "response template is of no use" in caplog.text
+    assert "response template can't be used" in caplog.text
     assert caplog.records[0].levelno == logging.WARNING
 
 

@@ -1,4 +1,4 @@
-"""Talks with tools, and the prompts that families of models make of them."""
+"""Conversations with tools, and the prompts that families of models make of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def text(name: str, *messages: Message, spec: ReplySpec = PLAIN) -> str:
 
 
 def called(call_id: str = "call_1", arguments: str = '{"a": 1}', **more: str) -> Message:
-    """A message of the assistant's that calls the tool."""
+    """Return a message in which the assistant calls the tool."""
     return Message("assistant", more.pop("content", ""), calls=(ToolCall(call_id, "add", arguments),), **more)
 
 
@@ -51,14 +51,14 @@ def result(content: str = "42", call_id: str = "call_1") -> Message:
 
 
 def ids(name: str, *parts: str) -> list[int]:
-    """Tokens of a text as a model may spell it that parts it so."""
+    """Return the tokens of a text as a model may spell it that splits it into these parts."""
     return [token for part in parts for token in tokenizer(name).encode(part, add_special_tokens=False)]
 
 
 def write(
     name: str, token_ids: Sequence[int], memory: ReplyMemory, spec: ReplySpec = TOOLS, opened: str = ""
 ) -> str:
-    """Let a model write a reply. Returns what was written, as the engine tells it."""
+    """Let a model write a reply, and return it as the engine tells what was written."""
     request = Request("r", (), spec=spec)
     replies = Replies(tokenizer(name), format_of(tokenizer(name)))
     reply, _ = replies.begin(request, Beginning(opened), memory.notes(""))
