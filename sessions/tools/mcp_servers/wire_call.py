@@ -2,6 +2,7 @@
 
 A session has calls of many users at once. The work for each is done in tasks that carry the call in their context.
 The library passes contexts on with its messages, so a server's question reaches the call whose answer it came in.
+"""
 
 from __future__ import annotations
 
