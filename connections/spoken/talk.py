@@ -120,7 +120,7 @@ class Talk:
         return self.speaker is None and not self._replies
 
     def begin(self, speaker: Speaker) -> None:
-        """Begin with a speaker. Replies that wait for a listener continue, or end at what was heard if it can't play them.
+        """Begin with a speaker. Waiting replies continue for it, or end at what was heard if it can't play them.
 
         The utterance of another speaker is dropped.
         """
