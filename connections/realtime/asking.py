@@ -298,7 +298,7 @@ class Asking:
         )
 
     def _params(self, settings: Settings) -> frames.Params:
-        """Return a turn's parameters. A conversation keeps its system prompt; the next turn resets one for a single reply."""
+        """Return a turn's parameters. A system prompt stays with its conversation, unless it was for one reply only."""
         params = msgspec.structs.replace(settings.params(), model=self._named)
         return msgspec.structs.replace(params, system="") if self._bent and params.system is None else params
 

@@ -228,7 +228,7 @@ def _samples(pcm: bytes) -> Samples:
 
 
 class _Sound:
-    """Received sound that is not processed. `rest`: less than a frame; `came_at`: its newest; `mute_s`: see `MUTED_S`."""
+    """Received, unprocessed sound. `rest`: less than a frame; `came_at`: of its newest; `mute_s`: see `MUTED_S`."""
 
     __slots__ = ("_fed", "came_at", "mute_s", "rest")
 

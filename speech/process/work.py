@@ -1,4 +1,4 @@
-"""The main loop of a process for sound: owners take turns by pieces, requests are read between steps. Knows no sound."""
+"""The main loop of a process for sound: owners take turns by pieces; requests are read between steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts English numbers in words to digits, for recognizers that only write words (inverse text normalization). Pure."""
+"""Converts English numbers in words to digits, for recognizers that write only words. Pure."""
 
 from __future__ import annotations
 

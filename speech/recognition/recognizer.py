@@ -28,7 +28,7 @@ class Recognizer:
         stall_s: float = STALL_S,
         known: Ready | None = None,
     ) -> None:
-        """`name`: for clients. `module`, `arguments`: of the process. `known`: its facts, if it starts at its first use."""
+        """`name`: for clients. `module`, `arguments`: of its process. `known`: its facts, if it starts lazily."""
         self.name = name
         self._keeper = Keeper(
             Trade(

@@ -347,7 +347,7 @@ def test_a_grammar_that_is_none_stops_the_start(tmp_path: Path) -> None:
     server.start(wait=False)
     assert server.process is not None
     assert server.process.wait(timeout=60) != 0
-    assert "MIDSTREAM_SPEECH_GRAMMAR (--speech-grammar) may name no JSGF" in server.log.read_text()
+    assert "MIDSTREAM_SPEECH_GRAMMAR (--speech-grammar) may not be a JSGF file" in server.log.read_text()
 
 
 async def test_a_grammar_tells_what_is_no_whole_sentence() -> None:
