@@ -3,8 +3,8 @@
 Random weights of the size of Marian's, so that no hub is needed: sources of 8 to 40 tokens. Every translation has
 the same length, which is forced and counted, so that a padded batch wastes no step on finished ones. Ours serves 1, 8
 and 32 at once; `generate` takes one after the other, then all of them padded; CTranslate2 takes all of them as one
-batch. All have the same weights in float32 and the same number of threads. They take turns in rotating order; the medians are reported.
-CTranslate2's wheel is installed below `.cache` the first time; if it can't be, CTranslate2 is left out.
+batch. All have the same weights in float32 and the same number of threads. They take turns in rotating order; the
+medians are reported. CTranslate2's wheel is installed below `.cache` the first time; if that fails, it is left out.
 """
 
 from __future__ import annotations
