@@ -20,7 +20,9 @@ Recognizer = Annotated[
 ]
 Grammar = Annotated[
     str | None,
-    Meta(description="JSGF file with everything that pocketsphinx can understand; unset: English in general."),
+    Meta(
+        description="JSGF file with everything that pocketsphinx can understand; unset: English in general."
+    ),
 ]
 Voice = Annotated[
     str,
@@ -40,9 +42,7 @@ Speakers = Annotated[
 ]
 Device = Annotated[
     str,
-    Meta(
-        pattern=r"^\s*[^\s,]+\s*$", description="Device of speech models: auto, cpu, cuda, cuda:1, mps …"
-    ),
+    Meta(pattern=r"^\s*[^\s,]+\s*$", description="Device of speech models: auto, cpu, cuda, cuda:1, mps …"),
 ]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],

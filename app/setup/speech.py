@@ -69,7 +69,11 @@ async def audio_of(settings: Settings) -> AsyncIterator[Audio]:
     )
     async with AsyncExitStack() as stack:
         if recognizer is not None:
-            hint = "" if settings.speech_grammar is None else f" {called('speech_grammar')} may not be a JSGF file."
+            hint = (
+                ""
+                if settings.speech_grammar is None
+                else f" {called('speech_grammar')} may not be a JSGF file."
+            )
             await _start(stack, recognizer.running(), "speech_recognizer", hint)
         if isinstance(speaker, ModelVoice):
             await _start(stack, speaker.running(), "speech_voice")

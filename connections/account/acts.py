@@ -111,7 +111,9 @@ class Cut:
 def _place(shares: Shares, subject: Subject) -> Iterator[None]:
     """Limit the concurrent ones. Raises Overloaded."""
     if not shares.has_room_for(subject):
-        raise Overloaded("The server is running as many exports or erasures as it can.", retry_after_ms=AGAIN_MS)
+        raise Overloaded(
+            "The server is running as many exports or erasures as it can.", retry_after_ms=AGAIN_MS
+        )
     shares.take(subject)
     try:
         yield

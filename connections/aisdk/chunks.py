@@ -31,7 +31,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """This server's part of a message's metadata."""
+    """The server's part of a message's metadata."""
 
     midstream: Facts
 

@@ -56,7 +56,9 @@ class Counter:
     @contextmanager
     def _place(self, caller: Caller) -> Iterator[None]:
         if not self._places.has_room_for(caller.subject):
-            raise Overloaded("The server is listening or speaking as much as it can.", retry_after_ms=AGAIN_MS)
+            raise Overloaded(
+                "The server is listening or speaking as much as it can.", retry_after_ms=AGAIN_MS
+            )
         self._places.take(caller.subject)
         try:
             yield

@@ -139,7 +139,9 @@ class Reception:
         """Take a place for a large body, which is freed when `place` is closed. Raises Overloaded."""
         bodies, subject = self._limiters.bodies, caller.subject
         if not bodies.has_room_for(subject):
-            raise Overloaded("The server is reading as many long requests as it can.", retry_after_ms=AGAIN_MS)
+            raise Overloaded(
+                "The server is reading as many long requests as it can.", retry_after_ms=AGAIN_MS
+            )
         bodies.take(subject)
         place.callback(bodies.give_back, subject)
 

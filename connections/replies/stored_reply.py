@@ -244,7 +244,9 @@ class StoredReply:
 
     def _done(self, done: Done) -> None:
         if done.turn_id != self.turn_id:
-            if done.chars or done.reasoning_chars or done.open:  # it was accepted, but that was not published here
+            if (
+                done.chars or done.reasoning_chars or done.open
+            ):  # it was accepted, but that was not published here
                 self._lose(StoreDown(_LOST))
                 return
             self._begun(done)

@@ -90,7 +90,9 @@ class SpokenDesk:
     def place(self, subject: Subject) -> Iterator[None]:
         """Count a connection that is listened to. Raises Overloaded."""
         if not self._places.has_room_for(subject):
-            raise Overloaded("The server is listening to as many speakers as it can.", retry_after_ms=AGAIN_MS)
+            raise Overloaded(
+                "The server is listening to as many speakers as it can.", retry_after_ms=AGAIN_MS
+            )
         self._places.take(subject)
         try:
             yield

@@ -97,9 +97,7 @@ def _named(text: str) -> dict[str, Any]:
         fields = _raw_decoder.decode(text)
     except RecursionError:
         return {}
-    except (
-        msgspec.DecodeError
-    ):  # it may still have one: a text with a lone surrogate is not JSON here
+    except msgspec.DecodeError:  # it may still have one: a text with a lone surrogate is not JSON here
         return _fields(text)
     strings = ((name, bytes(fields[name])) for name in _REFS if name in fields)
     return {name: json.loads(string) for name, string in strings if string.startswith(b'"')}

@@ -22,9 +22,7 @@ import click
     show_envvar=True,
     help="Your API key or JWT; without one it is asked for if the service requires it.",
 )
-@click.option(
-    "--patience-s", default=60.0, show_default=True, help="How long to retry a lost connection."
-)
+@click.option("--patience-s", default=60.0, show_default=True, help="How long to retry a lost connection.")
 @click.option("--plain", is_flag=True, help="Show replies as they are written, without Markdown.")
 @click.option(
     "--history/--no-history",

@@ -17,12 +17,12 @@ class OtherReplicas:
 
     def __init__(self) -> None:
         self.heard_seq = 0  # the newest event that one of them announced
-        self.watching = (
-            False  # the store sends this replica their events: connections are attached here
-        )
+        self.watching = False  # the store sends this replica their events: connections are attached here
         self.watched = False  # they have connections attached
         self.news = 0  # how often the store reported that without being asked
-        self.entering = asyncio.Lock()  # held while this replica enters or leaves the store's list of watchers
+        self.entering = (
+            asyncio.Lock()
+        )  # held while this replica enters or leaves the store's list of watchers
         self.sent: dict[str, LiveTurn] = {}  # messages that one of them is accepting, by client_msg_id
         self._cancels: list[Callable[[Done], None]] = []
 

@@ -41,7 +41,9 @@ class FilteredReply:
     def __init__(self, stages: Sequence[ReplyFilter]) -> None:
         self._stages = stages
         self._waiting = ""
-        self._marks: deque[tuple[int, int]] = deque()  # where chunks begin in the waiting text, and their tokens
+        self._marks: deque[tuple[int, int]] = (
+            deque()
+        )  # where chunks begin in the waiting text, and their tokens
         self._logprobs = LogprobQueue()
         self._told = 0  # characters at the beginning that were passed on before
 

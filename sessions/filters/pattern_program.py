@@ -140,9 +140,7 @@ class _Builder:
     def _count(self, edges: Edges) -> Edges:
         self._left -= len(edges)
         if self._left < 0:
-            raise PatternRefused(
-                "It is too large: it nests repeats, or repeats many alternatives often."
-            )
+            raise PatternRefused("It is too large: it nests repeats, or repeats many alternatives often.")
         return edges
 
 

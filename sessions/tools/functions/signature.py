@@ -64,9 +64,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[str, Any, Any]:
     """Return a parameter as a field of the struct. Raises BadSignature."""
     if parameter.kind not in _NAMED:
-        raise BadSignature(
-            f"parameter {parameter.name} can't be given by name; each argument of a tool is"
-        )
+        raise BadSignature(f"parameter {parameter.name} can't be given by name; each argument of a tool is")
     if parameter.name not in hints:
         raise BadSignature(f"parameter {parameter.name} has no type hint")
     hint = hints[parameter.name] | None if parameter.default is None else hints[parameter.name]

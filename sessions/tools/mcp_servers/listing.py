@@ -64,7 +64,9 @@ def listing_of(tools: Iterable[RemoteTool], options: ServerOptions) -> Listing:
             size += _size(offered)
             found[offered.name] = (offered, tool.name)
         else:
-            left_out.append((tool.name, f"a server may offer {MOST_TOOLS} tools and {LIST_BYTES} bytes in all"))
+            left_out.append(
+                (tool.name, f"a server may offer {MOST_TOOLS} tools and {LIST_BYTES} bytes in all")
+            )
     left_out += _missing(options, {tool for _, tool in found.values()} | {name for name, _ in left_out})
     names = sorted(found)
     return Listing(
