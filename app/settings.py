@@ -209,10 +209,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: Annotated[
         int, Meta(ge=1, description="WebSocket connections and event streams at once.")
     ] = 10_000
-    max_client_connections: Annotated[int, Meta(ge=1, description="The same of one client id.")] = 64
+    max_client_connections: Annotated[int, Meta(ge=1, description="Connections per client id.")] = 64
     max_key_connections: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="The same of one API key or JWT subject; unset: no limit."),
+        Meta(description="Per API key or JWT subject; unset: no limit."),
     ] = None
     max_pending_connections: Annotated[
         int, Meta(ge=1, description="Connections that are not admitted yet; more are refused with 503.")
@@ -229,12 +229,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(gt=0, description="The same for calls of the store: history, resume, lists, renames, deletes."),
     ] = READS_PER_S
     messages_per_minute: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Messages a minute of one client id; unset: no limit."),
+        Annotated[int, Meta(ge=1)] | None, Meta(description="Messages per client id; unset: no limit.")
     ] = None
     key_messages_per_minute: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Messages a minute of one API key or JWT subject; unset: no limit."),
+        Meta(description="Per API key or JWT subject; unset: no limit."),
     ] = None
     tokens_per_day: Annotated[
         Annotated[int, Meta(ge=1)] | None,
