@@ -211,8 +211,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10_000
     max_client_connections: Annotated[int, Meta(ge=1, description="Connections per client id.")] = 64
     max_key_connections: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Per API key or JWT subject; unset: no limit."),
+        Annotated[int, Meta(ge=1)] | None, Meta(description="Per API key or JWT subject; unset: no limit.")
     ] = None
     max_pending_connections: Annotated[
         int, Meta(ge=1, description="Connections that are not admitted yet; more are refused with 503.")
@@ -232,8 +231,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1)] | None, Meta(description="Messages per client id; unset: no limit.")
     ] = None
     key_messages_per_minute: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Per API key or JWT subject; unset: no limit."),
+        Annotated[int, Meta(ge=1)] | None, Meta(description="Per API key or JWT subject; unset: no limit.")
     ] = None
     tokens_per_day: Annotated[
         Annotated[int, Meta(ge=1)] | None,
