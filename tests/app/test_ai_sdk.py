@@ -257,7 +257,7 @@ WRONG: list[tuple[Chunk, str, str]] = [
     ({"params": {"temperature": 9}}, "bad_params", "temperature"),
     ({"model": "gpt-4o"}, "model_not_found", "no model"),
     ({"messages": [{"id": "m", "role": "user", "parts": [{"type": "file"}]}]}, "bad_params", "is no image"),
-    ({"messages": [{"id": "m", "role": "assistant", "parts": []}]}, "bad_params", "nothing was said"),
+    ({"messages": [{"id": "m", "role": "assistant", "parts": []}]}, "bad_params", "without an answer"),
 ]
 
 
