@@ -1,4 +1,4 @@
-"""`python -m app` is `midstream`."""
+"""`python -m app` is the same as `midstream`."""
 
 from app.cli import main
 

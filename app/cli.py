@@ -49,7 +49,7 @@ _OPERATOR_ERRORS = (SettingsError, EmbeddedStoreFailed, EngineError, StoreDown)
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(version("midstream-server"), prog_name="midstream")
 def main() -> None:
-    """Midstream: a WebSocket chat service for transformers models, whose reply can be interrupted at any moment."""
+    """Midstream: a WebSocket chat service for transformers models, whose replies can be interrupted at any moment."""
 
 
 class _Grouped(click.Command):
@@ -70,7 +70,7 @@ class _Grouped(click.Command):
 
 
 def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
-    """One option for each setting, of the same name."""
+    """Add an option for each setting, with the same name."""
     for field in reversed(msgspec.inspect.type_info(Settings).fields):  # type: ignore[attr-defined]
         command = _option(field.name, field.type, field.default)(command)
     return command
@@ -133,7 +133,7 @@ def serve(**options: Any) -> None:
 
 @contextmanager
 def _complaints() -> Iterator[None]:
-    """Print what an operator can mend, one line each, and exit with 1."""
+    """Print what an operator can fix, one line each, and exit with 1."""
     failures: list[Exception] = []
     try:
         yield
@@ -149,7 +149,7 @@ def _complaints() -> Iterator[None]:
 @_setting_options
 @click.option("--json", "as_json", is_flag=True, help="Write the findings as JSON.")
 def doctor(*, as_json: bool, **options: Any) -> None:
-    """Check what `serve` needs with the same options, and say what to mend. Exits with 1 if it could not serve."""
+    """Check what `serve` needs with the same options, and how to fix it. Exits with 1 if it could not serve."""
     from app.doctor.examination import tell  # noqa: PLC0415 - the other commands need none of it
 
     try:
@@ -167,7 +167,7 @@ def doctor(*, as_json: bool, **options: Any) -> None:
 def restored(**options: str | None) -> None:
     """Prepare a store that was restored from a backup, before any service uses it.
 
-    Each conversation gets a new epoch. A client that saw more than the backup has is told so, and loads the history.
+    Each conversation gets a new epoch. So a client that saw more than the backup has is told, and loads the history.
     """
     with _complaints():
         settings = Settings.read(os.environ, options)

@@ -57,7 +57,7 @@ from sessions.turn.policy import Policy, ToolLimits
 async def serve(settings: Settings) -> None:
     """Run the service until a signal ends it.
 
-    Raises SettingsError, EmbeddedStoreFailed, StoreDown, and EngineError where the model can't be served.
+    Raises SettingsError, EmbeddedStoreFailed, StoreDown, and EngineError if the model can't be served.
     """
     check_models(settings)
     with listen(settings.host, settings.port) as listener:
@@ -201,7 +201,7 @@ def _policy(settings: Settings) -> Policy:
 
 
 def _model_writes_titles(settings: Settings) -> bool:
-    """Whether the model writes titles: the bundled one has not learned to."""
+    """Return whether the model writes titles: the bundled one has not learned to."""
     return settings.titles == "model" or (settings.titles == "auto" and not settings.is_bundled)
 
 

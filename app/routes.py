@@ -135,7 +135,7 @@ class SecurityHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on."""
+        """Pass a request on."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -38,7 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allowed_hosts: Annotated[
         tuple[str, ...],
         Meta(
-            description="Host names that the server answers to, beside those of loopback, separated by commas; *.example.org and * match several. Unset: only loopback's if it listens on loopback, else any."
+            description="Host names that the server answers to, besides those of loopback, separated by commas; *.example.org and * match several. Unset: only loopback's if it listens on loopback, else any."
         ),
     ] = ()
     allowed_ips: Annotated[
@@ -105,7 +105,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store_durability: Annotated[
         Literal["everysec", "always", "replicated"],
         Meta(
-            description="Where a message or a reply's end is before it is told: everysec: in the store's memory, "
+            description="Where a message or a reply's end is before it is confirmed: everysec: in the store's memory, "
             "which the embedded one writes to disk each second; always: on the store's disk; replicated: also on one of its replicas."
         ),
     ] = "everysec"
@@ -115,7 +115,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allowed_origins: Annotated[
         tuple[str, ...],
         Meta(
-            description="Origins whose pages may connect, beside the server's own, separated by commas; @PATH names a file, * means every origin."
+            description="Origins whose pages may connect, besides the server's own, separated by commas; @PATH names a file, * means every origin."
         ),
     ] = ()
     api_keys: Annotated[
@@ -148,7 +148,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "auto"
     engines: Annotated[int, Meta(ge=1, le=64, description="Engine processes on each device.")] = 1
     dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"], Meta(description="Of the weights.")
+        Literal["auto", "float32", "bfloat16", "float16"], Meta(description="Number type of the weights.")
     ] = "auto"
     attn: Annotated[
         str,
@@ -167,7 +167,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="none; or int8: the weights of linear layers, on a CPU, for few replies at once."),
     ] = "none"
     tensor_parallel: Annotated[
-        int, Meta(ge=1, description="Devices that share one model; more than one with --engine vllm alone.")
+        int, Meta(ge=1, description="Devices that share one model; more than one only with --engine vllm.")
     ] = 1
     max_batch: Annotated[
         int, Meta(ge=1, le=1024, description="Replies that one engine generates at once.")
@@ -209,12 +209,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: Annotated[
         int, Meta(ge=1, description="WebSocket connections and event streams at once.")
     ] = 10_000
-    max_client_connections: Annotated[int, Meta(ge=1, description="Of one client id.")] = 64
+    max_client_connections: Annotated[int, Meta(ge=1, description="Connections per client id.")] = 64
     max_key_connections: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="Of one API key or JWT subject; unset: no limit.")
+        Annotated[int, Meta(ge=1)] | None, Meta(description="Per API key or JWT subject; unset: no limit.")
     ] = None
     max_pending_connections: Annotated[
-        int, Meta(ge=1, description="Of those that are not admitted yet; more are refused with 503.")
+        int, Meta(ge=1, description="Connections that are not admitted yet; more are refused with 503.")
     ] = 2000
     message_rate: Annotated[
         float,
@@ -228,10 +228,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(gt=0, description="The same for calls of the store: history, resume, lists, renames, deletes."),
     ] = READS_PER_S
     messages_per_minute: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="Of one client id; unset: no limit.")
+        Annotated[int, Meta(ge=1)] | None, Meta(description="Messages per client id; unset: no limit.")
     ] = None
     key_messages_per_minute: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="Of one API key or JWT subject; unset: no limit.")
+        Annotated[int, Meta(ge=1)] | None, Meta(description="Per API key or JWT subject; unset: no limit.")
     ] = None
     tokens_per_day: Annotated[
         Annotated[int, Meta(ge=1)] | None,
@@ -360,7 +360,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def authenticates(self) -> bool:
-        """Whether anybody is asked who they are."""
+        """Whether clients must authenticate."""
         return not (self.api_keys is self.jwt_secret is self.jwks_url is self.oidc_issuer is None)
 
     def check_issuer(self) -> None:

@@ -1,4 +1,4 @@
-"""The settings of sound, as the operator is told of them: what hears, what speaks, and their bounds."""
+"""The settings of speech with their descriptions: the recognizer, the voice, and their limits."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from msgspec import Meta
 Parts = Annotated[
     Literal["auto", "off", "both", "recognition", "voice"],
     Meta(
-        description="Sound that is served: recognition: microphones, /v1/audio/transcriptions; voice: spoken replies, /v1/audio/speech. Needs the part `speech`. auto: with the bundled model, what is installed."
+        description="Parts of speech to serve: recognition: microphones, /v1/audio/transcriptions; voice: spoken replies, /v1/audio/speech. Needs the part `speech`. auto: the installed parts, with the bundled model."
     ),
 ]
 Recognizer = Annotated[
     str,
     Meta(
-        description="What hears: pocketsphinx, or the hub name or folder of a Whisper, Moonshine or CTC model (wav2vec 2.0, HuBERT)."
+        description="The recognizer: pocketsphinx, or the hub name or folder of a Whisper, Moonshine or CTC model (wav2vec 2.0, HuBERT)."
     ),
 ]
 Grammar = Annotated[
     str | None,
-    Meta(description="JSGF file that says all that pocketsphinx can understand; unset: English at large."),
+    Meta(
+        description="JSGF file with everything that pocketsphinx can understand; unset: English in general."
+    ),
 ]
 Voice = Annotated[
     str,
     Meta(
-        description="What speaks: espeak-ng, a program of the system, or the hub name or folder of a VITS, SpeechT5 or FastSpeech2Conformer model."
+        description="The voice: espeak-ng, a program of the system, or the hub name or folder of a VITS, SpeechT5 or FastSpeech2Conformer model."
     ),
 ]
 Vocoder = Annotated[
@@ -40,13 +42,11 @@ Speakers = Annotated[
 ]
 Device = Annotated[
     str,
-    Meta(
-        pattern=r"^\s*[^\s,]+\s*$", description="Of models that hear or speak: auto, cpu, cuda, cuda:1, mps …"
-    ),
+    Meta(pattern=r"^\s*[^\s,]+\s*$", description="Device of speech models: auto, cpu, cuda, cuda:1, mps …"),
 ]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],
-    Meta(description="Of their weights; auto: float16 on CUDA, else float32."),
+    Meta(description="Type of speech models' weights; auto: float16 on CUDA, else float32."),
 ]
 Seconds = Annotated[int, Meta(ge=1, le=3600, description="Seconds of one recording.")]
 Chars = Annotated[int, Meta(ge=1, le=60_000, description="Characters of a spoken text.")]

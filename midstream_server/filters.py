@@ -1,4 +1,4 @@
-"""All that a filter of an operator's own needs to import (deploy/filters.toml)."""
+"""The imports that an operator's filter needs (deploy/filters.toml)."""
 
 from sessions.filters.filter_hook import Filter, Passed, ReplyFilter
 

@@ -1,4 +1,4 @@
-"""All that a function which models may call needs to import (docs/tools.md)."""
+"""The imports that a function needs which models may call (docs/tools.md)."""
 
 from sessions.tools.functions.declared import (
     Accepted,

@@ -1,25 +1,25 @@
-"""Why the sessions floor refuses or fails, and whose fault it is.
+"""Why the sessions floor refuses or fails, and whose fault that is.
 
 SessionError
 ├── Refused                 the request leaves no trace; `code` is the protocol's word for it
-│   ├── Busy                a turn runs and the policy is reject
-│   ├── Conflict            other content under a known client_msg_id, or an exchange that has successors
-│   ├── ContentTooLong      a message or a result has more characters than the server takes
+│   ├── Busy                a turn runs, and the sender did not ask to interrupt it
+│   ├── Conflict            the request contradicts the history
+│   ├── ContentTooLong      a message or a result has too many characters
 │   ├── ContextOverflow     the message alone does not fit the model's window
 │   ├── NotFound            no such message or conversation of this owner
 │   │   └── NotShared       the server shares no conversations
 │   ├── ModelNotFound       no such model is served
-│   ├── Forbidden           who asks may not have this
-│   ├── BadParams           a parameter is out of the model's range
-│   ├── Filtered            a filter of the operator's refuses the message
-│   ├── QueueFull           as many messages wait in the conversation as may
-│   ├── Overloaded          the server has as many turns as it may have
+│   ├── Forbidden           the client may not do this
+│   ├── BadParams           a parameter does not suit the model or the conversation
+│   ├── Filtered            a filter of the operator refuses the message
+│   ├── QueueFull           the maximum number of messages waits in the conversation
+│   ├── Overloaded          the server has the maximum number of turns
 │   ├── Draining            the server is about to stop
-│   ├── StoreDown           the store does not answer, or takes no writes for now
-│   │   └── StoreFault      the store answers, but what it has can't be used: waiting does not help
+│   ├── StoreDown           the store does not answer, or refuses writes
+│   │   └── StoreFault      the store answers, but its data can't be used: waiting does not help
 │   ├── EngineDown          no engine can take the turn
-│   └── InternalError       a defect of ours
-└── OwnershipLost           a write came from one that no longer owns the turn
+│   └── InternalError       a defect of the service
+└── OwnershipLost           the replica that writes no longer owns the turn
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import ClassVar
 
 
 class SessionError(Exception):
-    """The root of what the sessions floor raises."""
+    """The root of the errors of the sessions floor."""
 
 
 class Refused(SessionError):
@@ -38,7 +38,7 @@ class Refused(SessionError):
     code: ClassVar[str]
     retryable: ClassVar[bool] = False
     retry_after_ms: int | None = None
-    """When it is worth another try, where that is known."""
+    """When it is worth trying again, if known."""
 
 
 class Busy(Refused):
@@ -55,13 +55,13 @@ class Conflict(Refused):
 
 
 class ContentTooLong(Refused):
-    """A message, or the result of a call, has more characters than the server takes."""
+    """A message, or the result of a call, has more characters than the server allows."""
 
     code = "content_too_long"
 
 
 class ContextOverflow(Refused):
-    """`tokens`: what the prompt would take, where it was counted; `limit`: what the window leaves for a prompt."""
+    """`tokens`: the length of the prompt, if it was counted; `limit`: the room that the window leaves for a prompt."""
 
     code = "context_overflow"
 
@@ -79,11 +79,11 @@ class NotFound(Refused):
 
 
 class NotShared(NotFound):
-    """The server's operator does not have conversations shared."""
+    """The operator does not allow conversations to be shared."""
 
 
 class ModelNotFound(Refused):
-    """No such model is served. `names`: those that are."""
+    """No such model is served. `names`: the served ones."""
 
     code = "model_not_found"
 
@@ -93,13 +93,13 @@ class ModelNotFound(Refused):
 
 
 class Forbidden(Refused):
-    """Who asks may not have this."""
+    """The client may not do this."""
 
     code = "forbidden"
 
 
 class BadParams(Refused):
-    """A parameter does not suit the model or the conversation. `field`: which one, where it is one of a request's."""
+    """A parameter does not suit the model or the conversation. `field`: the field of the request, if it is one."""
 
     code = "bad_params"
 
@@ -109,20 +109,20 @@ class BadParams(Refused):
 
 
 class Filtered(Refused):
-    """A filter of the operator's refuses the message."""
+    """A filter of the operator refuses the message."""
 
     code = "filtered"
 
 
 class QueueFull(Refused):
-    """As many messages wait in the conversation as may."""
+    """The maximum number of messages waits in the conversation."""
 
     code = "queue_full"
     retryable = True
 
 
 class Overloaded(Refused):
-    """The server, or the upstream behind it, has as many turns as it may have."""
+    """The server, or the upstream behind it, has the maximum number of turns."""
 
     code = "overloaded"
     retryable = True
@@ -147,9 +147,9 @@ class StoreDown(Refused):
 
 
 class StoreFault(StoreDown):
-    """The store answers, but what it has of this can't be used; waiting does not help.
+    """The store answers, but its data can't be used; waiting does not help.
 
-    A loop that waits for the store must not wait for this. `incident` is the number under which the log has it.
+    A loop that waits for the store must not wait for this. `incident`: the number under which the log has it.
     """
 
     code = "internal"
@@ -172,7 +172,7 @@ class EngineDown(Refused):
 
 
 class InternalError(Refused):
-    """A defect of ours. `incident` is the number under which the log has it."""
+    """A defect of the service. `incident`: the number under which the log has it."""
 
     code = "internal"
 

@@ -1,8 +1,8 @@
-"""What happens in a conversation. The journal keeps these events and attached connections see them, in one coding.
+"""The events of a conversation. The journal keeps them and attached connections get them, in the same coding.
 
-`seq` numbers the journalled events of a conversation from 1 on, without a hole. Where some of them never
-reached a reader because they were merged or withdrawn, `first_seq` says where the gap that this event covers began.
-Offsets and lengths count Unicode code points.
+`seq` numbers the journalled events of a conversation from 1 on, without gaps. A reader may miss some of them,
+because they were merged or withdrawn; then the next event covers them, and its `first_seq` is the seq of the
+first one that was missed. Offsets and lengths count Unicode code points.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from sessions.attachment import Attachment
 
 
 class Reason(StrEnum):
-    """Why a turn ended. `interrupted` means a failure of a part of the service, never the user.
+    """Why a turn ended. `interrupted`: a part of the service failed, or stopped; the user did nothing.
 
-    `tools`: it called tools, and another turn follows it once their calls are settled.
+    `tools`: it called tools, and another turn follows once their calls are settled.
     """
 
     STOP = "stop"
@@ -43,17 +43,17 @@ class Cause(StrEnum):
 
 
 class CallState(StrEnum):
-    """Where a call of a tool is. All but `waiting` and `running` are final."""
+    """The state of a tool call. All but `waiting` and `running` are final."""
 
     WAITING = "waiting"
-    """For an approval, for a client's result, or for a place to run."""
+    """It waits for an approval, for a client's result, or for a place to run."""
     RUNNING = "running"
     DONE = "done"
     DENIED = "denied"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     LOST = "lost"
-    """It was started, and nobody knows what became of it: whoever ran it died."""
+    """It was started, and its outcome is not known: the replica or client that ran it died."""
 
     @property
     def is_settled(self) -> bool:
@@ -69,13 +69,13 @@ Needs = Literal["none", "approval"]
 """What a call waits for before anybody may run it."""
 
 StatusState = Literal["queued", "prefill", "retrying", "fallback", "unsaved", "tool"]
-"""What keeps a turn from its text, or its text from the store; and how far a tool is."""
+"""Why a turn's text is delayed, or not in the store; or the progress of a tool."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept; `reasoning_tokens` are in what it thought.
+    """Tokens of a turn. `wasted_tokens`: generated, but not in the stored reply; `reasoning_tokens`: of reasoning.
 
-    `reasoning_ms`: for how long it thought, where it did and that is known.
+    `reasoning_ms`: the duration of the reasoning, if there was any and it is known.
     """
 
     prompt_tokens: int
@@ -97,9 +97,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a cancel went. `steps_after`: steps of the engine after it; None if the engine did not confirm in time.
+    """The outcome of a cancel. `steps_after`: engine steps after it; None if the engine did not confirm in time.
 
-    `precision`: of a spoken reply, whether the cut is at a word that was heard, or at a chunk of several.
+    `precision`, for a spoken reply: whether the cut is at a word that was heard, or at a chunk of several.
     """
 
     cause: Cause
@@ -109,7 +109,7 @@ class CancelFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a turn ended with `error` or `interrupted`, in words for its reader."""
+    """Why a turn ended with `error` or `interrupted`, in words for the user."""
 
     code: str
     message: str
@@ -123,19 +123,20 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class Languages(msgspec.Struct, frozen=True):
-    """What an interpretation translates from and to: tags of languages (BCP 47); `auto`: whichever the source is."""
+    """The languages of an interpretation, as tags (BCP 47). A source of `auto` may be any language."""
 
     source: str
     target: str
 
 
 class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
-    """A turn exists: the user's message is in the history. `parent_id` is the message it answers, null at a root.
+    """A turn exists: the user's message is in the history. `parent_id`: the message that it answers, null at a root.
 
-    `queue_position`: its place behind the running turn, 1 being the next. `model`: which one is asked for the reply.
-    `follows`: the turn whose calls are settled now; `message_id` is the reply that made them, and no message is new.
-    `continues`: the reply that goes on, behind the text that it has. `interprets`: its reply is the live translation of its
-    message, which grows by `source` events. `attachments`: the images that the message shows.
+    `queue_position`: its place behind the running turn; 1 is the next. `model`: the model that is asked for
+    the reply. `follows`: the turn whose calls are settled now; then `message_id` is the reply that made them,
+    and there is no new message. `continues`: the reply that is continued after its text so far. `interprets`:
+    the reply is the live translation of the message, which grows by `source` events. `attachments`: the
+    images that the message shows.
     """
 
     client_msg_id: str
@@ -157,9 +158,9 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
 
 
 class Delta(Event, frozen=True, kw_only=True, tag="delta"):
-    """Text that follows the turn's text so far. `off`: code points before it; `tokens`: how many are behind it.
+    """Text that follows the turn's text so far. `off`: code points before it; `tokens`: the number of its tokens.
 
-    `src_off`, of an interpretation: how much of its source had been read for the last of it.
+    `src_off`, in an interpretation: how much of the source had been read for the end of this text.
     """
 
     turn_id: str
@@ -172,7 +173,7 @@ class Delta(Event, frozen=True, kw_only=True, tag="delta"):
 
 
 class SourceText(Event, frozen=True, kw_only=True, tag="source"):
-    """The source of an interpretation grew. `off`: code points of it before `text`; `final`: it grows no more."""
+    """The source of an interpretation grew. `off`: code points before `text`; `final`: it does not grow any more."""
 
     turn_id: str
     seq: int
@@ -183,7 +184,7 @@ class SourceText(Event, frozen=True, kw_only=True, tag="source"):
 
 
 class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
-    """What the model thinks aloud beside its reply. Fields as in `Delta`; `off` counts what was thought before."""
+    """The model's reasoning beside its reply. Fields as in `Delta`; `off` counts the reasoning before it."""
 
     turn_id: str
     seq: int
@@ -196,8 +197,8 @@ class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
 class ToolCall(Event, frozen=True, kw_only=True, tag="tool_call"):
     """The model calls a tool. `index` counts the calls of a reply from 0; `off`: code points of the text before it.
 
-    `args`: the text of a JSON object, whole; `args_sha256`: of that text in UTF-8. `expires_at`: Unix milliseconds, where
-    it waits for a client.
+    `args`: the text of a whole JSON object; `args_sha256`: the hash of that text in UTF-8. `expires_at`: Unix
+    milliseconds, if it waits for a client.
     """
 
     turn_id: str
@@ -216,9 +217,9 @@ class ToolCall(Event, frozen=True, kw_only=True, tag="tool_call"):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running call asks the user. `schema`: of the answer, a flat object, as the text of a JSON Schema.
+    """A question of a running call to the user. `schema`: the JSON Schema of the answer, a flat object, as text.
 
-    `sha256` stands for this question alone: an answer names it. `expires_at`: Unix milliseconds.
+    `sha256` identifies this question: an answer names it. `expires_at`: Unix milliseconds.
     """
 
     message: str
@@ -228,9 +229,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
-    """The state of a call changes. `content` or `error`: its result, once it is done.
+    """A call has a new state. `content` or `error`: its result, once it is done.
 
-    `args`, `args_sha256`: what it runs with, if whoever allowed it changed the arguments. `question`: what it asks now.
+    `args`, `args_sha256`: what it runs with, if they were changed when it was allowed. `question`: its
+    current question.
     """
 
     turn_id: str
@@ -246,10 +248,10 @@ class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
 
 
 class Done(Event, frozen=True, kw_only=True, tag="done"):
-    """The end of a turn; each has one. `chars`: length of the reply as kept; `text_sha256`: the hash of that text in UTF-8.
+    """The end of a turn; each has one. `chars`: length of the stored reply; `text_sha256`: hash of its text in UTF-8.
 
-    `reasoning_chars`: length of what is kept of its reasoning; `open`: its calls that are not settled.
-    `model`: which one wrote the reply; `requested_model`: the one that was asked for, where another one stood in for it.
+    `reasoning_chars`: length of the stored reasoning; `open`: its calls that are not settled.
+    `model`: the model that wrote the reply; `requested_model`: the requested one, if a fallback wrote it.
     `follows`: the turn whose calls were settled before it.
     """
 
@@ -274,7 +276,7 @@ class Done(Event, frozen=True, kw_only=True, tag="done"):
 
 
 class Removed(Event, frozen=True, kw_only=True, tag="removed"):
-    """An exchange that had ended was taken out of the history."""
+    """An ended exchange was removed from the history."""
 
     turn_id: str
     seq: int
@@ -284,8 +286,9 @@ class Removed(Event, frozen=True, kw_only=True, tag="removed"):
 class Status(Event, frozen=True, kw_only=True, tag="status"):
     """What a turn waits for, to be shown to people; not journalled.
 
-    `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a share from 0 to 1; `model`
-    (fallback) is the one that answers instead of the one that was asked for. `call_id` and `message` (tool): which call says what.
+    `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a share from 0
+    to 1; `model` (fallback): the model that answers instead of the requested one. `call_id`, `message`
+    (tool): the call, and what it reports.
     """
 
     turn_id: str
@@ -298,13 +301,13 @@ class Status(Event, frozen=True, kw_only=True, tag="status"):
 
 
 class Titled(Event, frozen=True, kw_only=True, tag="title"):
-    """The conversation has another title, which the model wrote; not journalled."""
+    """The conversation has a new title, which the model wrote; not journalled."""
 
     title: str
 
 
 class Deleted(Event, frozen=True, kw_only=True, tag="deleted"):
-    """The conversation is gone; not journalled. `ref` is set for the one who asked."""
+    """The conversation was deleted; not journalled. `ref` is set for the connection that asked for it."""
 
     ref: str | None = None
 
@@ -319,7 +322,7 @@ class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
 
 
 class Gap(Event, frozen=True, kw_only=True, tag="gap"):
-    """Some missed events are gone; a snapshot follows. `min_seq`: the oldest event that is still there."""
+    """Some missed events are gone; a snapshot follows. `min_seq`: the oldest event that is still kept."""
 
     ref: str | None = None
     epoch: str
@@ -327,7 +330,7 @@ class Gap(Event, frozen=True, kw_only=True, tag="gap"):
 
 
 class ShownCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A call as a reply in the history has it. Fields as in `ToolCall` and `ToolState`."""
+    """A call of a reply in the history. Fields as in `ToolCall` and `ToolState`."""
 
     call_id: str
     index: int
@@ -347,7 +350,7 @@ class ShownCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Snapshot(Event, frozen=True, kw_only=True, tag="snapshot"):
     """The conversation at `seq`: the running turn, if any, and its text so far.
 
-    `reasoning`, `calls`: what else that reply has so far. If no turn runs, `calls` are those that are open.
+    `reasoning`, `calls`: the rest of that reply so far. If no turn runs, `calls` are the open ones.
     """
 
     epoch: str
@@ -364,19 +367,19 @@ Text = Delta | Reasoning
 """The journalled events that are text."""
 
 Bare = Accepted | SourceText | ToolCall | ToolState | Done | Removed
-"""The journalled events that are no text."""
+"""The other journalled events."""
 
 
 E = TypeVar("E", bound=Journalled)
 
 
 def first_seq_of(event: Journalled) -> int:
-    """The first seq that an event stands for."""
+    """Return the first seq that an event covers."""
     return event.seq if event.first_seq is None else event.first_seq
 
 
 def covering(event: E, first_seq: int) -> E:
-    """The event, saying that it stands for all seqs from `first_seq` on: what was between them is not told."""
+    """Return the event so that it covers all seqs from `first_seq` on: the events between them are not sent."""
     if first_seq >= first_seq_of(event):
         return event
     return msgspec.structs.replace(event, first_seq=first_seq)

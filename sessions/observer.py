@@ -16,19 +16,19 @@ class Observer(Protocol):
         ...
 
     def first_token(self, seconds: float) -> None:
-        """A turn's first delta was published so long after it was accepted."""
+        """A turn's first delta was published this long after it was accepted."""
         ...
 
     def gap(self, seconds: float) -> None:
-        """Two deltas of a turn were published so far apart."""
+        """Two deltas of a turn were published this far apart."""
         ...
 
     def ended(self, done: Done, client: Client) -> None:
-        """A turn ended that this client began. One that never ran had not begun."""
+        """A turn of this client ended. If it never ran, `began` was not called for it."""
         ...
 
     def tool_ended(self, name: str, call_id: str, seconds: float, failure: str | None) -> None:
-        """A server tool ran so long. `failure`: its kind, one word; None: it succeeded."""
+        """A server tool ran for this time. `failure`: the kind of failure, one word; None: it succeeded."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What the store keeps of a conversation: messages, turns and the facts around them."""
+"""The stored parts of a conversation: messages, turns and the facts about them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from sessions.events import (
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Whose conversations these are: a person, or one client of a principal that is none.
+    """The owner of conversations: a person, or one client of a principal that is not a person.
 
-    `client_id`: empty for a person, as no client's is. So version 0.1.0, which knows no persons, reads these names as
-    they are meant, and closes the turns of a replica that died.
+    `client_id`: empty for a person, and never for a client. So version 0.1.0, which knows no persons, reads
+    these names correctly, and closes the turns of a replica that died.
     """
 
     principal: str
@@ -36,7 +36,7 @@ class Owner(msgspec.Struct, frozen=True):
 
     @property
     def is_person(self) -> bool:
-        """Whether all clients of the principal share these."""
+        """Whether all clients of the principal share the conversations."""
         return not self.client_id
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Client(msgspec.Struct, frozen=True):
-    """Who is connected: a `client_id` of a principal, which is a person's device or an application's user."""
+    """The client of a connection: a `client_id` of a principal, which is a person's device or an application's user."""
 
     principal: str
     client_id: str
@@ -54,7 +54,7 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class QuestionAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """What came of the question `sha256`. `content`: the text of a JSON object; None where it was denied, or expired."""
+    """The outcome of the question `sha256`. `content`: the text of a JSON object; None if it was denied or expired."""
 
     sha256: str
     content: str | None
@@ -62,11 +62,12 @@ class QuestionAnswer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a reply as kept. `args`: the text of a JSON object, as the model wrote it; `tokens`: how many that took.
+    """A stored call of a reply. `args`: the text of a JSON object, as the model wrote it; `tokens`: of the call.
 
-    `seq`: of its `tool_call`; `state_seq`: of its newest `tool_state`, None where none was told. `allowed`: other arguments that
-    it runs with, by whoever allowed it. `runner`: the replica that runs it, where the server does. `expires_at`: Unix
-    milliseconds. `question`: what it asks now; `answer`: what came of the last one.
+    `seq`: of its `tool_call`; `state_seq`: of its newest `tool_state`, None before the first. `allowed`:
+    other arguments to run with, which the user set when allowing it. `runner`: the replica that runs it, if
+    the server does. `expires_at`: Unix milliseconds. `question`: its current question; `answer`: the outcome
+    of its last one.
     """
 
     call_id: str
@@ -95,7 +96,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, told: ToolCall) -> Self:
-        """A call as it was told."""
+        """Make the record of a published call."""
         return cls(
             call_id=told.call_id,
             index=told.index,
@@ -110,7 +111,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def after(self, told: ToolState) -> CallRecord:
-        """The call as an event left it."""
+        """Return the call as it is after an event."""
         return msgspec.structs.replace(
             self,
             state=told.state,
@@ -122,7 +123,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def told(self, *, conversation_id: str, turn_id: str) -> ToolCall:
-        """The event by which it was told."""
+        """Return the event that published it."""
         return ToolCall(
             conversation_id=conversation_id,
             turn_id=turn_id,
@@ -140,7 +141,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def moved(self, *, conversation_id: str, turn_id: str) -> ToolState | None:
-        """The newest event by which it moved; None where it has not."""
+        """Return its newest change of state as an event; None if there was none."""
         if self.state_seq is None:
             return None
         return ToolState(
@@ -157,7 +158,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def shown(self) -> ShownCall:
-        """As a reader of the history sees it."""
+        """Return the call as the history shows it."""
         return ShownCall(
             call_id=self.call_id,
             index=self.index,
@@ -176,13 +177,13 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Told = Literal["agreement", "wait", "segment"]
-"""When words of an unfinished sentence are told: once two hypotheses agree, some words behind the source's, or never."""
+"""When words of an unfinished sentence are told: once two hypotheses agree, some words behind the source, or never."""
 
 
 class Interpreting(msgspec.Struct, frozen=True, array_like=True):
-    """How a turn interprets, and how far it is. `told`, `wait`: when words of an unfinished sentence are told.
+    """How a turn interprets, and its progress. `told`, `wait`: when words of an unfinished sentence are published.
 
-    The source before `src` is translated by the reply's text before `off`. `is_final`: the source grows no more.
+    The reply's text before `off` translates the source before `src`. `is_final`: the source does not grow any more.
     """
 
     source: str
@@ -195,17 +196,17 @@ class Interpreting(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def languages(self) -> Languages:
-        """From which language to which."""
+        """The source and the target language."""
         return Languages(self.source, self.target)
 
 
 class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as kept. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
+    """A stored message. `status`: complete, running, or the reason its turn ended; `created_at`: Unix ms.
 
-    `model`: which one wrote it, of a reply; None where that is not known. `reasoning`: what the model thought aloud;
-    `written`: all of a reply as the model wrote it, where reasoning or calls were parsed from that, and it was not cut.
-    `interprets`: the message is a source, and its replies are translations. `images`: what a user's message shows, without
-    their bytes.
+    `model`: the model that wrote a reply; None if that is not known. `reasoning`: the model's reasoning;
+    `written`: all of a reply as the model wrote it, if reasoning or calls were parsed from it and it was not
+    cut. `interprets`: the message is a source, and its replies are translations. `images`: the images of a
+    user's message, without their bytes.
     """
 
     message_id: str
@@ -225,9 +226,9 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Base(msgspec.Struct, frozen=True, array_like=True):
-    """What a reply had before a turn went on with it: how much text and reasoning, and the turn that had written the last of it.
+    """A reply before a turn continued it: the lengths of its text and reasoning, and the turn that wrote their ends.
 
-    `written`: as of the reply. It stands here whole, since what the next turn makes of it may be cut.
+    `written`: as in the reply. All of it is kept here, since what the next turn makes of it may be cut.
     """
 
     turn_id: str
@@ -237,11 +238,11 @@ class Base(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, reply: MessageRecord) -> Self:
-        """What a reply has now."""
+        """Make one from a reply as it is now."""
         return cls(reply.turn_id, len(reply.content), len(reply.reasoning), reply.written)
 
     def cut(self, reply: MessageRecord) -> MessageRecord:
-        """The reply with the text and reasoning that it had then."""
+        """Return the reply with the text and reasoning that it had then."""
         return msgspec.structs.replace(
             reply,
             content=reply.content[: self.chars],
@@ -251,12 +252,13 @@ class Base(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a duplicate of a `client_msg_id` is answered from. `digest`: SHA-256 of the content.
+    """A stored turn, which answers duplicates of its `client_msg_id`. `digest`: SHA-256 of the content.
 
-    `text_seq`, `reasoning_seq`: of its first delta and the first of its reasoning, where it has ended and has such.
-    `follows`: the turn whose calls were settled before it; `message_id` is the reply that made them then. `model`: which one was asked for; `fallback`: which one
-    stood in for it. Both are empty where there is no such, or none has a name. `continues`: what its reply had, where it
-    goes on with one that was cut. `interprets`: its reply is the translation of a source that grows.
+    `text_seq`, `reasoning_seq`: of its first delta and of its first reasoning, if it has ended and has them.
+    `follows`: the turn whose calls were settled before it; then `message_id` is the reply that made them.
+    `model`: the requested one; `fallback`: the one that answered instead. Both are empty if there is none, or
+    it has no name. `continues`: the state of the cut reply that it continued. `interprets`: its reply is the
+    translation of a growing source.
     """
 
     turn_id: str
@@ -277,37 +279,37 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def leaf(self) -> str:
-        """What its branch ends with before its end: the user's message, or the reply that it goes on with."""
+        """The last message of its branch until it ends: the user's, or the reply that it continues."""
         return self.message_id if self.continues is None else self.reply_id
 
     def leaves_as_it_stood(self, done: Done, calls: Sequence[CallRecord]) -> bool:
-        """Whether the reply that the turn went on with stays what it was: nothing was added, nor did it come to its end."""
+        """Return whether the continued reply stays as it was: nothing was added, and the turn did not complete it."""
         if self.continues is None or calls or done.reason in (Reason.STOP, Reason.LENGTH):
             return False
         return (done.chars, done.reasoning_chars) == (self.continues.chars, self.continues.reasoning)
 
     def signed(self, done: Done) -> Done:
-        """The turn's end, with the name of the model that wrote the reply, and the turn whose calls it followed."""
+        """Return the turn's end, with the model that wrote the reply and the turn whose calls it followed."""
         done = signed(done, self.model, self.fallback)
         return msgspec.structs.replace(done, follows=self.follows or None)
 
     @property
     def writer(self) -> str | None:
-        """The model that writes the reply, as far as that is known."""
+        """The model that writes the reply, as far as it is known."""
         return self.fallback or self.model or None
 
 
 def signed(done: Done, model: str, fallback: str) -> Done:
-    """The end of a turn that asked for a model, in whose place a fallback may have answered."""
+    """Return the end of a turn with its model: the requested one, or the fallback that answered."""
     requested = model if fallback else None
     return msgspec.structs.replace(done, model=fallback or model or None, requested_model=requested)
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of a conversation. `seq`: of its last journalled event; `running`: the turn that has no end yet.
+    """The facts of a conversation. `seq`: of the last journalled event; `running`: the turn that has not ended.
 
-    `runner`: the replica that ran the last turn, and runs `running`; `queue`: the turns that wait behind that. `model`: which one
-    was named last; empty: none was.
+    `runner`: the replica that ran the last turn, and runs `running`; `queue`: the turns that wait behind it.
+    `model`: the last one that was named; empty: none was.
     """
 
     epoch: str
@@ -325,7 +327,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def new(cls, epoch: str) -> Self:
-        """A conversation that no message was sent to yet."""
+        """Return the facts of a conversation without messages."""
         return cls(
             epoch=epoch,
             seq=0,
@@ -344,7 +346,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 def user_message(
     record: TurnRecord, content: str, *, at_ms: int, images: tuple[Image, ...] = ()
 ) -> MessageRecord:
-    """The message that begins a turn."""
+    """Return the message that begins a turn."""
     return MessageRecord(
         message_id=record.message_id,
         parent_id=record.parent_id,
@@ -359,10 +361,10 @@ def user_message(
 
 
 def digest(content: str) -> str:
-    """The SHA-256 of a text in UTF-8, in hex."""
+    """Return the SHA-256 of a text in UTF-8, in hex."""
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def status_of(reason: Reason) -> str:
-    """The status of a reply whose turn ended for this reason."""
+    """Return the status of a reply whose turn ended for this reason."""
     return "complete" if reason in (Reason.STOP, Reason.LENGTH, Reason.TOOLS) else reason.value

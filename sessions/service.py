@@ -1,4 +1,4 @@
-"""The door of the sessions floor: what a connection may ask about conversations."""
+"""The door of the sessions floor: what a connection may request about conversations."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ from sessions.turn.turn import Names
 class SessionStatistics(msgspec.Struct, frozen=True):
     """Facts for metrics.
 
-    `unsaved`: turns whose text or end the store did not take so far. `journal_bytes`: of events that were given to the journal,
-    once more where a write is repeated; `reaped`: turns that nobody ran any more.
+    `unsaved`: turns with text or an end that the store has not taken yet. `journal_bytes`: of events given to
+    the journal; a repeated write counts again. `reaped`: orphaned turns that were closed or continued here.
     """
 
     conversations: int
@@ -62,10 +62,10 @@ class SessionStatistics(msgspec.Struct, frozen=True):
 
 
 SEARCHES = 2
-"""That a replica runs at a time, each for half a second at most."""
+"""Searches that a replica runs at a time, each for half a second at most."""
 SEARCH_WAIT_S = 3.0
-"""How long one waits for its turn before it is shed."""
-_MANY_SEARCHES = "The server looks through as many conversations as it can; try again in a moment."
+"""How long a search waits for its turn before it is shed."""
+_MANY_SEARCHES = "The server is running as many searches as it can; try again in a moment."
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -76,10 +76,10 @@ class Exchange(msgspec.Struct, frozen=True):
 
 
 class Sessions:
-    """What may be asked of this replica. Use `running()` around everything else. `choice`: the models that may be asked for.
+    """The requests to this replica. Use `running()` around everything else. `choice`: the models that may be asked.
 
-    `lane`: a client of its own for what running turns write, so that their ends do not wait behind requests. `tools`: those that
-    the server runs, where clients ask for them; they run elsewhere while this does. `shares`: whether people may share conversations. `images`: those that people sent.
+    `lane`: a separate client for running turns' writes, so that their ends do not wait behind requests.
+    `tools`: the server tools; the caller keeps them running. `shares`: whether people may share conversations.
     """
 
     def __init__(
@@ -114,19 +114,19 @@ class Sessions:
         self.images = self._base.storage.images
 
     def running(self, *, alone: bool) -> AbstractAsyncContextManager[None]:
-        """Serves while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""
+        """Serve while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""
         return self._replica.running(alone=alone)
 
     async def drain(self, within_s: float) -> None:
-        """Takes no new turns, lets running ones end within a time, then ends them as interrupted."""
+        """Refuse new turns, let running ones end within a time, then end them as interrupted."""
         await self._replica.drain(within_s)
 
     async def adopt(self, person: Owner, client: Client) -> None:
-        """A person gets what an older version kept under this client alone; nothing where the client is the owner."""
+        """Give a person what an older version kept for this client alone; does nothing if the client is the owner."""
         await self._commands.adopter.adopt(person, client)
 
     def disconnect(self, subscriber: Subscriber) -> None:
-        """A connection is gone: turns that nobody is attached to any more are cancelled."""
+        """Forget a closed connection, and cancel turns without attached connections."""
         for conversation in self._base.directory.detach(subscriber):
             self._base.attendance.look(conversation)
             self._replica.leave_the_list(conversation)
@@ -142,36 +142,36 @@ class Sessions:
         *,
         playback: Playback | None = None,
     ) -> asyncio.Task[Refused | None]:
-        """Takes a message in; see `Turns.send`. Raises Refused where the server takes no message at all."""
+        """Take a message; see `Turns.send`. Raises Refused if the server takes no messages at all."""
         return self._commands.turns.send(owner, subscriber, send, generation, names, playback=playback)
 
     async def answer(self, owner: Owner, ask: Ask) -> EphemeralReply:
-        """Begins a turn without a conversation, whose reader cancels it when it leaves. Raises Refused."""
+        """Begin a turn without a conversation; its reader cancels it when it leaves. Raises Refused."""
         return await self._commands.ephemeral.answer(owner, ask)
 
     async def answers(self, owner: Owner, asks: Sequence[Ask]) -> Replies:
-        """Begins the turns of several prompts, or several of one; one reader, who cancels them. Raises Refused."""
+        """Begin turns for several prompts, or several for one; their one reader cancels them. Raises Refused."""
         return await self._commands.ephemeral.answers(owner, asks)
 
     def reading_images(self, owner: Owner, group: str) -> AbstractContextManager[None]:
-        """Counts as a turn while images are read for one, as many as a prompt may show. Raises Refused."""
+        """Count as a turn while images are read for one, as many as a prompt may show. Raises Refused."""
         return self._commands.ephemeral.reading_images(owner, group)
 
     async def count(self, owner: Owner, ask: Ask) -> int:
-        """How many tokens the prompt of a turn without a conversation would have. Raises Refused."""
+        """Return the number of tokens that a prompt without a conversation would have. Raises Refused."""
         return await self._commands.ephemeral.count(owner, ask)
 
     def cancel(self, owner: Owner, cancel: Cancel) -> Cancelled | None:
-        """Decides the end of turns. Synchronous.
+        """Decide the end of turns. Synchronous.
 
-        None where no such runs here: `cancel_elsewhere` asks the replica that does, as it must where it met only a part.
+        Returns None if none runs here, or more run elsewhere: then `cancel_elsewhere` asks the other replica.
         """
         return self._commands.turns.cancel(owner, cancel)
 
     async def cancel_elsewhere(
         self, owner: Owner, cancel: Cancel, *, tell: Tell = lambda _: None
     ) -> Cancelled:
-        """Has another replica decide the end, if one runs such a turn; `tell` is called before that end is told. Raises Refused."""
+        """Have the replica that runs a turn decide its end; `tell` is called before that is told. Raises Refused."""
         place = cancel.conversation_id
         if place is None and cancel.turn_id is not None:
             place = await self._peers.forwarder.place_of(owner, cancel.turn_id)
@@ -184,7 +184,7 @@ class Sessions:
     async def answer_call(
         self, owner: Owner, subscriber: Subscriber, conversation_id: str | None, answer: CallAnswer
     ) -> Told:
-        """Takes what a client says to a call. Without a conversation: the one, of those it is attached to, that has the call.
+        """Take a result or a decision for a call. Without a conversation: for the attached one that has the call.
 
         Raises Refused.
         """
@@ -196,19 +196,19 @@ class Sessions:
     async def answer_calls(
         self, owner: Owner, conversation_id: str, answers: Sequence[CallAnswer]
     ) -> list[Answered]:
-        """Takes what a client says to the calls of one reply; nothing of it where some is refused. Raises Refused."""
+        """Take results or decisions for the calls of one reply; none if one is refused. Raises Refused."""
         with self._base.directory.using(owner, conversation_id) as conversation:
             return await self._commands.answering.answer_all(conversation, answers)
 
     async def grow(self, owner: Owner, conversation_id: str, growth: Growth) -> Grown:
-        """Takes more of the source that is translated in a conversation, wherever that is. Raises Refused."""
+        """Take more of a source that is being translated, on any replica. Raises Refused."""
         with self._base.directory.using(owner, conversation_id) as conversation:
             return await self._commands.growing.grow(conversation, growth)
 
     def keep_calls(self, owner: Owner, conversation_id: str, turn_id: str, *, kept: bool) -> None:
-        """Says whether what waits for the calls of a turn outlasts its client's leaving, where it waits here.
+        """Set whether the turn that waits here for another turn's calls continues after its client has left.
 
-        For a client whose answer ends where it has to do something, and that asks again then. Synchronous.
+        For a client whose response ends when it has to act, and that asks again then. Synchronous.
         """
         conversation = self._base.directory.get(owner, conversation_id)
         for live in () if conversation is None else conversation.turns:
@@ -226,12 +226,12 @@ class Sessions:
         raise NotFound(f'No conversation that this connection is attached to has a call "{call_id}".')
 
     def ack(self, owner: Owner, conversation_id: str, seq: int) -> None:
-        """A reader has all events of a conversation up to `seq`; counts for a turn that runs here."""
+        """Note that a reader has all events of a conversation up to `seq`; counts for a turn that runs here."""
         if (conversation := self._base.directory.get(owner, conversation_id)) is not None:
             conversation.ack(seq)
 
     async def place_of(self, owner: Owner, turn_id: str, *, by: Subscriber) -> str | None:
-        """The conversation of a turn, if it runs anywhere, or belongs to one that `by` is attached to. Raises Refused."""
+        """Return the conversation of a turn that runs anywhere, or that a conversation of `by` has. Raises Refused."""
         if (running := await self._peers.forwarder.place_of(owner, turn_id)) is not None:
             return running
         for conversation in self._base.directory.attached(by):
@@ -240,7 +240,7 @@ class Sessions:
         return None
 
     async def exchange(self, owner: Owner, conversation_id: str, name: str) -> Exchange | None:
-        """The exchange that is known by a `client_msg_id`, the id of its turn or of one of its messages. Raises Refused."""
+        """Return the exchange of a `client_msg_id`, or of the id of its turn or a message of it. Raises Refused."""
         history = self._base.storage.history
         with self._base.directory.using(owner, conversation_id) as conversation:
             keys = conversation.keys
@@ -250,7 +250,7 @@ class Sessions:
         return None if record is None else Exchange(record.message_id, record.reply_id)
 
     async def take_back(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
-        """Removes an exchange whose turn has ended; nothing where there is no such. Raises Refused."""
+        """Remove an exchange whose turn has ended; does nothing if there is none. Raises Refused."""
         conversation = self._base.directory.open(owner, conversation_id)
         await self._base.changes.carry_through(
             conversation, self._commands.remover.take_back(conversation, turn_id)
@@ -267,9 +267,9 @@ class Sessions:
         leaf: str | None = None,
         ref: str | None = None,
     ) -> Shown:
-        """A page of the active branch, and attaches the caller: events behind `seq` follow.
+        """Return a page of the active branch, and attach the caller: events after `seq` follow.
 
-        `leaf`: a message; the branch through it becomes the active one, of which all others who are attached are told.
+        `leaf`: a message; the branch through it becomes the active one, and all other attached connections are told.
         Raises Refused.
         """
         with self._base.directory.using(owner, conversation_id) as conversation:
@@ -293,7 +293,7 @@ class Sessions:
         *,
         ref: str | None,
     ) -> None:
-        """Tells a connection what it missed behind a place, and attaches it. Raises Refused."""
+        """Send a connection what it missed after a position, and attach it. Raises Refused."""
         using = self._base.directory.using(owner, conversation_id)
         with using as conversation, conversation.returning.under_way(subscriber):
             try:
@@ -303,15 +303,15 @@ class Sessions:
                 self._replica.leave_the_list(conversation)
 
     async def conversations(self, owner: Owner, *, limit: int, before: str | None) -> Page:
-        """The owner's conversations, newest first. Raises Refused."""
+        """Return the owner's conversations, newest first. Raises Refused."""
         return await self._base.storage.index.page(owner, limit=limit, before=before)
 
     async def search(
         self, owner: Owner, query: str, *, limit: int, before: str | None, group: str = ""
     ) -> Found:
-        """The owner's conversations that have the words of a query, newest first. Raises Refused.
+        """Return the owner's conversations with the words of a query, newest first. Raises Refused.
 
-        `group`: by what he came; searches of different groups take turns.
+        `group`: the client's key or address; searches of different groups take turns.
         """
         async with AsyncExitStack() as place:
             try:
@@ -322,23 +322,23 @@ class Sessions:
             return await self._base.storage.search.find(owner, query, limit=limit, before=before)
 
     async def share(self, owner: Owner, conversation_id: str) -> str:
-        """Shares the active branch as it is now; gives the id of its link. Raises Refused."""
+        """Share the active branch as it is now; return the id of its link. Raises Refused."""
         if not self.shares:
             raise NotShared("This server shares no conversations.")
         return await self._base.storage.sharing.share(owner, conversation_id)
 
     async def take_back_share(self, owner: Owner, conversation_id: str) -> None:
-        """Makes the link of a conversation lead nowhere. Raises Refused."""
+        """Revoke the link of a conversation. Raises Refused."""
         await self._base.storage.sharing.take_back(owner, conversation_id)
 
     async def shared(self, share_id: str, *, before: str | None) -> SharedPage:
-        """A page of a shared conversation. Raises Refused."""
+        """Return a page of a shared conversation. Raises Refused."""
         if not self.shares:
             raise NotShared("This server shares no conversations.")
         return await self._base.storage.sharing.read(share_id, before=before)
 
     async def export(self, owner: Owner) -> AsyncIterator[ExportedConversation | ExportedMessage]:
-        """All that is kept of an owner: each conversation, its messages behind it. Little of it is held at a time. Raises Refused."""
+        """Yield what is stored of an owner: each conversation, then its messages, a few at a time. Raises Refused."""
         belongings = self._base.storage.belongings
         async for one in belongings.conversations(owner):
             if (conversation := await belongings.conversation(one.holder, one.conversation_id)) is None:
@@ -348,19 +348,19 @@ class Sessions:
                 yield message
 
     def erase(self, owner: Owner) -> AsyncIterator[str]:
-        """Ends all turns of an owner and removes all conversations, giving the id of each; all who are attached are told. Raises Refused."""
+        """End an owner's turns and remove its conversations; yield their ids. Raises Refused."""
         return self._commands.eraser.erase(owner)
 
     def turns(self) -> list[ListedTurn]:
-        """The turns that run on this replica."""
+        """Return the turns that run on this replica."""
         return [*listed(self._base.directory), *self._commands.ephemeral.turns()]
 
     def stop_ephemeral(self, turn_id: str) -> bool | None:
-        """Ends a turn without a conversation in the operator's name; see `EphemeralTurns.cancel`."""
+        """End a turn without a conversation for an operator; see `EphemeralTurns.cancel`."""
         return self._commands.ephemeral.cancel(turn_id)
 
     async def stop(self, turn_id: str) -> tuple[Owner, Cancelled] | None:
-        """Ends a conversation's turn in the operator's name, wherever it runs; None where it does not. Raises Refused."""
+        """End a conversation's turn for an operator, on any replica; None if it does not run. Raises Refused."""
         turn = await self._base.storage.ownership.find(turn_id)
         if turn is None:
             return None
@@ -372,23 +372,23 @@ class Sessions:
 
     @property
     def replicas(self) -> Gathering:
-        """By which the floor above asks its like on all replicas."""
+        """The way in which the floor above asks its peers on all replicas."""
         return self._peers.gathering
 
     async def rename(self, owner: Owner, conversation_id: str, title: str) -> Listed:
-        """Gives a conversation another title; gives its row of the list. Raises Refused."""
+        """Give a conversation another title; return its row of the list. Raises Refused."""
         return await self._base.storage.index.rename(owner, conversation_id, title)
 
     async def delete(
         self, owner: Owner, conversation_id: str, *, ref: str | None, subscriber: Subscriber
     ) -> None:
-        """Removes a conversation and its running turn; all attached connections are told. Raises Refused."""
+        """Remove a conversation and its running turn; all attached connections are told. Raises Refused."""
         using = self._base.directory.using(owner, conversation_id)
         with using as conversation, conversation.deletion.asked_by(subscriber, ref):
             await self._commands.deleter.delete(owner, conversation_id)
 
     def statistics(self) -> SessionStatistics:
-        """Facts of this moment."""
+        """Return the current facts."""
         return SessionStatistics(
             len(self._base.directory),
             len(self._base.admission),

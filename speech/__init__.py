@@ -1,1 +1,1 @@
-"""Sound and words: what recognises the one and what speaks the other. Knows no conversation and no client."""
+"""Speech recognition and speech synthesis. Knows no conversations and no clients."""

@@ -1,7 +1,7 @@
-"""What listens while somebody speaks, and what speaks with the times of its words: the shapes that all kinds of both have.
+"""The interfaces of recognizers that listen during speech, and of voices that report the times of their words.
 
-Only types: libraries and models stand behind them, each in a process of its own. Times are milliseconds of the sound, offsets
-and lengths Unicode code points.
+Only types: the libraries and models behind them run in processes of their own. Times are milliseconds of the
+sound, offsets and lengths Unicode code points.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from speech.sound.wav import Coding
 
 
 class Listening(msgspec.Struct, frozen=True, kw_only=True):
-    """The sound that comes, with one channel, and when speech is over.
+    """The format of the sound, with one channel, and the rules for the end of speech.
 
-    `pause_ms`: so much silence is a `Paused`; `silence_ms`: so much is a `Stopped`. If the words so far are known to be a whole
-    sentence, `finished_ms` is enough, where that is less; if they are known to be none it takes `unfinished_ms`, where that is
-    more. `threshold`: the share of frames, 0 to 1, that have to be speech before somebody speaks. `detects`: False, only
-    `commit` ends what was said. `language`: a code of those that are understood; None: whichever it is.
+    `pause_ms`: silence until a `Paused`; `silence_ms`: silence until a `Stopped`. If the words so far are known
+    to be a complete sentence, that is `finished_ms`, if less; if they are known to be incomplete, it is
+    `unfinished_ms`, if more. `threshold`: the share of frames, 0 to 1, that must be speech before a speaker
+    counts as speaking. `detects`: if False, only `commit` ends an utterance. `language`: one of the supported
+    codes; None: any.
     """
 
     coding: Coding
@@ -36,20 +37,20 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
-    """Somebody speaks since `at_ms`."""
+    """Speech began at `at_ms`."""
 
     at_ms: int
 
 
 class Partly(msgspec.Struct, frozen=True, tag=True):
-    """Somebody still speaks at `at_ms`: told about ten times a second. `text`: what is understood so far; a later one may differ."""
+    """Speech continues at `at_ms`: told about ten times a second. `text`: the words so far, which may be revised."""
 
     at_ms: int
     text: str
 
 
 class Paused(msgspec.Struct, frozen=True, tag=True):
-    """A short silence: the end, perhaps. `text`: what was said so far; `is_whole`: False, it is known to be no whole sentence."""
+    """A short silence, which may be the end. `text`: the words so far; `is_whole`: if False, an incomplete sentence."""
 
     at_ms: int
     text: str
@@ -57,13 +58,13 @@ class Paused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Resumed(msgspec.Struct, frozen=True, tag=True):
-    """The pause before was no end."""
+    """The pause was not the end."""
 
     at_ms: int
 
 
 class Stopped(msgspec.Struct, frozen=True, tag=True):
-    """It is over since `at_ms`. `text`: all that was said, empty where nothing was understood; `started_ms`: when it began.
+    """Speech ended at `at_ms`. `text`: all words, empty if none were understood; `started_ms`: when it began.
 
     `is_committed`: by `commit`.
     """
@@ -75,41 +76,41 @@ class Stopped(msgspec.Struct, frozen=True, tag=True):
 
 
 Heard = Started | Partly | Paused | Resumed | Stopped
-"""Started (Partly* (Paused Resumed)*)* Stopped, again and again."""
+"""The order is Started (Partly* (Paused Resumed)*)* Stopped, repeated."""
 
 
 class Hearing(Protocol):
-    """Sound that is being listened to."""
+    """Sound that is being recognized."""
 
     def feed(self, sound: bytes) -> None:
-        """Take the next sound, whole samples. Never waits. Raises TooFarBehind: more waits to be understood than may.
+        """Take the next sound, in whole samples. Never waits. Raises TooFarBehind if too much sound waits.
 
-        Where somebody speaks and no more sound comes for a while, he has stopped.
+        If a speaker sends no more sound for a while, the utterance ends.
         """
         ...
 
     def commit(self) -> None:
-        """What came so far is all that is said: `Stopped` follows, whether or not there was speech."""
+        """End the utterance: `Stopped` follows, with or without speech."""
         ...
 
     def clear(self) -> None:
-        """Forget what was said and not committed. Nothing is told of it from now on, though it was heard before."""
+        """Drop what was said and not committed. No events about it follow, even if they were due."""
         ...
 
     def events(self) -> AsyncIterator[Heard]:
-        """Yield what is heard, for as long as the context lasts. Raises RecognizerLost: what came meanwhile is lost.
+        """Yield what is heard while the context lasts. Raises RecognizerLost: sound that came meanwhile is lost.
 
-        It is to be read on: what was understood counts as such once it was yielded.
+        Keep reading it: words count as understood once they were yielded.
         """
         ...
 
 
 class Ear(Protocol):
-    """Listens to many at once, who take turns."""
+    """A recognizer of several speakers, who take turns."""
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """What it understands, as `en`; empty: anything."""
+        """The supported languages, such as `en`; empty: any."""
         ...
 
     def listen(self, listening: Listening, *, owner: str) -> AbstractAsyncContextManager[Hearing]:
@@ -118,7 +119,7 @@ class Ear(Protocol):
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """A word of a text, with what stands at it without white space, and when it is heard."""
+    """A word of a text, with adjoining characters other than white space, and its time."""
 
     off: int
     len: int
@@ -127,7 +128,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpokenClause(msgspec.Struct, frozen=True):
-    """A clause as sound: 16-bit PCM with one channel. `marks`: None where the voice does not know its words' times.
+    """A clause as sound: 16-bit PCM with one channel. `marks`: None if the voice does not know the times of words.
 
     Marks are in order, do not overlap, and end within the sound.
     """
@@ -142,9 +143,9 @@ class Voice(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The voices that it has, the default first."""
+        """The names of the voices, the default first."""
         ...
 
     async def speak(self, clause: str, *, voice: str) -> SpokenClause:
-        """Return a clause as sound; who is cancelled while he waits ends the work. Raises VoiceFailed."""
+        """Return a clause as sound; cancelling the caller ends the work. Raises VoiceFailed."""
         ...

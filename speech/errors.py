@@ -1,10 +1,10 @@
-"""Why sound is not heard, or words are not spoken. Messages are for the sender, but for ModelUnusable's.
+"""Why sound is not recognized, or words are not spoken. Messages are for the sender, except for ModelUnusable's.
 
 SpeechError
-├── BadSound            the file is no sound that is taken
-├── RecognizerLost      the recognizer's process ended, or is not there yet
-├── TooFarBehind        more sound came than can be heard
-├── VoiceFailed         what speaks ended in the middle, or is not there yet
+├── BadSound            the file is not a supported kind of sound
+├── RecognizerLost      the recognizer's process ended, or is not ready yet
+├── TooFarBehind        more sound came than can be processed
+├── VoiceFailed         the voice's process ended, or is not ready yet
 └── ModelUnusable       the operator's model can't be served
 """
 
@@ -12,11 +12,11 @@ from __future__ import annotations
 
 
 class SpeechError(Exception):
-    """The root of what this floor raises."""
+    """The root of this floor's errors."""
 
 
 class BadSound(SpeechError):
-    """The file is no sound that is taken."""
+    """The file is not a supported kind of sound."""
 
 
 class RecognizerLost(SpeechError):
@@ -24,12 +24,12 @@ class RecognizerLost(SpeechError):
 
 
 class TooFarBehind(SpeechError):
-    """Sound comes faster than it can be heard, and too much waits."""
+    """Sound comes faster than it can be processed, and too much waits."""
 
 
 class VoiceFailed(SpeechError):
-    """What speaks could not be started, stands still, or ended in the middle."""
+    """The voice could not be started, stalled, or ended in the middle."""
 
 
 class ModelUnusable(SpeechError):
-    """A model, or what it needs beside itself, can't be served. The message is for the operator."""
+    """A model, or something that it needs, can't be used. The message is for the operator."""

@@ -91,7 +91,7 @@ class Service:
 
 
 def _patience(path: str) -> httpx.Timeout:
-    """How long to wait for an answer. Erasing takes longer, the more there is."""
+    """Return how long to wait for an answer. Erasing takes longer, the more there is."""
     return httpx.Timeout(ANSWER_S, read=None if path == "/owner" else ANSWER_S)
 
 

@@ -1,4 +1,4 @@
-"""The command line of the admin API: `midstream admin connections`, `turns`, `keys`, and what ends or erases."""
+"""The command line of the admin API: `midstream admin` with commands that list, disconnect, stop, export and erase."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 _principal = click.option(
-    "--principal", help="The owner, as lists show it: key:NAME, jwt:SUBJECT or anonymous."
+    "--principal", help="The owner, as the lists show it: key:NAME, jwt:SUBJECT or anonymous."
 )
 _client = click.option("--client-id", help="Only this client of the owner.")
 
@@ -29,13 +29,13 @@ _client = click.option("--client-id", help="Only this client of the owner.")
 )
 @click.option(
     "--key",
-    envvar="CHAT_ADMIN_KEY",  # MIDSTREAM_… names settings of the service alone: it refuses unknown ones
+    envvar="CHAT_ADMIN_KEY",  # names with MIDSTREAM_ are the service's settings, and it refuses unknown ones
     show_envvar=True,
     help="An admin key (`midstream keys add NAME --admin`); @PATH reads it from a file. Without it, the command asks.",
 )
 @click.pass_context
 def admin(context: click.Context, url: str, key: str | None) -> None:
-    """Look after a running service: connections, running replies, keys, people's data. The service logs each act."""
+    """Manage a running service: connections, running replies, keys, people's data. The service logs each act."""
     context.obj = (url, key)
 
 
@@ -47,7 +47,7 @@ def admin(context: click.Context, url: str, key: str | None) -> None:
 def connections(
     asked: tuple[str, str | None], principal: str | None, client_id: str | None, *, as_json: bool
 ) -> None:
-    """List who is connected, on all replicas."""
+    """List all connections, on all replicas."""
     columns = ("connection_id", "door", "principal", "client_id", "opened_at", "waiting_bytes", "replica")
     with _service(asked) as service:
         _show(service.rows("connections", _query(principal, client_id)), columns, as_json=as_json)
@@ -61,7 +61,7 @@ def connections(
 def turns(
     asked: tuple[str, str | None], principal: str | None, client_id: str | None, *, as_json: bool
 ) -> None:
-    """List the replies that run or wait, on all replicas."""
+    """List replies that run or wait, on all replicas."""
     columns = ("turn_id", "state", "chars", "principal", "client_id", "conversation_id", "model", "replica")
     with _service(asked) as service:
         _show(service.rows("turns", _query(principal, client_id)), columns, as_json=as_json)
@@ -71,7 +71,7 @@ def turns(
 @_json
 @click.pass_obj
 def list_keys(asked: tuple[str, str | None], *, as_json: bool) -> None:
-    """List API keys: their terms, and their use since midnight UTC."""
+    """List API keys with their terms, and their use since midnight UTC."""
     columns = (
         *("name", "kind", "expires_at", "expired", "scopes", "models", "messages_today"),
         *("messages_per_day", "replies_today", "tokens_today", "tokens_per_day"),
@@ -94,9 +94,9 @@ def disconnect(
     *,
     as_json: bool,
 ) -> None:
-    """End one connection, or all of --principal. They close with 4403, which clients take for final.
+    """End one connection, or all of --principal. They close with 4403, so clients do not reconnect by themselves.
 
-    Whoever has a good key may connect anew: revoke the key to keep somebody out.
+    With a valid key a client may connect again: to keep somebody out, revoke the key.
     """
     if (connection_id is None) == (principal is None) or (connection_id and client_id):
         raise click.UsageError("Name either a connection or a --principal.")
@@ -111,7 +111,7 @@ def disconnect(
 @_json
 @click.pass_obj
 def stop(asked: tuple[str, str | None], turn_id: str, *, as_json: bool) -> None:
-    """End a reply. Its history keeps what was seen; its readers are told that an operator ended it."""
+    """End a reply. Its history keeps what was seen; its readers learn that an operator ended it."""
     with _service(asked) as service:
         told = service.ask("DELETE", f"/turns/{quote(turn_id, safe='')}")
         _tell(told, "It had ended before." if told["already"] else "The reply was ended.", as_json=as_json)
@@ -119,16 +119,16 @@ def stop(asked: tuple[str, str | None], turn_id: str, *, as_json: bool) -> None:
 
 @admin.command()
 @click.argument("principal")
-@click.option("--client-id", help="Which user of an application's key.")
+@click.option("--client-id", help="The user of an application's key.")
 @click.option(
-    "--output", required=True, type=click.Path(path_type=Path), help="The file to write, of lines of JSON."
+    "--output", required=True, type=click.Path(path_type=Path), help="The file to write, in lines of JSON."
 )
 @_json
 @click.pass_obj
 def export(
     asked: tuple[str, str | None], principal: str, client_id: str | None, output: Path, *, as_json: bool
 ) -> None:
-    """Write all that is kept of somebody into a file."""
+    """Write all stored data of an owner to a file."""
     with _service(asked) as service:
         count = service.export(_query(principal, client_id), output)
         _tell({"conversations": count}, f"{count} conversations are in {output}.", as_json=as_json)
@@ -136,14 +136,14 @@ def export(
 
 @admin.command()
 @click.argument("principal")
-@click.option("--client-id", help="Which user of an application's key.")
-@click.option("--yes", is_flag=True, help="Do not ask once more.")
+@click.option("--client-id", help="The user of an application's key.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_json
 @click.pass_obj
 def erase(
     asked: tuple[str, str | None], principal: str, client_id: str | None, *, yes: bool, as_json: bool
 ) -> None:
-    """Erase all that is kept of somebody. Replies that run are ended; backups keep what they have."""
+    """Erase all stored data of an owner. Running replies are ended; backups are not changed."""
     if not yes:
         whose = principal if client_id is None else f"{principal}, client {client_id}"
         click.confirm(f"Erase all conversations of {whose}?", abort=True, err=True)
@@ -154,7 +154,7 @@ def erase(
 
 @contextmanager
 def _service(asked: tuple[str, str | None]) -> Iterator[Service]:
-    """The service that is named; what goes wrong with it is told in one line."""
+    """Yield the named service; a failure is printed in one line."""
     from app.administration.asking import AdminFailed, Service  # noqa: PLC0415 - other commands need none of it
 
     url, key = asked
@@ -168,7 +168,7 @@ def _service(asked: tuple[str, str | None]) -> Iterator[Service]:
 
 
 def _key(given: str | None) -> str:
-    """The admin key. Raises click.UsageError."""
+    """Return the admin key. Raises click.UsageError."""
     if given is not None and given.startswith("@"):
         try:
             given = Path(given[1:]).expanduser().read_text(encoding="utf-8").strip()
@@ -179,7 +179,7 @@ def _key(given: str | None) -> str:
             raise click.UsageError("Give an admin key: --key, or CHAT_ADMIN_KEY.")
         given = click.prompt("Admin key", hide_input=True, err=True)
     if not (given and given.isascii() and given.isprintable()):
-        raise click.UsageError("This is no key.")
+        raise click.UsageError("This is not a key.")
     return given
 
 
@@ -189,7 +189,7 @@ def _query(principal: str | None, client_id: str | None) -> dict[str, str]:
 
 
 def _show(rows: Iterable[dict[str, Any]], columns: tuple[str, ...], *, as_json: bool) -> None:
-    """Writes rows as they come, or as a table."""
+    """Print rows as they come, or as a table."""
     table = [columns]
     for row in rows:
         if as_json:

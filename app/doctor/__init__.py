@@ -1,1 +1,1 @@
-"""`midstream doctor`: checks all that the service needs, before the start or while it runs, and says what to mend."""
+"""`midstream doctor`: checks all that the service needs, before the start or while it runs, and says how to fix it."""

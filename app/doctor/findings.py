@@ -1,4 +1,4 @@
-"""What the checks find: whether a thing will do, and what mends it."""
+"""The findings of the checks: whether a part works, and how to fix it."""
 
 from __future__ import annotations
 

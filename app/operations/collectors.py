@@ -76,7 +76,7 @@ _ENGINE_COUNTERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What is asked at every scrape. `stores`: the store's clients by their use; `lag`: that of the event loop."""
+    """The sources of every scrape. `stores`: the store's clients by their use; `lag`: that of the event loop."""
 
     models: ServedModels
     connections: Callable[[], RegistryStatistics]
@@ -135,7 +135,7 @@ class _Pulled(Collector):
         self._build = {"version": sources.version, "python": python_version()}
 
     def collect(self) -> Iterable[Metric]:
-        yield InfoMetricFamily("midstream_build", "What serves here.", self._build)
+        yield InfoMetricFamily("midstream_build", "The version of this service.", self._build)
         for name, (text, value) in self._gauges().items():
             yield GaugeMetricFamily(f"midstream_{name}", text, value)
         for name, (text, total) in self._counters().items():

@@ -24,7 +24,7 @@ QUOTING = ("mcp", "client")
 
 
 def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
-    """Routes structlog and the standard library's loggers to standard error."""
+    """Route structlog and the standard library's loggers to standard error."""
     as_json = style == "json" or (style == "auto" and not sys.stderr.isatty())
     shared: list[Any] = [
         structlog.stdlib.add_log_level,
@@ -64,14 +64,14 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
 
 
 def _whose(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Adds the request's id to a line, if its sender gave one."""
+    """Add the request's id to a line, if its sender gave one."""
     for name, value in trace.current.get().facts.items():
         event.setdefault(name, value)
     return event
 
 
 def _what_happened(record: logging.LogRecord) -> bool:
-    """Keeps only what happened of asyncio's reports: the rest shows callbacks' arguments, and objects that hold errors."""
+    """Keep only the event in asyncio's reports: the rest shows callbacks' arguments, and objects that hold errors."""
     record.msg, record.args = record.getMessage().partition("\n")[0].partition("(")[0], ()
     return True
 
@@ -81,7 +81,7 @@ def _traceback(exc_info: tuple[type[BaseException], BaseException, TracebackType
 
 
 def _for_people() -> structlog.dev.ConsoleRenderer:
-    """Writes lines for a terminal."""
+    """Return a renderer of lines for a terminal."""
     return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
 
 

@@ -200,7 +200,7 @@ class HttpProtocol(HttpToolsProtocol):
         reset(self.transport)
 
     def _write_now(self, request: object, part: bytes) -> bool:
-        """Sends a part of the answer to a request, as uvicorn would; False where it can't be now: it has to wait then."""
+        """Send a part of the answer to a request, as uvicorn would; return False if it has to wait."""
         cycle = self._answered
         if cycle is None or not cycle.chunked_encoding:
             return False

@@ -1,4 +1,4 @@
-"""The network's settings put to use: the gate, the bounds of peers, and TLS."""
+"""Applies the network settings: the gate, the limits of peers, and TLS."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from connections.gate.hosts import host_rule
 from connections.http.refusals import Refusals
 
 PAGES = 256
-"""Sockets of HTTP requests beside the WebSockets."""
+"""Sockets for HTTP requests, besides the WebSockets."""
 
 
 def gate_of(settings: Settings, refusals: Refusals) -> Callable[[ASGIApp], ASGIApp]:

@@ -94,7 +94,7 @@ class Protocol(WebSocketsSansIOProtocol):
         self.conn.end()
 
     def data_received(self, data: bytes) -> None:
-        """Parses it in its turn."""
+        """Parse it in its turn."""
         if self.handshake_initiated:
             self.feed.take(data)
         else:  # the whole head of the handshake
@@ -105,7 +105,7 @@ class Protocol(WebSocketsSansIOProtocol):
     def _refuse_head(self) -> None:
         """Answer a handshake that `websockets` can't read: uvicorn would leave it open, and fail when the server ends."""
         self.handshake_initiated = self.handshake_complete = self.close_sent = True
-        status, why = b"400 Bad Request", b"This is no WebSocket handshake."
+        status, why = b"400 Bad Request", b"This is not a WebSocket handshake."
         if isinstance(self.conn.handshake_exc, _OVERSIZED):
             self._bounds.count(Bound.REQUEST_HEAD)
             status, why = b"431 Request Header Fields Too Large", _TOO_LARGE
@@ -179,7 +179,7 @@ class Protocol(WebSocketsSansIOProtocol):
         self.scope["extensions"].pop(PEER, None)
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Send what the application says. An answer in place of the handshake ends it; uvicorn would log that as an error."""
+        """Send the application's message. An answer instead of the handshake ends it; uvicorn would log an error."""
         await super().send(message)
         self.handshake_complete = self.handshake_complete or self.close_sent
         if self.close_sent:  # only the peer's close is missing
@@ -252,7 +252,7 @@ class Protocol(WebSocketsSansIOProtocol):
         return self.conn.state is State.OPEN and not self.close_sent and not self.transport.is_closing()
 
     def abort(self) -> None:
-        """Ends the connection by a reset."""
+        """End the connection by a reset."""
         if self.conn.close_sent is None:
             self._bounds.closed(None)
         reset(self.transport)

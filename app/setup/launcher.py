@@ -1,4 +1,4 @@
-"""The vLLM that the settings ask for, as an engine. Refuses settings that do not apply to it."""
+"""The vLLM in the settings, as an engine. Refuses settings that do not apply to it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MADE = Path(__file__).parents[2] / ".cache" / "vllm" / "bin" / "python"
 _OTHERS = {
     "upstreams": "a vLLM that runs elsewhere is an upstream; --engine vllm starts one here",
     "device": "vLLM takes the GPUs of CUDA_VISIBLE_DEVICES",
-    "engines": "say --engine-arg data-parallel-size=2",
-    "attn": "say --engine-arg attention-backend=…",
+    "engines": "use --engine-arg data-parallel-size=2",
+    "attn": "use --engine-arg attention-backend=…",
     "compile": "vLLM compiles by itself; --engine-arg enforce-eager keeps it from that",
-    "quantize": "say --engine-arg quantization=…",
-    "kv_bytes": "say --engine-arg kv-cache-memory-bytes=… or gpu-memory-utilization=…",
+    "quantize": "use --engine-arg quantization=…",
+    "kv_bytes": "use --engine-arg kv-cache-memory-bytes=… or gpu-memory-utilization=…",
 }
 """Settings of Midstream's own engine, with vLLM's counterparts."""
 

@@ -43,7 +43,7 @@ class TurnTokens(Silent):
 async def limiters_of(
     settings: Settings, store: Redis, access: AccessControl, refusals: Refusals, bounds: Bounds
 ) -> AsyncIterator[Limiters]:
-    """The limiters, kept running while the context lasts. An unset limit costs no round trip."""
+    """Yield the limiters, which run while the context lasts. An unset limit costs no round trip."""
     quotas, counts = quotas_of(settings), SharedCounts(store)
     counts_any = quotas != Quotas() or settings.api_keys is not None or settings.limits_file is not None
     seats = SharedSeats(

@@ -1,4 +1,4 @@
-"""The file of limits, which operators may change while the service runs. The settings hold for what it does not name."""
+"""The file of limits, which operators may change while the service runs. The settings apply for missing limits."""
 
 from __future__ import annotations
 

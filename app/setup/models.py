@@ -126,7 +126,7 @@ def with_names(settings: Settings, engine: Engine) -> ServedModels:
 
 
 def with_translator(settings: Settings, engine: Engine) -> Engine:
-    """The engine of the settings' model, with the bundled translator beside it where that is served. Raises SettingsError."""
+    """Return the engine of the settings' model, with the bundled translator if that is served. Raises SettingsError."""
     if not serves_translator(settings):
         return engine
     name, aliases = settings.model_name, _aliases(settings, [settings.model_name, TRANSLATOR_NAME])
@@ -185,7 +185,7 @@ def _aliases(settings: Settings, names: list[str]) -> dict[str, tuple[str, ...]]
         alias, _, model = given.partition("=")
         model = model or names[0]
         if not alias:
-            raise SettingsError(f"{_NAMES}: {given!r} is no name; write NAME or NAME=MODEL.")
+            raise SettingsError(f"{_NAMES}: {given!r} is not a name; write NAME or NAME=MODEL.")
         if model not in names:
             raise SettingsError(f"{_NAMES}: there is no model {model!r} for {alias!r}.")
         aliases[model] = (*aliases.get(model, ()), alias)

@@ -1,4 +1,4 @@
-"""What hears and what speaks, as the settings ask for it."""
+"""Speech recognition and synthesis, by the settings."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from speech.voice.speaker import Espeak, Speaker
 from speech.voice.timed_espeak import TimedEspeak
 
 BUNDLED_GRAMMAR = Path(__file__).parents[2] / "demo_model" / "spoken.jsgf"
-"""All that the bundled model can be asked by word of mouth."""
+"""The grammar of all that the bundled model can be asked by voice."""
 _FIRST_VOICE = "en-us"
 _AUTO = "auto"
-"""Nobody asked for speech: nothing of it starts before its first use."""
+"""The setting's default: no process for speech starts before its first use."""
 
 _log = structlog.get_logger("midstream.speech")
 
 
 @asynccontextmanager
 async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[SpokenDesk | None]:
-    """Give where conversations are spoken, while its process is kept; None where nothing is heard. Raises SettingsError."""
+    """Yield the part for spoken conversations while its process is kept; None without speech. Raises SettingsError."""
     asked, settings = settings, found(settings)
     ear = _ear(settings, is_lazy=asked.speech == _AUTO)
     if ear is None:
@@ -56,7 +56,7 @@ async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[Spo
 
 @asynccontextmanager
 async def audio_of(settings: Settings) -> AsyncIterator[Audio]:
-    """Give what the doors for sound are made of, while the processes behind it are kept. Raises SettingsError."""
+    """Yield the parts for the doors for sound while their processes are kept. Raises SettingsError."""
     asked, settings = settings, found(settings)
     recognizer = _recognizer(settings, is_lazy=asked.speech == _AUTO)
     speaker = _speaker(settings)
@@ -69,7 +69,11 @@ async def audio_of(settings: Settings) -> AsyncIterator[Audio]:
     )
     async with AsyncExitStack() as stack:
         if recognizer is not None:
-            hint = "" if settings.speech_grammar is None else f" {called('speech_grammar')} may name no JSGF."
+            hint = (
+                ""
+                if settings.speech_grammar is None
+                else f" {called('speech_grammar')} may not be a JSGF file."
+            )
             await _start(stack, recognizer.running(), "speech_recognizer", hint)
         if isinstance(speaker, ModelVoice):
             await _start(stack, speaker.running(), "speech_voice")
@@ -79,7 +83,7 @@ async def audio_of(settings: Settings) -> AsyncIterator[Audio]:
 async def _start(
     stack: AsyncExitStack, running: AbstractAsyncContextManager[None], setting: str, hint: str = ""
 ) -> None:
-    """Start a process for as long as the stack is open. Raises SettingsError."""
+    """Start a process that lasts as long as the stack. Raises SettingsError."""
     try:
         await stack.enter_async_context(running)
     except SpeechError as error:
@@ -87,7 +91,7 @@ async def _start(
 
 
 def found(settings: Settings) -> Settings:
-    """Return the settings with what `auto` is here: the defaults that are installed, which understand what the bundled model does."""
+    """Return the settings with `auto` resolved: to the defaults if they are installed and suit the bundled model."""
     if settings.speech != _AUTO:
         return settings
     is_here = all(find_spec(library) is not None for library in ("pocketsphinx", "soxr"))
@@ -112,13 +116,13 @@ def _recognizer(settings: Settings, *, is_lazy: bool) -> Recognizer | None:
 def _ear(settings: Settings, *, is_lazy: bool) -> ProcessEar | None:
     if settings.speech not in {"both", "recognition"}:
         return None
-    _need("pocketsphinx")  # whoever understands the words, it tells speech from silence
+    _need("pocketsphinx")  # with any recognizer, it tells speech from silence
     options = _recognizing(settings)
     return pocketsphinx_ear(_grammar(settings), is_lazy=is_lazy) if options is None else model_ear(options)
 
 
 def _recognizing(settings: Settings) -> Options | None:
-    """Return the model that hears; None: PocketSphinx does. Raises SettingsError."""
+    """Return the options of a recognition model; None: PocketSphinx recognizes. Raises SettingsError."""
     if settings.speech_recognizer == POCKETSPHINX:
         _need("pocketsphinx", "soxr")
         return None
@@ -131,11 +135,11 @@ def _recognizing(settings: Settings) -> Options | None:
 
 
 def _grammar(settings: Settings) -> str | None:
-    """Return the file that says what can be said. Raises SettingsError."""
+    """Return the grammar file. Raises SettingsError."""
     if (grammar := settings.speech_grammar) is None:
         return None
     if not Path(grammar).expanduser().is_file():
-        raise SettingsError(f"{called('speech_grammar')}: {grammar} is no file.")
+        raise SettingsError(f"{called('speech_grammar')}: {grammar} is not a file.")
     return str(Path(grammar).expanduser())
 
 
@@ -181,14 +185,14 @@ def _options(settings: Settings, model: str) -> Options:
 
 
 def _name(model: str) -> str:
-    """Return a model's name for clients: a folder's own, or that of the hub."""
+    """Return a model's name for clients: its folder's, or that of the hub."""
     folder = Path(model).expanduser()
     return folder.resolve().name if folder.is_dir() else model
 
 
 @contextmanager
 def _named(setting: str) -> Iterator[None]:
-    """Put the name of a setting before what is wrong with it. Raises SettingsError."""
+    """Put the name of a setting before a failure. Raises SettingsError."""
     try:
         yield
     except (ModelUnusable, ModelNotUsable) as error:
@@ -196,7 +200,7 @@ def _named(setting: str) -> Iterator[None]:
 
 
 def _need(*libraries: str) -> None:
-    """Raise SettingsError where one of the libraries is not there."""
+    """Raise SettingsError if a library is not installed."""
     for library in libraries:
         if find_spec(library) is None:
             raise SettingsError(

@@ -34,7 +34,7 @@ def asked_of(settings: Settings) -> Durability:
 
 
 def store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
-    """The store's URL; an embedded store runs while the context lasts. Raises EmbeddedStoreFailed."""
+    """Return the store's URL; an embedded store runs while the context lasts. Raises EmbeddedStoreFailed."""
     if settings.redis_url is not None:
         return nullcontext(settings.redis_url)
     fsync: Literal["everysec", "always"] = "always" if settings.store_durability == "always" else "everysec"

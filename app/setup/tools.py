@@ -29,7 +29,7 @@ def tool_box_of(settings: Settings) -> ToolBox:
 
 
 def _functions(settings: Settings) -> ToolSource:
-    """Raises SettingsError."""
+    """Return the functions. Raises SettingsError."""
     torch_was_there = "torch" in sys.modules
     try:
         tools = found_functions(settings.tools)
@@ -43,7 +43,7 @@ def _functions(settings: Settings) -> ToolSource:
 
 
 def _servers(settings: Settings) -> list[ToolSource]:
-    """Raises SettingsError."""
+    """Return the MCP servers. Raises SettingsError."""
     if settings.tools_file is None:
         return []
     try:
@@ -54,9 +54,9 @@ def _servers(settings: Settings) -> list[ToolSource]:
 
 
 def _sources(servers: Iterable[ServerOptions], result_bytes: int) -> Iterable[ToolSource]:
-    """Raises SettingsError, also if the library for MCP is missing."""
+    """Yield the servers as sources. Raises SettingsError, also if the library for MCP is missing."""
     try:
-        from sessions.tools.mcp_servers.mcp_server import McpServer  # noqa: PLC0415 - who names no server needs none of it
+        from sessions.tools.mcp_servers.mcp_server import McpServer  # noqa: PLC0415 - needed only with a server
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"{_SERVERS}: {error.name} is not installed. Install the part for MCP: pip install 'midstream-server[mcp]'."

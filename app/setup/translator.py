@@ -1,4 +1,4 @@
-"""The bundled translator, which stands beside the bundled model: its process starts when somebody has something translated."""
+"""The bundled translator beside the bundled model. Its process starts with the first translation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.process.supervision import HeartbeatOptions
 TRANSLATOR = Path(__file__).parents[2] / "demo_translator" / "checkpoint"
 NAME = "midstream-translator"
 KV_BYTES = 64 << 20
-"""Some thirty sentences at once; a quarter of what is free, as others take, would be the other model's."""
+"""For some thirty sentences at once. The default, a quarter of the free memory, would be taken from the other model."""
 _LANGUAGES = ("eng_Latn", "zho_Hans")
 FACTS = ModelFacts(
     model=str(TRANSLATOR),
@@ -29,16 +29,16 @@ FACTS = ModelFacts(
     features=("translate",),
     languages=Languages(_LANGUAGES, _LANGUAGES, 256),
 )
-"""What its process says, too, but for the type of the weights, which is the processor's; told before there is one."""
+"""The facts that its process will report, except for the type of the weights, which depends on the processor."""
 
 
 def serves_translator(settings: Settings) -> bool:
-    """Whether it is served: beside the bundled model, unless the operator does without it."""
+    """Return whether it is served: with the bundled model, unless the operator disables it."""
     return settings.translator and settings.is_bundled and settings.engine == "midstream"
 
 
 def translator(settings: Settings) -> EngineOnDemand:
-    """Its engine. One thread is enough for weights of this size, so the other model keeps its own."""
+    """Return its engine. One thread is enough for weights of this size, so the other model keeps its own."""
     options = EngineOptions(
         model=str(TRANSLATOR),
         device="cpu",

@@ -1,1 +1,1 @@
-"""What a number of users needs: `midstream size`."""
+"""Estimates what a number of users needs: `midstream size`."""

@@ -68,7 +68,7 @@ def size(
 ) -> None:
     """Estimate the memory, Redis and engines that a number of users needs, with the assumptions.
 
-    It reads the model's config.json alone, and loads nothing.
+    It only reads the model's config.json, and loads nothing.
     """
     try:
         shape = shape_of(model or str(DEMO_MODEL))

@@ -100,18 +100,20 @@ class Cut:
         self._exchange = exchange
 
     def push(self, frame: Frame) -> None:  # noqa: ARG002 - the answer has no place for it
-        """Ignored: only the end matters, and the token can't be renewed here."""
+        """Do nothing: only the end matters, and the token can't be renewed here."""
         self._exchange.cut_off()
 
     def shut(self, close: Close) -> None:
-        """It is cut off already."""
+        """Do nothing: it is cut off already."""
 
 
 @contextmanager
 def _place(shares: Shares, subject: Subject) -> Iterator[None]:
     """Limit the concurrent ones. Raises Overloaded."""
     if not shares.has_room_for(subject):
-        raise Overloaded("The server does too many exports or erasures already.", retry_after_ms=AGAIN_MS)
+        raise Overloaded(
+            "The server is running as many exports or erasures as it can.", retry_after_ms=AGAIN_MS
+        )
     shares.take(subject)
     try:
         yield

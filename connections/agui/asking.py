@@ -1,6 +1,6 @@
-"""From what starts a run to what a turn is asked. Pure; whatever is refused is refused by the field's name.
+"""Converts a run's request to what a turn is asked. Pure; a refusal names the field.
 
-A run's messages and tools are OpenAI's in other words: they are put into those, and read as at the chat's door.
+A run's messages and tools are OpenAI's in other terms: they are converted to those, and read as at the chat's door.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from sessions.running.ephemeral import Ask
 
 _Words = str | list[Part] | None
 MAX_ID_CHARS = 256
-"""Of a thread and of a run: they are told again with every end."""
+"""Characters of a thread's and of a run's id, which are repeated at each end."""
 _IGNORED = ("activity",)
-"""Messages that are for people's eyes."""
+"""Roles of messages for people only."""
 _PLACE = re.compile(r"messages\[(\d+)\]")
 _NAMES = (("tool_call_id", "toolCallId"), ("tool_calls", "toolCalls"))
 _FUNCTION = re.compile(r"(tools\[\d+\])\.function")
@@ -40,10 +40,10 @@ _content = msgspec.json.Decoder(Content).decode
 
 
 def run_input(body: bytes) -> RunInput:
-    """What starts a run, whose fields have their types. Raises Problem, TooManyValues."""
+    """Return the request in a body, with checked types. Raises Problem, TooManyValues."""
     check_shape(body)
     try:
-        body.decode()  # what is looked at later is not read by the decoder
+        body.decode()  # the decoder does not check fields that are read later
         request = _decode(body)
         _ = request.props, request.server_tools
     except msgspec.ValidationError as error:
@@ -58,7 +58,7 @@ def run_input(body: bytes) -> RunInput:
 
 
 def ask_of(request: RunInput, limits: Limits) -> Ask:
-    """The messages and how to answer them. Raises Problem."""
+    """Return the messages and how to answer them. Raises Problem."""
     places = [number for number, one in enumerate(request.messages) if one.role not in _IGNORED]
     reader = _Reader(sees=bool(limits.max_images))
     messages, starts = _messages(request.messages, places, reader)
@@ -71,14 +71,14 @@ def ask_of(request: RunInput, limits: Limits) -> Ask:
 
 
 class _Reader:
-    """Reads the parts of messages. A run does not fail for one that its model can't read, so the protocol asks: it is `passed_over`."""
+    """Reads parts of messages. As the protocol asks, unreadable parts fail no run: they are `passed_over`."""
 
     def __init__(self, *, sees: bool) -> None:
         self.passed_over = False
         self._sees = sees
 
     def read(self, content: Content) -> str | list[Part] | None:
-        """The same in the words of the chat's door."""
+        """Return the same for the chat's door."""
         return list(self._parts(content)) if isinstance(content, list) else content
 
     def _parts(self, parts: Sequence[RunPart]) -> Iterator[Part]:
@@ -92,12 +92,12 @@ class _Reader:
 
 
 def names_of(request: RunInput) -> Mapping[str, str]:
-    """What these clients call the fields that the floors below have other names for."""
+    """Return this client's names of fields that the floors below name otherwise."""
     return asking.fields_of(_chat(request, [])) | {"tools": "tools"}
 
 
 def _chat(request: RunInput, messages: Sequence[ChatMessage]) -> ChatRequest:
-    """The same as a request of the chat's door."""
+    """Return the same as a request of the chat's door."""
     props = msgspec.structs.asdict(request.props)
     tools = [FunctionTool(Function(one.name, one.description, one.parameters)) for one in request.tools or ()]
     told = _with_context(messages, request.context or ())
@@ -107,7 +107,7 @@ def _chat(request: RunInput, messages: Sequence[ChatMessage]) -> ChatRequest:
 def _messages(
     given: Sequence[RunMessage], places: Sequence[int], reader: _Reader
 ) -> tuple[list[ChatMessage], list[int]]:
-    """The messages, and where each of them begins in the request: what one reply thought, said and called is one."""
+    """Return the messages, and their places in the request. A reply's reasoning, text and calls are joined."""
     messages: list[ChatMessage] = []
     starts: list[int] = []
     for place in places:
@@ -153,7 +153,7 @@ def _joined(one: ChatMessage, other: ChatMessage) -> ChatMessage:
 
 
 def _with_context(messages: Sequence[ChatMessage], context: Sequence[RunContext]) -> list[ChatMessage]:
-    """The messages, with the context before the user's last words: what was said before stays as it is kept."""
+    """Put the context before the user's last message, so that the messages before it stay as they are cached."""
     told = list(messages)
     if not context:
         return told
@@ -174,7 +174,7 @@ def _parts(content: _Words) -> Iterator[Part]:
 
 
 def _in_these_words(problem: Problem, starts: Sequence[int]) -> Problem:
-    """The same with the client's own places and names."""
+    """Return the same problem with the client's own places and names."""
 
     def told(text: str) -> str:
         for theirs, ours in _NAMES:

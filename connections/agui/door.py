@@ -1,4 +1,4 @@
-"""`POST /v1/ag-ui`: a run is a turn without a conversation. Its thread is the client's, who sends all of it with each run."""
+"""`POST /v1/ag-ui`: a run is a turn without a conversation. The client sends its whole thread with each run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AgUiDoor(OneReplyDoor[RunInput]):
         self._threads = Threads(sessions)
 
     async def answer(self, exchange: Exchange, caller: Caller, request: RunInput, place: ExitStack) -> None:
-        """Tells a run of a thread that is the client's own, or that is kept. Raises Refused."""
+        """Answer a run of a thread that the client keeps, or that is kept here. Raises Refused."""
         if not await self._threads.has(caller, request):
             await super().answer(exchange, caller, request, place)
             return
@@ -61,23 +61,23 @@ class AgUiDoor(OneReplyDoor[RunInput]):
             self._threads.leave(caller.owner, stored, request.thread_id)
 
     def read(self, body: bytes) -> RunInput:
-        """The request in a body. Raises Problem, TooManyValues."""
+        """Return the request in a body. Raises Problem, TooManyValues."""
         return run_input(body)
 
     def ask(self, request: RunInput, limits: Limits) -> Ask:
-        """What the turn is asked. Raises Problem."""
+        """Return what the turn is asked. Raises Problem."""
         return ask_of(request, limits)
 
     def names(self, request: RunInput) -> Mapping[str, str]:
-        """What these clients call fields."""
+        """Return this client's names of fields."""
         return names_of(request)
 
     def refusal(self, refused: Refused) -> Response:
-        """A run that does not begin: the event that would have ended it, with HTTP's status."""
+        """Return the event that would have ended the run, with an HTTP status."""
         return _refusal(problem_of(refused))
 
     async def tell(self, exchange: Exchange, request: RunInput, reply: EphemeralReply) -> None:
-        """Tells a run as a stream of events."""
+        """Send a run as a stream of events."""
         telling = Telling(reply.turn_id, thread_id=request.thread_id, run_id=request.run_id)
         await stream(exchange, reply, telling, ignored(reply))
 
@@ -85,7 +85,7 @@ class AgUiDoor(OneReplyDoor[RunInput]):
 def agui_routes(
     sessions: Sessions, reception: Reception, origins: Origins, refusals: Refusals
 ) -> list[BaseRoute]:
-    """The route."""
+    """Return the route."""
     door = CrossOrigin(AgUiDoor(sessions, reception), origins, refusals, method="POST", refusal=_foreign_page)
     return [Route("/v1/ag-ui", door, methods=["POST", "OPTIONS"])]
 

@@ -1,6 +1,6 @@
-"""What starts a run, as far as it means something here (AG-UI 1.0: RunAgentInput). Only types; fields are named as they are there.
+"""The fields of a run's request with an effect here (AG-UI 1.0: RunAgentInput). Only types, with the protocol's names.
 
-`state` is not here: no model reads it, and nothing here changes it. It stays what the client has.
+`state` is left out: no model reads it, and nothing here changes it. It stays as the client has it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from connections.openai.requests.fields import MessageCall, null
 
 
 class Source(msgspec.Struct, frozen=True, rename="camel"):
-    """Where the content of a part is: in base64 (`data`), or at a URL (`url`), which may have it inside."""
+    """The content of a part: in base64 (`data`), or at a URL (`url`), which may contain it."""
 
     type: str = ""
     value: str = ""
@@ -19,7 +19,7 @@ class Source(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RunPart(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of a message. `source`: of an image, sound, a video or a document; `binary`, which is older, has it beside."""
+    """A part of a message. `source`: of an image, sound, video or document; `binary`, which is older, has none."""
 
     type: str
     text: str | None = None
@@ -30,7 +30,7 @@ class RunPart(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def image_url(self) -> str | None:
-        """The image that it is; None where it is none."""
+        """The image's URL; None if it is not an image."""
         match self:
             case RunPart(type="image", source=Source(type="data", value=value, mime_type=kind)):
                 return f"data:{kind};base64,{value}"
@@ -61,14 +61,14 @@ class RunTool(msgspec.Struct, frozen=True):
 
 
 class RunContext(msgspec.Struct, frozen=True):
-    """What the model is told beside the conversation."""
+    """Information for the model besides the conversation."""
 
     description: str
     value: str
 
 
 class ForwardedProps(msgspec.Struct, frozen=True):
-    """What of a client's own fields means something here: which model answers, and how. They have OpenAI's names."""
+    """The client's own fields that have an effect here: which model answers, and how. They have OpenAI's names."""
 
     model: str | None = None
     max_tokens: int | None = None
@@ -84,13 +84,13 @@ class ForwardedProps(msgspec.Struct, frozen=True):
 
 
 class OfThread(msgspec.Struct, frozen=True):
-    """The one more that means something: the server's tools that a run may call, `*` for all. Its thread is kept here then."""
+    """One more field: the server tools that a run may call, `*` for all. Then its thread is kept here."""
 
     server_tools: list[str] | None = None
 
 
 class ResumeEntry(msgspec.Struct, frozen=True, rename="camel"):
-    """What is said to an interrupt. `payload`: the answer, where it is `resolved`."""
+    """The answer to an interrupt. `payload`: its content, if it is `resolved`."""
 
     interrupt_id: str
     status: str = "resolved"
@@ -109,7 +109,7 @@ _of_thread = msgspec.json.Decoder(OfThread).decode
 
 
 class RunInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A request of `POST /v1/ag-ui`. `forwarded_props`: any JSON; `resume` answers what the run before waits for."""
+    """A request of `POST /v1/ag-ui`. `forwarded_props`: any JSON; `resume` answers the interrupts of the last run."""
 
     thread_id: str
     run_id: str
@@ -121,19 +121,19 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def props(self) -> ForwardedProps:
-        """What of `forwarded_props` means something here. Raises msgspec.ValidationError."""
+        """The fields of `forwarded_props` that have an effect here. Raises msgspec.ValidationError."""
         is_object = bytes(self.forwarded_props).startswith(b"{")
         return _props(self.forwarded_props) if is_object else ForwardedProps()
 
     @property
     def server_tools(self) -> list[str] | None:
-        """The server's tools that it may call; None: it does not say. Raises msgspec.ValidationError."""
+        """The server tools that it may call; None if it names none. Raises msgspec.ValidationError."""
         is_object = bytes(self.forwarded_props).startswith(b"{")
         return _of_thread(self.forwarded_props).server_tools if is_object else None
 
     @property
     def model(self) -> str | None:
-        """The model that is asked; None: the default."""
+        """The requested model; None: the default."""
         return self.props.model
 
 

@@ -1,4 +1,4 @@
-"""A run in AG-UI's events. Pure."""
+"""Converts a run to AG-UI's events. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _ANSWER = msgspec.Raw(
 
 
 class Telling:
-    """Tells one run. Each stretch of text is a message, and so is each of what was thought, or came of a call that the server ran.
+    """Converts one run. Each stretch of text or reasoning is a message, and each result of a server tool.
 
-    `calls`: those that the run before asked about, with what came of them.
+    `calls`: those that the run before asked about, with their outcomes.
     """
 
     def __init__(
@@ -46,18 +46,18 @@ class Telling:
         self._interrupts: list[wire.Interrupt] = []
 
     def open(self) -> bytes:
-        """The run, and what came of the calls that it answered."""
+        """Return the run's start, and the outcomes of the calls that it answered."""
         started = wire.RunStarted(
             thread_id=self._thread_id, run_id=self._run_id, protocol_version=wire.VERSION
         )
         return _told(started, *map(self._result, self._before))
 
     def begin(self, reply: Reply[object]) -> bytes:  # noqa: ARG002 - the run has begun
-        """Nothing."""
+        """Return nothing."""
         return b""
 
     def piece(self, piece: Piece | ServerCall) -> bytes:
-        """What a piece adds to the message that is open, or a message of its own."""
+        """Return what a piece adds to the open message, or a message of its own."""
         match piece:
             case Text(text):
                 return _told(*self._say(text)) if text else b""
@@ -70,7 +70,7 @@ class Telling:
                 return _told(*self._server_call(piece))
 
     def end(self, reply: Reply[object]) -> bytes:
-        """The end of the run, with all that was counted; or what went wrong."""
+        """Return the end of the run with its usage, or its failure."""
         done = reply.ended
         usage = _usage(reply)
         if (problem := problem_at(done)) is not None:
@@ -85,7 +85,7 @@ class Telling:
         return _told(*self._close(), finished)
 
     def _outcome(self, reason: Reason) -> wire.Success | wire.Interrupted | wire.Cancelled:
-        """Whoever takes what was cut short for the whole would be wrong."""
+        """Return the outcome. A reply that was cut off is no success: nobody may take it for whole."""
         if reason not in (Reason.STOP, Reason.TOOLS):
             return wire.Cancelled()
         if self._interrupts:
@@ -93,11 +93,11 @@ class Telling:
         return wire.Success(pending_tool_call_ids=tuple(self._calls))
 
     def fail(self, refused: Refused) -> bytes:
-        """What went wrong beside the reply."""
+        """Return a failure outside the reply."""
         return _told(*self._close(), error_of(problem_of(refused)))
 
     def ping(self) -> bytes:
-        """A comment, which is no event."""
+        """Return a comment, which is not an event."""
         return b":\n\n"
 
     def _say(self, text: str) -> Iterator[RunEvent]:
@@ -126,7 +126,7 @@ class Telling:
         yield wire.CallEnd(tool_call_id=call.call_id)
 
     def _server_call(self, call: ServerCall) -> Iterator[RunEvent]:
-        """A call that the server runs: it begins, and may wait for somebody who allows it; or it is over."""
+        """Yield the events of a server tool's call: it begins, and may wait for an approval; or it has ended."""
         if call.state.is_settled:
             yield self._result(call)
             return
@@ -141,7 +141,7 @@ class Telling:
         )
 
     def _close(self) -> Iterator[RunEvent]:
-        """Ends the message that is open."""
+        """End the open message."""
         if self._open is Text:
             yield wire.TextEnd(message_id=self._parent)
         elif self._open is Thought:
@@ -151,7 +151,7 @@ class Telling:
         self._open = None
 
     def _next(self, kind: str) -> str:
-        """The name of another message."""
+        """Return the id of another message."""
         self._messages += 1
         return self._named(kind)
 
@@ -160,7 +160,7 @@ class Telling:
 
 
 def error_of(problem: Problem, usage: tuple[wire.RunUsage, ...] = ()) -> wire.RunError:
-    """What went wrong, as an event."""
+    """Return a problem as an event."""
     return wire.RunError(message=str(problem), code=problem.word, usage=usage)
 
 
@@ -177,7 +177,7 @@ def _interrupt(call: ServerCall) -> wire.Interrupt:
 
 
 def _usage(reply: Reply[object]) -> tuple[wire.RunUsage, ...]:
-    """What was counted; nothing where no prompt was read."""
+    """Return the usage; nothing if no prompt was read."""
     counted = reply.ended.usage
     if not counted.prompt_tokens:
         return ()

@@ -1,7 +1,9 @@
-"""Threads that are kept here, since their runs call the server's tools: a thread is a conversation, and a run a turn or some of it.
+"""Threads that are kept here, since their runs call server tools: a thread is a conversation.
 
-What a run waits for is an interrupt: a call that somebody has to allow. The next run answers it, by its id, which stands for the
-arguments that were shown. So what was allowed is what runs, once, whoever sends the answer again.
+A run is one or more of its turns, or a part of one.
+
+An interrupt is a call that waits for an approval. The next run answers it by its id, which stands for the
+arguments that were shown. So only the allowed arguments run, once, whoever repeats the answer.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from sessions.turn.live_turn import Nobody
 from sessions.turn.sends import Generation, OfferedTool, Send
 
 PAGE = 20
-"""Messages of a thread that are looked at."""
+"""Messages of a thread that are read."""
 _BETWEEN = "\n\n"
 _OVER = {
     CallState.DENIED: "was answered before: the call was denied.",
@@ -44,7 +46,7 @@ _payload = msgspec.json.Decoder(Payload).decode
 
 
 class KeptRun(msgspec.Struct, frozen=True):
-    """A run of a thread that is kept. `calls`: those that it was asked about before, with what came of them."""
+    """A run of a thread that is kept. `calls`: those that it asked about before, with their outcomes."""
 
     stored: StoredReply
     calls: tuple[ServerCall, ...] = ()
@@ -56,7 +58,7 @@ class Threads(StoredTurns):
     answered_code: ClassVar[str] = "interrupt_answered"
 
     async def has(self, caller: Caller, request: RunInput) -> bool:
-        """Whether a run's thread is kept here: it calls the server's tools, or answers what one waited for. Raises StoreDown."""
+        """Return whether a run's thread is kept here: it uses server tools, or answers an interrupt. Raises StoreDown."""
         if request.server_tools is not None:
             return True
         if not request.resume or not comes_back(caller) or not _is_name(request.thread_id):
@@ -67,7 +69,7 @@ class Threads(StoredTurns):
         return any(entry.interrupt_id in asked for entry in request.resume)
 
     async def begin(self, caller: Caller, request: RunInput, model: str, limits: Limits) -> KeptRun:
-        """Begins a run: with the user's last words, or with what is said to calls. Raises Refused."""
+        """Begin a run, with the user's last message or with answers to calls. Raises Refused."""
         _check_kept(caller, request)
         shown = await self._shown(caller, request.thread_id)
         last = shown[-1] if shown else None
@@ -85,7 +87,7 @@ class Threads(StoredTurns):
         return KeptRun(stored, tuple(map(ServerCall.of, asked)))
 
     async def _shown(self, caller: Caller, thread_id: str) -> list[ShownMessage]:
-        """The newest messages of a thread; none where it is new. Raises StoreDown."""
+        """Return the newest messages of a thread; none if it is new. Raises StoreDown."""
         reader = Nobody()
         try:
             shown = await self.sessions.history(caller.owner, reader, thread_id, limit=PAGE)
@@ -96,13 +98,13 @@ class Threads(StoredTurns):
         return shown.page.messages
 
     async def _say(self, caller: Caller, request: RunInput, model: str, limits: Limits) -> StoredReply:
-        """Raises Refused."""
+        """Begin a run with the user's last message. Raises Refused."""
         last = request.messages[-1] if request.messages else RunMessage("")
         if last.role != "user":
             why = "must end with a message of the user's, or with all results that the thread waits for."
             raise invalid("messages", worded("messages", why))
         ours = self._server_tools(request)
-        stand_ins = [RunTool(one.tool.name) for one in ours[:1]]  # whatever is chosen, there are tools
+        stand_ins = [RunTool(one.tool.name) for one in ours[:1]]  # so that any `tool_choice` finds tools
         tools = request.tools or stand_ins
         if request.props.parallel_tool_calls is False and tools:
             field = "forwardedProps.parallel_tool_calls"
@@ -124,7 +126,7 @@ class Threads(StoredTurns):
             images=tuple(image.digest for image in message.images),
             shown=tuple((image.at, image.detail) for image in message.images),
             on_busy="enqueue",
-            on_disconnect="continue",  # who leaves stops it: what it waits for is answered by another run
+            on_disconnect="continue",  # `leave` cancels it; another run answers its interrupts
             group=caller.group,
             client_id=caller.client.client_id,
         )
@@ -143,7 +145,7 @@ class Threads(StoredTurns):
         return stored
 
     def _server_tools(self, request: RunInput) -> tuple[OfferedTool, ...]:
-        """Raises Problem."""
+        """Return the server tools that a run names. Raises Problem."""
         box, names = self.sessions.tools, request.server_tools or []
         field = "forwardedProps.server_tools"
         for number, name in enumerate(names):
@@ -162,12 +164,12 @@ class Threads(StoredTurns):
 
 
 def interrupt_id(call: ServerCall) -> str:
-    """What an answer names: the call, and the arguments that were shown."""
+    """Return an interrupt's id: it names the call, and the arguments that were shown."""
     return f"{call.call_id}.{call.args_sha256}"
 
 
 def _check_kept(caller: Caller, request: RunInput) -> None:
-    """Raises Problem."""
+    """Raise Problem if the thread can't be kept."""
     if not comes_back(caller):
         why = "Threads with the server's tools are kept, and so for whoever sends a key alone."
         raise invalid("forwardedProps.server_tools", why)
@@ -177,7 +179,7 @@ def _check_kept(caller: Caller, request: RunInput) -> None:
 
 
 def _is_name(thread_id: str) -> bool:
-    """Whether a conversation can be called so."""
+    """Return whether a conversation can have this id."""
     try:
         msgspec.convert(thread_id, Name)
     except msgspec.ValidationError:
@@ -186,7 +188,7 @@ def _is_name(thread_id: str) -> bool:
 
 
 def _system(request: RunInput, limits: Limits) -> str | None:
-    """What the run's own list says as system, and its context; None: as before."""
+    """Return the system messages and the context of the run; None: as before."""
     given = [one for one in request.messages if one.role in ("system", "developer")]
     if not given and not request.context:
         return None
@@ -202,7 +204,7 @@ def _system(request: RunInput, limits: Limits) -> str | None:
 def _answers(
     request: RunInput, calls: Sequence[ShownCall], asked: Sequence[ShownCall]
 ) -> tuple[CallAnswer, ...]:
-    """What a run says to the calls that its thread ended with; nothing where none waits. `asked`: those that it ever asked about.
+    """Return a run's answers to the calls that its thread ended with. `asked`: all calls it ever asked about.
 
     Raises Problem.
     """
@@ -234,7 +236,7 @@ def _answers(
 
 
 def _asked(messages: Sequence[ShownMessage]) -> list[ShownCall]:
-    """The calls of messages that users were asked about."""
+    """Return the calls in messages that needed an approval."""
     return [call for one in messages for call in one.calls or () if _is_asked(call)]
 
 
@@ -243,20 +245,20 @@ def _is_asked(call: ShownCall) -> bool:
 
 
 def _is_open(call: ShownCall) -> bool:
-    """Whether a call waits for its client."""
+    """Return whether a call waits for its client."""
     if _is_asked(call):
         return call.state is CallState.WAITING
     return call.where == "client" and not call.state.is_settled
 
 
 def _check_new(call_id: str, answers: Collection[str], where: str) -> None:
-    """Raises Problem."""
+    """Raise Problem if a call is answered twice."""
     if call_id in answers:
         raise invalid(where, worded(where, "answers a call that is answered before it."))
 
 
 def _decision(entry: ResumeEntry, call: ShownCall, where: str) -> Decision:
-    """Raises Problem."""
+    """Return the decision of an answer. Raises Problem."""
     if call.state is not CallState.WAITING:
         why = worded(where, _OVER.get(call.state, "was answered before: the call was allowed."))
         code = "interrupt_expired" if call.state is CallState.EXPIRED else "interrupt_answered"
@@ -267,7 +269,7 @@ def _decision(entry: ResumeEntry, call: ShownCall, where: str) -> Decision:
         payload = _payload(entry.payload)
     except msgspec.ValidationError:
         field = f"{where}.payload"
-        why = "must be an object with `approved`, and `editedArgs` where others shall be run with."
+        why = "must be an object with `approved`, and `editedArgs` to run it with other arguments."
         raise invalid(field, worded(field, why)) from None
     edited = None if payload.edited_args is None else msgspec.json.encode(payload.edited_args).decode()
     return Decision(call_id=call.call_id, args_sha256=call.args_sha256, allow=payload.approved, args=edited)

@@ -1,4 +1,4 @@
-"""The events of a run as far as they are told (AG-UI 1.0). Only types; fields are named as they are there."""
+"""The events of a run that are sent (AG-UI 1.0). Only types, with the protocol's names."""
 
 from __future__ import annotations
 
@@ -39,39 +39,39 @@ class TextContent(RunEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_CONTENT
 
 
 class TextEnd(RunEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_END"):
-    """A message is whole."""
+    """A message is complete."""
 
     message_id: str
 
 
 class ReasoningStart(RunEvent, frozen=True, kw_only=True, tag="REASONING_START"):
-    """The model begins to think."""
+    """The model begins to reason."""
 
     message_id: str
 
 
 class ReasoningMessageStart(RunEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_START"):
-    """What it thinks begins."""
+    """A stretch of reasoning begins."""
 
     message_id: str
     role: str
 
 
 class ReasoningContent(RunEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_CONTENT"):
-    """More of what it thinks."""
+    """More reasoning."""
 
     message_id: str
     delta: str
 
 
 class ReasoningMessageEnd(RunEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_END"):
-    """What it thought is whole."""
+    """A stretch of reasoning is complete."""
 
     message_id: str
 
 
 class ReasoningEnd(RunEvent, frozen=True, kw_only=True, tag="REASONING_END"):
-    """The model has thought."""
+    """The model has ended its reasoning."""
 
     message_id: str
 
@@ -92,13 +92,13 @@ class CallArgs(RunEvent, frozen=True, kw_only=True, tag="TOOL_CALL_ARGS"):
 
 
 class CallEnd(RunEvent, frozen=True, kw_only=True, tag="TOOL_CALL_END"):
-    """A call is whole."""
+    """A call is complete."""
 
     tool_call_id: str
 
 
 class CallResult(RunEvent, frozen=True, kw_only=True, tag="TOOL_CALL_RESULT"):
-    """What came of a call that the server ran: a message of its own."""
+    """The outcome of a server tool's call: a message of its own."""
 
     message_id: str
     tool_call_id: str
@@ -107,7 +107,7 @@ class CallResult(RunEvent, frozen=True, kw_only=True, tag="TOOL_CALL_RESULT"):
 
 
 class Interrupt(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a run waits for: somebody who allows a call. `expires_at`: ISO 8601."""
+    """A call that waits for an approval. `expires_at`: ISO 8601."""
 
     id: str
     reason: str
@@ -118,23 +118,23 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class Interrupted(msgspec.Struct, frozen=True, kw_only=True, tag="interrupt"):
-    """A run ended to ask. The next one answers all of it."""
+    """A run ended with interrupts. The next one answers all of them."""
 
     interrupts: tuple[Interrupt, ...]
 
 
 class Success(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag="success"):
-    """A run is done. `pending_tool_call_ids`: the client runs these, and sends what came of them with its next run."""
+    """A run is done. `pending_tool_call_ids`: the client runs these, and sends their results with its next run."""
 
     pending_tool_call_ids: tuple[str, ...] = ()
 
 
 class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
-    """A run was ended before the model was done: by a length, a time or a filter."""
+    """A run was ended before the model was done: by a limit of length or time, or by a filter."""
 
 
 class RunUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Tokens of a run. What was kept is a part of the prompt, what was thought a part of the reply."""
+    """Tokens of a run. Cached tokens are a part of the prompt, reasoning tokens a part of the reply."""
 
     model: str
     input_tokens: int
@@ -145,7 +145,7 @@ class RunUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Ended(msgspec.Struct, frozen=True, rename="camel"):
-    """Why the reply ended, beside the protocol's own fields."""
+    """Why the reply ended, besides the protocol's own fields."""
 
     finish_reason: FinishReason
 

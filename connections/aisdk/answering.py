@@ -1,4 +1,4 @@
-"""What a request wishes, carried out: a thin translation to the frames of the native socket, which one handler answers."""
+"""Carries out requests: translates them to frames of the native socket, which one handler answers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from sessions.running.shares import Subject
 from sessions.service import Sessions
 
 PAGE = 200
-"""Messages of the history that are looked at: as many as a page may have."""
+"""Messages of the history that are read: as many as a page may have."""
 
 
 class Answering:
-    """Carries requests out.
+    """Carries out requests.
 
-    `inner`: what answers frames; `take_read`: counts what is asked of the store beside them, and may refuse it; `grace_s`: how long a reply waits for its client by default.
+    `inner`: answers frames; `take_read`: counts reads of the store besides them, and may refuse one; `grace_s`: how
+    long a reply waits for its client by default.
     """
 
     def __init__(
@@ -52,7 +53,10 @@ class Answering:
         self._grace_s = grace_s
 
     def begin(self, connection: Connection, telling: Telling, request: UIChatRequest) -> Slow | None:
-        """Has a message made or go on. A plain one is noted at once, so that a stop behind it finds it. Raises BadFrame, BadParams, Refused."""
+        """Begin or continue a message. A plain one is registered at once, so a later stop finds it.
+
+        Raises BadFrame, BadParams, Refused.
+        """
         turn = {"ref": telling.ref, "conversation_id": request.id, **request.turn(grace_s=self._grace_s)}
         match wish := wish_of(request):
             case Say(is_edit=False, images=()):
@@ -69,12 +73,12 @@ class Answering:
                 assert_never(wish)
 
     def resume(self, connection: Connection, telling: Telling, chat_id: str) -> Slow | None:
-        """Has the message told that is being written. Raises Refused."""
+        """Send the message that is being written. Raises Refused."""
         frame = History(ref=telling.ref, conversation_id=chat_id, limit=PAGE)
         return self._inner.handle(connection, frame)
 
     def stop(self, connection: Connection, telling: Telling, chat_id: str) -> Slow | None:
-        """Ends a turn, or what has no name so far. Raises Refused."""
+        """End a turn, or a message that has no turn yet. Raises Refused."""
         telling.is_stopped = True
         place = chat_id if telling.turn_id is None else None
         return self._inner.handle(connection, Cancel(turn_id=telling.turn_id, conversation_id=place))
@@ -87,7 +91,7 @@ class Answering:
         return self._inner.handle(connection, frame)
 
     async def _show(self, connection: Connection, telling: Telling, said: Say, turn: dict[str, Any]) -> None:
-        """A message that shows images, which are kept before it."""
+        """Send a message with images, which are stored first."""
         await self._keep(connection, said)
         if not telling.is_stopped:
             await _done(self._say(connection, telling, said, turn))
@@ -102,7 +106,7 @@ class Answering:
         found = await self._sessions.exchange(connection.owner, turn["conversation_id"], said.message_id)
         if telling.is_stopped:
             return
-        if found is None:  # it was refused when it came first
+        if found is None:  # the first request was refused
             await _done(self._say(connection, telling, said, turn))
             return
         telling.sent_as = edit_id(said)
@@ -132,9 +136,9 @@ class Answering:
     async def _settle(
         self, connection: Connection, telling: Telling, settle: Settle, request: UIChatRequest
     ) -> None:
-        """Raises NotFound where nothing of it is known here."""
+        """Answer the calls of the last reply. Raises NotFound if it is not known here."""
         if not settle.answers:
-            raise BadParams("ends with a reply, and nothing was said to a call of it.", field="messages")
+            raise BadParams("ends with a reply, without an answer to any of its calls.", field="messages")
         connection.caller.grant.check(KeyScope.CHAT)
         self._take_read(connection.caller.subject)
         shown = await self._sessions.history(connection.owner, connection, request.id, limit=PAGE)
@@ -167,7 +171,7 @@ class Answering:
 
 
 def _fresh(settle: Settle, reply: ShownMessage) -> list[ToolResult | ToolDecision]:
-    """What is said to calls that are open: a client says what it said before each time."""
+    """Return the answers to open calls, since a client repeats its earlier answers each time."""
     open_calls = {call.call_id for call in reply.calls or () if not call.state.is_settled}
     return [answer for answer in settle.answers if answer.call_id in open_calls]
 

@@ -1,4 +1,4 @@
-"""What a client of the AI SDK asks for: the body of a request, or a frame of its WebSocket. Pure.
+"""The requests of the AI SDK's clients: bodies, and frames of its WebSocket. Pure.
 
 A client sends its whole list of messages each time. Only the last one counts: what came before is in the history.
 """
@@ -44,7 +44,7 @@ class ToolOfAMap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """How a reply is made: the fields of `send`, and three by which front ends ask for the same."""
+    """How to generate a reply: the fields of `send`, and three fields of front ends that mean the same."""
 
     params: Params = Params()
     tools: tuple[OfferedTool, ...] | dict[ToolName, ToolOfAMap] = ()
@@ -56,7 +56,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     system: str | None = None
 
     def turn(self, *, grace_s: float) -> dict[str, Any]:
-        """The fields of a frame. `grace_s`: where none is asked for. Raises BadParams."""
+        """Return the fields of a frame. `grace_s`: the default. Raises BadParams."""
         grace_s = grace_s if self.grace_s is None else self.grace_s
         if not 0 <= grace_s <= 60:  # noqa: PLR2004 - what `send` allows
             raise BadParams("must be 0 to 60 seconds.", field="grace_s")
@@ -88,7 +88,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UIChatRequest(Wishes, frozen=True, kw_only=True):
-    """A body. `id`: of the chat, which is a conversation. `message_id`: what is edited, made anew, or went on."""
+    """A body. `id`: of the chat, which is a conversation. `message_id`: what is edited, regenerated, or continued."""
 
     id: Name
     messages: list[msgspec.Raw]
@@ -97,14 +97,14 @@ class UIChatRequest(Wishes, frozen=True, kw_only=True):
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said to a call that asked."""
+    """The answer to a call that waited for approval."""
 
     id: str = ""
     approved: bool | None = None
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of a message, of whichever kind."""
+    """A part of a message, of any kind."""
 
     type: str
     text: str = ""
@@ -119,7 +119,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class UIMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as a front end has it."""
+    """A message in a front end."""
 
     id: Id
     role: Literal["system", "user", "assistant"]
@@ -127,7 +127,7 @@ class UIMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Say(msgspec.Struct, frozen=True):
-    """A user's message, and what it shows. `is_edit`: in the place of the one that has its id."""
+    """A user's message with its images. `is_edit`: it replaces the one with its id."""
 
     message_id: str
     content: str
@@ -136,19 +136,19 @@ class Say(msgspec.Struct, frozen=True):
 
     @property
     def attachments(self) -> tuple[str, ...]:
-        """What names its images."""
+        """The ids of its images."""
         return tuple(image.digest for image in self.images)
 
 
 class Redo(msgspec.Struct, frozen=True):
-    """Another reply to a user's message. `reply_id`: the one that there is, where the client names it."""
+    """Another reply to a user's message. `reply_id`: the existing one, if the client names it."""
 
     reply_id: str | None
     question: Say
 
 
 class Settle(msgspec.Struct, frozen=True):
-    """What came of calls of a message, which goes on then."""
+    """Outcomes of calls of a message, which then continues."""
 
     message_id: str
     answers: tuple[ToolResult | ToolDecision, ...]
@@ -161,7 +161,7 @@ _messages = msgspec.json.Decoder(UIMessage)
 
 
 def chat_request(body: bytes) -> UIChatRequest:
-    """The request in a body. Raises BadFrame, TooManyValues."""
+    """Return the request in a body. Raises BadFrame, TooManyValues."""
     check_shape(body)
     try:
         return codec.read(_bodies, body.decode())
@@ -170,7 +170,7 @@ def chat_request(body: bytes) -> UIChatRequest:
 
 
 def wish_of(request: UIChatRequest) -> Wish:
-    """What is asked for by a request's last message. Raises BadFrame, BadParams."""
+    """Return what a request's last message asks for. Raises BadFrame, BadParams."""
     if not request.messages:
         raise BadParams("must have a message.", field="messages")
     last = codec.read(_messages, bytes(request.messages[-1]).decode())
@@ -178,7 +178,7 @@ def wish_of(request: UIChatRequest) -> Wish:
         return Settle(last.id, tuple(_answers(last)))
     if last.role == "system":
         raise BadParams(
-            "must end with a message of the user's. Instructions go into `system`.", field="messages"
+            "must end with a message of the user. Instructions go into `system`.", field="messages"
         )
     is_edit = request.trigger == "submit-message" and request.message_id == last.id
     images = _images(last)
@@ -187,7 +187,7 @@ def wish_of(request: UIChatRequest) -> Wish:
 
 
 def edit_id(said: Say) -> str:
-    """What an edit is known by: the same one, sent again, is the same."""
+    """Return the id of an edit: the same for the same edit sent again."""
     named = "\0".join((said.message_id, said.content, *said.attachments))
     return hashlib.sha256(named.encode()).hexdigest()
 
@@ -200,7 +200,7 @@ def _text(message: UIMessage, *, is_alone: bool) -> str:
 
 
 def _images(message: UIMessage) -> tuple[Image, ...]:
-    """Raises BadParams for other files, and where there are too many."""
+    """Return the images of a message. Raises BadParams for other files, or too many."""
     files = [part for part in message.parts if part.type == "file"]
     if len(files) > MAX_ATTACHMENTS:
         why = f"ends with a message that has more than {MAX_ATTACHMENTS} files."
@@ -219,7 +219,7 @@ def _image(part: Part) -> Image:
 
 
 def _answers(message: UIMessage) -> list[ToolResult | ToolDecision]:
-    """What a message says to its calls, those of earlier requests among them. Raises BadParams."""
+    """Return the answers of a message to its calls, with those of earlier requests. Raises BadParams."""
     answers: list[ToolResult | ToolDecision] = []
     for part in message.parts:
         if part.approval is not None and part.approval.approved is not None and _is_decided(part):
@@ -232,12 +232,12 @@ def _answers(message: UIMessage) -> list[ToolResult | ToolDecision]:
 
 
 def _is_decided(part: Part) -> bool:
-    """Whether its approval may be news: a client that runs a call itself says what came of it then."""
+    """Return whether its approval may be new: a client that runs a call itself sends the result instead."""
     return part.state == "approval-responded" or bool(part.provider_executed)
 
 
 def _decision(call_id: str, approval: Approval) -> ToolDecision:
-    """Raises BadParams where the approval is not one that this server asked for."""
+    """Return a decision. Raises BadParams unless this server asked for the approval."""
     asked_for, _, shown = approval.id.rpartition(".")
     if asked_for != call_id or len(shown) != _SHA256_CHARS:
         raise BadParams("answers an approval that was not asked for.", field="messages")

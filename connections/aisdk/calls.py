@@ -1,4 +1,4 @@
-"""Calls of tools in the AI SDK's words, and what its clients say to them. Pure."""
+"""Tool calls in the AI SDK's terms, and its clients' answers to them. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sessions.events import CallState, ShownCall, ToolCall, ToolState
 _WORDS = {
     CallState.CANCELLED: "The call was cancelled.",
     CallState.EXPIRED: "Nobody answered the call in time.",
-    CallState.LOST: "The call was begun, and nobody knows what came of it.",
+    CallState.LOST: "The call was started, and its outcome is not known.",
 }
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A call as far as a stream has to know it. `is_allowed`: this client allowed it."""
+    """A call, as far as a stream needs it. `is_allowed`: this client allowed it."""
 
     call_id: str
     name: str
@@ -39,7 +39,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, told: ToolCall | ShownCall) -> Call:
-        """A call as it is told, or as the history has it."""
+        """Make one from an event, or from the history."""
         call = cls(
             call_id=told.call_id,
             name=told.name,
@@ -53,28 +53,28 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(call, state=told.state, content=told.content, error=told.error)
 
     def after(self, moved: ToolState) -> Call:
-        """The call once it moved."""
+        """Return the call after a change."""
         return msgspec.structs.replace(self, state=moved.state, content=moved.content, error=moved.error)
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether nothing happens to it until its client says something."""
+        """Whether it waits until its client answers."""
         if self.state.is_settled:
             return False
         return not self.is_server or self.waits_for_approval
 
     @property
     def waits_for_approval(self) -> bool:
-        """Whether somebody has to allow it first."""
+        """Whether it waits for an approval."""
         return self.needs_approval and self.state is CallState.WAITING and not self.is_allowed
 
     @property
     def approval_id(self) -> str:
-        """What an approval is asked for by: it names the arguments that are shown, so that no others can be meant."""
+        """The id of its approval: it names the arguments that are shown, so no others can be meant."""
         return f"{self.call_id}.{self.args_sha256}"
 
     def begun(self) -> list[Chunk]:
-        """What tells of the call."""
+        """Return the chunks that begin the call."""
         asked = ToolInputAvailable(
             tool_call_id=self.call_id,
             tool_name=self.name,
@@ -86,7 +86,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return [asked, ToolApprovalRequest(approval_id=self.approval_id, tool_call_id=self.call_id)]
 
     def outcome(self) -> list[Chunk]:
-        """What tells of its end; nothing where it goes on."""
+        """Return the chunks of its outcome; none while it continues."""
         match self.state:
             case CallState.WAITING | CallState.RUNNING:
                 return []
@@ -111,7 +111,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
                 assert_never(self.state)
 
     def part(self) -> dict[str, Any]:
-        """The call as a part of a UI message."""
+        """Return the call as a part of a UI message."""
         part: dict[str, Any] = {
             "type": f"tool-{self.name}",
             "toolCallId": self.call_id,
@@ -135,7 +135,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def output_of(content: str) -> Any:
-    """What a result is for a client: a JSON object or list as that, all else as text."""
+    """Return a result for a client: a JSON object or list as such, anything else as text."""
     if content[:1] in ("{", "["):
         try:
             return msgspec.json.decode(content)
@@ -145,5 +145,5 @@ def output_of(content: str) -> Any:
 
 
 def content_of(output: Any) -> str:
-    """The text of a result that a client gave."""
+    """Return the text of a result from a client."""
     return output if isinstance(output, str) else msgspec.json.encode(output).decode()

@@ -14,9 +14,9 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", rename=
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What is told of a turn's end beside its text. `chars`, `text_sha256`: of the text that is kept.
+    """Facts of a turn's end besides its text. `chars`, `text_sha256`: of the stored text.
 
-    `cause`, `steps_after`: of a reply that was stopped, by whom, and how many steps the engine made for it then.
+    `cause`, `steps_after`, of a stopped reply: who stopped it, and engine steps after that.
     """
 
     turn_id: str
@@ -31,19 +31,19 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """What a message's metadata has of this server."""
+    """The server's part of a message's metadata."""
 
     midstream: Facts
 
 
 class Start(Chunk, frozen=True, kw_only=True, tag="start"):
-    """A message begins, or goes on where it is known."""
+    """A message begins, or continues if it is known."""
 
     message_id: str
 
 
 class StartStep(Chunk, frozen=True, kw_only=True, tag="start-step"):
-    """A turn begins: a message has several where it calls tools."""
+    """A turn begins: a message has several if it calls tools."""
 
 
 class FinishStep(Chunk, frozen=True, kw_only=True, tag="finish-step"):
@@ -51,39 +51,39 @@ class FinishStep(Chunk, frozen=True, kw_only=True, tag="finish-step"):
 
 
 class TextStart(Chunk, frozen=True, kw_only=True, tag="text-start"):
-    """A part that is text begins."""
+    """A text part begins."""
 
     id: str
 
 
 class TextDelta(Chunk, frozen=True, kw_only=True, tag="text-delta"):
-    """More of it."""
+    """More of the part."""
 
     id: str
     delta: str
 
 
 class TextEnd(Chunk, frozen=True, kw_only=True, tag="text-end"):
-    """It has ended."""
+    """The part has ended."""
 
     id: str
 
 
 class ReasoningStart(Chunk, frozen=True, kw_only=True, tag="reasoning-start"):
-    """A part that the model thinks aloud begins."""
+    """A reasoning part begins."""
 
     id: str
 
 
 class ReasoningDelta(Chunk, frozen=True, kw_only=True, tag="reasoning-delta"):
-    """More of it."""
+    """More of the part."""
 
     id: str
     delta: str
 
 
 class ReasoningEnd(Chunk, frozen=True, kw_only=True, tag="reasoning-end"):
-    """It has ended."""
+    """The part has ended."""
 
     id: str
 
@@ -98,14 +98,14 @@ class ToolInputAvailable(Chunk, frozen=True, kw_only=True, tag="tool-input-avail
 
 
 class ToolApprovalRequest(Chunk, frozen=True, kw_only=True, tag="tool-approval-request"):
-    """A call waits for somebody who allows it."""
+    """A call waits for an approval."""
 
     approval_id: str
     tool_call_id: str
 
 
 class ToolOutputAvailable(Chunk, frozen=True, kw_only=True, tag="tool-output-available"):
-    """What came of a call."""
+    """The result of a call."""
 
     tool_call_id: str
     output: Any
@@ -113,7 +113,7 @@ class ToolOutputAvailable(Chunk, frozen=True, kw_only=True, tag="tool-output-ava
 
 
 class ToolOutputError(Chunk, frozen=True, kw_only=True, tag="tool-output-error"):
-    """A call came to nothing."""
+    """A call failed."""
 
     tool_call_id: str
     error_text: str
@@ -127,13 +127,13 @@ class ToolOutputDenied(Chunk, frozen=True, kw_only=True, tag="tool-output-denied
 
 
 class MessageMetadata(Chunk, frozen=True, kw_only=True, tag="message-metadata"):
-    """What a message's metadata has from now on."""
+    """The metadata of a message from now on."""
 
     message_metadata: Metadata
 
 
 class Finish(Chunk, frozen=True, kw_only=True, tag="finish"):
-    """The message is whole, or waits for its client."""
+    """The message is complete, or waits for its client."""
 
     finish_reason: FinishReason
     message_metadata: Metadata | None = None

@@ -1,6 +1,6 @@
-"""`/v1/ai-sdk/chat` over HTTP: a message is an answer that is streamed, and a chat is a stored conversation.
+"""`/v1/ai-sdk/chat` over HTTP: a message is a streamed answer, and a chat is a stored conversation.
 
-A client that leaves is a reader that is gone, as on every door: whether its reply goes on then is what it asked for.
+A client that leaves detaches, as at every door: `on_disconnect` says whether its reply continues.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from sessions.turn.live_turn import Nobody
 
 
 class Guest(NamedTuple):
-    """Who came in, and how they are counted."""
+    """The client of a request, and how it is counted."""
 
     identity: Identity
     caller: Caller
 
 
 class ChatStopped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a stop met. `turn_id`: null where nothing ran; `already`: it had ended, or its end was decided."""
+    """The outcome of a stop. `turn_id`: null if nothing ran; `already`: it had ended, or its end was decided."""
 
     turn_id: str | None
     already: bool
 
 
 MESSAGES_IMAGE_BYTES = 8 * 1024 * 1024
-"""Of the images of a history, the newest first; those beyond it are left out."""
+"""Bytes of the images in a history, the newest first; further ones are left out."""
 Begin = Callable[[Answering, Connection, Telling], Slow | None]
 
 
@@ -90,7 +90,7 @@ class ChatDoor:
         await self._guard(Exchange(scope, receive, send), self._stop)
 
     async def messages(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET …/{chat_id}/messages`: what is kept of a chat, but for the message that is being written."""
+        """`GET …/{chat_id}/messages`: the stored messages of a chat, without the one that is being written."""
         await self._guard(Exchange(scope, receive, send), self._messages)
 
     async def _guard(self, exchange: Exchange, serve: Callable[[Exchange], Slow]) -> None:
@@ -101,7 +101,7 @@ class ChatDoor:
             await self._refuse(exchange, failed)
 
     async def _serve(self, exchange: Exchange, serve: Callable[[Exchange], Slow]) -> None:
-        """Raises Refused."""
+        """Serve a request. Raises Refused."""
         try:
             await serve(exchange)
         except (BadFrame, BadParams, Unauthenticated, Close) as why:
@@ -136,7 +136,7 @@ class ChatDoor:
 
         try:
             await self._stream(exchange, guest, chat_id, begin)
-        except NotFound:  # its first message is still to come
+        except NotFound:  # it has no message yet
             await exchange.answer(Response(status_code=204))
 
     async def _stop(self, exchange: Exchange) -> None:
@@ -173,7 +173,7 @@ class ChatDoor:
     async def _images(
         self, caller: Caller, chat_id: str, messages: Sequence[ShownMessage]
     ) -> dict[str, Image]:
-        """The newest images of messages, until so much of them is at hand. Raises StoreDown."""
+        """Return the newest images of messages, up to a number of bytes. Raises StoreDown."""
         found: dict[str, Image] = {}
         size = 0
         shown = [one for message in messages if message.attachments for one in message.attachments]
@@ -185,20 +185,20 @@ class ChatDoor:
         return found
 
     async def _who(self, exchange: Exchange) -> tuple[Identity, str | None]:
-        """Who asks, and the client that the URL names. Raises BadParams, Unauthenticated, Refused."""
+        """Return who asks, and the client that the URL names. Raises BadParams, Unauthenticated, Refused."""
         query = exchange.request.query_params
         client_id = named_client(query)
         authorization = exchange.request.headers.get("authorization")
         return await self._host.guests.identity(authorization, query.get("ticket")), client_id
 
     async def _guest(self, exchange: Exchange) -> tuple[str, Guest]:
-        """The chat of a path, and who asks for it. Raises BadParams, Unauthenticated, Refused."""
+        """Return the chat of a path, and its client. Raises BadParams, Unauthenticated, Refused."""
         chat_id = name_of("id", exchange.request.path_params["chat_id"])
         identity, client_id = await self._who(exchange)
         return chat_id, Guest(identity, guest_of(identity, client_id, chat_id, exchange.request.scope))
 
     def _count(self, caller: Caller) -> None:
-        """Counts a request before anything is read for it. Raises RateLimited."""
+        """Count a request before anything is read for it. Raises RateLimited."""
         self._limiters.take_read(caller.subject)
 
     async def _stream(
@@ -209,7 +209,7 @@ class ChatDoor:
         begin: Begin,
         begun: Callable[[], None] = _nothing,
     ) -> None:
-        """Raises BadFrame, BadParams, Close, Refused: before the first byte of an answer."""
+        """Stream an answer. Raises BadFrame, BadParams, Close, Refused before its first byte."""
         telling = Telling(ref=secrets.token_hex(16))
         stream = Stream(telling)
         transport = StreamTransport(exchange, stream)
@@ -232,7 +232,7 @@ class ChatDoor:
             with self._host.guests.access.inside(guest.identity, view):
                 await exchange.begin_events(view.connection_id, PROTOCOL)
                 await view.run(partial(_live, view, transport, stream))
-            if telling.end is End.WAITS:  # its client has to leave to answer; that cancels no call
+            if telling.end is End.WAITS:  # its client leaves in order to answer; that cancels no call
                 self._sessions.keep_calls(view.owner, chat_id, telling.turn_id or "", kept=True)
 
 
@@ -245,7 +245,7 @@ async def _live(
 
 
 async def _end(view: Connection, transport: StreamTransport, stream: Stream) -> None:
-    """Ends the answer once its reader has all of it."""
+    """End the answer once its reader has all of it."""
     await stream.over.wait()
     await transport.drained()
-    view.shut(Close(CloseCode.BYE, "The message is whole."))
+    view.shut(Close(CloseCode.BYE, "The message is complete."))

@@ -1,4 +1,4 @@
-"""The frames of the AI SDK's `WebSocketChatTransport`, what clients send and what they are told, as types. Pure."""
+"""The frames of the AI SDK's `WebSocketChatTransport`, of clients and of the server, as types. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Headers = dict[str, Token]
 
 
 class ChatFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The root of what clients send. `requestId`: what is told of it carries that back."""
+    """The root of clients' frames. Answers carry the same `requestId`."""
 
     request_id: RequestId = msgspec.field(name="requestId")
 
     @property
     def ref(self) -> str:
-        """What its answer carries back."""
+        """What its answers carry."""
         return self.request_id
 
 
 class SendFrame(ChatFrame, frozen=True, kw_only=True, tag="send"):
-    """A message, or what came of calls. `headers`: of the application; `authorization` is a token. `body`: how the reply is made."""
+    """A message, or outcomes of calls. `headers`: `authorization` has a token. `body`: options of the reply."""
 
     id: Name
     messages: list[msgspec.Raw]
@@ -37,7 +37,7 @@ class SendFrame(ChatFrame, frozen=True, kw_only=True, tag="send"):
     body: Wishes = Wishes()
 
     def request(self) -> UIChatRequest:
-        """The same as a body."""
+        """Return the same as a body."""
         return UIChatRequest(
             id=self.id,
             messages=self.messages,
@@ -64,13 +64,13 @@ Asks = SendFrame | ResumeFrame | AbortFrame
 class ServerChatFrame(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="type", rename="camel", omit_defaults=True
 ):
-    """The root of what clients are told."""
+    """The root of the server's frames."""
 
     request_id: str
 
 
 class Begin(ServerChatFrame, frozen=True, kw_only=True, tag="start"):
-    """A message begins to be told."""
+    """A message begins."""
 
 
 class Piece(ServerChatFrame, frozen=True, kw_only=True, tag="chunk"):
@@ -81,7 +81,7 @@ class Piece(ServerChatFrame, frozen=True, kw_only=True, tag="chunk"):
 
 
 class End(ServerChatFrame, frozen=True, kw_only=True, tag="end"):
-    """It is told."""
+    """The message has been sent."""
 
 
 class Refused(ServerChatFrame, frozen=True, kw_only=True, tag="error"):
@@ -91,7 +91,7 @@ class Refused(ServerChatFrame, frozen=True, kw_only=True, tag="error"):
 
 
 class NoActive(ServerChatFrame, frozen=True, kw_only=True, tag="no-active"):
-    """Nothing is being written."""
+    """No message is being written."""
 
 
 def token_of(headers: Headers) -> str | None:

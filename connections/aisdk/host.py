@@ -1,7 +1,8 @@
-"""What both doors of the AI SDK stand on: the service, who comes in to a chat, and whose conversation it is.
+"""What both doors of the AI SDK share: the service, the client of a chat, and the owner of its conversation.
 
-A person's chats are conversations of that person, on every device. Of an application's key, and where nobody is asked who
-they are, the owner is the client that the URL names; without a name the chat's id is the name, so whoever knows it has the chat.
+A person's chats are that person's conversations, on every device. With an application's key, or without
+authentication, the owner is the client that the URL names. Without a name the chat's id is the name, so
+anybody who knows it has the chat.
 """
 
 from __future__ import annotations
@@ -28,39 +29,39 @@ from connections.wire.scopes import EVERYTHING
 from sessions.service import Sessions
 
 FEATURES = frozenset({REASONING, TOOLS})
-"""What chats are told of beside text."""
+"""What chats support besides text."""
 
 
 NAMED_AFTER = "/ai-sdk/"
-"""Begins the client id of who names none. None on a native socket can be the same, since those have no slash."""
+"""Begins the client ids of clients without a name. No client of a native socket has such an id: those have no slash."""
 
 
 class Guests:
-    """Knows who comes by what a request shows."""
+    """Identifies clients by their requests."""
 
     def __init__(self, access: AccessControl) -> None:
         self.access = access
 
     async def identity(self, authorization: str | None, ticket: str | None) -> Identity:
-        """Who comes. What lasts has no place in a URL. Raises Unauthenticated, Refused."""
+        """Return a client's identity. A URL may contain only a ticket. Raises Unauthenticated, Refused."""
         if ticket is not None and not (ticket.startswith(TICKET) or self.access.asks_nobody):
             raise Unauthenticated("A URL takes tickets only.", why="no ticket in the URL")
         return await self.access.identify(authorization=authorization, token=ticket)
 
 
 def named_client(query: Mapping[str, str]) -> str | None:
-    """The client that a URL names. Raises BadParams."""
+    """Return the client that a URL names. Raises BadParams."""
     return None if (name := query.get("client_id")) is None else name_of("client_id", name)
 
 
 def guest_of(identity: Identity, client_id: str | None, chat_id: str, scope: Scope) -> Caller:
-    """Whose chat it is."""
+    """Return the owner of a chat."""
     return caller_of(identity, client_id or f"{NAMED_AFTER}{chat_id}", scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """The service as these doors need it."""
+    """The service for these doors."""
 
     sessions: Sessions
     reception: Reception
@@ -69,7 +70,7 @@ class Host:
     limiters: Limiters
 
     async def answering(self, *, grace_s: float) -> Answering:
-        """What carries requests out. `grace_s`: how long a reply waits for its client by default. Raises EngineDown."""
+        """Make what carries out requests. `grace_s`: how long a reply waits for its client by default. Raises EngineDown."""
         limits = await self.reception.limits(self.reception.model(None, EVERYTHING))
         take_read = self.limiters.take_read
         inner = RateLimiter(FrameHandler(self.sessions, limits), self.limiters)

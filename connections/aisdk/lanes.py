@@ -1,4 +1,4 @@
-"""The requests of one socket, each the lane of one message: text to frames, and what happens to lines of text. Pure."""
+"""The requests of one socket, a lane for each message: text to frames, and events to lines of text. Pure."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from sessions.errors import Overloaded
 from sessions.events import Event
 
 MAX_LANES = 16
-"""Messages that are told on one socket at a time."""
+"""Messages that one socket may receive at a time."""
 _decoder: msgspec.json.Decoder[Asks] = msgspec.json.Decoder(Asks)
 _encode = msgspec.json.Encoder().encode
 
 
 def decode(message: str | bytes) -> Asks:
-    """One frame. Raises BadFrame, which names the field that is wrong."""
+    """Return one frame. Raises BadFrame, which names the wrong field."""
     return codec.read(_decoder, message)
 
 
 class Lane:
-    """One request. `is_resumed`: it asked for what was being written already."""
+    """One request. `is_resumed`: it asked for a message that was being written."""
 
     def __init__(self, request_id: str, chat_id: str, *, is_resumed: bool) -> None:
         self.chat_id = chat_id
@@ -46,14 +46,14 @@ class Lane:
         self._before = b'{"type":"chunk","requestId":%b,"sequence":' % _encode(request_id)
 
     def more(self, frame: Frame) -> bytes | None:
-        """What a frame is told by that only adds to the part that is open; None: `frames` has to look."""
+        """Return the line of a frame that only extends the open part; None: use `frames`."""
         if (chunk := self.telling.more(frame)) is None:
             return None
         self._told += 1
         return b'%b%d,"chunk":%b}' % (self._before, self._told, chunk)
 
     def frames(self, chunks: list[Chunk]) -> list[ServerChatFrame]:
-        """What chunks are told by, and the end behind the last one."""
+        """Return the frames of chunks, with the end after the last one."""
         if self.telling.end is Ended.NOTHING:
             return [NoActive(request_id=self._request_id)]
         told: list[ServerChatFrame] = []
@@ -66,26 +66,26 @@ class Lane:
 
 
 class Lanes:
-    """All of one socket."""
+    """All lanes of one socket."""
 
     def __init__(self) -> None:
         self._lanes: dict[str, Lane] = {}
 
     def open(self, request_id: str, chat_id: str, *, is_resumed: bool) -> Telling:
-        """Makes a lane. Raises BadParams, Overloaded."""
+        """Open a lane. Raises BadParams, Overloaded."""
         if request_id in self._lanes:
-            raise BadParams("was used before, by a request that is not over.", field="requestId")
+            raise BadParams("was used before, by a request that has not ended.", field="requestId")
         if len(self._lanes) >= MAX_LANES:
             raise Overloaded(f"A socket has at most {MAX_LANES} replies at a time.")
         lane = self._lanes[request_id] = Lane(request_id, chat_id, is_resumed=is_resumed)
         return lane.telling
 
     def drop(self, request_id: str) -> Lane | None:
-        """Tells no more of a request; gives its lane, if there is one."""
+        """Send no more of a request; return its lane, if there is one."""
         return self._lanes.pop(request_id, None)
 
     def encode(self, frame: Frame) -> bytes:
-        """What a frame is told by: no line, one or several. JSON has no line breaks of its own."""
+        """Return the lines of a frame: none, one or several. JSON contains no line breaks."""
         if isinstance(frame, Error):
             return b"\n".join(map(_encode, self._refused(frame)))
         told: list[bytes] = []

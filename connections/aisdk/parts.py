@@ -1,4 +1,4 @@
-"""Parts of a message, one open at a time: whatever text and thoughts come, a client sees each begin and end. Pure."""
+"""Parts of a message, one open at a time: text and reasoning in any order become parts that begin and end. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _text = msgspec.json.Encoder().encode
 
 
 class Parts:
-    """Of one message. `chars`: how much of each kind the running turn has told."""
+    """The parts of one message. `chars`: how much of each kind the running turn has sent."""
 
     def __init__(self) -> None:
         self._open: tuple[Kind, str] | None = None
@@ -39,9 +39,9 @@ class Parts:
         self.chars = {"text": 0, "reasoning": 0}
 
     def more(self, kind: Kind, text: str, off: int) -> bytes | None:
-        """A chunk, encoded, where a piece goes on right where its part ends; None: `add` has to look.
+        """Return an encoded chunk if a piece continues the open part exactly; None: use `add`.
 
-        Most of what is told is this, token by token: only the text is encoded then.
+        This is the most frequent case, token by token: only the text is encoded.
         """
         if self._open is None or self._open[0] != kind or off != self.chars[kind]:
             return None
@@ -49,7 +49,7 @@ class Parts:
         return b"%b%b}" % (self._before, _text(text))
 
     def add(self, kind: Kind, text: str, off: int) -> list[Chunk]:
-        """What is new of a piece, which may overlap what was told."""
+        """Return the new part of a piece, which may overlap what was sent."""
         new = text[max(self.chars[kind] - off, 0) :]
         if not new:
             return []
@@ -68,7 +68,7 @@ class Parts:
         return [*told, chunk]
 
     def close(self) -> list[Chunk]:
-        """The end of the part that is open, if one is."""
+        """End the open part, if there is one."""
         if self._open is None:
             return []
         kind, number = self._open
@@ -76,7 +76,7 @@ class Parts:
         return [TextEnd(id=number) if kind == "text" else ReasoningEnd(id=number)]
 
     def of(self, message: ShownMessage) -> list[Chunk]:
-        """A reply of the history: its thoughts, then its text with the calls where they were made."""
+        """Return a stored reply: its reasoning, then its text with each call at its place."""
         told = self.add("reasoning", message.reasoning or "", 0)
         at = 0
         for call in message.calls or ():
@@ -90,7 +90,7 @@ class Parts:
 def ui_messages(
     messages: list[ShownMessage], images: Mapping[str, Image] | None = None
 ) -> list[dict[str, Any]]:
-    """A history as a front end has it: replies that follow calls are steps of one message. `images`: those at hand, by their ids."""
+    """Return a history for a front end. Replies after calls are steps of one message. `images`: by their ids."""
     told: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "user":

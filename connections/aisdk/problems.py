@@ -1,4 +1,4 @@
-"""Refusals as the AI SDK's clients show them: they put the whole body of an answer before their user, so it is a sentence."""
+"""Refusals for the AI SDK's clients. They show the whole body of an answer to the user, so it is a sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from connections.wire.errors import BadFrame, BadParams, Close, Unauthenticated,
 from sessions.errors import Refused
 
 CODE = "X-Midstream-Code"
-"""The header that has the code of a refusal."""
+"""The header for the code of a refusal."""
 _STATUS = {
     "bad_frame": 400,
     "invalid_value": 400,
@@ -29,7 +29,7 @@ Problem = Refused | BadFrame | BadParams | Unauthenticated | Close
 
 
 def answer_of(why: Problem) -> Response:
-    """A request that is not served: a sentence, with its code in a header."""
+    """Return the answer to a refused request: a sentence, with its code in a header."""
     if isinstance(why, BadFrame):
         code, shown = why.code, Response(status_code=400)
     else:
@@ -38,19 +38,19 @@ def answer_of(why: Problem) -> Response:
         name: shown.headers[name] for name in ("www-authenticate", "retry-after") if name in shown.headers
     }
     status = _STATUS.get(code, shown.status_code)
-    if status < 429:  # noqa: PLR2004 - what does not pass by itself is not worth another try
+    if status < 429:  # noqa: PLR2004 - only temporary refusals are worth another try
         kept.pop("retry-after", None)
     headers = {"Cache-Control": "no-store", CODE: code, **kept}
     return Response(str(why), status, headers, media_type="text/plain")
 
 
 def code_of(why: Problem) -> str:
-    """What a refusal is counted as."""
+    """Return the code that a refusal is counted under."""
     return why.code if isinstance(why, BadFrame) else counted_as(why)
 
 
 def foreign(origin: str | None) -> Response:
-    """What pages of an origin are told that may not ask."""
+    """Return the answer to a page of an origin that is not allowed."""
     why = (
         f'Pages of the origin "{shorten(origin or "")}" may not use this server. Its operator admits origins '
         "by MIDSTREAM_ALLOWED_ORIGINS."

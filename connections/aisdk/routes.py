@@ -1,4 +1,4 @@
-"""Where the AI SDK's clients find their door."""
+"""The routes of the AI SDK's door."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATH = "/v1/ai-sdk/chat"
 def aisdk_routes(
     door: ChatDoor, socket: ChatSocketDoor, origins: Origins, refusals: Refusals
 ) -> list[BaseRoute]:
-    """The routes below `/v1`."""
+    """Return the routes below `/v1`."""
 
     def route(path: str, answers: ASGIApp, method: str) -> Route:
         shown = CrossOrigin(answers, origins, refusals, method=method, refusal=foreign)

@@ -1,4 +1,4 @@
-"""`/v1/ai-sdk/chat` as a WebSocket: many requests on one socket, each of which is told on its own."""
+"""`/v1/ai-sdk/chat` as a WebSocket: several requests on one socket, each with its own answer."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, Unaut
 from sessions import errors
 
 GRACE_S = 20
-"""How long a reply waits for a client whose socket is gone, if it does not say: a reload takes less. What is stopped is said so here."""
+"""How long a reply waits for a client that lost its socket, by default: a reload takes less. A stop is explicit."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class First(Lines):
-    """A socket whose first message was read before."""
+    """A socket whose first message has been read."""
 
     def __init__(self, socket: Socket, message: str | bytes) -> None:
         super().__init__(socket)
@@ -48,21 +48,21 @@ class First(Lines):
 
 
 class Guest(msgspec.Struct, frozen=True):
-    """Who knocks. `client_id`: as the URL names it."""
+    """A client before it is identified. `client_id`: from the URL."""
 
     websocket: WebSocket
     client_id: str | None
 
 
 class ChatSocketDoor(SocketDoor[Guest]):
-    """Serves sockets: connections like those of the native socket in all but their words."""
+    """Serves sockets: connections like native ones, with other frames."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(Door.AI_SDK, access=host.guests.access, limiters=host.limiters)
         self._host = host
 
     async def receive(self, websocket: WebSocket) -> Guest | Response:
-        """Whoever comes by a URL that is well formed: a first request may say who that is."""
+        """Accept any well-formed URL: the first request may identify the client."""
         try:
             return Guest(websocket, named_client(websocket.query_params))
         except BadParams as why:
@@ -70,7 +70,7 @@ class ChatSocketDoor(SocketDoor[Guest]):
             return answer_of(why)
 
     async def serve(self, socket: Socket, guest: Guest) -> None:
-        """Serves one socket. Raises Close, Disconnected."""
+        """Serve one socket. Raises Close, Disconnected."""
         with self.limiters.waiting_room.place(client_of(guest.websocket.scope)):
             message = await self.first(socket, "request")
             identity, asked = await self._let_in(guest.websocket, socket, message)
@@ -79,7 +79,7 @@ class ChatSocketDoor(SocketDoor[Guest]):
     async def _let_in(
         self, websocket: WebSocket, socket: Socket, message: str | bytes
     ) -> tuple[Identity, SendFrame | ResumeFrame]:
-        """Who comes, by the handshake or the first request, and what that is. Raises Close."""
+        """Identify the client by the handshake or the first request, and return both. Raises Close."""
         request_id = ""
         try:
             asked = _first_of(decode(message))
@@ -117,7 +117,7 @@ class ChatSocketDoor(SocketDoor[Guest]):
                 await connection.serve(handler, decode)
 
     async def _answering(self) -> Answering:
-        """What carries requests out. Raises Close."""
+        """Make what carries out requests. Raises Close."""
         try:
             return await self._host.answering(grace_s=GRACE_S)
         except errors.EngineDown as error:
@@ -125,24 +125,24 @@ class ChatSocketDoor(SocketDoor[Guest]):
 
 
 class _Tokens:
-    """The token of the requests of one socket: a new one has to be the same principal's."""
+    """The tokens of a socket's requests: a new one must belong to the same principal."""
 
     def __init__(self, standing: Standing, shown: str | None) -> None:
         self._standing = standing
         self._shown = shown
 
     def is_new(self, shown: str | None) -> bool:
-        """Whether a request shows another one than the last."""
+        """Return whether a request has another token than the last one."""
         return shown is not None and shown != self._shown
 
     async def take(self, shown: str | None, *, ref: str) -> bool:
-        """Takes it; whether it is good. Raises Refused."""
+        """Take a token; return whether it is valid. Raises Refused."""
         self._shown = shown
         return await self._standing.refresh(bearer(shown) or "", ref=ref)
 
 
 class SocketHandler:
-    """Answers one socket's frames. `only`: the one chat that it is about, where nothing else says whose it is."""
+    """Answers one socket's frames. `only`: its one chat, if nothing else identifies the owner."""
 
     def __init__(self, answering: Answering, lanes: Lanes, tokens: _Tokens, *, only: str | None) -> None:
         self._answering = answering
@@ -151,7 +151,7 @@ class SocketHandler:
         self._only = only
 
     def handle(self, connection: Connection, frame: Asks) -> Slow | None:
-        """Decides at once; gives back what waits for the store. Raises BadFrame, BadParams, Refused."""
+        """Decide at once; return work that waits for the store. Raises BadFrame, BadParams, Refused."""
         if isinstance(frame, AbortFrame):
             return self._abort(connection, frame)
         if self._only not in (None, frame.id):
@@ -177,7 +177,7 @@ class SocketHandler:
             await slow
 
     def _abort(self, connection: Connection, frame: AbortFrame) -> Slow | None:
-        """A stop, but of what was resumed and is not told so far: front ends take such requests back by themselves."""
+        """Stop a reply, unless it was resumed and is not sent yet: front ends withdraw such requests by themselves."""
         lane = self._lanes.drop(frame.request_id)
         if lane is None or (lane.is_resumed and not lane.telling.is_told_of):
             return None
@@ -185,7 +185,7 @@ class SocketHandler:
 
 
 def _first_of(asked: Asks) -> SendFrame | ResumeFrame:
-    """What a socket may begin with. Raises BadFrame."""
+    """Return the first frame if a socket may begin with it. Raises BadFrame."""
     if isinstance(asked, AbortFrame):
         raise BadFrame("The first frame must be a send or a resume.", ref=asked.ref)
     return asked

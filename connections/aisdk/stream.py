@@ -16,20 +16,20 @@ _DONE = b"data: [DONE]\n\n"
 
 
 class Stream:
-    """One message's events. `over`: it has come to its end."""
+    """The events of one message. `over`: it has ended."""
 
     def __init__(self, telling: Telling) -> None:
         self.over = asyncio.Event()
         self._telling = telling
 
     def encode(self, frame: Frame) -> bytes:
-        """What a frame is told by."""
+        """Return the events of a frame."""
         if (chunk := self._telling.more(frame)) is not None:
             return b"data: %b\n\n" % chunk
         return self._events(self._telling.tell(frame))
 
     def cut(self, why: str) -> bytes:
-        """The last events where the server ends a message in the middle."""
+        """Return the last events when the server ends a message early."""
         return self._events(self._telling.fail(why))
 
     def _events(self, chunks: list[Chunk]) -> bytes:
@@ -41,19 +41,19 @@ class Stream:
 
 
 class StreamTransport(EventTransport):
-    """An answer that says why it ends, where its message does not."""
+    """An answer that says why it ends if its message does not."""
 
     def __init__(self, exchange: Exchange, stream: Stream) -> None:
         super().__init__(exchange, b"")
         self._stream = stream
 
     async def drained(self) -> None:
-        """Waits until the server took what waits."""
+        """Wait until the server has taken what waits."""
         while self._waiting:
             self._taken.clear()
             await self._taken.wait()
 
     async def close(self, code: int, reason: str) -> None:
-        """Ends the answer."""
+        """End the answer."""
         self.write(self._stream.cut(reason))
         await super().close(code, reason)

@@ -1,7 +1,7 @@
-"""What happens in a conversation, as the chunks of one message of a front end. Pure.
+"""Converts the events of a conversation to the chunks of one message for a front end. Pure.
 
-A message is a turn, or several where it calls tools: each of them is a step. It ends with the last of them, or where all
-that is open waits for its client, which then asks again.
+A message is one turn, or several steps if it calls tools. It ends with the last turn, or when all open calls
+wait for the client, which then makes another request.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ _REASONS: dict[Reason, FinishReason] = {
 
 
 class End(Enum):
-    """Why nothing more is told."""
+    """Why a stream ends without a regular end."""
 
     TOLD = auto()
     NOTHING = auto()
-    """Nothing ran that could be told."""
+    """There was no message to send."""
     WAITS = auto()
-    """Its client has to say something to calls."""
+    """Its calls wait for its client."""
 
 
 class Settled(ServerFrame, frozen=True, kw_only=True, tag="ai-sdk.settled"):
-    """All that a client said to calls was taken; never sent as it is.
+    """All answers of a client to calls were taken; never sent as it is.
 
-    `is_news`: something of it was not known before; `later`: the replies that followed those calls already.
+    `is_news`: one of them was new; `later`: the replies that already followed the calls.
     """
 
     is_news: bool
@@ -75,7 +75,7 @@ class Settled(ServerFrame, frozen=True, kw_only=True, tag="ai-sdk.settled"):
 class Telling:
     """One request's message.
 
-    `sent_as`: the `client_msg_id` of the turn that it began; `turn_id`: the turn that is told now. `end`: how it ended;
+    `sent_as`: the `client_msg_id` of the turn that it began; `turn_id`: the current turn. `end`: how it ended;
     `is_stopped`: its client wants no reply any more.
     """
 
@@ -94,16 +94,16 @@ class Telling:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is told."""
+        """Whether nothing more is sent."""
         return self.end is not None
 
     @property
     def is_told_of(self) -> bool:
-        """Whether its client was told anything."""
+        """Whether anything was sent to its client."""
         return self._begun or self.is_over
 
     def tell(self, frame: Frame) -> list[Chunk]:  # noqa: PLR0911 - one for each kind
-        """What a frame is told by."""
+        """Return the chunks of a frame."""
         if self.is_over:
             return []
         match frame:
@@ -125,25 +125,25 @@ class Telling:
                 return []
 
     def more(self, frame: Frame) -> bytes | None:
-        """The chunk of a frame, encoded, where it only adds to the part that is open; None: `tell` has to look."""
+        """Return the encoded chunk of a frame that only extends the open part; None: use `tell`."""
         if not isinstance(frame, Delta | Reasoning) or frame.turn_id != self.turn_id or self.is_over:
             return None
         return self._parts.more("text" if isinstance(frame, Delta) else "reasoning", frame.text, frame.off)
 
     def fail(self, why: str) -> list[Chunk]:
-        """The end of a message that has no regular one."""
+        """End a message without a regular end."""
         if self.is_over:
             return []
         self.end = End.TOLD
         return [*self._parts.close(), Failed(error_text=why)]
 
     def allowed(self, call_id: str) -> None:
-        """Notes that its client allows a call."""
+        """Note that its client allowed a call."""
         if (call := self._calls.get(call_id)) is not None:
             self._calls[call_id] = msgspec.structs.replace(call, is_allowed=True)
 
     def go_on(self, message_id: str, reply: ShownMessage) -> None:
-        """Takes up a message that the client has, by the last reply in it, whose calls it answers."""
+        """Continue a message that the client has, from its last reply, whose calls it answers."""
         self._message_id = message_id
         self._take(reply)
         self._ended = True
@@ -213,7 +213,7 @@ class Telling:
                 return [*told, Finish(finish_reason=_REASONS[done.reason], message_metadata=facts)]
 
     def _pause(self) -> list[Chunk]:
-        """The end of a stream whose message waits for its client, if it does."""
+        """End the stream if its message waits for its client."""
         open_calls = [call for call in self._calls.values() if not call.state.is_settled]
         if not self._ended or not open_calls or not all(call.waits_for_client for call in open_calls):
             return []
@@ -231,7 +231,7 @@ class Telling:
         return [*self._start(self.turn_id or ""), Finish(finish_reason="other")]
 
     def _gone_on(self, later: tuple[ShownMessage, ...]) -> list[Chunk]:
-        """What a client gets that says once more what it said to calls."""
+        """Return what a client gets that repeats its answers to calls."""
         told = [*self._start(self.turn_id or ""), *self._steps(later)]
         if not self.is_over and not is_running(later):
             self.end = End.TOLD
@@ -239,7 +239,7 @@ class Telling:
         return told
 
     def _resumed(self, page: HistoryPage) -> list[Chunk]:
-        """The message that is being written, from its start."""
+        """Return the message that is being written, from its start."""
         chain = chain_of(page.messages)
         if not is_running(chain):
             self.end = End.NOTHING
@@ -263,13 +263,13 @@ class Telling:
 
 
 def chain_of(messages: list[ShownMessage]) -> list[ShownMessage]:
-    """The replies behind the last user's message: one message of a front end."""
+    """Return the replies after the last user's message: one message of a front end."""
     start = next((n for n in range(len(messages), 0, -1) if messages[n - 1].role == "user"), 0)
     return messages[start:]
 
 
 def is_running(chain: Sequence[ShownMessage]) -> bool:
-    """Whether something is still to come of a message without its client."""
+    """Return whether a message continues without its client."""
     if not chain:
         return False
     open_calls = [call for call in map(Call.of, chain[-1].calls or ()) if not call.state.is_settled]

@@ -1,1 +1,1 @@
-"""Images by themselves: uploaded before a message shows them, and read again from the history."""
+"""Images on their own: uploaded before a message shows them, and read later for the history."""

@@ -1,6 +1,7 @@
-"""`POST /v1/attachments` and `GET /v1/attachments/{conversation_id}/{id}`: an image is uploaded as it is, and read by its owner alone.
+"""`POST /v1/attachments` and `GET /v1/attachments/{conversation_id}/{id}`: takes images, and serves them to owners.
 
-Who asks is known as on a WebSocket; an application's key, or one who needs none, names its user by `client_id`.
+Clients are authenticated as on a WebSocket. With an application's key, or without authentication, `client_id`
+names the user.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from sessions.store.redis.asker import asking_for
 
 Act = Callable[[Exchange, Caller], Awaitable[Response]]
 _FOR_A_YEAR = "private, max-age=31536000, immutable"
-"""What is named by its digest never changes."""
+"""For what never changes, since its digest names it."""
 
 
 class BadImage(Refused):
-    """What was uploaded is no image that is taken."""
+    """The upload is not an image of a supported kind."""
 
     code = "invalid_image"
 
@@ -56,11 +57,11 @@ class AttachmentsDoor:
         self._limiters = limiters
 
     async def upload(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Keeps an image, and answers what names it."""
+        """Store an image, and answer with its id."""
         await self._serve(Exchange(scope, receive, send), self._upload, KeyScope.CHAT, Counts.MESSAGE)
 
     async def read(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers with an image that a conversation of the caller's shows."""
+        """Answer with an image that a conversation of the caller shows."""
         await self._serve(Exchange(scope, receive, send), self._read, KeyScope.READ, Counts.READ)
 
     async def _serve(self, exchange: Exchange, act: Act, scope: KeyScope, counts: Counts) -> None:
@@ -69,7 +70,7 @@ class AttachmentsDoor:
             await self._refuse(exchange, failed)
 
     async def _answer(self, exchange: Exchange, act: Act, scope: KeyScope, counts: Counts) -> None:
-        """Raises Refused."""
+        """Serve a request. Raises Refused."""
         try:
             caller = await self._caller(exchange)
             caller.grant.check(scope)
@@ -86,7 +87,7 @@ class AttachmentsDoor:
         await exchange.answer(refused(why))
 
     async def _caller(self, exchange: Exchange) -> Caller:
-        """Whose images are meant. Raises BadParams, Unauthenticated, Refused."""
+        """Return the owner of the images. Raises BadParams, Unauthenticated, Refused."""
         request = exchange.request
         identity = await self._access.identify(authorization=request.headers.get("authorization"), token=None)
         named = request.query_params.get("client_id")
@@ -95,7 +96,7 @@ class AttachmentsDoor:
         return caller_of(identity, "" if named is None else client_named(named), request.scope)
 
     def _count(self, caller: Caller, counts: Counts) -> None:
-        """Raises RateLimited."""
+        """Count a request. Raises RateLimited."""
         try:
             self._limiters.rates.take(counts, caller.subject)
         except RateLimited:
@@ -103,7 +104,7 @@ class AttachmentsDoor:
             raise
 
     async def _upload(self, exchange: Exchange, caller: Caller) -> Response:
-        """Raises Refused."""
+        """Store an image. Raises Refused."""
         with ExitStack() as place:
             body = await exchange.body(partial(self._admit_large, caller, place), most=MAX_BYTES)
             try:
@@ -114,15 +115,15 @@ class AttachmentsDoor:
         return answer(Attachment.of(image))
 
     def _admit_large(self, caller: Caller, place: ExitStack) -> None:
-        """Raises Overloaded."""
+        """Take a place for a large body. Raises Overloaded."""
         bodies = self._limiters.bodies
         if not bodies.has_room_for(caller.subject):
-            raise Overloaded("The server reads as many uploads as it can.", retry_after_ms=AGAIN_MS)
+            raise Overloaded("The server is reading as many uploads as it can.", retry_after_ms=AGAIN_MS)
         bodies.take(caller.subject)
         place.callback(bodies.give_back, caller.subject)
 
     async def _read(self, exchange: Exchange, caller: Caller) -> Response:
-        """Raises Refused."""
+        """Return an image. Raises Refused."""
         named = exchange.request.path_params
         conversation_id = name_of("conversation_id", named["conversation_id"])
         image = await self._sessions.images.find(caller.owner, conversation_id, named["attachment_id"])
@@ -138,7 +139,7 @@ class AttachmentsDoor:
 
 
 def attachments_routes(door: AttachmentsDoor, origins: Origins, refusals: Refusals) -> list[BaseRoute]:
-    """The routes below `/v1/attachments`."""
+    """Return the routes below `/v1/attachments`."""
     upload = CrossOrigin(door.upload, origins, refusals, method="POST", refusal=foreign_page)
     read = CrossOrigin(door.read, origins, refusals, method="GET", refusal=foreign_page)
     return [

@@ -1,4 +1,4 @@
-"""Places at the doors for sound, and what whoever is refused there is told."""
+"""Places at the doors for sound, and their refusals."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from speech.errors import SpeechError
 
 
 class Counter:
-    """Who comes in by one of these doors: counted, given a place for as long as it is served, or refused."""
+    """Admits clients of one of these doors: counts them, and holds a place while they are served."""
 
     def __init__(self, door: Door, reception: Reception, places: int) -> None:
-        """`places`: requests at once, from the first byte of the body to the last one of the answer."""
+        """`places`: concurrent requests, from the first byte of the body to the last one of the answer."""
         self._door = door
         self._reception = reception
         self._places = Shares(places)
 
     async def serve(self, exchange: Exchange, work: Coroutine[None, None, None]) -> None:
-        """Serve a request; a refusal is answered where nothing was yet, else the connection ends."""
+        """Serve a request. A refusal is answered if nothing was sent; otherwise the connection ends."""
         refused = await guarded(_told(work))
         if refused is None:
             return
@@ -41,7 +41,7 @@ class Counter:
 
     @asynccontextmanager
     async def admitted(self, exchange: Exchange) -> AsyncIterator[Caller]:
-        """Let somebody in. Raises Refused."""
+        """Admit a client. Raises Refused."""
         caller = await self._reception.caller(exchange.request)
         caller.grant.check(KeyScope.CHAT)
         self._reception.take(caller)
@@ -50,13 +50,15 @@ class Counter:
             yield caller
 
     async def while_good(self, exchange: Exchange, caller: Caller, work: Coroutine[None, None, None]) -> None:
-        """Do the work while its client is there and its token is good. Raises what the work does, ClientDisconnect."""
+        """Do the work while its client is there and its token is valid. Raises as the work does, ClientDisconnect."""
         await self._reception.while_good(exchange, caller, work)
 
     @contextmanager
     def _place(self, caller: Caller) -> Iterator[None]:
         if not self._places.has_room_for(caller.subject):
-            raise Overloaded("The server hears or speaks as much as it can.", retry_after_ms=AGAIN_MS)
+            raise Overloaded(
+                "The server is listening or speaking as much as it can.", retry_after_ms=AGAIN_MS
+            )
         self._places.take(caller.subject)
         try:
             yield
@@ -65,12 +67,12 @@ class Counter:
 
 
 def lost(error: SpeechError) -> Problem:
-    """What failed for now, in OpenAI's words."""
+    """Return a temporary failure in OpenAI's terms."""
     return Problem(503, str(error), code="speech_unavailable", retry_after_ms=AGAIN_MS)
 
 
 async def _told(work: Coroutine[None, None, None]) -> None:
-    """Do it. Raises Refused."""
+    """Do the work. Raises Refused."""
     with suppress(ClientDisconnect):
         try:
             await work

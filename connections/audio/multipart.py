@@ -1,4 +1,4 @@
-"""The fields of a form with a file (multipart/form-data, RFC 7578), read where they lie: nothing of it is written to a disk. Pure."""
+"""Reads a form with a file (multipart/form-data, RFC 7578) in memory: nothing is written to disk. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from connections.openai.problems import Problem, invalid
 MOST_FIELDS = 32
 _MOST_HEAD_BYTES = 4096
 _MOST_VALUE_BYTES = 64 * 1024
-"""Of a field that is no file."""
+"""Bytes of a field that is not a file."""
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")
 _BROKEN = "The form is damaged: it must be multipart/form-data as RFC 7578 describes it."
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file as it was sent."""
+    """A file as sent."""
 
     name: str
     media_type: str
@@ -27,14 +27,14 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Form(msgspec.Struct, frozen=True):
-    """The values of each field in their order, and the files."""
+    """The values of each field in order, and the files."""
 
     values: dict[str, list[str]]
     files: dict[str, File]
 
 
 def form_of(body: bytes, content_type: str) -> Form:
-    """Return what a form says. Raises Problem."""
+    """Return the fields of a form. Raises Problem."""
     form = Form({}, {})
     for number, (head, content) in enumerate(_parts(body, _boundary(content_type))):
         if number >= MOST_FIELDS:

@@ -1,4 +1,4 @@
-"""Where OpenAI's clients find the doors for sound, as far as the operator opened them."""
+"""The routes of OpenAI's doors for sound, as far as the operator enabled them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPEECH = "/v1/audio/speech"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audio:
-    """What hears and what speaks, and what may be asked of them. None: it is not served."""
+    """The recognizer and the voice, with their limits. None: not available."""
 
     recognizer: Recognizer | None = None
     speaker: Speaker | None = None
@@ -34,7 +34,7 @@ class Audio:
 
 
 def audio_routes(audio: Audio, reception: Reception, origins: Origins, refusals: Refusals) -> list[BaseRoute]:
-    """The routes below `/v1/audio`."""
+    """Return the routes below `/v1/audio`."""
 
     def route(path: str, door: ASGIApp) -> Route:
         shown = CrossOrigin(door, origins, refusals, method="POST", refusal=foreign_page)

@@ -1,4 +1,4 @@
-"""`POST /v1/audio/speech`: a text as sound, sent while it is made. Who leaves, or does not read, ends the voice."""
+"""`POST /v1/audio/speech`: a text as sound, sent while it is made. It ends if the client leaves, or does not read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from speech.sound.wav import RAW_RATE, header
 from speech.voice.speaker import Sounding, Speaker
 
 UNREAD_S = 30.0
-"""How long a client may read nothing; the voice would wait for it."""
+"""How long a client may stop reading: the voice would wait for it."""
 MOST_BYTES = 256 * 1024
 _MEDIA_TYPES = {"wav": b"audio/wav", "pcm": b"audio/pcm"}
 
@@ -26,18 +26,18 @@ class SpeechDoor:
     """Answers requests."""
 
     def __init__(self, speaker: Speaker, counter: Counter, *, most_chars: int) -> None:
-        """`most_chars`: of one text."""
+        """`most_chars`: characters of one text."""
         self._speaker = speaker
         self._counter = counter
         self._most_chars = most_chars
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         exchange = Exchange(scope, receive, send)
         await self._counter.serve(exchange, self._serve(exchange))
 
     async def _serve(self, exchange: Exchange) -> None:
-        """Raises Refused, SpeechError, ClientDisconnect."""
+        """Serve a request. Raises Refused, SpeechError, ClientDisconnect."""
         async with self._counter.admitted(exchange) as caller:
             body = await exchange.body(lambda: None, most=MOST_BYTES)
             spoken = speech_request(body, speaker=self._speaker, most_chars=self._most_chars)
@@ -59,7 +59,7 @@ async def _answer(exchange: Exchange, speaker: Speaker, spoken: Spoken, *, owner
 
 
 async def _wav(voice: Sounding, made: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the header with the first sound: what fails before is answered as a failure."""
+    """Yield the header with the first sound, so that an earlier failure is answered as one."""
     head = header(voice.rate)
     async for part in made:
         yield head + part

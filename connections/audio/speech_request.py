@@ -1,4 +1,4 @@
-"""From a body to what is to be spoken. Pure; whatever is refused is refused by the field's name."""
+"""Converts a body to a text to speak. Pure; a refusal names the field."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _decode = msgspec.json.Decoder(SpeechRequest).decode
 
 
 class Spoken(msgspec.Struct, frozen=True):
-    """A text, and how it is to be spoken."""
+    """A text, and how to speak it."""
 
     text: str
     voice: str
@@ -25,14 +25,14 @@ class Spoken(msgspec.Struct, frozen=True):
 
 
 def speech_request(body: bytes, *, speaker: Speaker, most_chars: int) -> Spoken:
-    """Return what a body asks of what speaks here. Raises Problem."""
+    """Return what a body requests of this server's voice. Raises Problem."""
     try:
         request = _decode(body)
     except msgspec.ValidationError as error:
         wrong = complaint(error)
         raise invalid(wrong.field, wrong.told(whole="The request")) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise invalid(None, "The request is no JSON.") from None
+        raise invalid(None, "The request is not JSON.") from None
     check_model(request.model, speaker.name)
     _check_text(request, most_chars)
     return Spoken(request.input, _voice(request, speaker), _speed(request, speaker), _format(request))
@@ -45,7 +45,7 @@ def _check_text(request: SpeechRequest, most_chars: int) -> None:
         why = f"`input` is too long: it has {len(request.input):,} characters, and may have {most_chars:,}."
         raise invalid("input", why, code="content_too_long")
     if request.instructions:
-        why = "The voice of this server follows no `instructions`."
+        why = "The voice of this server does not follow `instructions`."
         raise invalid("instructions", why, code="unsupported_parameter")
 
 

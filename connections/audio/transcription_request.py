@@ -1,4 +1,4 @@
-"""From a form to what is to be recognised. Pure; whatever is refused is refused by the field's name."""
+"""Converts a form to a recording to transcribe. Pure; a refusal names the field."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SWITCH = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 
 class TranscriptionRequest(msgspec.Struct, frozen=True):
-    """A recording, and in which form its words are wanted. `language`: its code; None: whichever it is."""
+    """A recording, and the requested format. `language`: its code; None: any."""
 
     recording: Recording
     language: str | None
@@ -31,7 +31,7 @@ class TranscriptionRequest(msgspec.Struct, frozen=True):
 
 
 def transcription_request(form: Form, *, model: str, facts: Ready, longest_s: int) -> TranscriptionRequest:
-    """Return what a form asks of the model of this name, of which so much is known. Raises Problem."""
+    """Return what a form requests of the model of this name, with these facts. Raises Problem."""
     check_model(_value(form, "model"), model)
     language = _language(_value(form, "language"), facts)
     wanted = _format(_value(form, "response_format"))
@@ -45,7 +45,7 @@ def transcription_request(form: Form, *, model: str, facts: Ready, longest_s: in
 
 
 def check_model(name: str | None, served: str) -> None:
-    """Raise Problem for any other model than the one that is there."""
+    """Raise Problem for any model but the served one."""
     if name is None:
         raise invalid("model", f"`model` is missing. This server has {served} here.")
     if name != served:
@@ -59,12 +59,12 @@ def _value(form: Form, name: str) -> str | None:
 
 
 def _language(told: str | None, facts: Ready) -> str | None:
-    """Return the code of a language that is named by its code, a code with a region, or its name in English."""
+    """Return the code of a language, given by its code, a code with a region, or its English name."""
     if not told:
         return facts.language
     name = told.lower().replace("_", "-").partition("-")[0]
     if not facts.languages:
-        return name  # the recognizer has one, and does not tell which
+        return name  # the recognizer has one, and does not say which
     codes = {name: code for code, name in facts.languages.items()}
     code = name if name in facts.languages else codes.get(told.lower())
     if code is not None:
@@ -94,7 +94,7 @@ def _granularities(form: Form, wanted: Format, facts: Ready) -> tuple[Granularit
     if not set(told) <= set(get_args(Granularity)):
         raise invalid("timestamp_granularities", "`timestamp_granularities` may have word and segment.")
     if "word" in told and not facts.times_words:
-        raise invalid("timestamp_granularities", "This model does not tell the times of words: use segment.")
+        raise invalid("timestamp_granularities", "This model does not give the times of words: use segment.")
     return tuple(cast("list[Granularity]", told)) or ("segment",)
 
 

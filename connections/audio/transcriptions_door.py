@@ -1,4 +1,4 @@
-"""`POST /v1/audio/transcriptions`: a recording's words, whole or as they are recognised. Who leaves is not heard any longer."""
+"""`POST /v1/audio/transcriptions`: a recording's words, whole or as they are recognized, while its client is there."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from speech.recognition.messages import Segment
 from speech.recognition.recognizer import Recognizer
 
 MOST_BYTES = 25 * 1024 * 1024
-"""Of a form; as OpenAI's."""
+"""Bytes of a form; OpenAI's limit."""
 
 
 class TranscriptionsDoor:
     """Answers requests."""
 
     def __init__(self, recognizer: Recognizer, counter: Counter, *, longest_s: int) -> None:
-        """`longest_s`: seconds that a recording may have."""
+        """`longest_s`: seconds of a recording."""
         self._recognizer = recognizer
         self._counter = counter
         self._longest_s = longest_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         exchange = Exchange(scope, receive, send)
         await self._counter.serve(exchange, self._serve(exchange))
 
     async def _serve(self, exchange: Exchange) -> None:
-        """Raises Refused, SpeechError, ClientDisconnect."""
+        """Serve a request. Raises Refused, SpeechError, ClientDisconnect."""
         async with self._counter.admitted(exchange) as caller:
             body = await exchange.body(lambda: None, most=MOST_BYTES)
             form = form_of(body, exchange.request.headers.get("content-type", ""))

@@ -1,4 +1,4 @@
-"""Recognised words in the forms that clients ask for: JSON, text, and subtitles (SubRip, WebVTT). Pure."""
+"""Recognized words in the requested formats: JSON, text, and subtitles (SubRip, WebVTT). Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MEDIA_TYPES: dict[Format, str] = {
 
 
 def media_type(wanted: Format) -> str:
-    """Return what kind of text a form is."""
+    """Return the media type of a format."""
     return _MEDIA_TYPES[wanted]
 
 
@@ -36,7 +36,7 @@ def transcript(
     granularities: Sequence[Granularity],
     language: str,
 ) -> bytes:
-    """Return the words of a recording of so many seconds in a form. `language`: its name."""
+    """Return the words of a recording of this length in a format. `language`: its name."""
     match wanted:
         case "json":
             return msgspec.json.encode(Transcription(text_of(segments), Duration(round(seconds, 2))))

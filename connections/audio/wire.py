@@ -1,4 +1,4 @@
-"""OpenAI's words for sound, as far as they are given (API reference: Audio). Only types; fields are named as they are there."""
+"""OpenAI's requests and answers for sound, as far as supported (API reference: Audio). Only types, with its names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from speech.recognition.messages import Word
 
 
 class Duration(msgspec.Struct, frozen=True, tag_field="type", tag="duration"):
-    """What a recording counts: its seconds."""
+    """The usage of a recording: its seconds."""
 
     seconds: float
 
@@ -23,7 +23,7 @@ class Transcription(msgspec.Struct, frozen=True):
 
 
 class TimedSegment(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said between two pauses, in seconds. What a recognizer of this kind does not know is 0 or empty."""
+    """The words between two pauses; times in seconds. Values that this recognizer does not know are 0 or empty."""
 
     id: int
     start: float
@@ -38,7 +38,7 @@ class TimedSegment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerboseTranscription(msgspec.Struct, frozen=True, kw_only=True):
-    """The words of a recording with their times. `words`, `segments`: where they were asked for."""
+    """The words of a recording with their times. `words`, `segments`: if requested."""
 
     task: Literal["transcribe"] = "transcribe"
     language: str

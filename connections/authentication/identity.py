@@ -1,4 +1,4 @@
-"""Who somebody is once a token has shown it, and the token's own facts that matter later. Pure."""
+"""The identity that a token proves, and the token's facts that matter later. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from connections.wire.scopes import EVERYTHING, Grant
 from sessions.records import Client, Owner
 
 MAX_SUBJECT = 255
-"""Characters; what OpenID Connect Core allows a `sub` (section 2)."""
+"""Characters; OpenID Connect Core's limit for a `sub` (section 2)."""
 _SUBJECT = "jwt:"
 KEY = "key:"
-"""Begins the principal of a key, before its name."""
+"""Prefix of a key's principal, before its name."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -37,24 +37,24 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """The principal as its operator knows it: a key's name."""
+        """The principal's name for its operator: a key's name."""
         return self.principal.removeprefix(KEY)
 
     def client(self, client_id: str) -> Client:
-        """The client of this name, as limits count it."""
+        """Return the client with this id, as limits count it."""
         return Client(self.principal, client_id)
 
     def owner(self, client_id: str) -> Owner:
-        """Whose conversations a client sees: a person's, from any device; else those of the client alone."""
+        """Return the owner of a client's conversations: a person, on every device, or else the client alone."""
         return Owner(self.principal, "" if self.is_person else client_id)
 
 
 ANONYMOUS = Identity(principal="anonymous")
-"""Everybody, where the operator configured no authentication."""
+"""Every client, if the operator configured no authentication."""
 
 
 def of_key(key: ApiKey) -> Identity:
-    """Whoever has this key."""
+    """Return the identity of a key."""
     return Identity(principal=f"{KEY}{key.name}", key=key.digest, kind=key.kind, grant=key.terms.grant)
 
 

@@ -1,7 +1,7 @@
-"""JSON Web Tokens (RFC 7519, RFC 8725): HS256 by a secret of the operator's, RS256 and ES256 by a key set's public keys.
+"""JSON Web Tokens (RFC 7519, RFC 8725): HS256 with the operator's secret, RS256 and ES256 with a key set's public keys.
 
-Which kind of key is asked follows from an allowlist of algorithms: a public key is never taken for a secret, and what is
-not signed is never read.
+An allowlist of algorithms decides which kind of key is used: a public key is never taken for a secret, and unsigned
+content is never read.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class Peer(Protocol):
     """The connection."""
 
     def push(self, frame: Frame) -> None:
-        """Takes a frame for delivery."""
+        """Take a frame for delivery."""
         ...
 
     def shut(self, close: Close) -> None:

@@ -1,4 +1,4 @@
-"""From the body of a request to what is embedded, and by whom. Pure; whatever is refused is refused by the field's name."""
+"""Converts the body of a request to texts, and chooses the embedder. Pure; a refusal names the field."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sessions.errors import Forbidden, ModelNotFound
 MOST_DIMENSIONS = 65_536
 _IDS = re.compile(rb"\[\s*(\[|[0-9])")
 _REFUSED: Mapping[str, str] = {
-    "input_type": "This server does not apply `input_type`: write what the model wants before each text.",
-    "prompt_name": "This server does not apply `prompt_name`: write what the model wants before each text.",
+    "input_type": "This server does not apply `input_type`: write the model's prefix before each text.",
+    "prompt_name": "This server does not apply `prompt_name`: write the model's prefix before each text.",
 }
 
 _request = msgspec.json.Decoder(EmbeddingRequest).decode
@@ -27,7 +27,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def embedding_request(body: bytes) -> EmbeddingRequest:
-    """The request in a body, whose fields have their types. Raises Problem, TooManyValues."""
+    """Return the request in a body, with checked types. Raises Problem, TooManyValues."""
     return request_in(body, _decoded)
 
 
@@ -45,7 +45,7 @@ def _decoded(body: bytes) -> EmbeddingRequest:
 def embedder_for(
     name: str | None, embedders: Sequence[Embedder], grant: Grant, writers: Sequence[str]
 ) -> Embedder:
-    """Who embeds. `writers`: the models that write replies. Raises Problem, ModelNotFound, Forbidden."""
+    """Return the embedder. `writers`: the models that write replies. Raises Problem, ModelNotFound, Forbidden."""
     if not embedders:
         why = "This server makes no embeddings: its operator has named no model for them."
         raise Problem(404, why, code="model_not_found", param="model")
@@ -59,14 +59,14 @@ def embedder_for(
     if found is None and name in [one.name for one in embedders]:
         raise Forbidden(f'This key may not use the model "{name}".')
     if found is None and not names:
-        raise Forbidden("This key may use no model that makes embeddings.")
+        raise Forbidden("This key may not use any embedding model.")
     if found is None:
         raise ModelNotFound(name or "", names)
     return found
 
 
 def texts_of(request: EmbeddingRequest, embedder: Embedder) -> Texts:
-    """What the embedder is asked. Raises Problem."""
+    """Return the texts for the embedder. Raises Problem."""
     texts = (request.input,) if isinstance(request.input, str) else tuple(request.input)
     if not 0 < len(texts) <= embedder.max_texts or not all(texts):
         why = f"must be a text, or 1 to {embedder.max_texts} of them, none of them empty."

@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings`: texts as vectors. A client that goes away has its request given up."""
+"""`POST /v1/embeddings`: texts as vectors. If a client leaves, its request is dropped."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class EmbeddingsDoor(HttpDoor[EmbeddingRequest]):
         self._embedding = embedding
 
     def read(self, body: bytes) -> EmbeddingRequest:
-        """The request in a body. Raises Problem, TooManyValues."""
+        """Return the request in a body. Raises Problem, TooManyValues."""
         return embedding_request(body)
 
     async def serve(
         self, exchange: Exchange, caller: Caller, request: EmbeddingRequest, place: ExitStack
     ) -> None:
-        """Answers with the vectors. Raises Refused."""
+        """Answer with the vectors. Raises Refused."""
         writers = self.reception.names(caller.grant)
         embedder = embedder_for(request.model, self._embedding.embedders, caller.grant, writers)
         texts = texts_of(request, embedder)
@@ -58,7 +58,7 @@ def _told(vectors: Vectors, model: str) -> EmbeddingList:
 def embeddings_routes(
     embedding: Embedding, reception: Reception, origins: Origins, refusals: Refusals
 ) -> list[BaseRoute]:
-    """The route."""
+    """Return the route."""
     door = EmbeddingsDoor(embedding, reception)
     shown = CrossOrigin(door, origins, refusals, method="POST", refusal=foreign_page)
     return [Route(PATH, shown, methods=["POST", "OPTIONS"])]

@@ -1,4 +1,4 @@
-"""OpenAI's words for embeddings, as far as they are served (API reference: Embeddings). Only types; fields are named as they are there."""
+"""OpenAI's requests and answers for embeddings, as far as supported (API reference: Embeddings). Only types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class EmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be embedded. `user` and what is unknown change no vector."""
+    """Texts to embed. `user` and unknown fields have no effect."""
 
     model: str | None = None
     input: str | list[str]
@@ -24,7 +24,7 @@ class EmbeddingUsage(msgspec.Struct, frozen=True):
 
 
 class EmbeddedText(msgspec.Struct, frozen=True, kw_only=True):
-    """The vector of a text: a list of numbers, or in base64 its floats of 32 bits, little-endian."""
+    """The vector of a text: a list of numbers, or its 32-bit little-endian floats in base64."""
 
     object: Literal["embedding"] = "embedding"
     index: int
@@ -32,7 +32,7 @@ class EmbeddedText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EmbeddingList(msgspec.Struct, frozen=True, kw_only=True):
-    """The vectors of all texts, in their order."""
+    """The vectors of all texts, in order."""
 
     object: Literal["list"] = "list"
     data: tuple[EmbeddedText, ...]

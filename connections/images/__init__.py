@@ -1,1 +1,1 @@
-"""Images that clients send: what they are, by their bytes, and whether they may be sent at all. Nothing here decodes any."""
+"""Clients' images: their kinds, by their bytes, and whether they may be sent. Nothing here decodes any."""

@@ -1,7 +1,7 @@
-"""What an image is and how large, by its header: PNG, JPEG, WebP and GIF. Pure.
+"""The kind and the size of an image, by its header: PNG, JPEG, WebP and GIF. Pure.
 
-Nothing is decoded or inflated: a few kilobytes can become gigabytes of points. Whoever decodes an image later relies on
-the sizes that are found here, so each is read where a decoder reads it, and there may be one alone.
+Nothing is decoded or inflated: a few kilobytes can become gigabytes of points. Later decoders rely on the sizes found
+here. So each size is read where a decoder reads it, and there may be only one.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from collections.abc import Callable
 import msgspec
 
 MAX_CHUNKS = 10_000
-"""Of a PNG, and segments of a JPEG: each is looked at."""
+"""Chunks of a PNG, and segments of a JPEG: each is checked."""
 MAX_SCANS = 64
-"""Of a JPEG. Each is a pass over all of its points; progressive ones of cameras and programs have about ten."""
+"""Scans of a JPEG. Each is a pass over all points; progressive JPEGs of cameras and programs have about ten."""
 MAX_BLOCKS = 20_000
-"""Of all extensions before a GIF's first frame together: as many as its largest file has, whose blocks are full."""
+"""Blocks of all extensions before a GIF's first frame: as many as the largest allowed file has if they are full."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_HEADER = 13
 _PNG_BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
-"""By the kind of colour."""
+"""Bit depths by colour type."""
 _JPEG = b"\xff\xd8"
 _JPEG_MARK = 0xFF
 _JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 _JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
 _JPEG_NEXT = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
-"""The next marker with a segment behind it, as a decoder finds it: whatever lies before it is passed over."""
+"""The next marker with a segment after it, as a decoder finds it: bytes before it are skipped."""
 _GIF = (b"GIF87a", b"GIF89a")
 _GIF_HEADER = 13
 _GIF_FRAME = 0x2C
 
 
 class NotAnImage(ValueError):
-    """The bytes are no image that is taken. The message is a sentence for whoever sent them."""
+    """The bytes are not an image of a supported kind. The message is for the sender."""
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What an image says of itself. `width`, `height`: in points."""
+    """The facts in an image's header. `width`, `height`: in points."""
 
     media_type: str
     width: int
@@ -47,7 +47,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 def header_of(data: bytes) -> Header:
-    """Return what an image is. Raises NotAnImage."""
+    """Return an image's header. Raises NotAnImage."""
     for media_type, begins, sizes in _KINDS:
         if begins(data):
             try:
@@ -57,7 +57,7 @@ def header_of(data: bytes) -> Header:
             if not (width and height):
                 raise NotAnImage("The image has no points.")
             return Header(media_type, width, height)
-    raise NotAnImage("The image is no PNG, JPEG, WebP or GIF.")
+    raise NotAnImage("The image is not a PNG, JPEG, WebP or GIF.")
 
 
 def _png(data: bytes) -> tuple[int, int]:
@@ -72,7 +72,7 @@ def _png(data: bytes) -> tuple[int, int]:
 
 
 def _check_chunks(data: bytes) -> None:
-    """Raises NotAnImage where chunks go beyond the bytes, there are too many, a second header, no points or no end."""
+    """Raise NotAnImage for chunks beyond the bytes, too many chunks, a second header, or a missing end or image."""
     place, kinds, has_points = len(_PNG), 0, False
     while place < len(data):
         length, kind = struct.unpack_from(">I4s", data, place)
@@ -115,7 +115,7 @@ def _jpeg(data: bytes) -> tuple[int, int]:
 
 
 def _check_scans(data: bytes, place: int) -> None:
-    """Raises NotAnImage where a JPEG has too many scans: a few bytes each, they take minutes to decode."""
+    """Raise NotAnImage if a JPEG has too many scans: each has a few bytes, and together they take minutes to decode."""
     scans = 0
     for _ in range(MAX_CHUNKS):
         found = _JPEG_NEXT.search(data, place)
@@ -146,7 +146,7 @@ def _webp(data: bytes) -> tuple[int, int]:
 
 
 def _gif(data: bytes) -> tuple[int, int]:
-    """Of the whole, or of its first frame where that is larger."""
+    """Return the size of the whole, or of its first frame if that is larger."""
     width, height, packed = struct.unpack_from("<HHB", data, 6)
     place = _GIF_HEADER + (3 << (packed & 7) + 1 if packed & 0x80 else 0)
     blocks = 0

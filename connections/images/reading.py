@@ -1,4 +1,4 @@
-"""From what a client sends to an image: the bounds that it has to keep, and what it is by its bytes. Pure. No URL is fetched."""
+"""Checks a client's image against the limits, and finds its kind by its bytes. Pure. No URL is fetched."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from connections.images.headers import NotAnImage, header_of
 from engine.images.image import Detail, Image
 
 MAX_IMAGES = 32
-"""Of one request."""
+"""Images of one request."""
 MAX_BYTES = 3 * 1024 * 1024
-"""Of one image: in base64 it fits the body of a request."""
+"""Bytes of one image: in base64 it fits a request's body."""
 MAX_SIDE = 8192
 MAX_POINTS = 32_000_000
-"""What whoever decodes it makes of an image takes some bytes for each point, however few it is sent in."""
+"""Points of one image: a decoder needs some bytes for each, however small the file is."""
 TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _DATA_URL = re.compile(
     r"data:(?P<type>[a-z0-9.+/-]{0,64})(?:;[a-z0-9-]+=[^;,]{0,64}){0,4};base64,", re.IGNORECASE
@@ -35,7 +35,7 @@ def from_url(url: str, detail: str = "") -> Image:
 
 
 def from_base64(text: str, media_type: str = "", detail: str = "") -> Image:
-    """Return the image in a text. `media_type`: as its sender calls it; what counts is what it is. Raises NotAnImage."""
+    """Return the image in a text. `media_type`: the sender's; the bytes decide. Raises NotAnImage."""
     if media_type and media_type.lower() not in (*TYPES, "image/jpg", "application/octet-stream"):
         raise NotAnImage("This server takes images as PNG, JPEG, WebP or GIF.")
     if len(text) > MAX_BYTES * 4 // 3 + 4:

@@ -60,7 +60,7 @@ class SharedSeats:
         self._beat = client.register_script((LUA / "beat.lua").read_text())
 
     async def sit(self, client: Client, connection_id: str) -> None:
-        """Counts a connection. Raises Close where its client or its key has too many."""
+        """Count a connection. Raises Close if its client or its key has too many."""
         counted = self._counted(client)
         for _, subject, _ in counted:
             self._seated.setdefault(subject, set()).add(connection_id)

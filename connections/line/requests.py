@@ -30,15 +30,15 @@ class Chained(Coroutine[None, None, None]):
         return self._work.__await__()
 
     def send(self, value: None, /) -> None:
-        """As of a coroutine."""
+        """Continue as a coroutine does."""
         return self._work.send(value)
 
     def throw(self, *error: Any) -> None:
-        """As of a coroutine."""
+        """Raise within it, as a coroutine does."""
         return self._work.throw(*error)
 
     def close(self) -> None:
-        """As of a coroutine."""
+        """Close it, and the awaited work if that has not begun."""
         for work in (self._work, *self._awaited):
             work.close()
 

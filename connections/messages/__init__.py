@@ -1,1 +1,1 @@
-"""Anthropic's Messages API: `/v1/messages`, and the tokens that a request has."""
+"""Anthropic's Messages API: `/v1/messages`, and the token count of a request."""

@@ -1,4 +1,4 @@
-"""From the body of a request to what a turn is asked. Pure; whatever is refused is refused by the field's name."""
+"""Converts the body of a request to what a turn is asked. Pure; a refusal names the field."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAMES: Mapping[str, str] = {
     "role": "messages",
     "images": "messages",
 }
-"""What these clients call the fields that the floors below have other names for."""
+"""This client's names of fields that the floors below name otherwise."""
 _EFFORT = re.compile(r"[a-z]{1,16}\Z")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _KEEPS_ALL = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
@@ -52,32 +52,32 @@ _UNSERVED: Mapping[str, tuple[tuple[object, ...], str]] = {
     ),
     "inference_geo": ((), "This server can't choose where it runs: leave `inference_geo` out."),
 }
-"""What would change the reply, or promise what nobody keeps here; and what of each says nothing."""
+"""Fields that would change the reply, or promise what is not done here; and for each the values that change nothing."""
 
-# Two passes, and neither makes objects of what is not served.
+# Two passes, and neither makes objects of unsupported fields.
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _message = msgspec.json.Decoder(MessageRequest).decode
 _count = msgspec.json.Decoder(CountRequest).decode
 
 
 def message_request(body: bytes) -> MessageRequest:
-    """A request for a reply, whose fields have their types. Raises Problem, TooManyValues."""
+    """Return a request for a reply, with checked types. Raises Problem, TooManyValues."""
     return _request(body, _message)
 
 
 def count_request(body: bytes) -> CountRequest:
-    """A request for a count. Raises Problem, TooManyValues."""
+    """Return a request for a count. Raises Problem, TooManyValues."""
     return _request(body, _count)
 
 
 def ask_of(request: MessageRequest, limits: Limits) -> Ask:
-    """The messages and how to answer them. Raises Problem."""
+    """Return the messages and how to answer them. Raises Problem."""
     messages, spec = _prompt(request, limits)
     return Ask(messages, _params(request, limits), spec=spec)
 
 
 def prompt_of(request: CountRequest, limits: Limits) -> Ask:
-    """The messages alone. Raises Problem."""
+    """Return the messages alone. Raises Problem."""
     messages, spec = _prompt(request, limits)
     return Ask(messages, spec=spec)
 
@@ -86,7 +86,7 @@ def _request(body: bytes, decode: Callable[[bytes], T]) -> T:
     body = body.removeprefix(_BYTE_ORDER_MARK)
     check_shape(body)
     try:
-        body.decode()  # what is looked at later is not read by the decoder
+        body.decode()  # the decoder does not check fields that are read later
         _refuse_unserved(_fields(body))
         return decode(body)
     except msgspec.ValidationError as error:
@@ -139,7 +139,7 @@ def _schema(config: OutputConfig) -> str | None:
 
 
 def _kind(thinking: ThinkingConfig | None) -> str:
-    """How much is thought, in a word. Raises Problem."""
+    """Return whether there is reasoning, as one word. Raises Problem."""
     if thinking is None:
         return "adaptive"
     if thinking.type not in ("enabled", "disabled", "adaptive"):
@@ -157,7 +157,7 @@ def _reasoning(thinking: ThinkingConfig | None, effort: str | None) -> str:
 
 
 def _params(request: MessageRequest, limits: Limits) -> Params:
-    """How the reply is generated. A length beyond the server's is the server's: it is an upper bound. Raises Problem."""
+    """Return the parameters. A length beyond the server's limit becomes that limit. Raises Problem."""
     asked = frames.Params(
         max_new_tokens=min(request.max_tokens, limits.max_new_tokens),
         temperature=request.temperature,

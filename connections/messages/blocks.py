@@ -1,4 +1,4 @@
-"""The messages of a request as the model is to read them: blocks of text, thoughts, calls and their results. Pure."""
+"""Converts a request's messages for the model: blocks of text, reasoning, calls and their results. Pure."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _NO_PART = {
 }
 _OTHERS = "This server takes blocks of text, of images, of thinking, of calls (tool_use) and of their results (tool_result) only."
 _BOUNDED = ("system", "user")
-"""Whose messages are as long as one may be. What tools and the model said is bounded by the body, and by the window."""
+"""Roles whose messages have a limited length. Other messages are limited by the body, and by the window."""
 
 
 def messages_of(
     given: Sequence[InputMessage], system: str | Sequence[ResultBlock] | None, limits: Limits
 ) -> tuple[Message, ...]:
-    """The system prompt and the messages. Neighbours of one role are one message. Raises Problem."""
+    """Return the system prompt and the messages. Neighbours of one role are joined. Raises Problem."""
     if not given:
         raise invalid("messages", "`messages` must have at least one message.")
     if len(given) > MAX_MESSAGES:
@@ -69,7 +69,7 @@ def _system(system: str | Sequence[ResultBlock], where: str) -> Message:
 
 
 def _said(blocks: Sequence[InputBlock], where: str, limits: Limits) -> Iterator[Message]:
-    """What a user says and shows, and results of calls, in their order."""
+    """Yield what a user says and shows, and results of calls, in order."""
     for number, block in enumerate(blocks):
         place = f"{where}[{number}]"
         match block.type:
@@ -94,7 +94,7 @@ def _image(source: Source | None, where: str, limits: Limits) -> Image:
 
 
 def _reply(blocks: Sequence[InputBlock], where: str) -> Message:
-    """What the model wrote before. What only another server can read of its thoughts is left out."""
+    """Return what the model wrote before. Reasoning that only another server can read is left out."""
     said: list[str] = []
     thought: list[str] = []
     calls: list[ToolCall] = []
@@ -169,7 +169,7 @@ def _name(text: str | None, where: str) -> str:
 
 
 def _merged(messages: Sequence[Message]) -> Iterator[Message]:
-    """Neighbours of one role as one message; a result stays by itself. A text is joined once, however many blocks it has."""
+    """Join neighbours of one role; a result stays separate. Texts are joined once, however many blocks there are."""
     for role, neighbours in groupby(messages, lambda message: message.role):
         together = tuple(neighbours)
         if role == "tool" or len(together) == 1:
@@ -186,7 +186,7 @@ def _merged(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _check(messages: Sequence[Message], max_chars: int) -> None:
-    """Raises Problem for a text that is too long, and for a result that nothing asked for."""
+    """Raise Problem for a text that is too long, and for a result without its call."""
     called: set[str] = set()
     for message in messages:
         if message.role in _BOUNDED and len(message.content) > max_chars:

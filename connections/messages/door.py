@@ -1,4 +1,4 @@
-"""`POST /v1/messages`: turns without a conversation. `POST /v1/messages/count_tokens`: what a prompt takes."""
+"""`POST /v1/messages`: turns without a conversation. `POST /v1/messages/count_tokens`: the length of a prompt."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ R = TypeVar("R", bound=CountRequest)
 
 
 class _AnthropicsDoor(AskingDoor[R]):
-    """What both doors have in common. A key may stand in `x-api-key`, where there is no `Authorization`."""
+    """Common parts of both doors. A key may be in `x-api-key` if there is no `Authorization`."""
 
     door: ClassVar[Door] = Door.MESSAGES
 
     @abstractmethod
     def read(self, body: bytes) -> R:
-        """The request in a body. Raises Refused."""
+        """Return the request in a body. Raises Refused."""
 
     def names(self, request: R) -> Mapping[str, str]:  # noqa: ARG002 - they are the same for all
-        """What these clients call fields."""
+        """Return this client's names of fields."""
         return NAMES
 
     def refusal(self, refused: Refused) -> Response:
-        """What whoever is refused is answered."""
+        """Return the answer to a refused request."""
         return answer_to(refused, request_id())
 
     def token(self, request: Request) -> str | None:
-        """A key as Anthropic's clients send it."""
+        """Return a key as Anthropic's clients send it."""
         return request.headers.get("x-api-key")
 
 
@@ -57,15 +57,15 @@ class MessagesDoor(_AnthropicsDoor[MessageRequest], OneReplyDoor[MessageRequest]
     """Answers messages."""
 
     def read(self, body: bytes) -> MessageRequest:
-        """The request in a body. Raises Problem, TooManyValues."""
+        """Return the request in a body. Raises Problem, TooManyValues."""
         return message_request(body)
 
     def ask(self, request: MessageRequest, limits: Limits) -> Ask:
-        """What the turn is asked. Raises Problem."""
+        """Return what the turn is asked. Raises Problem."""
         return ask_of(request, limits)
 
     async def tell(self, exchange: Exchange, request: MessageRequest, reply: EphemeralReply) -> None:
-        """Tells a reply as a stream of events, or whole. Raises Problem where the whole has no regular end."""
+        """Send a reply as a stream of events, or whole. Raises Problem if a whole one has no regular end."""
         headers = {"Request-Id": reply.turn_id, **ignored(reply)}
         if request.stream:
             await stream(exchange, reply, Telling(reply.turn_id, thoughts=request.shows_thoughts), headers)
@@ -82,11 +82,11 @@ class CountingDoor(_AnthropicsDoor[CountRequest]):
     counts: ClassVar[Counts] = Counts.READ
 
     def read(self, body: bytes) -> CountRequest:
-        """The request in a body. Raises Problem, TooManyValues."""
+        """Return the request in a body. Raises Problem, TooManyValues."""
         return count_request(body)
 
     def ask(self, request: CountRequest, limits: Limits) -> Ask:
-        """What would be asked. Raises Problem."""
+        """Return what a turn would be asked. Raises Problem."""
         return prompt_of(request, limits)
 
     async def answer(
@@ -94,9 +94,9 @@ class CountingDoor(_AnthropicsDoor[CountRequest]):
         exchange: Exchange,
         caller: Caller,
         request: CountRequest,
-        place: ExitStack,  # noqa: ARG002 - kept until all is counted
+        place: ExitStack,  # noqa: ARG002 - held until all is counted
     ) -> None:
-        """Answers with the count. Raises Refused."""
+        """Answer with the count. Raises Refused."""
         tokens = await self.sessions.count(caller.owner, await self.asked(caller, request))
         body = msgspec.json.encode(TokensCount(tokens))
         headers = {"Cache-Control": "no-store", "Request-Id": request_id()}

@@ -1,4 +1,4 @@
-"""Anthropic's requests as far as they are served (API reference: Messages, Count tokens). Only types; fields are named as they are there."""
+"""Anthropic's requests, as far as supported (API reference: Messages, Count tokens). Only types, with its names."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import msgspec
 
 
 def null() -> msgspec.Raw:
-    """What stands for a field that is not there. A function, since msgspec describes no default of this kind in a schema."""
+    """Return the value of a missing field. A function, since msgspec's schemas support no such default."""
     return msgspec.Raw(b"null")
 
 
 class ResultBlock(msgspec.Struct, frozen=True):
-    """A part of what a tool returned."""
+    """A part of a tool's result."""
 
     type: str
     text: str | None = None
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where an image is, or a document: `base64`, `url`, or another."""
+    """The source of an image or a document: `base64`, `url`, or another."""
 
     type: str
     media_type: str = ""
@@ -27,7 +27,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class InputBlock(msgspec.Struct, frozen=True):
-    """A part of a message: `text`, `image`, `thinking`, `tool_use`, `tool_result`, or what is refused by its type."""
+    """A part of a message: `text`, `image`, `thinking`, `tool_use`, `tool_result`, or a type that is refused."""
 
     type: str
     text: str | None = None
@@ -49,7 +49,7 @@ class InputMessage(msgspec.Struct, frozen=True):
 
 
 class ClientTool(msgspec.Struct, frozen=True):
-    """A tool that the client runs. `input_schema`: a JSON Schema of an object. Others' tools have another `type`."""
+    """A tool that the client runs. `input_schema`: a JSON Schema of an object. Tools of others have another `type`."""
 
     name: str = ""
     description: str | None = None
@@ -59,7 +59,7 @@ class ClientTool(msgspec.Struct, frozen=True):
 
 
 class ToolUseChoice(msgspec.Struct, frozen=True):
-    """`auto`, `any`, `tool` (the one that is named) or `none`."""
+    """`auto`, `any`, `tool` (the named one) or `none`."""
 
     type: str
     name: str | None = None
@@ -67,7 +67,7 @@ class ToolUseChoice(msgspec.Struct, frozen=True):
 
 
 class ThinkingConfig(msgspec.Struct, frozen=True):
-    """`enabled`, `disabled` or `adaptive`. `display`: `omitted` has no thoughts told."""
+    """`enabled`, `disabled` or `adaptive`. `display`: with `omitted` no reasoning is sent."""
 
     type: str
     budget_tokens: int | None = None
@@ -75,23 +75,23 @@ class ThinkingConfig(msgspec.Struct, frozen=True):
 
 
 class OutputFormat(msgspec.Struct, frozen=True):
-    """A JSON Schema that the reply keeps to."""
+    """A JSON Schema for the reply."""
 
     type: str
     schema: msgspec.Raw = msgspec.field(default_factory=null)
 
 
 class OutputConfig(msgspec.Struct, frozen=True):
-    """What the reply has to be, and how much effort goes into it."""
+    """The format of the reply, and how much effort goes into it."""
 
     effort: str | None = None
     format: OutputFormat | None = None
 
 
 class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request of `POST /v1/messages/count_tokens`: all that a prompt is made of.
+    """A request of `POST /v1/messages/count_tokens`: all parts of a prompt.
 
-    `cache_control`, wherever it stands, changes nothing: prompts are kept by themselves.
+    `cache_control` has no effect: prompts are cached in any case.
     """
 
     model: str
@@ -104,7 +104,7 @@ class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageRequest(CountRequest, frozen=True, kw_only=True):
-    """A request of `POST /v1/messages`. `metadata` and `service_tier` change nothing here."""
+    """A request of `POST /v1/messages`. `metadata` and `service_tier` have no effect here."""
 
     max_tokens: int
     stream: bool | None = None
@@ -115,5 +115,5 @@ class MessageRequest(CountRequest, frozen=True, kw_only=True):
 
     @property
     def shows_thoughts(self) -> bool:
-        """Whether what is thought is told."""
+        """Whether reasoning is sent."""
         return self.thinking is None or self.thinking.display != "omitted"

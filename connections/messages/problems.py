@@ -1,4 +1,4 @@
-"""What is refused, or goes wrong, in Anthropic's words: a status, a type, a sentence, and when to come again."""
+"""Refusals and failures in Anthropic's terms: a status, a type, a sentence, and when to try again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from connections.openai.problems import Problem, problem_of
 from sessions.errors import Overloaded, Refused
 
 OVERLOADED = 529
-"""Anthropic's own status for it, by which its clients know it."""
+"""Anthropic's own status for overload, which its clients know."""
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -27,12 +27,12 @@ _SERVERS = 500
 
 
 def request_id() -> str:
-    """A name for a request that has no turn."""
+    """Return an id for a request without a turn."""
     return f"req_{secrets.token_urlsafe(12)}"
 
 
 def refused(why: Refused, named: str) -> Response:
-    """What whoever is refused is answered. `named`: the request."""
+    """Return the answer to a refused request. `named`: its id."""
     problem = problem_of(why)
     told = problem.response()
     kept = {name: value for name, value in told.headers.items() if name in _KEPT}
@@ -40,17 +40,17 @@ def refused(why: Refused, named: str) -> Response:
 
 
 def error_of(problem: Problem) -> MessageProblem:
-    """What went wrong, as a stream tells it."""
+    """Return a problem as a stream sends it."""
     return MessageProblem(_type(status_of(problem)), str(problem))
 
 
 def status_of(problem: Problem) -> int:
-    """The status of a problem."""
+    """Return the status of a problem."""
     return OVERLOADED if problem.word == Overloaded.code else problem.status
 
 
 def foreign_page(origin: str | None) -> Response:
-    """What pages of an origin are told that may not ask."""
+    """Return the answer to a page of an origin that is not allowed."""
     return _response(403, foreign_words(origin), request_id(), {})
 
 

@@ -1,4 +1,4 @@
-"""Where Anthropic's clients find their doors."""
+"""The routes of Anthropic's doors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sessions.service import Sessions
 def messages_routes(
     sessions: Sessions, reception: Reception, origins: Origins, refusals: Refusals
 ) -> list[BaseRoute]:
-    """The routes below `/v1`."""
+    """Return the routes below `/v1`."""
 
     def shown(door: MessagesDoor | CountingDoor) -> CrossOrigin:
         return CrossOrigin(door, origins, refusals, method="POST", refusal=foreign_page)

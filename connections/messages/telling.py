@@ -1,4 +1,4 @@
-"""A reply in Anthropic's words: the events of a stream, and the whole of it. Pure."""
+"""Converts a reply to Anthropic's terms: the events of a stream, or the whole of it. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Telling:
-    """Tells one stream. `thoughts`: what was thought is told; else only that something was."""
+    """Converts one stream. `thoughts`: reasoning is sent; otherwise only a sign of it."""
 
     def __init__(self, turn_id: str, *, thoughts: bool = True) -> None:
         self._turn_id = turn_id
@@ -62,11 +62,11 @@ class Telling:
         self._sum = hashlib.sha256()
 
     def open(self) -> bytes:
-        """Nothing: a message begins with the count of its prompt."""
+        """Return nothing: a message begins with the count of its prompt."""
         return b""
 
     def begin(self, reply: EphemeralReply) -> bytes:
-        """The message, as far as it is known."""
+        """Return the message, as far as it is known."""
         self._begun = True
         count = reply.turn.count
         usage = _usage(count.prompt_tokens, count.cached_tokens)
@@ -74,7 +74,7 @@ class Telling:
         return _told(MessageStart(message), Ping())
 
     def piece(self, piece: Piece) -> bytes:
-        """What a piece adds to its block, or a block of its own."""
+        """Return what a piece adds to the open block, or a block of its own."""
         match piece:
             case Text(text):
                 return _told(*self._more(Text, TextBlock(""), TextDelta(text))) if text else b""
@@ -84,7 +84,7 @@ class Telling:
                 return _told(*self._call(piece))
 
     def end(self, reply: EphemeralReply) -> bytes:
-        """The reason and all that was counted; or what went wrong."""
+        """Return the reason and the usage, or the failure."""
         done = reply.ended
         if (problem := problem_at(done)) is not None:
             return _told(MessageError(error_of(problem), self._turn_id))
@@ -94,11 +94,11 @@ class Telling:
         )
 
     def fail(self, refused: Refused) -> bytes:
-        """What went wrong beside the reply."""
+        """Return a failure outside the reply."""
         return _told(MessageError(error_of(problem_of(refused)), self._turn_id))
 
     def ping(self) -> bytes:
-        """A sign of life."""
+        """Return a sign of life."""
         return _told(Ping())
 
     def _think(self, text: str) -> Iterator[Event]:
@@ -126,7 +126,7 @@ class Telling:
         return BlockStart(self._index, block)
 
     def _close(self) -> Iterator[Event]:
-        """Ends the block that is open."""
+        """End the open block."""
         if self._open is Thought:
             yield BlockDelta(self._index, SignatureDelta(_signature(self._sum.hexdigest())))
             self._sum = hashlib.sha256()
@@ -136,7 +136,7 @@ class Telling:
 
 
 def whole(reply: EphemeralReply, pieces: Sequence[Piece], *, thoughts: bool = True) -> bytes:
-    """A reply that came whole, as JSON. Raises Problem where it has no regular end."""
+    """Return a complete reply as JSON. Raises Problem if it has no regular end."""
     done = reply.ended
     if (problem := problem_at(done)) is not None:
         raise problem
@@ -153,12 +153,12 @@ def whole(reply: EphemeralReply, pieces: Sequence[Piece], *, thoughts: bool = Tr
 
 
 def message_id(turn_id: str) -> str:
-    """What these clients call the reply of a turn."""
+    """Return the message's id for a turn."""
     return f"msg_{turn_id.removeprefix('turn_')}"
 
 
 def usage_of(done: Done) -> wire.MessageUsage:
-    """What was counted."""
+    """Return the usage."""
     counted = done.usage
     return _usage(
         counted.prompt_tokens, counted.cached_tokens, counted.generated_tokens, counted.reasoning_tokens
@@ -174,7 +174,7 @@ def _end(done: Done, stop: str | None) -> MessageEnd:
 
 
 def _blocks(pieces: Sequence[Piece], *, thoughts: bool) -> Iterator[Block]:
-    """Neighbours of one kind are one block."""
+    """Join neighbours of one kind to blocks."""
     kind: type[Text | Thought] | None = None
     texts: list[str] = []
     for piece in pieces:
@@ -200,7 +200,7 @@ def _block(kind: type[Text | Thought] | None, texts: Sequence[str], *, thoughts:
 
 
 def _signature(digest: str) -> str:
-    """It says what it is: clients hand it back as it stands, and nobody checks it."""
+    """Return a signature. Its text says what it is: clients return it unchanged, and nobody checks it."""
     return f"sha256:{digest}"
 
 

@@ -1,4 +1,4 @@
-"""The tools of a request: what may be called, and what has to be. Pure."""
+"""The tools of a request: which may be called, and which must be. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
 
 
 def tools_spec(given: Sequence[ClientTool] | None, choice: ToolUseChoice | None) -> ReplySpec:
-    """The tools, and how they are chosen. Raises Problem."""
+    """Return the tools, and how to choose among them. Raises Problem."""
     tools = _tools(given or ())
     kind = "auto" if choice is None else choice.type
     if not tools:

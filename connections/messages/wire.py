@@ -1,4 +1,4 @@
-"""Anthropic's answers as far as they are given (API reference: Messages, Streaming, Errors). Only types; fields are named as they are there."""
+"""Anthropic's answers, as far as sent (API reference: Messages, Streaming, Errors). Only types, with its names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TextBlock(msgspec.Struct, frozen=True, tag="text"):
 
 
 class ThinkingBlock(msgspec.Struct, frozen=True, tag="thinking"):
-    """What the model thought. `signature`: a sum of the text, by which nobody can prove anything."""
+    """Reasoning. `signature`: a hash of the text, which proves nothing."""
 
     thinking: str
     signature: str
@@ -34,15 +34,15 @@ Block = TextBlock | ThinkingBlock | ToolUseBlock
 
 
 class ThinkingTokens(msgspec.Struct, frozen=True):
-    """Of a reply's tokens."""
+    """Reasoning tokens, as a part of the reply's."""
 
     thinking_tokens: int
 
 
 class MessageUsage(msgspec.Struct, frozen=True):
-    """Tokens. The prompt has `input_tokens` that were computed and `cache_read_input_tokens` that were kept from before.
+    """Tokens. The prompt has `input_tokens` that were computed, and `cache_read_input_tokens` from the cache.
 
-    `cache_creation_input_tokens` is 0: what is kept for later costs nothing more.
+    `cache_creation_input_tokens` is 0: caching has no price.
     """
 
     input_tokens: int
@@ -53,7 +53,7 @@ class MessageUsage(msgspec.Struct, frozen=True):
 
 
 class ReplyMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply; as a stream begins it, without content and without an end."""
+    """A reply; at the beginning of a stream without content and end."""
 
     id: str
     type: Literal["message"] = "message"
@@ -72,7 +72,7 @@ class MessageStart(msgspec.Struct, frozen=True, tag="message_start"):
 
 
 class BlockStart(msgspec.Struct, frozen=True, tag="content_block_start"):
-    """A block begins: an empty one."""
+    """A block begins, still empty."""
 
     index: int
     content_block: Block
@@ -85,13 +85,13 @@ class TextDelta(msgspec.Struct, frozen=True, tag="text_delta"):
 
 
 class ThinkingDelta(msgspec.Struct, frozen=True, tag="thinking_delta"):
-    """More of what is thought."""
+    """More reasoning."""
 
     thinking: str
 
 
 class SignatureDelta(msgspec.Struct, frozen=True, tag="signature_delta"):
-    """The signature of what was thought, at its end."""
+    """The signature of the reasoning, at its end."""
 
     signature: str
 
@@ -110,20 +110,20 @@ class BlockDelta(msgspec.Struct, frozen=True, tag="content_block_delta"):
 
 
 class BlockStop(msgspec.Struct, frozen=True, tag="content_block_stop"):
-    """A block is whole."""
+    """A block is complete."""
 
     index: int
 
 
 class MessageEnd(msgspec.Struct, frozen=True):
-    """Why a reply ended. `stop_sequence`: which of the request's did it."""
+    """Why a reply ended. `stop_sequence`: the one that ended it."""
 
     stop_reason: StopReason
     stop_sequence: str | None
 
 
 class MessageDelta(msgspec.Struct, frozen=True, tag="message_delta"):
-    """A reply ended. `usage`: all of it."""
+    """A reply ended. `usage`: of the whole reply."""
 
     delta: MessageEnd
     usage: MessageUsage
@@ -138,7 +138,7 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
 
 
 class MessageProblem(msgspec.Struct, frozen=True):
-    """What went wrong: a kind for programs, a sentence for people."""
+    """A failure: a type for programs, a sentence for people."""
 
     type: str
     message: str
@@ -152,7 +152,7 @@ class MessageError(msgspec.Struct, frozen=True, tag="error"):
 
 
 class TokensCount(msgspec.Struct, frozen=True):
-    """How many tokens a prompt has."""
+    """The number of tokens of a prompt."""
 
     input_tokens: int
 

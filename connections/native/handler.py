@@ -1,4 +1,4 @@
-"""What each client frame does: a thin translation to the sessions floor."""
+"""Handles each client frame: a thin translation to the sessions floor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FrameHandler:
         refresh: Callable[[frames.AuthRefresh], Slow] | None = None,
         spoken: SpokenLine | None = None,
     ) -> None:
-        """`refresh`: None, its clients have no word for that. `spoken`: None, nothing is heard."""
+        """`refresh`: None if its clients can't renew tokens. `spoken`: None without speech recognition."""
         self._sessions = sessions
         self._limits = limits
         self._refresh = refresh
@@ -74,7 +74,7 @@ class FrameHandler:
                 self._note(connection, frame)
                 return None
             case frames.Hello():
-                raise BadFrame("`type` may not be hello again: it was said already.")
+                raise BadFrame("`type` must not be hello again.")
             case _:
                 return self._lists.handle(connection, frame)
 

@@ -1,1 +1,1 @@
-"""The doors for OpenAI's clients: projections of turns into what their SDKs read and write."""
+"""The doors for OpenAI's clients: they convert turns to what its SDKs read and write."""

@@ -1,4 +1,4 @@
-"""What the doors for replies share: who asks, what they may have, and their replies, as a stream of events or whole."""
+"""Common parts of the doors for replies: the client, its rights, and its replies, as a stream of events or whole."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ from sessions.running.waiting_pieces import Piece
 from sessions.service import Sessions
 
 IGNORED = "X-Midstream-Ignored"
-"""The header that names fields of a request that its model can't follow and that the operator lets it pass over."""
+"""The header with the ignored fields of a request: its model can't follow them, and the operator allows that."""
 
 R = TypeVar("R", bound=Asked)
 
 
 class Teller(Protocol):
-    """Tells replies in a door's words; see `Telling`."""
+    """Converts replies for a door; see `Telling`."""
 
     def begin(self, number: int, model: str) -> bytes:
-        """What comes first of a reply."""
+        """Return the beginning of a reply."""
 
     def piece(self, number: int, model: str, piece: Piece, calls: int) -> bytes:
-        """A piece of a reply, none perhaps."""
+        """Return a piece of a reply, possibly empty."""
 
     def end(self, number: int, model: str, done: Done) -> bytes:
-        """The end of a reply. Raises Problem where it is no regular one."""
+        """Return the end of a reply. Raises Problem if it is not a regular one."""
 
     def close(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
-        """What comes last."""
+        """Return the end of the stream."""
 
     def fail(self, model: str, problem: Problem, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
-        """What comes last where a reply has no regular end."""
+        """Return the end of the stream if a reply has no regular end."""
 
     def whole(
         self, model: str, replies: Sequence[tuple[Sequence[Piece], Done]], prompts: Sequence[int]
     ) -> bytes:
-        """All replies. Raises Problem where one has no regular end."""
+        """Return all replies. Raises Problem if one has no regular end."""
 
 
 class AnsweringDoor(HttpDoor[R]):
-    """Answers requests. A client that goes away stops its turns."""
+    """Answers requests. A client that leaves stops its turns."""
 
     def __init__(self, sessions: Sessions, reception: Reception) -> None:
         super().__init__(reception)
@@ -65,14 +65,14 @@ class AnsweringDoor(HttpDoor[R]):
 
     @abstractmethod
     def asks(self, request: R, limits: Limits) -> list[Ask]:
-        """What turns are asked. Raises Refused."""
+        """Return what turns are asked. Raises Refused."""
 
     @abstractmethod
     def teller(self, request: R, turn_id: str, created: int) -> Teller:
-        """Who tells the replies."""
+        """Return what converts the replies."""
 
     async def serve(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
-        """Has turns write the replies. Raises Refused."""
+        """Have turns write the replies. Raises Refused."""
         asks = await self._asks(caller, request)
         await self._count(caller, asks)
         try:
@@ -93,14 +93,14 @@ class AnsweringDoor(HttpDoor[R]):
         return [asked_by(caller, ask, model.name) for ask in asks]
 
     async def _count(self, caller: Caller, asks: Sequence[Ask]) -> None:
-        """Each reply counts as a message; one was counted when the request came. Raises RateLimited."""
+        """Count each reply as a message; one was counted when the request came. Raises RateLimited."""
         replies = sum(ask.replies for ask in asks)
         self.reception.take(caller, replies - 1)
         await self.reception.count(caller, replies)
 
 
 def _prompts(asks: Sequence[Ask]) -> Iterator[int]:
-    """For each reply the number of its prompt."""
+    """Return the number of its prompt for each reply."""
     for number, ask in enumerate(asks):
         yield from [number] * ask.replies
 
@@ -119,11 +119,11 @@ async def _stream(exchange: Exchange, replies: Replies, teller: Teller, prompts:
 
 
 async def _tell(exchange: Exchange, replies: Replies, teller: Teller, prompts: Sequence[int]) -> bytes:
-    """Tells all pieces; gives what comes last, the ends among it that nothing came behind."""
+    """Send all pieces; return the end of the stream, with the replies' ends that nothing followed."""
     calls, ended = [0] * len(replies), b""
     try:
         async for number, piece in replies:
-            model = replies[number].model  # another one may stand in
+            model = replies[number].model  # a fallback may answer
             if piece is None:
                 ended += teller.end(number, model, replies[number].ended)
                 continue
@@ -138,13 +138,13 @@ async def _tell(exchange: Exchange, replies: Replies, teller: Teller, prompts: S
 
 
 def _ends(replies: Replies, prompts: Sequence[int]) -> tuple[list[Done], list[int]]:
-    """The ends that there are, and the numbers of their prompts."""
+    """Return the ends so far, and the numbers of their prompts."""
     ended = [(reply.done, prompt) for reply, prompt in zip(replies.all, prompts, strict=True) if reply.done]
     return [done for done, _ in ended], [prompt for _, prompt in ended]
 
 
 async def _whole(exchange: Exchange, replies: Replies, teller: Teller, prompts: Sequence[int]) -> None:
-    """Raises Problem where a reply has no regular end."""
+    """Send all replies at once. Raises Problem if a reply has no regular end."""
     pieces: list[list[Piece]] = [[] for _ in replies.all]
     async for number, piece in replies:
         if piece is None:

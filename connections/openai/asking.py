@@ -1,4 +1,4 @@
-"""From the body of a request to what turns are asked. Pure; whatever is refused is refused by the field's name."""
+"""Converts the body of a request to what turns are asked. Pure; a refusal names the field."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ T = TypeVar("T")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NEWER = "max_completion_tokens"
 
-# Two passes, and neither makes objects of what is not served: millions of empty lists fit a body.
+# Two passes, and neither makes objects of unsupported fields: millions of empty lists fit a body.
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _chat = msgspec.json.Decoder(ChatRequest).decode
 _completion = msgspec.json.Decoder(CompletionRequest).decode
 
 
 def chat_request(body: bytes) -> ChatRequest:
-    """A request of the chat's door, whose fields have their types. Raises Problem, TooManyValues."""
+    """Return a request of the chat's door, with checked types. Raises Problem, TooManyValues."""
     return request_in(body, _chat)
 
 
 def completion_request(body: bytes) -> CompletionRequest:
-    """A request of the completions' door. Raises Problem, TooManyValues."""
+    """Return a request of the completions' door. Raises Problem, TooManyValues."""
     return request_in(body, _completion)
 
 
 def request_in(body: bytes, decode: Callable[[bytes], T]) -> T:
-    """The request in a body, which `decode` makes of it. Raises Problem, TooManyValues."""
+    """Return the request in a body, as `decode` reads it. Raises Problem, TooManyValues."""
     body = body.removeprefix(_BYTE_ORDER_MARK)
     check_shape(body)
     try:
@@ -58,7 +58,7 @@ def request_in(body: bytes, decode: Callable[[bytes], T]) -> T:
 
 
 def ask_of(request: ChatRequest, limits: Limits) -> Ask:
-    """The messages and how to answer them. Raises Problem."""
+    """Return the messages and how to answer them. Raises Problem."""
     return Ask(
         messages_of(request.messages, limits),
         params_of(request, limits, length=_length(request), top_logprobs=_top_logprobs(request)),
@@ -69,7 +69,7 @@ def ask_of(request: ChatRequest, limits: Limits) -> Ask:
 
 
 def asks_of(request: CompletionRequest, limits: Limits) -> list[Ask]:
-    """The prompts, as they are, and how to go on from each. Raises Problem."""
+    """Return the prompts, unchanged, and how to continue each. Raises Problem."""
     prompts = [request.prompt] if isinstance(request.prompt, str) else request.prompt
     if not 0 < len(prompts) <= MOST_REPLIES or not all(prompts):
         why = f"must be a text, or 1 to {MOST_REPLIES} of them, none of them empty."
@@ -87,7 +87,7 @@ def asks_of(request: CompletionRequest, limits: Limits) -> list[Ask]:
 
 
 def fields_of(request: Asked) -> dict[str, str]:
-    """What the client calls the fields that the floors below have other names for."""
+    """Return the client's names of fields that the floors below name otherwise."""
     found = format_of(request)
     names = {
         "max_new_tokens": "max_tokens",
@@ -109,7 +109,7 @@ def fields_of(request: Asked) -> dict[str, str]:
 
 
 def _spec(request: ChatRequest) -> ReplySpec:
-    """What the reply may be. Raises Problem."""
+    """Return the requirements of the reply. Raises Problem."""
     spec, found = tools_spec(request), format_of(request)
     if found is not None and spec.tools and spec.tool_choice in ("required", "named"):
         why = f"`{found[0]}` excludes a `tool_choice` that leaves no text."
@@ -124,7 +124,7 @@ def _spec(request: ChatRequest) -> ReplySpec:
 
 
 def _continues(request: ChatRequest) -> bool:
-    """Whether the last message goes on, as vLLM has it: the template may not begin another one then. Raises Problem."""
+    """Return whether to continue the last message, as in vLLM. The template then begins no other. Raises Problem."""
     begins, goes_on = request.add_generation_prompt is not False, bool(request.continue_final_message)
     if begins and goes_on:
         why = "needs `add_generation_prompt` to be false."
@@ -139,12 +139,12 @@ def _continues(request: ChatRequest) -> bool:
 
 
 def _length(request: ChatRequest) -> str:
-    """The field that says how long a reply may get."""
+    """Return the field that limits the length of a reply."""
     return "max_tokens" if request.max_completion_tokens is None else _NEWER
 
 
 def _top_logprobs(request: ChatRequest) -> int | None:
-    """How many of the likeliest tokens are to be told beside each one; None where nothing of the kind is."""
+    """Return how many of the likeliest tokens to send with each one; None: no log-probabilities."""
     top = request.top_logprobs or 0
     if not 0 <= top <= MAX_TOP_LOGPROBS:
         raise invalid("top_logprobs", f"`top_logprobs` must be from 0 to {MAX_TOP_LOGPROBS}.")
@@ -154,7 +154,7 @@ def _top_logprobs(request: ChatRequest) -> int | None:
 
 
 def _ill_typed(error: msgspec.ValidationError) -> Problem:
-    """What is wrong with a JSON object that is no request."""
+    """Return what is wrong with a JSON object that is not a request."""
     wrong = complaint(error)
     code = "missing_required_parameter" if wrong.is_missing else "invalid_type"
     return invalid(wrong.field, wrong.told(whole="The body"), code=code)

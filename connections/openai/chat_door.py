@@ -20,15 +20,15 @@ class ChatDoor(AnsweringDoor[ChatRequest]):
     door: ClassVar[Door] = Door.CHAT
 
     def read(self, body: bytes) -> ChatRequest:
-        """The request in a body. Raises Problem, TooManyValues."""
+        """Return the request in a body. Raises Problem, TooManyValues."""
         return chat_request(body)
 
     def asks(self, request: ChatRequest, limits: Limits) -> list[Ask]:
-        """What the turns are asked. Raises Problem."""
+        """Return what the turns are asked. Raises Problem."""
         return [ask_of(request, limits)]
 
     def teller(self, request: ChatRequest, turn_id: str, created: int) -> Telling:
-        """Who tells the replies."""
+        """Return what converts the replies."""
         return Telling(
             turn_id=turn_id,
             created=created,

@@ -1,4 +1,4 @@
-"""`POST /v1/completions`: texts that go on from prompts as they are, through no chat template."""
+"""`POST /v1/completions`: continues prompts as they are, without a chat template."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from sessions.running.ephemeral import Ask
 
 
 class CompletionsDoor(AnsweringDoor[CompletionRequest]):
-    """Goes on from prompts."""
+    """Continues prompts."""
 
     door: ClassVar[Door] = Door.COMPLETIONS
 
     def read(self, body: bytes) -> CompletionRequest:
-        """The request in a body. Raises Problem, TooManyValues."""
+        """Return the request in a body. Raises Problem, TooManyValues."""
         return completion_request(body)
 
     def asks(self, request: CompletionRequest, limits: Limits) -> list[Ask]:
-        """What the turns are asked. Raises Problem."""
+        """Return what the turns are asked. Raises Problem."""
         return asks_of(request, limits)
 
     def teller(self, request: CompletionRequest, turn_id: str, created: int) -> TellingTexts:
-        """Who tells the texts."""
+        """Return what converts the texts."""
         return TellingTexts(
             turn_id=turn_id,
             created=created,

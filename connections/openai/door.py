@@ -1,4 +1,4 @@
-"""Doors over HTTP for chats: who asks, whether the key may, what the body says, and that nobody is served who has left."""
+"""HTTP doors of models: the client, the key's scopes, the body, and the end of work for clients that have left."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ R = TypeVar("R")
 
 
 class HttpDoor(ABC, Generic[R]):
-    """Answers requests, or says no in its protocol's words. A client that goes away ends what was begun for it."""
+    """Answers or refuses requests, in its protocol's terms. A client that leaves ends the work for it."""
 
     door: ClassVar[Door]
     counts: ClassVar[Counts] = Counts.MESSAGE
-    """As what each request counts."""
+    """What each request counts as."""
 
     def __init__(self, reception: Reception) -> None:
         self.reception = reception
 
     @abstractmethod
     def read(self, body: bytes) -> R:
-        """The request in a body. Raises Refused."""
+        """Return the request in a body. Raises Refused."""
 
     @abstractmethod
     async def serve(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
-        """Answers a request while its client is there. `place`: of a large body, until little of it is kept. Raises Refused."""
+        """Answer a request while its client is there. `place`: held while a large body is in memory. Raises Refused."""
 
     def token(self, request: Request) -> str | None:  # noqa: ARG002 - most have it in no other place
-        """A token that is in no `Authorization` header."""
+        """Return a token outside the `Authorization` header."""
         return None
 
     def needs(self, request: Request) -> KeyScope:  # noqa: ARG002 - most have a model answer
-        """What a key has to be for."""
+        """Return the scope that a key needs."""
         return KeyScope.CHAT
 
     def refusal(self, refused: Refused) -> Response:
-        """What whoever is refused is answered."""
+        """Return the answer to a refused request."""
         return problem_of(refused).response()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         exchange = Exchange(scope, receive, send)
         refused = await guarded(self._serve(exchange))
         if refused is not None and not exchange.begun:
@@ -62,7 +62,7 @@ class HttpDoor(ABC, Generic[R]):
             await exchange.answer(self.refusal(refused))
 
     async def _serve(self, exchange: Exchange) -> None:
-        """Raises Refused."""
+        """Serve a request. Raises Refused."""
         with suppress(ClientDisconnect):
             caller = await self.reception.caller(exchange.request, self.token(exchange.request))
             caller.grant.check(self.needs(exchange.request))

@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `/v1/models/{model}`: the models that are served, under all of their names."""
+"""`GET /v1/models` and `/v1/models/{model}`: the served models, under all of their names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ModelsDoor:
         self._created = int(time.time())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         try:
             response = await self._answer(Request(scope, receive))
         except Refused as refused:

@@ -1,4 +1,4 @@
-"""What is refused, or goes wrong, in OpenAI's words: a status, a type, a code, and when to come again."""
+"""Refusals and failures in OpenAI's terms: a status, a type, a code, and when to try again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sessions.errors import BadParams, Refused
 from sessions.events import Failure
 
 AGAIN_S = 1
-"""When whoever is turned away for the moment may come again."""
+"""Seconds after which to try again, if nothing else is known."""
 
 _STATUS = {
     "invalid_value": 400,
@@ -46,7 +46,7 @@ _PARAMS = {
 
 
 class Problem(Refused):
-    """A request that OpenAI's clients are told to be refused. The message is for its sender."""
+    """A refused request, for OpenAI's clients. The message is for its sender."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Problem(Refused):
         return msgspec.json.encode(ErrorBody(Error(str(self), type_of(self.status), self.param, self.word)))
 
     def response(self) -> Response:
-        """The refusal as a whole answer."""
+        """Return the refusal as a whole answer."""
         headers = {"Cache-Control": "no-store"}
         if self.retry_after_ms is not None:
             headers["Retry-After"] = str(math.ceil(self.retry_after_ms / 1000))
@@ -82,12 +82,12 @@ class Problem(Refused):
 
 
 def invalid(param: str | None, message: str, *, code: str = "invalid_value") -> Problem:
-    """A field that can't be had as it is."""
+    """Return the refusal of a field's value."""
     return Problem(400, message, code=code, param=param)
 
 
 def problem_of(refused: Refused) -> Problem:
-    """A refusal of any floor's."""
+    """Return a refusal of any floor as a problem."""
     if isinstance(refused, Problem):
         return refused
     if isinstance(refused, RateLimited):
@@ -99,7 +99,7 @@ def problem_of(refused: Refused) -> Problem:
 
 
 def renamed(refused: BadParams, names: Mapping[str, str]) -> BadParams:
-    """The refusal with its field as the client calls it. `names`: by the names of the floors below."""
+    """Return the refusal with the client's name of its field. `names`: by the names of the floors below."""
     field = refused.field
     if field is None or (name := names.get(field)) is None:
         return refused
@@ -107,24 +107,24 @@ def renamed(refused: BadParams, names: Mapping[str, str]) -> BadParams:
 
 
 def counted_as(refused: Refused) -> str:
-    """Return what a refusal is called in metrics: the protocol's word, which is the same at every door."""
+    """Return the name of a refusal in metrics: the protocol's word, the same at every door."""
     if not isinstance(refused, Problem):
         return refused.code
     return Unauthenticated.code if refused.status == 401 else refused.word  # noqa: PLR2004 - HTTP's word for it
 
 
 def problem_in(failure: Failure) -> Problem:
-    """What ended a reply that had begun."""
+    """Return what ended a reply that had begun."""
     return _problem(failure.code, failure.message, again_ms=failure.retry_after_ms)
 
 
 def nobody(refused: Unauthenticated) -> Problem:
-    """A token that stands for nobody."""
+    """Return the refusal of an invalid token."""
     return Problem(401, str(refused), code="invalid_api_key")
 
 
 def _problem(code: str, message: str, *, param: str | None = None, again_ms: int | None = None) -> Problem:
-    """What is nobody's fault but the moment's may be tried again."""
+    """Return a problem; a temporary one says when to try again."""
     status = _STATUS.get(code, 503)
     again = (again_ms or AGAIN_S * 1000) if status == 503 else None  # noqa: PLR2004 - HTTP's word for it
     return Problem(

@@ -1,4 +1,4 @@
-"""Who asks at OpenAI's doors, and what they may have: the same keys, tokens, names and limits as on a WebSocket."""
+"""The clients of OpenAI's doors, and their rights: the same keys, tokens, names and limits as on a WebSocket."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ from sessions.running.ephemeral import Ask
 from sessions.store.redis.asker import asking_for
 
 CLIENT = "/openai"
-"""The client id of whoever comes in by these doors; none on a WebSocket can be the same, since those have no slash."""
+"""The client id at these doors. No client of a WebSocket has it, since those ids have no slash."""
 _NAMELESS = f"{CLIENT}/-"
-"""Begins the name of who sends no token where nobody is asked for one: a new name each time."""
+"""Begins the client id of a client without a token, if there is no authentication: a new id each time."""
 
 T = TypeVar("T")
 
 
 class _Line:
-    """The connection of an HTTP reply, as whoever watches over keys sees it. Its client is told by its end."""
+    """The connection of an HTTP reply, for the registry of keys. Its client notices only its end."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
 
     def push(self, frame: Frame) -> None:
-        """A reply under way has no place for other words."""
+        """Do nothing: a running reply can't carry other frames."""
 
-    def shut(self, close: Close) -> None:  # noqa: ARG002 - why is told in the log
-        """Ends it at once."""
+    def shut(self, close: Close) -> None:  # noqa: ARG002 - the log has the reason
+        """End it at once."""
         self._exchange.cut_off()
 
 
 class Reception:
-    """Stands before every request of these doors."""
+    """Admits every request of these doors."""
 
     def __init__(self, *, access: AccessControl, limiters: Limiters, greeter: Greeter) -> None:
         self._access = access
@@ -68,34 +68,34 @@ class Reception:
         self._reading = asyncio.Lock()
 
     def models(self, grant: Grant) -> tuple[ServedModel, ...]:
-        """The models that are served and may be asked, the default first."""
+        """Return the served models that the client may use, the default first."""
         return self._greeter.models_for(grant)
 
     def names(self, grant: Grant) -> list[str]:
-        """The names and aliases of those models."""
+        """Return the names and aliases of those models."""
         return [name for model in self.models(grant) for name in (model.name, *model.aliases)]
 
     async def caller(self, request: Request, token: str | None = None) -> Caller:
-        """Who asks. `token`: where a door's clients have it in no `Authorization` header. Raises Refused."""
+        """Return the client. `token`: for clients that do not send it in `Authorization`. Raises Refused."""
         authorization = request.headers.get("authorization")
         identity = await self.identity(authorization, token)
         shown = bearer(authorization)
         return caller_of(identity, client_id_of(identity, token if shown is None else shown), request.scope)
 
     async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
-        """Who comes, by a header or else by a token. Raises Refused."""
+        """Return the identity behind a header, or else a token. Raises Refused."""
         try:
             return await self._access.identify(authorization=authorization, token=token)
         except Unauthenticated as refused:
             raise nobody(refused) from None
 
     async def while_good(self, exchange: Exchange, caller: Caller, work: Coroutine[None, None, None]) -> None:
-        """Does the work while its client is there and came by a token that is good. Raises ClientDisconnect where that ends."""
+        """Do the work while its client is there and its token is valid. Raises ClientDisconnect if that ends."""
         with self._access.inside(caller.identity, _Line(exchange)):
             await exchange.while_there(work)
 
     def model(self, name: str | None, grant: Grant) -> ServedModel:
-        """The model that a client names; the first that it may ask, where it names none. Raises ModelNotFound, Forbidden."""
+        """Return the named model, or else the first that the client may use. Raises ModelNotFound, Forbidden."""
         allowed = self.models(grant)
         if name is None and allowed:
             return allowed[0]
@@ -106,14 +106,14 @@ class Reception:
         return model
 
     async def limits(self, model: ServedModel) -> Limits:
-        """What may be asked of a model; waits a moment while none is loaded. Raises EngineDown."""
+        """Return the limits of a model; wait a moment if none is loaded. Raises EngineDown."""
         try:
             return await self._greeter.limits(model)
         except EngineError as error:
             raise EngineDown("The model is not loaded yet.") from error
 
     def take(self, caller: Caller, messages: int = 1, *, counts: Counts = Counts.MESSAGE) -> None:
-        """Counts messages here; the first one before anything is read or asked. `counts`: what else it is. Raises RateLimited."""
+        """Count messages here; the first one before its body is read. `counts`: what else it is. Raises RateLimited."""
         try:
             for _ in range(messages):
                 self._limiters.rates.take(counts, caller.subject)
@@ -124,10 +124,10 @@ class Reception:
     async def read(
         self, exchange: Exchange, caller: Caller, place: ExitStack, decode: Callable[[bytes], T]
     ) -> T:
-        """What a request's body says. Raises Refused, ClientDisconnect.
+        """Read a request's body. Raises Refused, ClientDisconnect.
 
-        Four megabytes take longer than the time between two tokens, so a thread reads what is long. Of several threads
-        the event loop would wait for each, so there is one.
+        Four megabytes take longer than the time between two tokens, so a thread reads long bodies. It is one
+        thread, since the event loop would have to wait for each of several.
         """
         body = await exchange.body(partial(self._admit_large, caller, place))
         if len(body) <= LARGE_BODY_BYTES:
@@ -136,40 +136,42 @@ class Reception:
             return await asyncio.to_thread(decode, body)
 
     def _admit_large(self, caller: Caller, place: ExitStack) -> None:
-        """Takes a place for a large body, which is given back when `place` is closed. Raises Overloaded."""
+        """Take a place for a large body, which is freed when `place` is closed. Raises Overloaded."""
         bodies, subject = self._limiters.bodies, caller.subject
         if not bodies.has_room_for(subject):
-            raise Overloaded("The server reads as many long requests as it can.", retry_after_ms=AGAIN_MS)
+            raise Overloaded(
+                "The server is reading as many long requests as it can.", retry_after_ms=AGAIN_MS
+            )
         bodies.take(subject)
         place.callback(bodies.give_back, subject)
 
     def refusal(self, refused: Refused, door: Door) -> Response:
-        """What whoever is refused is answered; it counts as told."""
+        """Return the answer to a refused request, and count it."""
         self.tell(refused, door)
         return problem_of(refused).response()
 
     def tell(self, refused: Refused, door: Door) -> None:
-        """Counts a refusal that a client is told."""
+        """Count a refusal that is sent."""
         self._limiters.refusals.tell(door, counted_as(refused))
 
     async def count(self, caller: Caller, messages: int = 1) -> None:
-        """Counts messages over all replicas. Raises RateLimited."""
+        """Count messages on all replicas. Raises RateLimited."""
         if (meter := self._limiters.meter) is not None:
             with asking_for(caller.group or caller.client.client_id):
                 for _ in range(messages):
                     await meter.admit(caller.client)
 
     def used(self, caller: Caller, tokens: int) -> None:
-        """Counts tokens that no turn has."""
+        """Count tokens outside turns."""
         if (meter := self._limiters.meter) is not None:
             meter.used(caller.client, tokens)
 
 
 def client_id_of(identity: Identity, token: str | None) -> str:
-    """The name of whoever comes in by these doors, who gives none.
+    """Return a client id at these doors, whose clients send none.
 
-    Where nobody is asked who they are, whatever token a client sends stands in for a `client_id`: those who send the same
-    one share kept keys and values, and those who send none share them with nobody.
+    Without authentication the token that a client sends is used instead. Clients with the same token share
+    kept keys and values; those without a token share them with nobody.
     """
     if identity.principal != ANONYMOUS.principal:
         return CLIENT
@@ -179,10 +181,10 @@ def client_id_of(identity: Identity, token: str | None) -> str:
 
 
 def comes_back(caller: Caller) -> bool:
-    """Whether this one can ask again for what is kept for it: whoever sends no token is somebody else each time."""
+    """Return whether this client can come back for stored data: without a token it is another client each time."""
     return not caller.client.client_id.startswith(_NAMELESS)
 
 
 def asked_by(caller: Caller, ask: Ask, model: str) -> Ask:
-    """An ask as its caller's own, of a model by its name."""
+    """Return an ask for its caller and for a model by its name."""
     return msgspec.structs.replace(ask, client_id=caller.client.client_id, group=caller.group, model=model)

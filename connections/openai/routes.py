@@ -1,4 +1,4 @@
-"""Where OpenAI's clients find their doors."""
+"""The routes of OpenAI's doors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sessions.service import Sessions
 def openai_routes(
     sessions: Sessions, reception: Reception, origins: Origins, refusals: Refusals
 ) -> list[BaseRoute]:
-    """The routes below `/v1`."""
+    """Return the routes below `/v1`."""
 
     def shown(door: ASGIApp, method: str) -> CrossOrigin:
         return CrossOrigin(door, origins, refusals, method=method, refusal=foreign_page)

@@ -1,4 +1,4 @@
-"""Sockets at OpenAI's doors: who may not come in is told so in its words, before there is a socket."""
+"""Sockets at OpenAI's doors: a client that is not admitted is refused in OpenAI's terms, before the socket opens."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ G = TypeVar("G")
 
 
 class OpenAiSocketDoor(SocketDoor[G]):
-    """Serves sockets whose handshake says who comes."""
+    """Serves sockets whose handshake identifies the client."""
 
     @abstractmethod
     async def guest(self, websocket: WebSocket) -> G:
-        """Who comes, and for what. Raises Refused."""
+        """Return the client and its request. Raises Refused."""
 
     async def receive(self, websocket: WebSocket) -> G | Response:
-        """Who comes, or the refusal."""
+        """Return the client, or the refusal."""
         try:
             with self.limiters.waiting_room.place(client_of(websocket.scope)):
                 return await self.guest(websocket)

@@ -1,4 +1,4 @@
-"""Chat completions in OpenAI's words: chunks of a stream (server-sent events), whole replies, totals, the problem that ended them. Pure."""
+"""Converts replies to OpenAI's chat completions: a stream's chunks, whole replies, usage and problems. Pure."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Telling(msgspec.Struct, frozen=True, kw_only=True):
-    """What is the same in all that is told of one request. `created`: Unix seconds; `usage`: a stream tells its totals.
+    """The common values of one request's answers. `created`: Unix seconds; `usage`: a stream ends with its usage.
 
-    `logprobs`: text comes with what is told of its tokens, which may be nothing: some leave with a later text.
-    `reasoning`: what was thought is told.
+    `logprobs`: text comes with its tokens' log-probabilities; they may be empty, as some come with later text.
+    `reasoning`: reasoning is sent.
     """
 
     turn_id: str
@@ -58,11 +58,11 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: bool = True
 
     def begin(self, number: int, model: str) -> bytes:
-        """The first chunk of a reply."""
+        """Return the first chunk of a reply."""
         return self._event(model, ChunkChoice(Delta(role="assistant", content=""), index=number))
 
     def piece(self, number: int, model: str, piece: Piece, calls: int) -> bytes:
-        """A chunk with a piece of a reply, none for what is not told. `calls`: how many calls that reply had before."""
+        """Return a chunk with a piece of a reply, or nothing. `calls`: the reply's calls before it."""
         match piece:
             case Text(text, logprobs):
                 told = self._logprobs(logprobs)
@@ -75,21 +75,21 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
                 return self._event(model, ChunkChoice(Delta(tool_calls=(delta,)), index=number))
 
     def end(self, number: int, model: str, done: Done) -> bytes:
-        """The last chunk of a reply, with its reason. Raises Problem where it has no regular end."""
+        """Return the last chunk of a reply, with its reason. Raises Problem if it has no regular end."""
         return self._event(model, ChunkChoice(Delta(), finish_reason=finish_reason(done), index=number))
 
     def close(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
-        """What comes last: the totals where they were asked for. `prompts`: as in `usage_of`."""
+        """Return the end of the stream: the usage if requested. `prompts`: as in `usage_of`."""
         return self._totals(model, ends, prompts) + END
 
     def fail(self, model: str, problem: Problem, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
-        """What comes last where a reply has no regular end: the totals, then the problem."""
+        """Return the end of the stream if a reply has no regular end: the usage, then the problem."""
         return self._totals(model, ends, prompts) + problem_event(problem)
 
     def whole(
         self, model: str, replies: Sequence[tuple[Sequence[Piece], Done]], prompts: Sequence[int]
     ) -> bytes:
-        """Replies that came whole, as JSON. Raises Problem where one did not."""
+        """Return complete replies as JSON. Raises Problem if one is incomplete."""
         return _encode(
             Completion(
                 id=self._id,
@@ -124,17 +124,17 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def event(chunk: Chunk | wire.TextCompletion) -> bytes:
-    """A chunk as a server-sent event."""
+    """Return a chunk as a server-sent event."""
     return b"data: " + _encode(chunk) + b"\n\n"
 
 
 def problem_event(problem: Problem) -> bytes:
-    """What ends a stream that has no regular end."""
+    """Return the event that ends a stream without a regular end."""
     return b"event: error\ndata: " + problem.body + b"\n\n"
 
 
 def reply_of(pieces: Sequence[Piece], *, thinks: bool = True) -> Reply:
-    """A whole reply's message: without a text where it only calls."""
+    """Return the message of a complete reply; without text if it only calls."""
     text = "".join(piece.text for piece in pieces if isinstance(piece, Text))
     thought = "".join(piece.text for piece in pieces if isinstance(piece, Thought)) if thinks else ""
     calls = tuple(
@@ -155,7 +155,7 @@ def _function(call: messages.ToolCall) -> CalledFunction:
 
 
 def reply_token(token: ChosenToken) -> ReplyToken:
-    """What is told of a token."""
+    """Return a token with its log-probability."""
     chosen = _likely(token.chosen)
     return ReplyToken(chosen.token, chosen.logprob, chosen.bytes, tuple(map(_likely, token.top)))
 
@@ -165,14 +165,14 @@ def _likely(token: TokenLogprob) -> LikelyToken:
 
 
 def finish_reason(done: Done) -> FinishReason:
-    """Why a reply ended. Raises Problem where it has no regular end."""
+    """Return why a reply ended. Raises Problem if it has no regular end."""
     if (problem := problem_at(done)) is not None:
         raise problem
     return _REASONS[done.reason]
 
 
 def usage_of(ends: Sequence[Done], prompts: Sequence[int]) -> wire.Usage:
-    """The totals of ended turns. `prompts`: for each, the number of its prompt: what several share is counted once."""
+    """Return the usage of ended turns. `prompts`: the number of each one's prompt; a shared one counts once."""
     usages = [done.usage for done in ends]
     by_prompt = dict(reversed(list(zip(prompts, usages, strict=True))))
     prompt = sum(usage.prompt_tokens for usage in by_prompt.values())
@@ -185,7 +185,7 @@ def usage_of(ends: Sequence[Done], prompts: Sequence[int]) -> wire.Usage:
 
 
 def problem_at(done: Done) -> Problem | None:
-    """Why a reply has no regular end; None where it has one."""
+    """Return why a reply has no regular end; None if it has one."""
     if done.reason in _REASONS:
         return None
     by_operator = done.cancel is not None and done.cancel.cause is Cause.OPERATOR

@@ -1,4 +1,4 @@
-"""Text completions in OpenAI's words: parts of a stream, whole texts, totals, the problem that ended them. Pure."""
+"""Converts replies to OpenAI's text completions: parts of a stream, whole texts, usage, and problems. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TellingTexts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is the same in all that is told of one request. Fields as in `Telling`."""
+    """The common values of one request's answers. Fields as in `Telling`."""
 
     turn_id: str
     created: int
@@ -25,31 +25,31 @@ class TellingTexts(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: bool = False
 
     def begin(self, number: int, model: str) -> bytes:  # noqa: ARG002 - as at the chat's door
-        """Nothing comes before the text."""
+        """Return nothing: the text comes first."""
         return b""
 
     def piece(self, number: int, model: str, piece: Piece, calls: int) -> bytes:  # noqa: ARG002 - there are none
-        """A part of a text."""
+        """Return a part of a text."""
         choice = TextChoice(_text(piece), number, self._logprobs([piece]))
         return event(self._completion(model, (choice,), self._untold))
 
     def end(self, number: int, model: str, done: Done) -> bytes:
-        """The last part of a text, with the reason. Raises Problem where it has no regular end."""
+        """Return the last part of a text, with the reason. Raises Problem if it has no regular end."""
         choice = TextChoice("", number, finish_reason=finish_reason(done))
         return event(self._completion(model, (choice,), self._untold))
 
     def close(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
-        """What comes last: the totals where they were asked for."""
+        """Return the end of the stream: the usage if requested."""
         return self._totals(model, ends, prompts) + END
 
     def fail(self, model: str, problem: Problem, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
-        """What comes last where a text has no regular end: the totals, then the problem."""
+        """Return the end of the stream if a text has no regular end: the usage, then the problem."""
         return self._totals(model, ends, prompts) + problem_event(problem)
 
     def whole(
         self, model: str, replies: Sequence[tuple[Sequence[Piece], Done]], prompts: Sequence[int]
     ) -> bytes:
-        """Texts that came whole, as JSON. Raises Problem where one did not."""
+        """Return complete texts as JSON. Raises Problem if one is incomplete."""
         choices = tuple(
             TextChoice("".join(map(_text, pieces)), number, self._logprobs(pieces), finish_reason(done))
             for number, (pieces, done) in enumerate(replies)
@@ -59,7 +59,7 @@ class TellingTexts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _untold(self) -> msgspec.UnsetType | None:
-        """What stands for the totals before they are told."""
+        """Return the value of `usage` before the end."""
         return None if self.usage else msgspec.UNSET
 
     def _totals(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
@@ -86,12 +86,12 @@ class TellingTexts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _text(piece: Piece) -> str:
-    """What is written is text here, whatever an engine takes it for."""
+    """Return all that the model wrote as text, whatever the engine parsed it to."""
     return piece.arguments if isinstance(piece, ToolCall) else piece.text
 
 
 def _offset(token: ChosenToken) -> int:
-    """Where a token begins, as far as it is whole characters; by its name, where its bytes are not told."""
+    """Return where a token begins, in whole characters; by its name if its bytes are unknown."""
     raw = token.chosen.raw
     text = token.chosen.token if raw is None else raw.decode(errors="ignore")
     return max(0, token.end - len(text))

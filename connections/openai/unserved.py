@@ -1,7 +1,7 @@
-"""Fields that would change the text and are not served: each is refused by its name, unless it says what is done anyway. Pure.
+"""Unsupported fields that would change the text: each is refused by its name, unless its value has no effect. Pure.
 
-Fields that are not here and not served have no effect on the text (`user`, `store`, `metadata`, `prediction`, …) or
-are unknown; they pass.
+Other unsupported fields have no effect on the text (`user`, `store`, `metadata`, `prediction`, …) or are
+unknown; they are accepted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     "audio": ((), _NO_VOICE),
     "verbosity": (("medium",), "This server does not apply `verbosity`."),
     "web_search_options": ((), "This server does not search the web."),
-    # how tokens are chosen
+    # sampling
     "best_of": ((1,), "This server writes as many replies as it gives: `best_of` must be 1."),
     "use_beam_search": ((False,), "This server does not search by beams."),
     "length_penalty": ((1,), "This server does not apply `length_penalty`: it must be 1."),
@@ -46,7 +46,7 @@ _NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     "xtc_probability": ((0,), "This server does not apply `xtc_probability`: it must be 0."),
     "allowed_token_ids": (([],), "This server does not apply `allowed_token_ids`."),
     "bad_words": (([],), "This server does not apply `bad_words`."),
-    # where a reply ends, and what is shown of it
+    # the end of a reply, and what is shown of it
     "n_predict": ((-1,), "This server does not apply `n_predict`: use `max_tokens`."),
     "stop_token_ids": (([],), "This server does not apply `stop_token_ids`: use `stop`."),
     "include_stop_str_in_output": ((False,), "This server never shows the stop string of a reply."),
@@ -81,7 +81,7 @@ _IDS = re.compile(rb"\[\s*(\[|[0-9])")
 
 
 def refuse_unserved(fields: Mapping[str, msgspec.Raw]) -> None:
-    """Raises Problem, which names the field."""
+    """Raise Problem, which names the field."""
     for field, (neutral, why) in _NEUTRAL.items():
         if field in fields and not (says(fields[field], neutral) or _is_off(field, fields)):
             raise invalid(field, why, code="unsupported_parameter")
@@ -90,7 +90,7 @@ def refuse_unserved(fields: Mapping[str, msgspec.Raw]) -> None:
 
 
 def says(raw: msgspec.Raw, neutral: tuple[object, ...]) -> bool:
-    """Whether JSON is null or one of these values; what is longer than all of them is not read."""
+    """Return whether JSON is null or one of these values; a longer one is not read."""
     if len(bytes(raw)) > _LONGEST:
         return False
     value = msgspec.json.decode(raw)
@@ -98,15 +98,15 @@ def says(raw: msgspec.Raw, neutral: tuple[object, ...]) -> bool:
 
 
 def _is_off(field: str, fields: Mapping[str, msgspec.Raw]) -> bool:
-    """Whether the client forbids the calls that it describes: a reply without any is what it asks for."""
+    """Return whether the client forbids the calls that it describes: it wants a reply without calls."""
     return field == "functions" and bytes(fields.get("function_call", b"")) == _NONE
 
 
 def _same(value: object, neutral: object) -> bool:
-    """Equal, and no truth value for a number: `true` is not 1."""
+    """Return whether two values are equal, without taking `true` for 1."""
     return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
 
 
 def no_part(kind: str) -> str:
-    """Why a part of a message that is no text is refused."""
+    """Return why a message part that is not text is refused."""
     return _PARTS.get(kind, "This server takes text only.")

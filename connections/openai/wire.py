@@ -1,4 +1,4 @@
-"""OpenAI's answers as far as they are given (API reference: Chat, Completions, Models, Errors). Only types; fields are named as they are there."""
+"""OpenAI's answers, as far as sent (API reference: Chat, Completions, Models, Errors). Only types, with its names."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class PromptTokens(msgspec.Struct, frozen=True):
-    """Of the prompt's tokens."""
+    """Details of the prompt's tokens."""
 
     cached_tokens: int
 
 
 class ReplyTokens(msgspec.Struct, frozen=True):
-    """Of a reply's tokens."""
+    """Details of the reply's tokens."""
 
     reasoning_tokens: int
 
@@ -34,7 +34,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class LikelyToken(msgspec.Struct, frozen=True):
-    """A token and the natural logarithm of its probability. Its bytes may be a part of a character; null: it stands for no text."""
+    """A token and the natural logarithm of its probability. Its bytes may be a part of a character; null: no text."""
 
     token: str
     logprob: float
@@ -42,13 +42,13 @@ class LikelyToken(msgspec.Struct, frozen=True):
 
 
 class ReplyToken(LikelyToken, frozen=True):
-    """A token of a reply, and the likeliest ones in its place."""
+    """A token of a reply, and the likeliest ones at its place."""
 
     top_logprobs: tuple[LikelyToken, ...]
 
 
 class Logprobs(msgspec.Struct, frozen=True):
-    """How likely the tokens of a text were."""
+    """The log-probabilities of a text's tokens."""
 
     content: tuple[ReplyToken, ...]
     refusal: None = None
@@ -62,7 +62,7 @@ class CalledFunction(msgspec.Struct, frozen=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a reply that came whole."""
+    """A call in a complete reply."""
 
     id: str
     type: Literal["function"] = "function"
@@ -70,7 +70,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The message of a reply that came whole. What was thought has DeepSeek's name, and vLLM's newer one."""
+    """The message of a complete reply. Its reasoning has DeepSeek's name, and vLLM's newer one."""
 
     content: str | None
     role: Literal["assistant"] = "assistant"
@@ -90,7 +90,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """Replies that came whole. `created`: Unix seconds."""
+    """Complete replies. `created`: Unix seconds."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
@@ -110,7 +110,7 @@ class CallDelta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a chunk adds to the message. What was thought has two names, as in a whole reply."""
+    """What a chunk adds to the message. Reasoning has two names, as in a complete reply."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
@@ -129,7 +129,7 @@ class ChunkChoice(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a stream. `usage` is left out where nobody asked for it, null on all chunks but the last where one did."""
+    """A part of a stream. `usage` is left out unless requested; then it is null in all chunks but the last."""
 
     id: str
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
@@ -140,7 +140,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextLogprobs(msgspec.Struct, frozen=True):
-    """How likely the tokens of a text were, by their places. `text_offset`: code points before each."""
+    """The log-probabilities of a text's tokens, by position. `text_offset`: code points before each."""
 
     tokens: tuple[str, ...]
     token_logprobs: tuple[float, ...]
@@ -158,7 +158,7 @@ class TextChoice(msgspec.Struct, frozen=True):
 
 
 class TextCompletion(msgspec.Struct, frozen=True, kw_only=True):
-    """Texts that came whole, or a part of a stream. `usage` is left out of chunks unless it was asked for, as in `Chunk`."""
+    """Complete texts, or a part of a stream. `usage` is left out of chunks unless requested, as in `Chunk`."""
 
     id: str
     object: Literal["text_completion"] = "text_completion"
@@ -169,18 +169,17 @@ class TextCompletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model reads and writes, in the words of OpenRouter."""
+    """What a model reads and writes, in OpenRouter's terms."""
 
     input_modalities: tuple[Literal["text", "image"], ...] = ("text",)
     output_modalities: tuple[Literal["text"], ...] = ("text",)
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that is served, or an alias of one, whose name is its `root` then. `created`: since when, in Unix seconds.
+    """A served model, or an alias whose `root` is its model. `created`: Unix seconds of the start.
 
-    Its window in tokens has the name that vLLM gives it and the one that OpenRouter does: clients read the one or the
-    other. Neither is there before the model is loaded, nor is its `architecture`. `languages`: of a model that translates,
-    and does nothing else.
+    Its window in tokens has vLLM's name and OpenRouter's: clients read one or the other. Both, and its
+    `architecture`, are missing before the model is loaded. `languages`: of a model that only translates.
     """
 
     id: str
@@ -195,14 +194,14 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Models(msgspec.Struct, frozen=True, kw_only=True):
-    """All of them."""
+    """All models."""
 
     object: Literal["list"] = "list"
     data: tuple[Model, ...]
 
 
 class Error(msgspec.Struct, frozen=True):
-    """What went wrong, with the field's name where it is a field's fault."""
+    """A failure, with the name of the field that caused it, if one did."""
 
     message: str
     type: str

@@ -1,4 +1,4 @@
-"""What a client asks of one session: items that wait, how replies are made, and what the next turn is made of. Pure."""
+"""The requests of one session's client: waiting items, options of replies, and the parts of the next turn. Pure."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from sessions.events import Accepted
 from sessions.turn.calls import RESULTS_CHARS
 
 BETWEEN = "\n\n"
-"""What stands between items that became one message."""
+"""Separates items that became one message."""
 MAX_WAITING = 100
 _OUTPUT = "function_call_output"
 _WORDS = ("auto", "none", "required")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn on its way in: which items it answers, and what its client wants to hear of it again.
+    """A turn that is not accepted yet: the items that it answers, and what its client wants repeated.
 
     `known_by`: its `client_msg_id`, or the turn whose calls it follows. `bends`: it has instructions of its own, which the
     store takes for the conversation's. `speaks`: its reply is spoken.
@@ -66,9 +66,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asking:
-    """One session, as far as its client shapes it. One turn at a time is on its way in, but for what is said.
+    """A session as its client shapes it. Only one turn at a time waits to be accepted, besides spoken ones.
 
-    `sound` None: this server takes none. `names_model`: its client named the model, which all of its turns are asked of then.
+    `sound`: None if this server takes none. `names_model`: the client named the model, which then answers all
+    of its turns.
     """
 
     def __init__(
@@ -88,22 +89,22 @@ class Asking:
         self._limits = limits
         self._session_id = f"sess_{secrets.token_hex(12)}"
         self.settings = Settings(sound=sound)
-        self.begun = self.settings  # how the newest exchange of this session is made
+        self.begun = self.settings  # the settings of this session's newest exchange
         self._asked: Asked | None = None
-        self._said: dict[str, Asked] = {}  # of what was said, by what it is known by
+        self._said: dict[str, Asked] = {}  # spoken turns, by `known_by`
         self._bent = False  # the conversation has the instructions of one reply
 
     def created(self) -> ServerEvent:
-        """What a session begins with."""
+        """Return the first event of a session."""
         return SessionCreated(session=self._session())
 
     def update(self, event: SessionUpdate) -> ServerEvent:
-        """Changes how replies are made. Raises Invalid."""
+        """Change the settings of replies. Raises Invalid."""
         self.settings = of_session(self.settings, event.session, self._limits)
         return SessionUpdated(session=self._session())
 
     def create(self, event: ItemCreate) -> tuple[ServerEvent, ...]:
-        """Puts an item in. Raises Invalid."""
+        """Create an item. Raises Invalid."""
         item = self._outcome(event.item) if event.item.type == _OUTPUT else self._message(event.item)
         previous = self._items.create(item, behind=event.previous_item_id)
         shown = item.shown()
@@ -113,11 +114,11 @@ class Asking:
         )
 
     def retrieve(self, event: ItemRetrieve) -> ServerEvent:
-        """An item as it stands. Raises Invalid."""
+        """Return an item as it is now. Raises Invalid."""
         return ItemRetrieved(item=self.item(event.item_id, "item_retrieve_invalid_item_id").shown())
 
     def delete(self, item_id: str) -> ServerEvent | str:
-        """Takes out an item that waits; of a reply, the turn that is to be taken back for it. Raises Invalid."""
+        """Delete a waiting item, or return the turn to roll back for an item of a reply. Raises Invalid."""
         item = self.item(item_id, "item_delete_invalid_item_id")
         if item.state is State.WAITING:
             self._items.remove(item_id)
@@ -130,11 +131,11 @@ class Asking:
         return self._items.of_exchange(item.turn_id)[-1].turn_id
 
     def ask(self, event: ResponseCreate) -> tuple[frames.Send | frames.ToolResult, ...]:
-        """What brings the next reply: outputs of calls where some are open, else all messages that wait. Raises Invalid."""
+        """Return what begins the next reply: outputs of open calls, else all waiting messages. Raises Invalid."""
         return self._go_on(event) if self._items.open_calls() else (self._send(event),)
 
     def _go_on(self, event: ResponseCreate) -> tuple[frames.ToolResult, ...]:
-        """Raises Invalid."""
+        """Return the outputs of open calls. Raises Invalid."""
         wishes, calls = event.response or ResponseWishes(), self._items.open_calls()
         if self._asked or self._is_writing():
             self._refuse_another()
@@ -162,13 +163,13 @@ class Asking:
         )
 
     def _send(self, event: ResponseCreate) -> frames.Send:
-        """Raises Invalid."""
+        """Return the waiting messages as one. Raises Invalid."""
         wishes = event.response or ResponseWishes()
         settings = of_response(self.settings, wishes, self._limits)
         everything = self._items.waiting()
         if self._asked or not everything:
             self._refuse_another()
-        room = self._limits.max_content_chars + len(BETWEEN)  # nothing stands behind the last
+        room = self._limits.max_content_chars + len(BETWEEN)  # nothing follows the last
         waiting = self._fitting(everything, room=room) or everything[:1]
         self.begun = settings
         asked = self._asked = Asked(
@@ -192,7 +193,7 @@ class Asking:
         )
 
     def say(self, send: frames.Send, item_id: str) -> frames.Send:
-        """What was said, as a message of the session, with what waits before it: the oldest items, as many as fit.
+        """Return spoken words as a message, after as many of the oldest waiting items as fit.
 
         `item_id`: of the item that it is, or will be.
         """
@@ -219,7 +220,7 @@ class Asking:
         )
 
     def make_room(self, text: str) -> list[ServerEvent]:
-        """Something was said that waits: at the bounds of what may, the oldest that was said goes."""
+        """Make room for spoken words that wait: beyond the limits the oldest spoken item is dropped."""
         gone: list[ServerEvent] = []
         spoken = [item for item in self._items.waiting() if item.sound_ms is not None]
         for item in spoken:
@@ -230,7 +231,7 @@ class Asking:
         return gone
 
     def taken_in(self, accepted: Accepted) -> Asked | None:
-        """A turn was accepted; gives what was asked, if it was asked here."""
+        """Note that a turn was accepted; return the request, if it came from here."""
         if (asked := self._taken(accepted.follows or accepted.client_msg_id)) is None:
             return None
         if accepted.follows is None:
@@ -245,11 +246,11 @@ class Asking:
 
     @property
     def on_its_way(self) -> str | None:
-        """What the turn is known by that is on its way in."""
+        """Return the `known_by` of the turn that waits to be accepted."""
         return None if self._asked is None else self._asked.known_by
 
     def give_back(self, known_by: str | None) -> None:
-        """A turn was refused: its items wait again."""
+        """Note that a turn was refused: its items wait again."""
         if (asked := self._taken(known_by)) is not None:
             still = [
                 one for one in asked.items if (item := self._items.get(one)) and item.state is State.ASKED
@@ -257,14 +258,14 @@ class Asking:
             self._items.change(still, state=State.WAITING)
 
     def forget(self, item: Item) -> None:
-        """An item is gone: no turn is on its way for it any more."""
+        """Forget an item that is gone, and its turn that waits to be accepted."""
         if self._asked is not None and item.item_id in self._asked.items:
             self._asked = None
         for known_by in [one for one, asked in self._said.items() if item.item_id in asked.items]:
             del self._said[known_by]
 
     def _taken(self, known_by: str | None) -> Asked | None:
-        """What was asked under this name, which is on its way no longer."""
+        """Return the request of this name, and forget it."""
         if known_by in self._said:
             return self._said.pop(known_by)
         if known_by is None or known_by != self.on_its_way:
@@ -273,13 +274,13 @@ class Asking:
         return asked
 
     def _message(self, new: NewItem) -> Item:
-        """Raises Invalid."""
+        """Return a user's item. Raises Invalid."""
         text = _text_of(new)
         self._refuse_too_much(text)
         return Item(item_id=_id_of(new), role="user", text=text, state=State.WAITING)
 
     def _outcome(self, new: NewItem) -> Item:
-        """What came of a call that is open. Raises Invalid."""
+        """Return the output of an open call as an item. Raises Invalid."""
         if new.call_id not in {call.call_id for call in self._items.open_calls()}:
             why = f'No call "{new.call_id}" waits for its output.'
             raise Invalid(why, field="item.call_id", code="invalid_tool_call_id")
@@ -297,7 +298,7 @@ class Asking:
         )
 
     def _params(self, settings: Settings) -> frames.Params:
-        """A turn's system prompt stays with its conversation: one that is for one reply alone is taken back by the next."""
+        """Return a turn's parameters. A system prompt stays with its conversation, unless it was for one reply only."""
         params = msgspec.structs.replace(settings.params(), model=self._named)
         return msgspec.structs.replace(params, system="") if self._bent and params.system is None else params
 
@@ -312,14 +313,14 @@ class Asking:
             raise Invalid(why, field="item.content", code="content_too_long")
 
     def _has_room_for(self, text: str) -> bool:
-        """Whether one more may wait."""
+        """Return whether another item may wait."""
         waiting = self._items.waiting()
         chars = len(text) + sum(len(item.text) + len(BETWEEN) for item in waiting)
         return len(waiting) < MAX_WAITING and chars <= self._limits.max_content_chars
 
     @staticmethod
     def _fitting(waiting: Sequence[Item], *, room: int) -> list[Item]:
-        """The first of them, as many as there is room for: so many characters, with what stands behind each."""
+        """Return the first ones that fit into so many characters, with their separators."""
         chars = accumulate(len(item.text) + len(BETWEEN) for item in waiting)
         return [item for item, so_far in zip(waiting, chars, strict=True) if so_far <= room]
 
@@ -332,7 +333,7 @@ class Asking:
         raise Invalid("No item waits for a reply: create one first.", code="no_item_to_answer")
 
     def item(self, item_id: str, code: str) -> Item:
-        """An item that its client knows of. Raises Invalid, with the code."""
+        """Return an item that its client knows. Raises Invalid, with the code."""
         if (item := self._items.get(item_id)) is None or not item.told:
             raise Invalid(f'There is no item "{item_id}", or it is too old.', field="item_id", code=code)
         return item
@@ -374,7 +375,7 @@ def _shown(tool: frames.OfferedTool) -> FunctionTool:
 
 
 def _text_of(item: NewItem) -> str:
-    """A user's text. Raises Invalid."""
+    """Return a user's text. Raises Invalid."""
     if item.type != "message":
         raise Invalid(
             "must be message or function_call_output: calls are the model's own.", field="item.type"

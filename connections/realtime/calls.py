@@ -1,4 +1,4 @@
-"""Calls of a reply, and what came of them, as items. Pure."""
+"""Calls of a reply, and their outcomes, as items. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from sessions.events import ShownCall, ToolCall
 
 
 def item_id(turn_id: str) -> str:
-    """Of the item that the text of a turn's reply is."""
+    """Return the id of the item of a reply's text."""
     return f"item_{turn_id.removeprefix('turn_')}"
 
 
 def call_of(call: ToolCall | ShownCall, turn_id: str, *, exchange: str) -> Item:
-    """A whole call as an item of its turn's reply."""
+    """Return a complete call as an item of its turn's reply."""
     return Item(
         item_id=f"{item_id(turn_id)}_{call.index}",
         role="assistant",
@@ -26,7 +26,7 @@ def call_of(call: ToolCall | ShownCall, turn_id: str, *, exchange: str) -> Item:
 
 
 def outcome_of(call: Item, output: str) -> Item:
-    """What came of a call otherwise than by this session."""
+    """Return the outcome of a call that did not come from this session."""
     return Item(
         item_id=f"{call.item_id}_output",
         role="tool",

@@ -1,4 +1,4 @@
-"""What Realtime clients send (OpenAI's API reference: Realtime client events). Only types; unknown fields are ignored."""
+"""The events of Realtime clients (OpenAI's API reference: client events). Only types; unknown fields are ignored."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Tokens = int | Literal["inf"]
 
 
 class ClientEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The root of what clients send."""
+    """The root of clients' events."""
 
     event_id: EventId | None = None
 
     @property
     def ref(self) -> str | None:
-        """What an error carries back."""
+        """What an error repeats."""
         return self.event_id
 
 
@@ -35,7 +35,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class NewItem(msgspec.Struct, frozen=True, kw_only=True):
-    """An item as a client makes it. `call_id`, `output`: of what came of a call."""
+    """A client's item. `call_id`, `output`: of a call's result."""
 
     type: str = "message"
     id: ItemId | None = None
@@ -46,7 +46,7 @@ class NewItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewTool(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model may call. `parameters`: a JSON Schema of an object."""
+    """A tool that the model may call. `parameters`: a JSON Schema of an object."""
 
     type: str = "function"
     name: str | None = None
@@ -55,20 +55,20 @@ class NewTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Names the one function that is to be called."""
+    """Names the only function to call."""
 
     type: str = "function"
     name: str | None = None
 
 
 class NewReasoning(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is thought."""
+    """How much the model reasons."""
 
     effort: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """How replies are made. What would change them and is not served is here to be refused by its name."""
+    """Options of replies. Unsupported ones that would change replies are here to be refused by name."""
 
     instructions: str | UnsetType | None = UNSET
     max_output_tokens: Tokens | UnsetType | None = UNSET
@@ -83,13 +83,13 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionWishes(Wishes, frozen=True, kw_only=True):
-    """Of all replies from now on."""
+    """Options of all replies from now on."""
 
     type: str = "realtime"
 
 
 class ResponseWishes(Wishes, frozen=True, kw_only=True):
-    """Of one reply."""
+    """Options of one reply."""
 
     metadata: Annotated[Metadata, Meta(max_length=16)] | None = None
     conversation: str | None = None
@@ -97,32 +97,32 @@ class ResponseWishes(Wishes, frozen=True, kw_only=True):
 
 
 class SessionUpdate(ClientEvent, frozen=True, kw_only=True, tag="session.update"):
-    """Changes how replies are made."""
+    """Changes options of replies."""
 
     session: SessionWishes
 
 
 class ItemCreate(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.create"):
-    """A message. `previous_item_id`: the item that it goes behind; None: at the end; `root`: at the beginning."""
+    """A message. `previous_item_id`: the item before it; None: the last one; `root`: none."""
 
     item: NewItem
     previous_item_id: ItemId | None = None
 
 
 class ItemRetrieve(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.retrieve"):
-    """Asks for an item as it stands."""
+    """Asks for an item as it is now."""
 
     item_id: ItemId
 
 
 class ItemDelete(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.delete"):
-    """Takes an item out."""
+    """Removes an item."""
 
     item_id: ItemId
 
 
 class ItemTruncate(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.truncate"):
-    """Says how much of an item's sound was heard."""
+    """Reports how much of an item's sound was heard."""
 
     item_id: str
     audio_end_ms: Annotated[int, Meta(ge=0)]
@@ -142,25 +142,25 @@ class ResponseCancel(ClientEvent, frozen=True, kw_only=True, tag="response.cance
 
 
 class Sound(ClientEvent, frozen=True, kw_only=True):
-    """The root of what is about sound."""
+    """The root of events about sound."""
 
 
 class InputAppend(Sound, frozen=True, kw_only=True, tag="input_audio_buffer.append"):
-    """What the microphone hears, in base64."""
+    """The microphone's sound, in base64."""
 
     audio: str
 
 
 class InputCommit(Sound, frozen=True, kw_only=True, tag="input_audio_buffer.commit"):
-    """What was said so far is an item."""
+    """Makes the current utterance an item."""
 
 
 class InputClear(Sound, frozen=True, kw_only=True, tag="input_audio_buffer.clear"):
-    """What was said so far is forgotten."""
+    """Drops the current utterance."""
 
 
 class OutputClear(Sound, frozen=True, kw_only=True, tag="output_audio_buffer.clear"):
-    """What is played ends."""
+    """Stops playback."""
 
 
 Asks = (

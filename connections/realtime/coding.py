@@ -1,4 +1,4 @@
-"""Text to client events, and what happens to lines of text, each of which is one message to the client. Pure."""
+"""Converts text to client events, and events of a conversation to lines, each one message to the client. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DELTA = b'{"type":"response.output_text.delta","event_id":'
 
 
 class Coding:
-    """One session's. What stops a turn is a frame as on the native socket, so that it is heard as there."""
+    """The coding of one session. What stops a turn becomes a native frame, and so takes effect as early as there."""
 
     def __init__(self, telling: Telling, *, conversation_id: str) -> None:
         self._telling = telling
@@ -28,7 +28,7 @@ class Coding:
         self._told = 0
 
     def decode(self, message: str | bytes) -> Asks | frames.Cancel:
-        """One client event. Raises BadFrame, which names the field that is wrong."""
+        """Return one client event. Raises BadFrame, which names the wrong field."""
         event = codec.read(_decoder, message)
         if not isinstance(event, ResponseCancel):
             return event
@@ -40,7 +40,7 @@ class Coding:
         )
 
     def encode(self, frame: Frame) -> bytes:
-        """What a frame is told by: no line, one or several. JSON has no line breaks of its own."""
+        """Return the lines of a frame: none, one or several. JSON contains no line breaks."""
         if isinstance(frame, Delta) and (rest := self._telling.more(frame)) is not None:
             self._told += 1
             return b'%b%d"%b' % (self._delta, self._told, rest)

@@ -1,4 +1,4 @@
-"""`GET /v1/realtime`: the handshake, and the life of a session from there."""
+"""`GET /v1/realtime`: the handshake, and the life of a session after it."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from sessions.errors import NotFound, Refused
 
 PATH = "/v1/realtime"
 PAGE = 200
-"""Messages of the history that one who comes back is told: as many as a page may have."""
+"""Messages of the history for a client that comes back: as many as a page may have."""
 
 
 class RealtimeDoor(SessionDoor):
-    """Serves Realtime clients: connections like those of the native socket in all but their words."""
+    """Serves Realtime clients: connections like native ones, with other frames."""
 
     KIND = Door.REALTIME
 
     async def guest(self, websocket: WebSocket) -> Guest:
-        """Return who comes, and for what: who names a conversation is told what is in it. Raises Refused."""
+        """Return the client and its request; a client that names a conversation gets its history. Raises Refused."""
         guest = await super().guest(websocket)
         if guest.asked.known:
             guest.identity.grant.check(KeyScope.READ)
         return guest
 
     async def serve(self, socket: Socket, guest: Guest) -> None:
-        """Serves one session. Raises Close, Disconnected."""
+        """Serve one session. Raises Close, Disconnected."""
         items, place = Items(), guest.asked.conversation_id
         asking = Asking(
             items,
@@ -88,22 +88,22 @@ class RealtimeDoor(SessionDoor):
                     await connection.serve(handler, coding.decode)
 
     async def _show_history(self, connection: Connection, conversation_id: str) -> None:
-        """Tells what is there, and attaches the connection. Raises Close where that can't be had."""
+        """Send the history, and attach the connection. Raises Close if that is impossible."""
         try:
             self.limiters.take_read(connection.caller.subject)
             shown = await self.sessions.history(connection.owner, connection, conversation_id, limit=PAGE)
         except NotFound:
-            return  # it will be made by its first message
+            return  # its first message will create it
         except Refused as refused:
             raise Close(CloseCode.OVERLOAD, f"{refused} Reconnect.") from refused
         connection.publish(shown.page)
 
 
 def offer_of(desk: SpokenDesk) -> Offer:
-    """What a desk has."""
+    """Return what a desk offers."""
     return Offer(voices=desk.voices, languages=desk.ear.languages)
 
 
 def realtime_routes(door: RealtimeDoor) -> list[BaseRoute]:
-    """The route below `/v1`."""
+    """Return the route below `/v1`."""
     return [WebSocketRoute(PATH, door.accept)]

@@ -1,4 +1,4 @@
-"""What each client event does: a thin translation to the frames of the native socket, which one handler answers for both."""
+"""Handles each client event: translates it to frames of the native socket, which one handler answers for both."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from connections.wire import frames
 from connections.wire.scopes import KeyScope
 from sessions.service import Sessions
 
-NO_SOUND = "This server does not take sound: its operator can switch that on (MIDSTREAM_SPEECH)."
+NO_SOUND = "This server does not take sound: its operator can enable that (MIDSTREAM_SPEECH)."
 TOLD_S = 60.0
-"""How long the next event waits for a late reader to be told of a deletion."""
+"""How long the next event waits until a late reader was told of a deletion."""
 
 
 class RealtimeHandler:
-    """Answers one session's events. `inner`: what answers frames; `microphone`: None, this server takes no sound."""
+    """Answers one session's events. `inner`: answers frames; `microphone`: None if this server takes no sound."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class RealtimeHandler:
         self._under_way = 0
 
     def handle(self, connection: Connection, event: Asks | frames.Cancel) -> Slow | None:
-        """Decides at once, but behind what takes its time in its turn; gives back what waits for the store. Raises Refused."""
+        """Decide at once, but after earlier slow events; return work that waits for the store. Raises Refused."""
         if isinstance(event, InputAppend):
             self._sound().append(event.audio)
             return None
@@ -71,7 +71,7 @@ class RealtimeHandler:
         return self._at_once(connection, event)
 
     def _takes_time(self, event: Asks | frames.Cancel) -> bool:
-        """Whether what comes behind an event has to wait: for the store, or until something is understood."""
+        """Return whether later events have to wait: for the store, or until sound is understood."""
         match event:
             case ItemDelete() | InputCommit():
                 return True
@@ -81,13 +81,13 @@ class RealtimeHandler:
                 return False
 
     def _sound(self) -> Microphone:
-        """Raises Invalid where this server takes none."""
+        """Return the microphone. Raises Invalid if this server takes no sound."""
         if self._microphone is None:
             raise Invalid(NO_SOUND, field="type", code="unsupported_content_type")
         return self._microphone
 
     async def _in_turn(self, connection: Connection, event: Asks | frames.Cancel) -> None:
-        """Waits for what takes its time before it, and for what waits for that; this begins before the next event is read."""
+        """Wait for earlier slow events, and those that wait for them. This begins before the next event is read."""
         slow: Slow | None = None
         self._under_way += 1
         try:
@@ -122,7 +122,7 @@ class RealtimeHandler:
                 return None
 
     def _answered(self, event: Asks) -> tuple[ServerEvent, ...]:
-        """What is answered without a turn or the store. Raises Invalid."""
+        """Return answers that need neither a turn nor the store. Raises Invalid."""
         match event:
             case SessionUpdate():
                 updated = self._asking.update(event)
@@ -150,7 +150,7 @@ class RealtimeHandler:
                 assert_never(event)
 
     def _respond(self, connection: Connection, event: ResponseCreate) -> Slow | None:
-        """Sends what waits. The first of it is noted at once, so that a cancel behind it finds it. Raises Refused."""
+        """Send what waits. The first message is registered at once, so a later cancel finds it. Raises Refused."""
         first, *rest = self._asking.ask(event)
         known_by = self._asking.on_its_way
         sound = self._asking.begun.sound
@@ -164,7 +164,7 @@ class RealtimeHandler:
         return Chained(self._send(connection, slow, rest, sound, known_by), slow)
 
     def _ask(self, connection: Connection, frame: frames.Request, sound: SoundSettings | None) -> Slow | None:
-        """Sends one of them; the reply to a message is spoken where sound is asked for."""
+        """Send one of them; the reply to a message is spoken if sound is requested."""
         if isinstance(frame, frames.Send) and sound is not None and sound.speaks:
             return self._sound().answer(frame, sound.output)
         return self._inner.handle(connection, frame)
@@ -188,7 +188,7 @@ class RealtimeHandler:
             raise
 
     def _truncate(self, connection: Connection, event: ItemTruncate) -> Slow | None:
-        """Raises Invalid."""
+        """Truncate an item. Raises Invalid."""
         item = self._asking.item(event.item_id, "item_truncate_invalid_item_id")
         if item.sound_ms is None or item.role != "assistant":
             why = "The item is text: it can't be truncated by the time of its sound."
@@ -199,7 +199,7 @@ class RealtimeHandler:
         return self._sound().truncate(item.turn_id, event.audio_end_ms)
 
     async def _understood(self, event: ItemCreate) -> ItemCreate:
-        """The item with the words of its sound. Raises Invalid."""
+        """Return the item with the words of its sound. Raises Invalid."""
         parts = []
         for number, part in enumerate(event.item.content or ()):
             if part.type == "input_audio" and part.audio:
@@ -214,7 +214,7 @@ class RealtimeHandler:
         return msgspec.structs.replace(event, item=item)
 
     async def _delete(self, connection: Connection, event: ItemDelete) -> None:
-        """Raises Invalid, and Refused where others stand behind the item."""
+        """Delete an item. Raises Invalid, and Refused if others follow the item."""
         connection.caller.grant.check(KeyScope.MANAGE)
         deleted = self._asking.delete(event.item_id)
         if isinstance(deleted, str):
@@ -223,7 +223,7 @@ class RealtimeHandler:
             connection.push(Said(events=(deleted,)))
 
     async def _take_back(self, connection: Connection, turn_id: str) -> None:
-        """Takes an exchange out, of which all who are attached are told; here its message waits again then. Raises Refused."""
+        """Roll back an exchange, and tell all attached connections; here its message waits again. Raises Refused."""
         told = asyncio.Event()
         self._telling.freeing[turn_id] = told.set
         try:

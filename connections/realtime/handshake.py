@@ -1,4 +1,4 @@
-"""What a client shows at the door: a URL's query, subprotocols, and a key in one of those. Pure."""
+"""The handshake of a client: its URL's query, its subprotocols, and a key in one of those. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from connections.wire.sentences import complaint
 
 SUBPROTOCOL = "realtime"
 _KEY = "openai-insecure-api-key."
-"""Begins the subprotocol by which browsers show a key; they can't set headers."""
+"""Begins the subprotocol with a browser's key: browsers can't set headers."""
 _UNSERVED = {
     "call_id": "is of telephone calls, which this server does not take.",
     "intent": "is of transcriptions, which this server does not make.",
@@ -21,7 +21,7 @@ _UNSERVED = {
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """`model` None: whichever is served; `known`: the client named its conversation; `after`: the last item that it has."""
+    """`model`: None: the default; `known`: the client named its conversation; `after`: the last item that it has."""
 
     model: str | None
     conversation_id: str
@@ -33,7 +33,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def arrival(query: Mapping[str, str], offered: Sequence[str]) -> Arrival:
-    """What a client asks for. Raises BadParams."""
+    """Return what a client requests. Raises BadParams."""
     for field, why in _UNSERVED.items():
         if field in query:
             raise BadParams(why, field=field)

@@ -1,7 +1,8 @@
-"""The items of one session in their order: those that wait for a reply, and the newest of those that have one. Pure.
+"""The items of one session in order: those that wait for a reply, and the newest answered ones. Pure.
 
-A waiting item is this session's alone. It becomes a message with the turn that answers it: several that wait become one.
-What came of a call waits, too, until the session goes on; it stands behind the calls of its reply, whatever was told since.
+A waiting item belongs to this session only. It becomes a message with the turn that answers it; several
+become one. The outcome of a call waits, too, until the session continues; it follows the calls of its reply,
+whatever was sent since.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Role = Literal["user", "assistant", "tool"]
 
 
 class State(Enum):
-    """How far an item came."""
+    """The state of an item."""
 
     WAITING = "waiting"
     ASKED = "asked"
@@ -43,11 +44,12 @@ class State(Enum):
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """A message, a call of a reply, or what came of one (role `tool`). `text` is a call's arguments, too.
+    """A message, a call of a reply, or a call's outcome (role `tool`). `text`: also a call's arguments.
 
-    Of a stored one `turn_id` is the turn that it belongs to, `exchange` the first turn of its exchange where that is
-    another one, and `message_id` the message's name on other doors, once known. `off`: of a call, the characters of the
-    reply's text before it. `told`: its client knows of it. `sound_ms`: so much of its sound counts; None: it is text.
+    For a stored one, `turn_id` is its turn, `exchange` the first turn of its exchange if that is another one,
+    and `message_id` the message's id at other doors, once known. `off`: for a call, the characters of the
+    reply's text before it. `told`: its client knows of it. `sound_ms`: how much of its sound counts; None: it
+    is text.
     """
 
     item_id: str
@@ -66,11 +68,11 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_call(self) -> bool:
-        """Whether it is a call, and no text."""
+        """Whether it is a call, not text."""
         return self.role == "assistant" and bool(self.call_id)
 
     def shown(self) -> server_events.Item:
-        """The item as clients see it; one that has no text yet has no content."""
+        """The item for clients; without text it has no content."""
         if self.role == "tool":
             return FunctionCallOutput(
                 id=self.item_id, status=self.status, call_id=self.call_id, output=self.text
@@ -94,7 +96,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Items:
-    """An ordered list. Ids are the keys."""
+    """An ordered list of items by id."""
 
     def __init__(self) -> None:
         self._items: dict[str, Item] = {}
@@ -105,30 +107,30 @@ class Items:
         return (self._items[item_id] for item_id in self._order)
 
     def get(self, item_id: str) -> Item | None:
-        """An item by its id."""
+        """Return an item by its id."""
         return self._items.get(item_id)
 
     def waiting(self, role: Role = "user") -> list[Item]:
-        """What the next reply answers: messages, or what came of calls (role `tool`)."""
+        """Return what the next reply answers: messages, or outcomes of calls (role `tool`)."""
         return [item for item in self if item.state is State.WAITING and item.role == role]
 
     def open_calls(self) -> list[Item]:
-        """Calls of which nothing has come."""
+        """Return the calls without an outcome."""
         settled = {item.call_id for item in self if item.role == "tool" and item.state is State.STORED}
         return [item for item in self if item.is_call and item.call_id not in settled]
 
     def outcome(self, call_id: str) -> Item | None:
-        """What came of a call, whether it waits or is stored."""
+        """Return the outcome of a call, waiting or stored."""
         return next((item for item in self if item.role == "tool" and item.call_id == call_id), None)
 
     def stored(self) -> list[Item]:
-        """What is in the history."""
+        """Return the items in the history."""
         return [item for item in self if item.state is State.STORED]
 
     def behind(self, *message_ids: str | None) -> list[Item]:
-        """The stored items behind the last one that is one of these messages; None: behind the root.
+        """Return the stored items after the last item of one of these messages; None: after the root.
 
-        A reply that is being written may be any message that is not known. Without one, all items are behind that.
+        An unknown message may be the reply that is being written. If there is none, all items follow it.
         """
         stored = self.stored()
         places = [place for place, item in enumerate(stored) if item.message_id in message_ids]
@@ -137,30 +139,30 @@ class Items:
         return stored[max(places, default=-1) + 1 :]
 
     def of_turn(self, turn_id: str) -> list[Item]:
-        """The stored items of a turn."""
+        """Return the stored items of a turn."""
         return [item for item in self if item.state is State.STORED and item.turn_id == turn_id]
 
     def exchange_behind(self, message_id: str | None) -> str:
-        """The first turn of the exchange that a reply is a part of; empty where the message is none, or not known."""
+        """Return the first turn of a reply's exchange; empty if the message is no reply, or unknown."""
         replies = (item for item in self if item.message_id == message_id and item.role != "user")
         return next((item.exchange or item.turn_id for item in replies), "")
 
     def of_exchange(self, turn_id: str) -> list[Item]:
-        """The stored items of all turns of the exchange that a turn is a part of."""
+        """Return the stored items of all turns in a turn's exchange."""
         first = next((item.exchange for item in self.of_turn(turn_id)), "") or turn_id
         return [item for item in self.stored() if first in (item.exchange, item.turn_id)]
 
     def create(self, item: Item, *, behind: str | None) -> str | None:
-        """Puts a waiting item in; gives the id of the one before it. Raises Invalid."""
+        """Add a waiting item; return the id of the one before it. Raises Invalid."""
         if item.item_id in self._items:
             why = f'There is an item "{item.item_id}" already.'
             raise Invalid(why, field="item.id", code="item_create_duplicate_item_id")
         return self._put(item, self._place(item, behind))
 
     def store(self, item: Item) -> str | None:
-        """Puts a stored item in; gives the id of the one before it.
+        """Add a stored item; return the id of the one before it.
 
-        What came of a call stands behind the calls of its reply, a call behind what its reply has, all else behind all.
+        The outcome of a call follows the calls of its reply, a call follows its reply's items, others follow all.
         """
         if item.role == "tool":
             place = self._range_of_outcome(item.call_id)[1]
@@ -173,20 +175,20 @@ class Items:
         return previous
 
     def change(self, item_ids: Iterable[str], **changed: Any) -> None:
-        """What happened to items; to those that are still there."""
+        """Change items, if they are still there."""
         for item_id in item_ids:
             if (item := self._items.get(item_id)) is not None:
                 self._items[item_id] = msgspec.structs.replace(item, **changed)
 
     def finish(self, item_id: str, **whole: Any) -> tuple[Item, str | None]:
-        """An item is more than it was; gives it, and the id of the item before it."""
+        """Complete an item; return it, and the id of the item before it."""
         before = self._items[item_id]
         item = self._items[item_id] = msgspec.structs.replace(before, **whole)
         self._chars += len(item.text) - len(before.text)
         return item, self._before(self._order.index(item_id))
 
     def remove(self, item_id: str) -> None:
-        """Takes an item out."""
+        """Remove an item."""
         self._chars -= len(self._items.pop(item_id).text)
         self._order.remove(item_id)
 
@@ -197,11 +199,11 @@ class Items:
         return self._before(place)
 
     def _before(self, place: int) -> str | None:
-        """The id of the nearest item before a place that the client knows of."""
+        """Return the id of the nearest item before a place that the client knows."""
         return next((one for one in reversed(self._order[:place]) if self._items[one].told), None)
 
     def _place(self, item: Item, behind: str | None) -> int:
-        """Where a new item goes: nothing comes between what was answered. Raises Invalid."""
+        """Return the place of a new item: none goes between answered ones. Raises Invalid."""
         if item.role == "tool":
             first, last = self._range_of_outcome(item.call_id)
         else:
@@ -222,7 +224,7 @@ class Items:
         return place
 
     def _range_of_outcome(self, call_id: str) -> tuple[int, int]:
-        """The places behind the calls of its reply: the first and the last, behind what came of the others."""
+        """Return the first and the last place for an outcome, after its reply's calls and the other outcomes."""
         turn_id = next(item.turn_id for item in self if item.is_call and item.call_id == call_id)
         calls = {item.call_id for item in self.of_turn(turn_id) if item.is_call}
         of_calls = [(place, item) for place, item in enumerate(self) if item.call_id in calls]
@@ -230,12 +232,12 @@ class Items:
         return first, max(place for place, _ in of_calls) + 1
 
     def _behind(self, *states: State) -> int:
-        """The place behind all items that came so far."""
+        """Return the place after all items in these states."""
         coming = takewhile(lambda item_id: self._items[item_id].state not in states, reversed(self._order))
         return len(self._order) - sum(1 for _ in coming)
 
     def _forget_oldest(self) -> None:
-        """The newest one that is stored stays, however long it is; so do replies being written, and calls that wait."""
+        """Forget the oldest items, but not the newest stored one, replies being written, or waiting calls."""
         while (len(self._order) > MAX_ITEMS or self._chars > MAX_CHARS) and self._behind(State.STORED) > 1:
             oldest = self._items[self._order[0]]
             goes_on = oldest.status == "in_progress" or oldest in self.open_calls()

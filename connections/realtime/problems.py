@@ -1,4 +1,4 @@
-"""What is refused, in the Realtime protocol's words: a type, a code, and the field's name. Pure."""
+"""Refusals in the Realtime protocol's terms: a type, a code, and the field's name. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from connections.wire.sentences import worded
 from sessions.errors import Refused
 
 _FIELD = re.compile(r"`([A-Za-z_]+(?:\.[A-Za-z_]+|\[(?:\d+|\.\.\.)\])*)`(: )?")
-"""Begins the message where a field is at fault; before a colon it is no part of the sentence."""
+"""Begins a message about a field; before a colon it is not part of the sentence."""
 _FIELDS = {
     "params.system": "response.instructions",
     "params.max_new_tokens": "response.max_output_tokens",
@@ -20,7 +20,7 @@ _FIELDS = {
     "tools": "response.tools",
     "tool_choice": "response.tool_choice",
 }
-"""What a turn's fields are called here."""
+"""This door's names of a turn's fields."""
 _CODES = {
     "bad_frame": "invalid_event",
     "bad_params": "invalid_value",
@@ -43,7 +43,7 @@ _TYPES = {
 
 
 class Invalid(Refused):
-    """An event that can't be done as it is. `why` follows the name of the field, or is a sentence of its own."""
+    """An event that can't be carried out. `why` follows the name of the field, or is a whole sentence."""
 
     def __init__(self, why: str, *, field: str | None = None, code: str = "invalid_value") -> None:
         starts_anew = why[:1].isupper()
@@ -53,7 +53,7 @@ class Invalid(Refused):
 
 
 def error_event(error: Error) -> ErrorEvent:
-    """A refusal as an event."""
+    """Return a refusal as an event."""
     message, param = _named(error.message)
     return ErrorEvent(
         error=Problem(
@@ -67,12 +67,12 @@ def error_event(error: Error) -> ErrorEvent:
 
 
 def type_of(code: str) -> str:
-    """Whose fault it is."""
+    """Return the error's type, which says whose fault it is."""
     return _TYPES.get(code, "invalid_request_error")
 
 
 def code_of(code: str) -> str:
-    """What clients know it by."""
+    """Return the code that clients know."""
     return _CODES.get(code, code)
 
 

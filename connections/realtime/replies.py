@@ -1,4 +1,4 @@
-"""One reply in the Realtime protocol's events, from its beginning to its end. Pure."""
+"""Converts one reply to the Realtime protocol's events, from its beginning to its end. Pure."""
 
 from __future__ import annotations
 
@@ -49,10 +49,11 @@ _INCOMPLETE = {
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What is the same in all that is told of one reply, its text so far, and its items in the order in which they came.
+    """The common values of one reply's events, its text so far, and its items in order.
 
-    `called`: its calls, those that the server runs too, which are no items. `speaks`: its text is a transcript. `before`: what is
-    the same in all events of text, between their id and their text, once one was told.
+    `called`: its calls, also those that the server runs, which are no items. `speaks`: its text is a
+    transcript. `before`: the common part of all text events, between their id and their text, once one was
+    sent.
     """
 
     response_id: str
@@ -67,11 +68,11 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     speaks: bool = False
 
     def begin(self) -> ServerEvent:
-        """The response exists."""
+        """Return the event that the response exists."""
         return ResponseCreated(response=self._response())
 
     def begin_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
-        """The item of its text exists, and that one's part."""
+        """Return the events that the item of its text, and the item's part, exist."""
         place = self._place(item)
         part = ContentPartAdded(
             response_id=self.response_id, item_id=item.item_id, output_index=place, part=self._part("")
@@ -79,18 +80,18 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         return [*self._added(item, previous, place), part]
 
     def text(self, text: str) -> ServerEvent:
-        """More text."""
+        """Return the event of more text."""
         self.parts.append(text)
         kind = OutputTranscriptDelta if self.speaks else OutputTextDelta
         return kind(**self.about(), delta=text)
 
     def about(self) -> dict[str, Any]:
-        """What all events of its text and its sound begin with."""
+        """Return the common first fields of the events of its text and its sound."""
         place = self.output.index(self.item_id)
         return {"response_id": self.response_id, "item_id": self.item_id, "output_index": place}
 
     def more(self, text: str) -> bytes:
-        """The event of more text, encoded behind its id: only the text is encoded anew."""
+        """Return the event of more text, encoded after its id: only the text is encoded anew."""
         if not self.before:
             whole = _encode(self.text(""))
             self.parts.pop()
@@ -99,7 +100,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         return b"%b%b}" % (self.before[0], _encode(text))
 
     def call(self, begun: Item, item: Item, previous: str | None) -> list[ServerEvent]:
-        """A whole call. `begun`: without its arguments."""
+        """Return the events of a complete call. `begun`: without its arguments."""
         place = self._place(item)
         about: dict[str, Any] = {
             "response_id": self.response_id,
@@ -115,11 +116,11 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def kept(self, done: Done) -> str:
-        """The text as the history has it."""
+        """Return the text that the history has."""
         return "".join(self.parts)[: done.chars]
 
     def end_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
-        """The text is whole."""
+        """Return the events that the text is complete."""
         place, about = self._place(item), self.about()
         done: list[ServerEvent] = [OutputTextDone(**about, text=item.text)]
         if self.speaks:
@@ -134,7 +135,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         return AudioPart(text) if self.speaks else TextPart(text)
 
     def end(self, output: Sequence[Item], done: Done, *, by_speech: bool = False) -> ServerEvent:
-        """Everything is whole. `by_speech`: its listener spoke over it."""
+        """Return the event that all is complete. `by_speech`: its listener spoke over it."""
         details = _details(done, by_speech=by_speech)
         return ResponseDone(
             response=msgspec.structs.replace(
@@ -148,7 +149,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _place(self, item: Item) -> int:
-        """Of an item among those of the reply, where a new one comes last."""
+        """Return the index of an item among those of the reply; a new one is last."""
         if item.item_id not in self.output:
             self.output.append(item.item_id)
         return self.output.index(item.item_id)
@@ -178,7 +179,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def item_status(done: Done) -> ItemStatus:
-    """Whether a reply is all that the model had to say."""
+    """Return whether the model completed its reply."""
     return "completed" if done.reason in _WHOLE else "incomplete"
 
 

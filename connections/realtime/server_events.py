@@ -1,6 +1,6 @@
-"""What Realtime clients are sent (OpenAI's API reference: Realtime server events). Only types; fields are named as there.
+"""The events for Realtime clients (OpenAI's API reference: Realtime server events). Only types, with its names.
 
-`event_id` is given when an event is coded.
+`event_id` is set when an event is encoded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ResponseStatus = Literal["completed", "cancelled", "incomplete", "failed", "in_p
 
 
 class ServerEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The root of what is sent."""
+    """The root of the server's events."""
 
     event_id: str = ""
 
@@ -31,14 +31,14 @@ class Content(msgspec.Struct, frozen=True):
 
 
 class SpokenContent(msgspec.Struct, frozen=True):
-    """The words of an item that was spoken; its sound is not kept. `transcript` None: they follow in an event."""
+    """The words of a spoken item; its sound is not kept. `transcript`: None if they follow in an event."""
 
     type: Literal["input_audio", "output_audio"]
     transcript: str | None
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody said."""
+    """A message of the user or the model."""
 
     id: str
     object: Literal["realtime.item"] = "realtime.item"
@@ -49,7 +49,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of the model. `arguments`: the text of a JSON object, empty while it is begun."""
+    """A call of the model. `arguments`: the text of a JSON object, empty at first."""
 
     id: str
     object: Literal["realtime.item"] = "realtime.item"
@@ -61,7 +61,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FunctionCallOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a call, as the model reads it."""
+    """The outcome of a call, as the model reads it."""
 
     id: str
     object: Literal["realtime.item"] = "realtime.item"
@@ -75,7 +75,7 @@ Item = Message | FunctionCall | FunctionCallOutput
 
 
 class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model may call."""
+    """A tool that the model may call."""
 
     type: Literal["function"] = "function"
     name: str
@@ -84,20 +84,20 @@ class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamedFunction(msgspec.Struct, frozen=True, kw_only=True):
-    """The one that is to be called."""
+    """The only function to call."""
 
     type: Literal["function"] = "function"
     name: str
 
 
 class Effort(msgspec.Struct, frozen=True):
-    """How much is thought."""
+    """How much the model reasons."""
 
     effort: str
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in force. `conversation_id` is ours: what `?conversation_id=` takes."""
+    """The current settings. `conversation_id` is our own: the value for `?conversation_id=`."""
 
     id: str
     object: Literal["realtime.session"] = "realtime.session"
@@ -140,7 +140,7 @@ class CachedTokens(msgspec.Struct, frozen=True):
 
 
 class InputTokens(msgspec.Struct, frozen=True):
-    """Of the prompt's tokens."""
+    """Details of the prompt's tokens."""
 
     text_tokens: int
     cached_tokens: int
@@ -150,7 +150,7 @@ class InputTokens(msgspec.Struct, frozen=True):
 
 
 class OutputTokens(msgspec.Struct, frozen=True):
-    """Of the reply's tokens."""
+    """Details of the reply's tokens."""
 
     text_tokens: int
     audio_tokens: int = 0
@@ -167,7 +167,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply. `model` is ours: which one wrote it, once it has ended."""
+    """A reply. `model` is our own: the model that wrote it, once it has ended."""
 
     id: str
     object: Literal["realtime.response"] = "realtime.response"
@@ -183,7 +183,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong. `event_id`: of the client's event whose fault it is; `param`: the field's name."""
+    """A failure. `event_id`: of the client's event that caused it; `param`: the field's name."""
 
     type: str
     code: str
@@ -212,7 +212,7 @@ class ItemAdded(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.a
 
 
 class ItemDone(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.done"):
-    """An item is whole."""
+    """An item is complete."""
 
     previous_item_id: str | None
     item: Item
@@ -225,7 +225,7 @@ class ItemRetrieved(ServerEvent, frozen=True, kw_only=True, tag="conversation.it
 
 
 class ItemDeleted(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.deleted"):
-    """An item is gone."""
+    """An item was removed."""
 
     item_id: str
 
@@ -237,7 +237,7 @@ class ResponseCreated(ServerEvent, frozen=True, kw_only=True, tag="response.crea
 
 
 class ResponseDone(ServerEvent, frozen=True, kw_only=True, tag="response.done"):
-    """A reply has ended, whichever way."""
+    """A reply has ended, in any way."""
 
     response: Response
 
@@ -251,7 +251,7 @@ class OutputItemAdded(ServerEvent, frozen=True, kw_only=True, tag="response.outp
 
 
 class OutputItemDone(ServerEvent, frozen=True, kw_only=True, tag="response.output_item.done"):
-    """An item of a reply is whole."""
+    """An item of a reply is complete."""
 
     response_id: str
     output_index: int
@@ -259,21 +259,21 @@ class OutputItemDone(ServerEvent, frozen=True, kw_only=True, tag="response.outpu
 
 
 class TextPart(msgspec.Struct, frozen=True):
-    """The one part of a reply."""
+    """The only part of a reply."""
 
     text: str
     type: Literal["text"] = "text"
 
 
 class AudioPart(msgspec.Struct, frozen=True):
-    """The one part of a reply that is spoken."""
+    """The only part of a spoken reply."""
 
     transcript: str
     type: Literal["audio"] = "audio"
 
 
 class InReply(ServerEvent, frozen=True, kw_only=True):
-    """The root of what is said of the text of a reply, or of its sound."""
+    """The root of events about a reply's text or sound."""
 
     response_id: str
     item_id: str
@@ -288,25 +288,25 @@ class ContentPartAdded(InReply, frozen=True, kw_only=True, tag="response.content
 
 
 class ContentPartDone(InReply, frozen=True, kw_only=True, tag="response.content_part.done"):
-    """The text is whole."""
+    """The text is complete."""
 
     part: TextPart | AudioPart
 
 
 class OutputTextDelta(InReply, frozen=True, kw_only=True, tag="response.output_text.delta"):
-    """Text that follows the text so far."""
+    """More text."""
 
     delta: str
 
 
 class OutputTextDone(InReply, frozen=True, kw_only=True, tag="response.output_text.done"):
-    """The whole text, as it is kept."""
+    """The whole text, as stored."""
 
     text: str
 
 
 class InCall(ServerEvent, frozen=True, kw_only=True):
-    """The root of what is said of the arguments of a call."""
+    """The root of events about a call's arguments."""
 
     response_id: str
     item_id: str
@@ -315,19 +315,19 @@ class InCall(ServerEvent, frozen=True, kw_only=True):
 
 
 class ArgumentsDelta(InCall, frozen=True, kw_only=True, tag="response.function_call_arguments.delta"):
-    """Arguments that follow those so far; they come in one piece."""
+    """More arguments; they come in one piece."""
 
     delta: str
 
 
 class ArgumentsDone(InCall, frozen=True, kw_only=True, tag="response.function_call_arguments.done"):
-    """The arguments are whole."""
+    """The arguments are complete."""
 
     name: str
     arguments: str
 
 
 class ErrorEvent(ServerEvent, frozen=True, kw_only=True, tag="error"):
-    """Something was refused, or went wrong; the session stays."""
+    """A refusal or a failure; the session continues."""
 
     error: Problem

@@ -1,4 +1,4 @@
-"""What the doors of sessions over a socket share: who comes in by a handshake of OpenAI's, and what answers their frames."""
+"""The common part of doors for sessions over a socket: the client of a handshake, and what answers its frames."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sessions.service import Sessions
 
 
 class Guest(msgspec.Struct, frozen=True, kw_only=True):
-    """Who came in, and what they may have."""
+    """The client of a session, and its rights."""
 
     asked: Arrival
     identity: Identity
@@ -41,10 +41,10 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionDoor(OpenAiSocketDoor[Guest]):
-    """Serves connections that are like those of the native socket in all but their words."""
+    """Serves connections like native ones, with other frames."""
 
     KIND: ClassVar[Door]
-    """What its refusals are counted as."""
+    """The door under which its refusals are counted."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SessionDoor(OpenAiSocketDoor[Guest]):
         limiters: Limiters,
         spoken: SpokenDesk | None,
     ) -> None:
-        """`spoken`: where sound is heard and made; None: this server does neither."""
+        """`spoken`: the part for sound; None: this server has none."""
         super().__init__(self.KIND, access=access, limiters=limiters)
         self.sessions = sessions
         self.reception = reception
@@ -64,7 +64,7 @@ class SessionDoor(OpenAiSocketDoor[Guest]):
         self.spoken = spoken
 
     async def guest(self, websocket: WebSocket) -> Guest:
-        """Return who comes, and for what. Raises Refused."""
+        """Return the client and its request. Raises Refused."""
         try:
             asked = arrival(websocket.query_params, websocket.scope.get("subprotocols", ()))
         except BadParams as error:
@@ -83,16 +83,16 @@ class SessionDoor(OpenAiSocketDoor[Guest]):
         return self.reception.model(asked.model, grant)
 
     def subprotocol(self, guest: Guest) -> str | None:
-        """Return the one that its client offers, which has its key."""
+        """Return the subprotocol that the client offers with its key."""
         return guest.asked.subprotocol
 
     def frames(self, limits: Limits, spoken: SpokenLine | None = None) -> Handler[Asked]:
-        """Return what answers the frames that a client's events become."""
+        """Return what answers the frames of a client's events."""
         return RateLimiter(FrameHandler(self.sessions, limits, spoken=spoken), self.limiters)
 
 
 def _client_id(asked: Arrival, identity: Identity, token: str | None) -> str:
-    """Return who comes. Of those who name no client, each session is one: a key has as many sessions as it likes."""
+    """Return the client's id. Without a name each session has its own, so a key may have any number of sessions."""
     if asked.client_id is not None:
         return asked.client_id
     return f"{client_id_of(identity, token)}/{asked.conversation_id}"

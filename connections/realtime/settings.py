@@ -1,4 +1,4 @@
-"""How the replies of a session are made, in the session's words and in a turn's. Pure."""
+"""The settings of a session's replies, in the session's terms and in a turn's. Pure."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _NAMES = {
     "params.temperature": "temperature",
 }
 _NO_SERVER_TOOLS = ToolBox()
-"""A session's tools are its client's own."""
+"""A session's tools are run by its client."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`instructions` unset: the conversation's own, or the operator's. `tool_choice`: a word, or the name of a tool.
 
-    `sound` None: this server takes none.
+    `sound`: None if this server takes none.
     """
 
     instructions: str | UnsetType = UNSET
@@ -60,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.sound is not None and self.sound.speaks
 
     def params(self) -> frames.Params:
-        """What a turn is asked for."""
+        """Return the parameters of a turn."""
         length = self.max_output_tokens
         system = None if isinstance(self.instructions, UnsetType) else self.instructions
         return frames.Params(
@@ -72,14 +72,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_session(settings: Settings, wishes: SessionWishes, limits: Limits) -> Settings:
-    """What holds behind a `session.update`. Raises Invalid, which names the field; nothing holds then."""
+    """Return the settings after a `session.update`. Raises Invalid, which names the field; then nothing changes."""
     if wishes.type != "realtime":
         raise Invalid("must be realtime.", field="session.type")
     return _checked(settings, wishes, limits, "session")
 
 
 def of_response(settings: Settings, wishes: ResponseWishes, limits: Limits) -> Settings:
-    """What holds for one reply. Raises Invalid, which names the field."""
+    """Return the settings of one reply. Raises Invalid, which names the field."""
     if wishes.conversation not in (None, "auto"):
         raise Invalid(
             "must be auto: a response is always a part of its conversation.",
@@ -90,7 +90,7 @@ def of_response(settings: Settings, wishes: ResponseWishes, limits: Limits) -> S
 
 
 def refuse_change(begun: Settings, wishes: ResponseWishes, limits: Limits) -> None:
-    """An exchange goes on as it was begun, with the choice left to the model. Raises Invalid where a wish would change that."""
+    """Raise Invalid if an option would change an exchange that has begun; tools are then the model's choice."""
     begun = msgspec.structs.replace(begun, tool_choice="auto")
     wanted = of_response(begun, wishes, limits)
     for field in begun.__struct_fields__:
@@ -119,7 +119,7 @@ def _checked(settings: Settings, wishes: Wishes, limits: Limits, where: str) -> 
 
 
 def _updated(settings: Settings, wishes: Wishes, where: str) -> Settings:
-    """What is wished for holds now, all else as it was. Raises Invalid."""
+    """Return the settings with the given options changed. Raises Invalid."""
     changed: dict[str, object] = {}
     if not isinstance(wishes.instructions, UnsetType):
         changed["instructions"] = wishes.instructions or ""

@@ -1,7 +1,7 @@
-"""What happens in a conversation in the Realtime protocol's events. Pure.
+"""Converts the events of a conversation to the Realtime protocol's. Pure.
 
-A reply's response and item are named after its turn. The item stands behind the last message that was answered, before
-what waits; a client that puts items behind `previous_item_id` has the order that the history has.
+A reply's response and item are named after its turn. The item follows the last answered message, before the waiting
+items. A client that orders items by `previous_item_id` has the order of the history.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ _NOT_ACTIVE = "Cancellation failed: no active response found."  # clients know i
 
 
 class Said(ServerFrame, frozen=True, kw_only=True, tag="realtime"):
-    """Events of this door's own, in their order among all others."""
+    """Events of this door, in order with all other frames."""
 
     events: tuple[ServerEvent, ...]
 
 
 def response_id(turn_id: str) -> str:
-    """Of the response that a turn is."""
+    """Return the id of a turn's response."""
     return f"resp_{turn_id.removeprefix('turn_')}"
 
 
 def turn_of(response: str) -> str:
-    """The turn that a response is."""
+    """Return the turn of a response."""
     return f"turn_{response.removeprefix('resp_')}"
 
 
 class Telling:
-    """One session, as far as its client is told. The text of a reply that only calls keeps its place, and is not told.
+    """One session, as far as its client knows it. The text of a reply that only calls has a place, but is not sent.
 
-    `freeing`: turns that are taken back so that their items wait again, and whom to call once they do; `after`: the newest
-    item that the client had when it came, if it came back: the first page of the history is told from there on. `spoken`:
-    the replies that are.
+    `freeing`: turns that are rolled back so that their items wait again, with what is called then; `after`:
+    the newest item of a client that came back: the first page of the history is sent from there on. `spoken`:
+    the spoken replies.
     """
 
     def __init__(self, items: Items, asking: Asking, *, after: str | None = None) -> None:
@@ -72,11 +72,11 @@ class Telling:
         self._items = items
         self._asking = asking
         self._replies: dict[str, Reply] = {}
-        self._aside: set[str] = set()  # turns that go on beside the branch of a newer one
-        self._lost = False  # a parent that is not known may be one that was not told
+        self._aside: set[str] = set()  # turns that run on another branch than a newer one
+        self._lost = False  # an unknown parent may be one that was not sent
 
     def tell(self, frame: Frame) -> Sequence[ServerEvent]:  # noqa: C901, PLR0911 - one for each kind
-        """The events of a frame; none of what has no word here."""
+        """Return the events of a frame; none if the protocol has no word for it."""
         if self.spoken.keeps(frame):
             return ()
         if isinstance(frame, Guess | AudioReply | Sound):
@@ -103,14 +103,14 @@ class Telling:
         return () if error is None else (error_event(error),)
 
     def more(self, text: Delta) -> bytes | None:
-        """The event of text that only adds to a reply that has some, encoded behind its id; None: `tell` has to look."""
+        """Return the encoded event of text that only extends a reply's text; None: use `tell`."""
         reply = self._replies.get(text.turn_id)
         if reply is None or reply.speaks or reply.item_id not in reply.output:
             return None
         return reply.more(text.text)
 
     def _piece(self, piece: Delta | ToolCall | ToolState) -> list[ServerEvent]:
-        """Of a reply, or what came of its calls; those that the server runs are no client's business here."""
+        """Return the events of a piece of a reply, or of its calls' outcomes; server tools are not shown here."""
         match piece:
             case Delta() if (reply := self._replies.get(piece.turn_id)) is not None:
                 return [*self._begin_text(reply), reply.text(piece.text)]
@@ -132,7 +132,7 @@ class Telling:
                 return self._sound(frame)
 
     def _sound(self, sound: Sound) -> list[ServerEvent]:
-        """Sound of a reply. It is handed over now."""
+        """Return the events of a reply's sound, which is sent now."""
         reply = self._replies.get(sound.turn_id)
         if reply is None or not reply.speaks or not sound.samples:
             return []
@@ -151,12 +151,12 @@ class Telling:
         return [*told, *self._begin_text(reply), reply.text(begun)] if begun else told
 
     def _text_of(self, message_id: str | None) -> str:
-        """What a reply has that goes on: here that is another item, which begins with it."""
+        """Return the text of a continued reply: here the new item begins with it."""
         known = (item.text for item in self._items.stored() if message_id and item.message_id == message_id)
         return next(known, "")
 
     def _leave(self, accepted: Accepted) -> list[ServerEvent]:
-        """Takes out what is on another branch than a turn: a reply that is being written, once it has ended."""
+        """Remove items of another branch than a turn; a reply that is being written, once it has ended."""
         if accepted.parent_id is msgspec.UNSET or self._lost:
             return []
         gone = self._items.behind(accepted.message_id, accepted.parent_id)
@@ -164,7 +164,7 @@ class Telling:
         return self._drop([item for item in gone if item.turn_id not in self._aside])
 
     def _others_message(self, accepted: Accepted) -> list[ServerEvent]:
-        """What was sent by another door, or on another connection; nothing where a message is answered once more."""
+        """Return a message from another door or connection; none if a message is answered again."""
         known = {item.message_id for item in self._items.stored()}
         if accepted.content is None or accepted.message_id in known:
             return []
@@ -196,7 +196,7 @@ class Telling:
         )
 
     def _begin(self, turn_id: str, reply: Reply, *, message_id: str = "", exchange: str = "") -> ServerEvent:
-        """Its text has a place from here on, and is told once there is some: a reply may be calls alone."""
+        """Begin a reply. Its text has a place now, and is sent once there is some: a reply may only have calls."""
         self._replies[turn_id] = reply
         self._items.store(
             Item(
@@ -219,7 +219,7 @@ class Telling:
         return reply.begin_text(*self._items.finish(reply.item_id, told=True))
 
     def _called(self, called: ToolCall | ShownCall, turn_id: str = "") -> list[ServerEvent]:
-        """A call of a reply that is being written."""
+        """Return the events of a call in a reply that is being written."""
         turn_id = called.turn_id if isinstance(called, ToolCall) else turn_id
         if (reply := self._replies.get(turn_id)) is None:
             return []
@@ -232,7 +232,7 @@ class Telling:
         return reply.call(begun, call, self._items.store(call))
 
     def _settled(self, call_id: str, output: str) -> list[ServerEvent]:
-        """What came of a call, unless it came from here."""
+        """Return the events of a call's outcome, unless it came from here."""
         call = next((one for one in self._items.open_calls() if one.call_id == call_id), None)
         if call is None:
             return []
@@ -270,7 +270,7 @@ class Telling:
         return events
 
     def _end_text(self, reply: Reply, done: Done) -> list[ServerEvent]:
-        """The text is whole; a reply that only calls has none."""
+        """Return the events that the text is complete; a reply that only calls has none."""
         if reply.item_id not in reply.output and reply.called:
             self._items.finish(reply.item_id, status=item_status(done))
             return []
@@ -282,7 +282,7 @@ class Telling:
         return [item for item in self._items.of_turn(turn_id) if item.is_call]
 
     def _removed(self, turn_id: str) -> list[ServerEvent]:
-        """An exchange has left the history; where this session wanted that, the message waits again."""
+        """Remove an exchange that left the history; its message waits again if this session wanted that."""
         items = self._items.of_exchange(turn_id)
         if (freed := self.freeing.pop(turn_id, None)) is None:
             return self._drop(items)
@@ -293,7 +293,7 @@ class Telling:
         return gone
 
     def _drop(self, items: Sequence[Item]) -> list[ServerEvent]:
-        """Takes items out, and what waits here for a call that is gone."""
+        """Remove items, and waiting outcomes of calls that are gone."""
         gone = {item.item_id: item for item in items}
         for item in items:
             if item.is_call and (outcome := self._items.outcome(item.call_id)) is not None:
@@ -306,7 +306,7 @@ class Telling:
         return [ItemDeleted(item_id=item.item_id) for item in gone.values() if item.told]
 
     def _history(self, page: HistoryPage) -> list[ServerEvent]:
-        """Brings the items to what a page says: messages that are not known are added, those of other branches go."""
+        """Bring the items to the state of a page: add unknown messages, remove those of other branches."""
         shown = {(message.turn_id, message.role) for message in page.messages}
         stored = self._items.stored()
         known = [place for place, item in enumerate(stored) if _of(item) in shown]
@@ -321,7 +321,7 @@ class Telling:
         return _behind(events, after)
 
     def _message(self, message: ShownMessage) -> list[ServerEvent]:
-        """A message, and its calls with what came of them."""
+        """Return a message, and its calls with their outcomes."""
         calls = () if message.calls is msgspec.UNSET else message.calls
         exchange = self._items.exchange_behind(message.parent_id) if message.role == "assistant" else ""
         if message.status == RUNNING:
@@ -364,7 +364,7 @@ class Telling:
 
 
 def truncated(item: Item) -> ServerEvent:
-    """An item ends where it does."""
+    """Return the event that an item ends where it does."""
     return ItemTruncated(item_id=item.item_id, audio_end_ms=item.sound_ms or 0, transcript=item.text)
 
 
@@ -383,11 +383,11 @@ def _error(frame: Frame) -> Error | None:
 
 
 def _of(item: Item) -> tuple[str, str]:
-    """The message that an item is a part of."""
+    """Return the message that an item belongs to."""
     return item.turn_id, "user" if item.role == "user" else "assistant"
 
 
 def _behind(events: list[ServerEvent], after: str | None) -> list[ServerEvent]:
-    """What comes behind an item that is whole; everything where it is not among them."""
+    """Return the events after an item that is complete; all if it is not among them."""
     places = [place for place, one in enumerate(events) if isinstance(one, ItemDone) and one.item.id == after]
     return events[max(places, default=-1) + 1 :]

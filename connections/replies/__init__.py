@@ -1,1 +1,1 @@
-"""What doors share whose requests have one reply each: who asks, the turn, its pieces as they come."""
+"""Shared parts of doors whose requests have one reply each: the client, the turn, and its pieces as they come."""

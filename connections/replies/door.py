@@ -1,4 +1,4 @@
-"""Doors whose requests have one reply each, in a protocol of their own: who asks, what they may have, the turn and its end."""
+"""Doors with one reply a request, in protocols of their own: the client and its rights, the turn and its end."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from sessions.service import Sessions
 
 
 class NamesModel(Protocol):
-    """A request."""
+    """A request with a model's name."""
 
     @property
     def model(self) -> str | None:
-        """The model that is asked; None: the default."""
+        """The requested model; None: the default."""
 
 
 R = TypeVar("R", bound=NamesModel)
 
 
 class AskingDoor(HttpDoor[R]):
-    """Asks a model for whoever comes."""
+    """Asks a model for any client."""
 
     def __init__(self, sessions: Sessions, reception: Reception) -> None:
         super().__init__(reception)
@@ -41,23 +41,23 @@ class AskingDoor(HttpDoor[R]):
 
     @abstractmethod
     def ask(self, request: R, limits: Limits) -> Ask:
-        """What the model is asked. Raises Refused."""
+        """Return what the model is asked. Raises Refused."""
 
     @abstractmethod
     def names(self, request: R) -> Mapping[str, str]:
-        """What the client calls the fields that the floors below have other names for."""
+        """Return the client's names of fields that the floors below name otherwise."""
 
     @abstractmethod
     async def answer(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
-        """Answers a request; `place` as in `serve`. Raises Refused, whose field may have the name of the floors below."""
+        """Answer a request; `place` as in `serve`. Raises Refused; its field may have a name of the floors below."""
 
     async def asked(self, caller: Caller, request: R) -> Ask:
-        """What a model is asked for a caller. Raises Refused."""
+        """Return what a model is asked for a caller. Raises Refused."""
         model = self.reception.model(request.model, caller.grant)
         return asked_by(caller, self.ask(request, await self.reception.limits(model)), model.name)
 
     async def serve(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
-        """Answers a request. Raises Refused, with the client's own names."""
+        """Answer a request. Raises Refused, with the client's own names."""
         try:
             await self.answer(exchange, caller, request, place)
         except BadParams as refused:
@@ -65,14 +65,14 @@ class AskingDoor(HttpDoor[R]):
 
 
 class OneReplyDoor(AskingDoor[R]):
-    """Answers requests with a reply each. A client that goes away stops its turn."""
+    """Answers each request with a reply. A client that leaves stops its turn."""
 
     @abstractmethod
     async def tell(self, exchange: Exchange, request: R, reply: EphemeralReply) -> None:
-        """Tells a reply to its end, however it ends. Raises Refused as long as nothing of it was told."""
+        """Send a reply up to its end, of any kind. Raises Refused while nothing of it was sent."""
 
     async def answer(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
-        """Has a turn write the reply. Raises Refused."""
+        """Have a turn write the reply. Raises Refused."""
         ask = await self.asked(caller, request)
         await self.reception.count(caller)
         reply = await self.sessions.answer(caller.owner, ask)
@@ -84,5 +84,5 @@ class OneReplyDoor(AskingDoor[R]):
 
 
 def ignored(reply: Reply[object]) -> dict[str, str]:
-    """The header that names what was passed over, where anything was."""
+    """Return the header with the ignored fields, if there are any."""
     return {IGNORED: ", ".join(reply.ignored)} if reply.ignored else {}

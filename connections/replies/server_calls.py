@@ -1,4 +1,4 @@
-"""Calls of tools that the server runs, as pieces of a reply for doors that tell of them. Pure."""
+"""Calls of server tools, as pieces of a reply for doors that show them. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sessions.turn.calls import read_as
 
 
 class ServerCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call, as it stands. `args`: the text of a JSON object; `args_sha256`: of that.
+    """A call in its current state. `args`: the text of a JSON object; `args_sha256`: its hash.
 
-    `is_asked`: a user has to allow it. `output`: what came of it, as the model reads it, once it is over; `failed`: nothing did.
-    `expires_at`: Unix milliseconds, where it waits for a client.
+    `is_asked`: a user has to allow it. `output`: the result that the model reads, once it has ended;
+    `failed`: it has none. `expires_at`: Unix milliseconds, if it waits for a client.
     """
 
     call_id: str
@@ -28,7 +28,7 @@ class ServerCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, told: ToolCall | ShownCall) -> ServerCall:
-        """A call as it is told, or as the history shows it."""
+        """Make one from an event, or from the history."""
         call = cls(
             call_id=told.call_id,
             name=told.name,
@@ -41,21 +41,21 @@ class ServerCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def kept(cls, record: CallRecord) -> ServerCall:
-        """A call as the store has it."""
+        """Make one from its record in the store."""
         return cls.of(record.shown())
 
     @classmethod
     def asked(cls, record: CallRecord) -> ServerCall:
-        """A call with the arguments that somebody was asked about, which may not be those that it runs with."""
+        """Make one with the arguments that a user was asked about; it may run with others."""
         return msgspec.structs.replace(cls.kept(record), args=record.args, args_sha256=digest(record.args))
 
     def after(self, moved: ToolState) -> ServerCall:
-        """The call once it moved."""
+        """Return the call after a change."""
         return self._standing(moved)
 
     @property
     def waits(self) -> bool:
-        """Whether somebody has to allow it first."""
+        """Whether it waits for an approval."""
         return self.is_asked and self.state is CallState.WAITING
 
     def _standing(self, now: ToolState | ShownCall) -> ServerCall:

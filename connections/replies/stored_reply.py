@@ -1,4 +1,4 @@
-"""The reply of a turn that is kept, for one reader: what happens in its conversation becomes pieces, which merge while the reader is late."""
+"""The reply of a stored turn for one reader: events become pieces, which merge while the reader is late."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LOST = "Some events of this reply were lost; read it again."
 
 
 class _Waiting(msgspec.Struct):
-    """A piece that waits. `off`: code points of the reply's text, or of its thoughts, before it, in the reply of `turn_id`."""
+    """A waiting piece. `off`: code points of text or reasoning before it, in the reply of `turn_id`."""
 
     piece: Piece | ServerCall
     off: int
@@ -40,40 +40,40 @@ class _Waiting(msgspec.Struct):
 
 
 class _Progress:
-    """How far one turn is. `before`: the end of the one that it follows. `calls`: by their ids; None: its client's."""
+    """The progress of one turn. `before`: the end of the one before it. `calls`: by id; None for a client's call."""
 
     def __init__(self, before: Done | None = None) -> None:
         self.done: Done | None = None
         self.calls: dict[str, ServerCall | None] = {}
-        self.heard = [0, 0]  # of its text, of its thoughts
+        self.heard = [0, 0]  # of its text and of its reasoning
         self.taken = [0, 0]
         self._before = before
 
     def end(self, done: Done) -> None:
-        """Its end; the tokens of the turns before it count."""
+        """Set its end; the tokens of the turns before it are added."""
         usage = done.usage if self._before is None else added(self._before.usage, done.usage)
         self.done = msgspec.structs.replace(done, usage=usage)
 
     @property
     def goes_on(self) -> bool:
-        """Whether nothing that it called needs its client: another turn follows by itself."""
+        """Whether all of its calls need no client: another turn follows by itself."""
         return bool(self.calls) and all(
             call is not None and not call.is_asked for call in self.calls.values()
         )
 
     @property
     def is_still(self) -> bool:
-        """Whether nothing happens without its client: what the server ran is over."""
+        """Whether nothing happens without its client: all calls that the server ran have ended."""
         ran = (call for call in self.calls.values() if call is not None and not call.waits)
         return all(call.state.is_settled for call in ran)
 
 
 class StoredReply:
-    """A `Subscriber` that follows one turn, and those behind it as long as the server runs all that they call.
+    """A `Subscriber` that follows one turn, and the turns after it while the server runs all of their calls.
 
-    Iterate it for its pieces; `ended` is its end then. So where a call waits for its client, the reply ends; what the client says
-    to that has another one.
-    `turn_id`: the turn that is written, empty until it is accepted where it is to follow the calls of another one, `follows`.
+    Iterate it for its pieces; then `ended` is its end. If a call waits for the client, the reply ends; the
+    client's answer begins another one. `turn_id`: the current turn; empty until it is accepted if it
+    `follows` the calls of another one.
     """
 
     def __init__(self, *, turn_id: str = "", follows: str = "", model: str = "") -> None:
@@ -91,27 +91,27 @@ class StoredReply:
 
     @staticmethod
     def _nobody() -> None:
-        """Whoever takes all at once is never late."""
+        """Do nothing: a reader that takes all at once is never late."""
 
     @property
     def is_written(self) -> bool:
-        """Whether a turn of it may still be written, though its reader hears no more: it was not told of the end."""
+        """Whether a turn of it may still be written: its end was not published here."""
         return not isinstance(self._end, Done)
 
     def check(self) -> None:
-        """Raises Refused where nothing of it can be told any more."""
+        """Raise Refused if nothing more can be sent."""
         if isinstance(self._end, Refused):
             raise self._end
 
     @property
     def ended(self) -> Done:
-        """The end, with the tokens of all turns. Raises RuntimeError where there is none yet."""
+        """The end, with the tokens of all turns. Raises RuntimeError if there is none yet."""
         if self._end is None or isinstance(self._end, Refused):
             raise RuntimeError("The reply goes on.")
         return self._end
 
     def publish(self, event: Event, made_at: float | None = None) -> None:  # noqa: ARG002 - nobody measures it here
-        """Takes an event of the conversation."""
+        """Take an event of the conversation."""
         match event:
             case Accepted() if event.turn_id == self.turn_id or (
                 self.follows and event.follows == self.follows
@@ -132,22 +132,22 @@ class StoredReply:
             case Deleted():
                 self._lose(NotFound(_GONE))
             case _:
-                return  # of a gap, too: a snapshot follows
+                return  # a gap, too: a snapshot follows it
 
     def understands(self, event: Event) -> bool:  # noqa: ARG002 - all of them
-        """Whatever happens in a conversation."""
+        """Take all events of a conversation."""
         return True
 
     def handed(self, turn_id: str) -> int:
-        """The furthest offset of the text that its reader took."""
+        """Return the furthest offset of the text that its reader took."""
         return self._progress.taken[0] if turn_id == self.turn_id else 0
 
     def thought(self, turn_id: str) -> int:
-        """The same of what was thought."""
+        """Return the furthest offset of the reasoning that its reader took."""
         return self._progress.taken[1] if turn_id == self.turn_id else 0
 
     def withdraw(self, turn_id: str, chars: int, thought: int) -> None:
-        """Takes back what waits beyond the cut."""
+        """Drop what waits beyond the cut."""
         left = [
             _left_of(waiting, chars, thought) if waiting.turn_id == turn_id else waiting
             for waiting in self._waiting
@@ -155,7 +155,7 @@ class StoredReply:
         self._waiting = deque(one for one in left if one is not None)
 
     def get_nowait(self) -> Piece | ServerCall | None:
-        """The oldest piece that waits, None where there is none. Raises StopAsyncIteration at the end, Refused where there is none."""
+        """Return the oldest waiting piece, or None. Raises StopAsyncIteration at the end, Refused if it was lost."""
         if self._waiting:
             taken = self._waiting.popleft()
             if isinstance(taken.piece, Text | Thought) and taken.turn_id == self.turn_id:
@@ -167,11 +167,11 @@ class StoredReply:
         return None
 
     def _is_ours(self, done: Done) -> bool:
-        """Whether it is the end of the turn that is written; or of the one that was to follow, and never could."""
+        """Return whether it is the end of the current turn, or of the following one, which could not run."""
         return done.turn_id == self.turn_id or (bool(self.follows) and done.follows == self.follows)
 
     def _lose(self, why: Refused) -> None:
-        """Ends it without the end of its turn."""
+        """End it without the end of its turn."""
         self._end = why
         self.accepted.set()
         self._news.set()
@@ -184,7 +184,7 @@ class StoredReply:
         self.accepted.set()
 
     def _hear(self, text: str, off: int, *, is_thought: bool) -> None:
-        """Takes what is new of a text."""
+        """Take the new part of a text."""
         heard = self._progress.heard
         known = heard[is_thought]
         text = text[max(0, known - off) :]
@@ -230,10 +230,10 @@ class StoredReply:
         self._look()
 
     def _catch_up(self, snapshot: Snapshot) -> None:
-        """Takes what a reader who missed events is told of the reply so far."""
+        """Take the reply so far from a snapshot, after a gap."""
         if snapshot.turn_id != self.turn_id:
             still_waits = not snapshot.turn_id and bool(snapshot.calls)
-            if self.follows and not still_waits:  # what it says may be of anybody's turn
+            if self.follows and not still_waits:  # the snapshot may be of another turn
                 self._lose(StoreDown(_LOST))
             return
         self._hear(snapshot.reasoning, 0, is_thought=True)
@@ -244,7 +244,9 @@ class StoredReply:
 
     def _done(self, done: Done) -> None:
         if done.turn_id != self.turn_id:
-            if done.chars or done.reasoning_chars or done.open:  # it was accepted, and nobody said so here
+            if (
+                done.chars or done.reasoning_chars or done.open
+            ):  # it was accepted, but that was not published here
                 self._lose(StoreDown(_LOST))
                 return
             self._begun(done)
@@ -253,7 +255,7 @@ class StoredReply:
         self._look()
 
     def _look(self) -> None:
-        """Ends the reply once its turn has, and nothing more happens without its client; else the next turn is a part of it."""
+        """End the reply once its turn has ended, unless the next turn, a part of it, follows without the client."""
         progress = self._progress
         if (done := progress.done) is None:
             return
@@ -274,12 +276,12 @@ class StoredReply:
 
 
 def _size(waiting: _Waiting) -> int:
-    """Code points of a text that waits, of whichever turn."""
+    """Code points of a waiting text, of any turn."""
     return len(waiting.piece.text) if isinstance(waiting.piece, Text | Thought) else 0
 
 
 def _left_of(waiting: _Waiting, chars: int, thought: int) -> _Waiting | None:
-    """What is kept of a waiting piece; None: nothing."""
+    """Return what a cut keeps of a waiting piece; None: nothing."""
     piece = waiting.piece
     if not isinstance(piece, Text | Thought):
         return waiting if waiting.off <= chars else None
@@ -291,7 +293,7 @@ def _left_of(waiting: _Waiting, chars: int, thought: int) -> _Waiting | None:
 
 
 def added(one: Usage, other: Usage) -> Usage:
-    """The tokens of two turns that are one reply to their client."""
+    """Return the tokens of two turns that are one reply to their client."""
     return Usage(
         prompt_tokens=one.prompt_tokens + other.prompt_tokens,
         cached_tokens=one.cached_tokens + other.cached_tokens,

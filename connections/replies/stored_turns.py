@@ -1,4 +1,4 @@
-"""Turns of conversations for doors whose requests have one reply each: begun, gone on with, stopped where a reader leaves."""
+"""Turns of conversations for doors with one reply a request: begun, continued, and stopped if their reader leaves."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sessions.turn.cancelling import Cancel
 from sessions.turn.sends import Generation, Send
 from sessions.turn.turn import Names
 
-_ANSWERED = "These calls were answered before: go on from the reply that followed."
+_ANSWERED = "These calls were answered before: continue from the reply that followed."
 _log = structlog.get_logger("midstream.replies")
 
 
 class StoredTurns:
-    """Begins turns that are kept, and ends them. `answered_code`: of answers that were all given before."""
+    """Begins and ends stored turns. `answered_code`: for answers that were all given before."""
 
     answered_code: ClassVar[str] = "conflict"
 
@@ -34,7 +34,7 @@ class StoredTurns:
         self._cancelling: set[asyncio.Task[object]] = set()
 
     async def send(self, caller: Caller, send: Send, generation: Generation) -> StoredReply:
-        """Begins a turn with a message, and returns once it is accepted. Raises Refused."""
+        """Begin a turn with a message; return once it is accepted. Raises Refused."""
         names = Names.new()
         stored = StoredReply(turn_id=names.turn_id, model=generation.model or "")
         sending = self._send(caller.owner, stored, send, generation, names)
@@ -50,7 +50,7 @@ class StoredTurns:
         *,
         model: str = "",
     ) -> StoredReply:
-        """Says what is said to the calls of a turn; returns once the turn is accepted that `follows` it. Raises Refused."""
+        """Answer the calls of a turn; return once the turn that `follows` it is accepted. Raises Refused."""
         stored = StoredReply(follows=follows, model=model)
         settling = self._settle(owner, stored, conversation_id, answers)
         await self._accepted(owner, stored, conversation_id, settling)
@@ -59,7 +59,7 @@ class StoredTurns:
     async def _accepted(
         self, owner: Owner, stored: StoredReply, conversation_id: str, asking: Coroutine[Any, Any, None]
     ) -> None:
-        """Asks, and waits for the turn to be accepted. Raises Refused."""
+        """Ask, and wait until the turn is accepted. Raises Refused."""
         try:
             await asking
             await stored.accepted.wait()
@@ -86,22 +86,22 @@ class StoredTurns:
         if not all(one.already for one in told):
             return
         waits = await self.sessions.kept.awaits_calls(owner, conversation_id, stored.follows)
-        if not waits and not stored.turn_id:  # it was accepted before, and is told to whoever asked then
+        if not waits and not stored.turn_id:  # it was accepted before, for an earlier request
             raise Problem(409, _ANSWERED, code=self.answered_code)
 
     def forget(self, stored: StoredReply) -> None:
-        """Its reader is gone, and it is written on."""
+        """Forget a reader that left; its turn continues."""
         stored.closed = True
         self.sessions.disconnect(stored)
 
     def leave(self, owner: Owner, stored: StoredReply, conversation_id: str) -> None:
-        """Its reader is gone: it ends with what that one was handed."""
+        """Cancel the turn of a reader that left: it ends with what the reader was handed."""
         if stored.is_written:
             self.stop(owner, conversation_id, stored.turn_id or stored.follows)
         self.forget(stored)
 
     def stop(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
-        """Decides the end of a turn, wherever it is written; of one whose calls are open, the end of what follows it."""
+        """Decide the end of a turn, on any replica; if its calls are open, the end of the turn that follows it."""
         cancel = Cancel(conversation_id=conversation_id, turn_id=turn_id)
         if self.sessions.cancel(owner, cancel) is None:
             task: asyncio.Task[object] = asyncio.ensure_future(self._stop_elsewhere(owner, cancel))
@@ -109,7 +109,7 @@ class StoredTurns:
             task.add_done_callback(self._cancelling.discard)
 
     async def _stop_elsewhere(self, owner: Owner, cancel: Cancel) -> None:
-        """Whoever asked has gone: what can't be stopped is told in the log. That it has ended is no trouble."""
+        """Cancel elsewhere. The client is gone, so a failure is logged; a turn that has ended is none."""
         refused = await guarded(self._cancel_elsewhere(owner, cancel))
         if refused is not None and not isinstance(refused, NotFound):
             _log.warning("reply not stopped", turn_id=cancel.turn_id, why=refused.code)

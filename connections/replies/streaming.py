@@ -1,4 +1,4 @@
-"""One reply as server-sent events, as it is written: to its end, to whoever reads in time."""
+"""One reply as server-sent events, as it is written, for a reader that keeps up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sessions.errors import Refused
 from sessions.events import Done
 
 PING_S = 10.0
-"""Proxies and clients take a stream that is silent for long for a dead one."""
+"""Pause before a ping: proxies and clients take a silent stream for dead."""
 
 
 P_co = TypeVar("P_co", covariant=True)
@@ -21,28 +21,28 @@ R_contra = TypeVar("R_contra", contravariant=True)
 
 
 class Reply(Protocol[P_co]):
-    """A reply that is being written, of a turn that is kept or not."""
+    """A reply that is being written, of a stored turn or another."""
 
     cut_off: Callable[[], None]
 
     @property
     def turn_id(self) -> str:
-        """Its turn."""
+        """Its turn's id."""
 
     @property
     def model(self) -> str:
-        """Which one writes it."""
+        """The model that writes it."""
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Fields of its request that were passed over."""
+        """The ignored fields of its request."""
 
     @property
     def ended(self) -> Done:
         """Its end."""
 
     def get_nowait(self) -> P_co | None:
-        """The next piece; None where none waits. Raises StopAsyncIteration at the end."""
+        """Return the next piece, or None. Raises StopAsyncIteration at the end."""
 
     async def __anext__(self) -> P_co: ...
 
@@ -51,42 +51,42 @@ R = TypeVar("R", bound=Reply[Any])
 
 
 class Teller(Protocol[P_contra, R_contra]):
-    """Tells a reply in a door's words; what it gives may be nothing."""
+    """Converts a reply for a door. Each method may return nothing."""
 
     def open(self) -> bytes:
-        """What comes at once."""
+        """Return what is sent at once."""
 
     def begin(self, reply: R_contra) -> bytes:
-        """What comes once the model has read its prompt, before anything that it wrote."""
+        """Return what is sent once the model has read its prompt, before any text."""
 
     def piece(self, piece: P_contra) -> bytes:
-        """A piece of the reply."""
+        """Return a piece of the reply."""
 
     def end(self, reply: R_contra) -> bytes:
-        """The end, whichever it is: `begin` was called only where a piece came."""
+        """Return the end, of any kind; `begin` was called only if a piece came."""
 
     def fail(self, refused: Refused) -> bytes:
-        """The end of a reply that can't be told to its end."""
+        """Return the end of a reply that can't be sent to its end."""
 
     def ping(self) -> bytes:
-        """What is said while nothing comes."""
+        """Return what is sent in a pause."""
 
 
 async def stream(exchange: Exchange, reply: R, teller: Teller[Any, R], headers: Mapping[str, str]) -> None:
-    """Tells the whole reply. A client that does not read is cut off."""
+    """Send the whole reply. A client that does not read is cut off."""
     reply.cut_off = exchange.cut_off
     await exchange.begin_events(reply.turn_id, headers)
     await _write(exchange, teller.open())
     try:
         await _tell(exchange, reply, teller)
         last = teller.end(reply)
-    except Refused as refused:  # its conversation was deleted, or events of it are lost
+    except Refused as refused:  # its conversation was deleted, or its events were lost
         last = teller.fail(refused)
     await exchange.write(last, more=False)
 
 
 async def _tell(exchange: Exchange, reply: R, teller: Teller[Any, R]) -> None:
-    """Tells the pieces. Raises Refused."""
+    """Send the pieces. Raises Refused."""
     has_begun = False
     with suppress(StopAsyncIteration):
         while True:
@@ -99,7 +99,7 @@ async def _tell(exchange: Exchange, reply: R, teller: Teller[Any, R]) -> None:
 
 
 async def _next(reply: Reply[Any]) -> Any:
-    """The next piece; None where none comes in time. Raises StopAsyncIteration at the end."""
+    """Return the next piece; None if none comes in time. Raises StopAsyncIteration at the end."""
     if (piece := reply.get_nowait()) is not None:
         return piece
     try:

@@ -1,1 +1,1 @@
-"""The door for clients of the Responses API, OpenAI's and Open Responses': projections of turns into what they read and write."""
+"""The door for clients of the Responses API, of OpenAI and Open Responses: it converts turns for them."""

@@ -1,4 +1,4 @@
-"""What clients say on the WebSocket, and how their messages are read. Pure."""
+"""The messages of clients on the WebSocket, and how they are read. Pure."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ _CANCELS = ("midstream:response.cancel", "response.cancel")
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Asks for a response. `stream_id`: the lane that it is written in."""
+    """Asks for a response. `stream_id`: its lane."""
 
     request: Creation
     stream_id: str | None
 
     @property
     def ref(self) -> str | None:
-        """What an error about it carries back."""
+        """What an error about it carries."""
         return self.stream_id
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """Stops a response: the one that is named, or that of a lane."""
+    """Stops a response: the named one, or that of a lane."""
 
     response_id: str | None
     stream_id: str | None
 
     @property
     def ref(self) -> str | None:
-        """What an error about it carries back."""
+        """What an error about it carries."""
         return self.stream_id
 
 
 class Ill(msgspec.Struct, frozen=True):
-    """A message that is JSON and asks for what can't be had."""
+    """A JSON message that is not a valid request."""
 
     refused: Refused
     stream_id: str | None
 
     @property
     def ref(self) -> str | None:
-        """What an error about it carries back."""
+        """What an error about it carries."""
         return self.stream_id
 
 
@@ -64,7 +64,7 @@ _head = msgspec.json.Decoder(_Head)
 
 
 def decode(message: str | bytes) -> Asks:
-    """One message. Raises BadFrame where it is none."""
+    """Return one message. Raises BadFrame if it is none."""
     head = codec.read(_head, message)
     if head.stream_id is not None and not 0 < len(head.stream_id) <= MAX_STREAM_ID:
         raise BadFrame(f"`stream_id` must have 1 to {MAX_STREAM_ID} characters.")

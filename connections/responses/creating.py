@@ -1,4 +1,4 @@
-"""Begins a response, whichever way it was asked for: the turn that writes it, and who tells of it."""
+"""Begins a response: the turn that writes it, and what converts it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _UNFIT = (
 )
 _NOT_KEPT = (
     "MCP servers are for responses that are kept: send a key, leave `store`, `logprobs` and `parallel_tool_calls` out, and "
-    "go on by `previous_response_id`."
+    "continue by `previous_response_id`."
 )
 _OPEN = (
     "The response before this one waits: answer all of its approvals, by `mcp_approval_response`, and bring the outputs of "
@@ -71,7 +71,7 @@ _NO_BOUND = "This server does not bound the calls of its own tools by `max_tool_
 
 
 class Answer(Protocol):
-    """A reply that is being written. Iterate it for its pieces; `ended` is its end then."""
+    """A reply that is being written. Iterate it for its pieces; then `ended` is its end."""
 
     cut_off: Callable[[], None]
     model: str
@@ -87,9 +87,9 @@ class Answer(Protocol):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A response that is being written. `stop` ends it, for its client; `leave`: its reader is gone.
+    """A response that is being written. `stop` ends it for its client; `leave`: its reader has left.
 
-    `read`: the messages that its model reads, without instructions, where it is kept nowhere.
+    `read`: the messages that its model reads, without instructions, if it is not stored.
     """
 
     answer: Answer
@@ -101,9 +101,9 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a request asks for. `before`: what its input follows; `behind`: the kept response that this was.
+    """A request for a response. `before`: the messages before its input; `behind`: the stored response with them.
 
-    `servers`: whose tools it may call, which run here.
+    `servers`: those whose tools it may call, which run here.
     """
 
     caller: Caller
@@ -117,7 +117,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @property
     def labels(self) -> Labels:
-        """Whose the tools of servers are."""
+        """The labels of the servers' tools."""
         return Labels({tool.name: one.label for one in self.servers for tool in one.tools})
 
 
@@ -137,7 +137,7 @@ class Creator:
         before: Sequence[Message] | None = None,
         stream_id: str | msgspec.UnsetType = msgspec.UNSET,
     ) -> Begun:
-        """Begins a response. `before`: the messages that its input follows, where no store has them. Raises Refused."""
+        """Begin a response. `before`: the messages before its input, if they are not stored. Raises Refused."""
         model = self._reception.model(request.model, caller.grant)
         limits = await self._reception.limits(model)
         request = await resolved(self.keeper, caller.owner, request, limits)
@@ -154,7 +154,7 @@ class Creator:
                 return await self._unkept(wanted)
             try:
                 return await self._kept(wanted, given)
-            except Overloaded:  # one may have no more calls open: what is kept nowhere leaves none
+            except Overloaded:  # no more calls may be open: a reply that is not stored leaves none open
                 if (
                     not request.tools
                     or request.previous_response_id is not None
@@ -165,7 +165,7 @@ class Creator:
                 return await self._unkept(wanted)
 
     async def ask(self, caller: Caller, request: Creation) -> Ask:
-        """What a turn without a conversation would be asked for a response. Raises Refused."""
+        """Return what a turn without a conversation would be asked for a response. Raises Refused."""
         model = self._reception.model(request.model, caller.grant)
         limits = await self._reception.limits(model)
         if request.conversation is not None:
@@ -175,7 +175,7 @@ class Creator:
         behind = None
         if request.previous_response_id is not None:
             behind = await self.keeper.previous(caller.owner, request.previous_response_id)
-        given, answers = parted(request.input)  # a model reads what came of calls, not that they were allowed
+        given, answers = parted(request.input)  # a model reads results of calls, not approvals
         decisions_in(answers, None if behind is None else behind.place, _asked(behind))
         request = msgspec.structs.replace(request, input=given)
         before = () if behind is None else behind.said
@@ -183,10 +183,10 @@ class Creator:
         return asked_by(caller, ask_of(request, limits, before, servers), model.name)
 
     def _input(self, wanted: Wanted) -> Input | None:
-        """What is kept of the request; None where it is kept nowhere. Raises Problem where it has to be."""
+        """Return what to store of the request; None if it is not stored. Raises Problem if it has to be."""
         request, behind = wanted.request, wanted.behind
         if request.conversation is not None and behind is not None:
-            why = "A response goes on from one place: send `previous_response_id` or `conversation`."
+            why = "A response continues from one place: send `previous_response_id` or `conversation`."
             raise invalid("conversation", why)
         given_items, answers = parted(request.input)
         calls = () if behind is None else behind.open_calls
@@ -214,7 +214,7 @@ class Creator:
         return given
 
     async def _unkept(self, wanted: Wanted) -> Begun:
-        """A response of a turn without a conversation. Raises Refused."""
+        """Begin a response that is not stored. Raises Refused."""
         caller, request, before = wanted.caller, wanted.request, wanted.before
         if wanted.servers:
             raise invalid("tools", _NOT_KEPT, code="unsupported_parameter")
@@ -237,7 +237,7 @@ class Creator:
         )
 
     async def _kept(self, wanted: Wanted, given: Input) -> Begun:
-        """A response of a turn in a conversation. Raises Refused."""
+        """Begin a response as a turn of a conversation. Raises Refused."""
         caller, request, behind = wanted.caller, wanted.request, wanted.behind
         conversation_id = behind.place.conversation_id if behind else _conversation_of(request)
         system = given.system if isinstance(given, Said) else behind.note.system if behind else ""
@@ -269,7 +269,7 @@ class Creator:
         )
 
     async def _noted(self, wanted: Wanted, given: Input, place: Place) -> Note:
-        """What is kept of tools that the server runs: whose they are, and the items that the response begins with. Raises StoreDown."""
+        """Return the note about server tools: their servers, and the response's first items. Raises StoreDown."""
         behind, note = wanted.behind, _note_before(wanted, place.name)
         if not isinstance(given, Outputs) or behind is None:
             return note
@@ -280,7 +280,7 @@ class Creator:
         return msgspec.structs.replace(note, before=tuple(before))
 
     async def _begin(self, wanted: Wanted, given: Input, conversation_id: str) -> StoredReply:
-        """Raises Refused."""
+        """Begin the turn. Raises Refused."""
         request, behind = wanted.request, wanted.behind
         if isinstance(given, Outputs) and behind is not None:
             return await self.keeper.go_on(wanted.caller, given, behind)
@@ -294,7 +294,7 @@ class Creator:
 
 
 def _conversation_of(request: Creation) -> str:
-    """Where a response begins, or goes on. Raises Problem."""
+    """Return the conversation in which a response begins or continues. Raises Problem."""
     match request.conversation:
         case None:
             return new_conversation()
@@ -310,7 +310,7 @@ def _response(wanted: Wanted, response_id: str) -> wire.Response:
 
 
 def _note_before(wanted: Wanted, name: str = "") -> Note:
-    """What is kept of a response but for what came of calls, whose results have a bound of their own."""
+    """Return the note of a response without its results of calls, which have a limit of their own."""
     known = {} if wanted.behind is None else wanted.behind.note.labels.by_tool
     told = set(known.values())
     new = [one for one in wanted.servers if one.label not in told]
@@ -323,7 +323,7 @@ def _note_before(wanted: Wanted, name: str = "") -> Note:
 
 
 def _fits(wanted: Wanted) -> bool:
-    """Whether what is kept of a response has no more bytes than a note may have. Raises Problem where it has to be kept."""
+    """Return whether a response's note is small enough. Raises Problem if it has to be stored."""
     size = len(encode_note(_note_before(wanted)))
     if size > MAX_NOTE_BYTES and wanted.servers:
         why = f"The request and the tools of its MCP servers take {size} bytes, of {MAX_NOTE_BYTES}: name fewer by `allowed_tools`."
@@ -332,7 +332,7 @@ def _fits(wanted: Wanted) -> bool:
 
 
 def _asked(behind: Kept | None) -> Sequence[CallRecord]:
-    """The calls of the response that is gone on from."""
+    """Return the calls of the response that is continued."""
     return () if behind is None or behind.last.reply is None else behind.last.reply.calls
 
 
@@ -343,7 +343,7 @@ def _is_under_way(call: CallRecord) -> bool:
 def _check_answers(
     messages: Sequence[Message], calls: Sequence[CallRecord], asked: Sequence[CallRecord]
 ) -> None:
-    """Raises Problem where one of the open calls has several outputs, or none is open and one that was allowed still runs."""
+    """Raise Problem if an open call has several outputs, or if none is open and an allowed one still runs."""
     if not calls and any(map(_is_under_way, asked)):
         raise invalid("previous_response_id", _UNDER_WAY, code="response_in_progress")
     named = [message.call_id for message in messages if message.role == "tool"]

@@ -1,4 +1,4 @@
-"""`POST /v1/responses`: a reply, whole or as a stream of events. A client that goes away stops its turn."""
+"""`POST /v1/responses`: a reply, whole or as a stream of events. A client that leaves stops its turn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ END = b"data: [DONE]\n\n"
 
 
 class BodyDoor(HttpDoor[Creation]):
-    """Answers requests whose body asks as one for a response does."""
+    """Answers requests with the body of a request for a response."""
 
     door: ClassVar[Door] = Door.RESPONSES
 
@@ -33,7 +33,7 @@ class BodyDoor(HttpDoor[Creation]):
         self.creator = creator
 
     def read(self, body: bytes) -> Creation:
-        """The request in a body. Raises Problem, TooManyValues."""
+        """Return the request in a body. Raises Problem, TooManyValues."""
         return creation(body)
 
 
@@ -41,7 +41,7 @@ class ResponsesDoor(BodyDoor):
     """Answers requests for responses."""
 
     async def serve(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
-        """Answers one. Raises Refused."""
+        """Answer one. Raises Refused."""
         begun = await self.creator.create(caller, request)
         place.close()
         try:
@@ -58,7 +58,7 @@ def _headers(begun: Begun) -> dict[str, str]:
 
 
 async def stream(exchange: Exchange, begun: Begun, *, after: int | None = None) -> None:
-    """Tells a response as events; `after`: the number of the last one that its reader had."""
+    """Send a response as events. `after`: the number of the last one that its reader had."""
     answer, telling = begun.answer, begun.telling
     answer.cut_off = exchange.cut_off
     await exchange.begin_events(begun.request_id, _headers(begun))
@@ -74,7 +74,7 @@ async def stream(exchange: Exchange, begun: Begun, *, after: int | None = None) 
 
 
 async def _whole(exchange: Exchange, begun: Begun) -> None:
-    """Raises Problem where the reply has no regular end."""
+    """Send the whole reply. Raises Problem if it has no regular end."""
     answer, telling = begun.answer, begun.telling
     telling.begin()
     async for piece in answer:

@@ -1,4 +1,4 @@
-"""`POST /v1/responses/input_tokens` and `…/compact`: how long an input is, and a shorter one in its place."""
+"""`POST /v1/responses/input_tokens` and `…/compact`: the length of an input, and a shorter one to use instead."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _SHORTEN = (
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """How long an input is, with all that the model reads around it."""
+    """The length of an input, with all that the model reads around it."""
 
     object: Literal["response.input_tokens"] = "response.input_tokens"
     input_tokens: int
 
 
 class CompactionItem(msgspec.Struct, frozen=True, kw_only=True, tag="compaction"):
-    """A summary. `encrypted_content`: for its client to send back as it is."""
+    """A summary. `encrypted_content`: for the client to send back unchanged."""
 
     id: str
     encrypted_content: str
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be sent in the place of an input."""
+    """A replacement for an input."""
 
     id: str
     object: Literal["response.compaction"] = "response.compaction"
@@ -67,7 +67,7 @@ class CountDoor(BodyDoor):
         self._sessions = sessions
 
     async def serve(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
-        """Answers one. Raises Refused."""
+        """Answer one. Raises Refused."""
         ask = await self.creator.ask(caller, request)
         tokens = await self._sessions.count(caller.owner, ask)
         place.close()
@@ -75,14 +75,14 @@ class CountDoor(BodyDoor):
 
 
 class CompactDoor(BodyDoor):
-    """Has the model write a summary, by a turn like others: counted, filtered, and stopped where its client leaves."""
+    """Has the model write a summary, in a turn like others: counted, filtered, and stopped if its client leaves."""
 
     def __init__(self, sessions: Sessions, creator: Creator, reception: Reception) -> None:
         super().__init__(creator, reception)
         self._sessions = sessions
 
     async def serve(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
-        """Answers one. Raises Refused."""
+        """Answer one. Raises Refused."""
         ask = shortening(await self.creator.ask(caller, request), request.instructions)
         await self.reception.count(caller)
         reply = await self._sessions.answer(caller.owner, ask)
@@ -107,7 +107,7 @@ class CompactDoor(BodyDoor):
 
 
 def shortening(ask: Ask, wishes: str | None) -> Ask:
-    """What is asked for a summary of all that an ask says. `wishes`: its client's own, which are no part of that."""
+    """Return what is asked for a summary of an ask. `wishes`: its client's instructions for the summary."""
     said = ask.messages[1:] if wishes else ask.messages
     wish = f"{_SHORTEN}\n\n{wishes}" if wishes else _SHORTEN
     return msgspec.structs.replace(
@@ -116,7 +116,7 @@ def shortening(ask: Ask, wishes: str | None) -> Ask:
 
 
 def _in_words(message: Message) -> Message:
-    """A message as a model reads it that is offered no tools."""
+    """Return a message for a model that is offered no tools."""
     if message.role == "tool":
         return Message("user", f"Result of a call: {message.content}")
     calls = "".join(f"\nCalled {_call(call)}." for call in message.calls)

@@ -1,4 +1,4 @@
-"""What each message of a WebSocket's client does: responses in their lanes, told as they are written, and stopped at once."""
+"""Handles a WebSocket's messages: responses in their lanes are sent as they are written, and stopped at once."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ Slow = Coroutine[Any, Any, None]
 
 
 class Said(ServerFrame, frozen=True, kw_only=True, tag="responses"):
-    """Events of this door's own, in their order among all others."""
+    """Events of this door, in order with all other frames."""
 
     events: tuple[wire.StreamEvent, ...]
 
 
 def encode(frame: Frame) -> bytes:
-    """What a frame is told by: no line, one or several."""
+    """Return the lines of a frame: none, one or several."""
     match frame:
         case Said():
             return as_lines(frame.events)
@@ -50,7 +50,7 @@ def encode(frame: Frame) -> bytes:
 
 
 class SocketHandler:
-    """Answers one socket's messages."""
+    """Handles one socket's messages."""
 
     def __init__(self, *, creator: Creator, reception: Reception, tally: Tally, transport: Transport) -> None:
         self._creator = creator
@@ -61,7 +61,7 @@ class SocketHandler:
         self._kept = Kept()
 
     def handle(self, connection: Connection, ask: Asks) -> Slow | None:
-        """Decides at once; gives back what takes its time."""
+        """Decide at once; return work that takes time."""
         try:
             return self._at_once(connection, ask)
         except Refused as refused:
@@ -69,7 +69,7 @@ class SocketHandler:
             return None
 
     def _at_once(self, connection: Connection, ask: Asks) -> Slow | None:
-        """Raises Refused."""
+        """Handle a message. Raises Refused."""
         match ask:
             case Ill():
                 raise ask.refused
@@ -96,12 +96,12 @@ class SocketHandler:
             self._refuse(connection, refused, ask.stream_id)
 
     async def _while_there(self, connection: Connection, ask: Create, lane: Lane) -> None:
-        """Raises Refused."""
+        """Respond while the client may ask. Raises Refused."""
         with suppress(Disconnected):
             await self._respond(connection, ask, lane)
 
     async def _respond(self, connection: Connection, ask: Create, lane: Lane) -> None:
-        """Raises Refused, Disconnected."""
+        """Write one response. Raises Refused, Disconnected."""
         begun = await self._creator.create(
             connection.caller,
             ask.request,
@@ -120,7 +120,7 @@ class SocketHandler:
             self._kept.put(response.id, (*begun.read, *said_in(response.output)))
 
     async def _tell(self, connection: Connection, begun: Begun) -> None:
-        """Tells a response, as fast as its client reads. Raises Disconnected."""
+        """Send a response, as fast as its client reads. Raises Disconnected."""
         answer, telling = begun.answer, begun.telling
         answer.cut_off = lambda: connection.shut(_TOO_LATE)
         connection.push(Said(events=tuple(telling.begin())))
@@ -132,7 +132,7 @@ class SocketHandler:
         connection.push(Said(events=tuple(last)))
 
     async def _until_read(self, connection: Connection) -> None:
-        """Returns once nothing waits for the client: what comes meanwhile is merged. Raises Disconnected."""
+        """Wait until nothing waits for the client; what comes meanwhile is merged. Raises Disconnected."""
         while connection.waiting_bytes:
             await self._transport.writable()
             await asyncio.sleep(0)

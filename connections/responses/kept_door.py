@@ -1,4 +1,4 @@
-"""`/v1/responses/{id}`: responses that are kept, which are read, followed, stopped or deleted, and the items that they answered."""
+"""`/v1/responses/{id}`: stored responses can be read, followed, stopped or deleted, and their inputs listed."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _SCOPES = {"POST": KeyScope.CHAT, "DELETE": KeyScope.MANAGE}
 ITEMS = 20
 MOST_ITEMS = 100
 PAGE_IMAGE_BYTES = 8 * 1024 * 1024
-"""Of a page's images; with an item that has more the page ends."""
-_FOLLOWED = "The conversation went on from this response: delete what came behind it first."
+"""Bytes of a page's images; the page ends with the item that exceeds them."""
+_FOLLOWED = "The conversation went on from this response: delete what follows it first."
 
 
 Does = Callable[["KeptDoor", Exchange, Caller, Kept], Awaitable[None]]
 
 
 class Deleted(msgspec.Struct, frozen=True, kw_only=True):
-    """A response that is gone."""
+    """A response was deleted."""
 
     id: str
     object: Literal["response.deleted"] = "response.deleted"
@@ -59,7 +59,7 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptDoor(HttpDoor[None]):
-    """Answers requests about one response, each for its owner alone. `does`: what is asked."""
+    """Answers requests about one response, each for its owner only. `does`: the requested act."""
 
     door: ClassVar[Door] = Door.RESPONSES
     counts: ClassVar[Counts] = Counts.READ
@@ -70,20 +70,20 @@ class KeptDoor(HttpDoor[None]):
         self._does = does
 
     def needs(self, request: Request) -> KeyScope:
-        """By the method: who stops a response chats, who deletes one manages them."""
+        """Return the scope for the method: to stop a response takes `chat`, to delete one `manage`."""
         return _SCOPES.get(request.method, KeyScope.READ)
 
     def read(self, body: bytes) -> None:
-        """Nothing: the URL says all."""
+        """Return nothing: the URL has all."""
 
     async def serve(
         self,
         exchange: Exchange,
         caller: Caller,
-        request: None,  # noqa: ARG002 - the URL says all
+        request: None,  # noqa: ARG002 - the URL has all
         place: ExitStack,
     ) -> None:
-        """Finds the response, and does what is asked. Raises Refused."""
+        """Find the response, and do the act. Raises Refused."""
         place.close()
         response_id = exchange.request.path_params["response_id"]
         with asking_for(caller.group or caller.client.client_id):
@@ -94,12 +94,12 @@ class KeptDoor(HttpDoor[None]):
             await self._does(self, exchange, caller, kept)
 
     async def show_or_delete(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
-        """One or the other, by the request's method. Raises Refused."""
+        """Show or delete it, by the request's method. Raises Refused."""
         do = self.delete if exchange.request.method == "DELETE" else self.show
         await do(exchange, caller, kept)
 
     async def show(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
-        """The response as it stands, or as it is written. Raises Refused."""
+        """Answer with the response in its current state, or as it is written. Raises Refused."""
         query = exchange.request.query_params
         if query.get("stream") != "true":
             await exchange.answer(answer(_resource(kept)))
@@ -117,13 +117,13 @@ class KeptDoor(HttpDoor[None]):
             self._keeper.forget(stored)
 
     async def cancel(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
-        """Stops the response; one that has ended stays what it is. Raises Refused."""
+        """Stop the response; an ended one stays as it is. Raises Refused."""
         await self._keeper.cancel(caller.owner, kept)
         now = await self._keeper.find(caller.owner, kept.place.response_id) or kept
         await exchange.answer(answer(_resource(now)))
 
     async def delete(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
-        """Deletes the response, and with the last one its conversation, where it has no name of a client's. Raises Refused."""
+        """Delete the response; with the last one its conversation, unless a client named it. Raises Refused."""
         if not kept.has_ended:
             raise Problem(409, "The response is being written: cancel it first.", code="conflict")
         try:
@@ -133,7 +133,7 @@ class KeptDoor(HttpDoor[None]):
         await exchange.answer(answer(Deleted(id=kept.place.response_id)))
 
     async def input_items(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
-        """What the response answered, newest first unless asked otherwise. Raises Refused."""
+        """Answer with the response's input, newest first by default. Raises Refused."""
         query = exchange.request.query_params
         items = input_items(kept.path, kept.turns, kept.note, kept.place.name)
         if query.get("order") != "asc":
@@ -155,7 +155,7 @@ class KeptDoor(HttpDoor[None]):
     async def _with_images(
         self, caller: Caller, kept: Kept, items: Sequence[tuple[wire.InputItem, tuple[Image, ...]]]
     ) -> list[wire.InputItem]:
-        """Items with the bytes of their images: a page ends before it has too many. Raises StoreDown."""
+        """Return items with the bytes of their images; a page ends before it has too many. Raises StoreDown."""
         shown: list[wire.InputItem] = []
         size = 0
         for item, images in items:
@@ -172,7 +172,7 @@ def _resource(kept: Kept) -> wire.Response:
 
 
 def _number(request: Request, field: str) -> int | None:
-    """Raises Problem."""
+    """Return a whole number in the query. Raises Problem."""
     text = request.query_params.get(field)
     if text is None:
         return None
@@ -182,4 +182,4 @@ def _number(request: Request, field: str) -> int | None:
 
 
 def _nothing() -> None:
-    """Who follows a response has no part in it."""
+    """Do nothing: a reader that follows a response does not affect it."""

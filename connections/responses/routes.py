@@ -1,4 +1,4 @@
-"""Where clients of the Responses API find their door."""
+"""The routes of the Responses API's door."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATH = "/v1/responses"
 def responses_routes(
     sessions: Sessions, reception: Reception, socket: ResponsesSocket, origins: Origins, refusals: Refusals
 ) -> list[BaseRoute]:
-    """The routes below `/v1/responses`."""
+    """Return the routes below `/v1/responses`."""
     creator = socket.creator
 
     def shown(door: ASGIApp, method: str) -> CrossOrigin:

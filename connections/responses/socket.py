@@ -1,4 +1,4 @@
-"""`GET /v1/responses` as a WebSocket: the handshake, and the life of a socket from there."""
+"""`GET /v1/responses` as a WebSocket: the handshake, and the life of a socket after it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from connections.wire.scopes import KeyScope
 
 
 class Guest(msgspec.Struct, frozen=True):
-    """Who came in."""
+    """The client of a socket."""
 
     identity: Identity
     caller: Caller
 
 
 class ResponsesSocket(OpenAiSocketDoor[Guest]):
-    """Serves sockets of clients that ask for one response after the other, or for several in lanes. `creator` begins them."""
+    """Serves sockets for one response after another, or several in lanes. `creator` begins them."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ResponsesSocket(OpenAiSocketDoor[Guest]):
         self._presence = presence
 
     async def guest(self, websocket: WebSocket) -> Guest:
-        """Who comes: by a key, a JWT, or in a browser by a ticket. Raises Refused."""
+        """Return the client, by a key, a JWT, or a browser's ticket. Raises Refused."""
         authorization, ticket = websocket.headers.get("authorization"), websocket.query_params.get("ticket")
         token = ticket if ticket is not None and ticket.startswith(TICKET) else None
         identity = await self._reception.identity(authorization, token)
@@ -60,7 +60,7 @@ class ResponsesSocket(OpenAiSocketDoor[Guest]):
         return Guest(identity, caller_of(identity, name, websocket.scope))
 
     async def serve(self, socket: Socket, guest: Guest) -> None:
-        """Serves one socket. Raises Close, Disconnected."""
+        """Serve one socket. Raises Close, Disconnected."""
         connection = Connection(
             Lines(socket),
             caller=guest.caller,

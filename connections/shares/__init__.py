@@ -1,1 +1,1 @@
-"""The door by which shared conversations are read."""
+"""The door for readers of shared conversations."""

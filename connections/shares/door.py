@@ -1,4 +1,4 @@
-"""`GET /v1/shares/{id}`: a conversation that its owner shared, for whoever has the link. Nobody is asked who they are."""
+"""`GET /v1/shares/{id}`: a conversation that its owner shared, for anybody with the link, without authentication."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SharesDoor:
         self._limiters = limiters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         try:
             response = await self._answer(Request(scope, receive))
         except Refused as why:
@@ -40,7 +40,7 @@ class SharesDoor:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        """`{title, messages, has_more}`. Raises Refused."""
+        """Return `{title, messages, has_more}`. Raises Refused."""
         group = address_group(request.scope)
         self._take(group)
         share_id: str = request.path_params["share_id"]
@@ -49,7 +49,7 @@ class SharesDoor:
         return answer(page, headers=NOT_FOUND_BY_SEARCH)
 
     def _take(self, group: str) -> None:
-        """Counts a read of an address. Raises RateLimited."""
+        """Count a read by an address. Raises RateLimited."""
         try:
             self._limiters.rates.take(Counts.READ, Subject(f"/shares/{group}", group))
         except RateLimited:
@@ -58,6 +58,6 @@ class SharesDoor:
 
 
 def shares_routes(door: SharesDoor, origins: Origins, refusals: Refusals) -> list[BaseRoute]:
-    """The route below `/v1`."""
+    """Return the route below `/v1`."""
     shown = CrossOrigin(door, origins, refusals, method="GET", refusal=foreign_page)
     return [Route("/v1/shares/{share_id}", shown, methods=["GET", "OPTIONS"])]

@@ -1,1 +1,1 @@
-"""Spoken turns: what is said becomes a message, and its reply is played until it is heard or interrupted."""
+"""Spoken turns: speech becomes a message, and its reply is played until it was heard or is interrupted."""

@@ -1,4 +1,4 @@
-"""When what is heard becomes a message, interrupts a reply, or takes a guess back. Pure: from what is heard to what is to be done.
+"""Decides when speech becomes a message, interrupts a reply, or makes a guess wrong. Pure.
 
 silence ──Started──► speaking ──Paused──► guessing: the turn begins, its sound is held
                         ▲                     │ Resumed: the turn is rolled back
@@ -16,21 +16,21 @@ import msgspec
 from speech.contract import Heard, Partly, Paused, Resumed, Started, Stopped
 
 NODS = frozenset(("yes", "yeah", "yep", "mhm", "uh-huh", "hm", "hmm", "ok", "okay", "right", "sure", "i see"))
-"""What listeners say without wanting the word. Alone it interrupts nothing."""
+"""What listeners say without wanting to speak. Alone it interrupts nothing."""
 NOD_MS = 1000
-"""Whoever speaks longer wants the word, whatever it is."""
+"""Longer speech always interrupts, whatever its words."""
 
 
 class Do(Enum):
-    """What needs no more words."""
+    """Acts without further data."""
 
     HOLD = auto()
-    """The reply's sound pauses."""
+    """Pause the reply's sound."""
     LET_GO = auto()
     CUT = auto()
-    """The reply ends at what was heard."""
+    """End the reply at what was heard."""
     TAKE_BACK = auto()
-    """The guess was none: its turn is rolled back."""
+    """The guess was wrong: roll its turn back."""
     CONFIRM = auto()
     """The guess was right."""
 
@@ -43,14 +43,14 @@ class Spoke(msgspec.Struct, frozen=True):
 
 
 class Understood(msgspec.Struct, frozen=True):
-    """What was said so far, or all of it."""
+    """The words so far, or all of them."""
 
     text: str
     final: bool
 
 
 class Say(msgspec.Struct, frozen=True):
-    """A message. `is_guess`: its reply is not to be heard before it is confirmed."""
+    """A message. `is_guess`: its reply is not played until the guess is confirmed."""
 
     text: str
     is_guess: bool
@@ -60,10 +60,10 @@ Act = Do | Spoke | Understood | Say
 
 
 class Conduct:
-    """One speaker, and the replies to him."""
+    """The rules for one speaker, and the replies to that speaker."""
 
     def __init__(self, *, interrupts: bool, interrupt_ms: int, guesses: bool) -> None:
-        """`interrupt_ms`: so much speech over a reply ends it; `guesses`: whether turns begin at a pause."""
+        """`interrupt_ms`: speech over a reply that ends it; `guesses`: whether turns begin at a pause."""
         self._interrupts = interrupts
         self._interrupt_ms = interrupt_ms
         self._guesses = guesses
@@ -73,7 +73,7 @@ class Conduct:
         self._agreement = Agreement()
 
     def heard(self, event: Heard, *, talking: bool) -> list[Act]:
-        """Return what is to be done. `talking`: a reply is being made or played."""
+        """Return the acts for an event. `talking`: a reply is being made or played."""
         match event:
             case Started(at_ms):
                 return list(self._start(at_ms, talking=talking))
@@ -88,7 +88,7 @@ class Conduct:
                 return [Spoke(began=False, at_ms=at_ms), *self._stop(at_ms, text)]
 
     def lost(self) -> list[Act]:
-        """Nobody listens any more, or what was said is to be forgotten: as if nothing had been said."""
+        """Forget the current utterance: nobody listens any more, or it is to be dropped."""
         acts: list[Act] = [*self._take_back(), *self._resume()]
         self._agreement = Agreement()
         return acts
@@ -111,7 +111,7 @@ class Conduct:
             yield Do.CUT
 
     def _wants_the_word(self, at_ms: int, text: str) -> bool:
-        """A cough has no words, and is none."""
+        """Return whether speech interrupts; a cough, which has no words, does not."""
         lasted_ms = at_ms - self._started_ms
         return bool(text) and lasted_ms >= (NOD_MS if text.lower() in NODS else self._interrupt_ms)
 
@@ -145,14 +145,14 @@ class Conduct:
 
 
 class Agreement:
-    """What two hypotheses in a row agree on is told, and never taken back (LocalAgreement-2; Liu and others, 2020)."""
+    """Tells the words on which two successive hypotheses agree, never revised (LocalAgreement-2; Liu et al., 2020)."""
 
     def __init__(self) -> None:
         self._before: list[str] = []
         self._agreed: list[str] = []
 
     def take(self, text: str) -> str | None:
-        """Take the next hypothesis; return what is agreed on, where that has grown."""
+        """Take the next hypothesis; return the agreed words if there are more of them."""
         words, told = text.split(), len(self._agreed)
         if words[:told] == self._agreed:
             pairs = zip(self._before[told:], words[told:], strict=False)

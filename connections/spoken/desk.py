@@ -1,4 +1,4 @@
-"""All conversations that are spoken here: what listens, what speaks, and how many may."""
+"""All spoken conversations of this replica: the recognizer, the voice, and how many may use them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SpokenDesk:
     """Use `running` around everything else."""
 
     def __init__(self, *, sessions: Sessions, ear: Ear, voice: Voice | None, places: int) -> None:
-        """`voice`: None, replies are text alone; `places`: connections that are listened to at once."""
+        """`voice`: None: replies are text only; `places`: concurrent connections that are listened to."""
         self.ear = ear
         self.voice = self._voice = voice
         self._sessions = sessions
@@ -32,7 +32,7 @@ class SpokenDesk:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Speak while the context lasts."""
+        """Speak replies while the context lasts."""
         async with self._tasks:
             try:
                 yield
@@ -42,11 +42,11 @@ class SpokenDesk:
 
     @property
     def voices(self) -> tuple[str, ...]:
-        """What speaks, the default first; none: replies are text alone."""
+        """The voices, the default first; none if replies are text only."""
         return () if self._voice is None else self._voice.names
 
     def check(self, start: AudioStart) -> None:
-        """Raises BadParams where what is asked can't be had."""
+        """Raise BadParams if the request is impossible here."""
         language = self.language_of(start)
         if language is not None and language not in self.ear.languages:
             raise BadParams(
@@ -62,24 +62,24 @@ class SpokenDesk:
             )
 
     def language_of(self, start: AudioStart) -> str | None:
-        """The code of the language that is asked for; None: none, or whoever listens asks for none."""
+        """Return the code of the requested language; None: none, or the recognizer needs none."""
         language = (start.language or "").partition("-")[0].lower()
         return language if language and self.ear.languages else None
 
     def voice_of(self, start: AudioStart) -> str | None:
-        """The voice that will speak."""
+        """Return the voice that will speak."""
         if start.output is None or self._voice is None:
             return None
         return start.output.voice or self._voice.names[0]
 
     async def attach(self, connection: Connection, conversation_id: str) -> None:
-        """A connection is told what happens in the conversation, and keeps its replies, as one that asks for the history. Raises Refused."""
-        with suppress(NotFound):  # it begins with what is said, which attaches
+        """Attach a connection to a conversation, and keep its replies, as a history request does. Raises Refused."""
+        with suppress(NotFound):  # it begins with the first words, which attach it
             await self._sessions.history(connection.owner, connection, conversation_id, limit=1)
 
     @contextmanager
     def talking(self, connection: Connection, conversation_id: str) -> Iterator[Talk]:
-        """Give a connection its place, and the conversation. Raises Overloaded."""
+        """Give a connection a place and its conversation. Raises Overloaded."""
         with self.place(connection.caller.subject):
             try:
                 yield self._talk(connection.owner, conversation_id)
@@ -88,9 +88,11 @@ class SpokenDesk:
 
     @contextmanager
     def place(self, subject: Subject) -> Iterator[None]:
-        """Count one who is listened to. Raises Overloaded."""
+        """Count a connection that is listened to. Raises Overloaded."""
         if not self._places.has_room_for(subject):
-            raise Overloaded("The server listens to as many as it can.", retry_after_ms=AGAIN_MS)
+            raise Overloaded(
+                "The server is listening to as many speakers as it can.", retry_after_ms=AGAIN_MS
+            )
         self._places.take(subject)
         try:
             yield
@@ -111,6 +113,6 @@ class SpokenDesk:
         return self._talks[key]
 
     def _tidy(self) -> None:
-        """Forget those that nobody speaks in and nothing is spoken in. Each kept one has a place, or a turn's."""
+        """Forget idle conversations. Each that stays has a speaker, or a turn."""
         for key in [key for key, talk in self._talks.items() if talk.is_idle]:
             del self._talks[key]

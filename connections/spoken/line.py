@@ -1,4 +1,4 @@
-"""What one connection says of sound: it begins to speak in a conversation, sends what its microphone hears, and stops."""
+"""One connection's sound: it begins to speak in a conversation, sends the microphone's sound, and stops."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ Slow = Coroutine[None, None, None]
 Say = Callable[[Connection, Said], Slow | None]
 
 PAUSE_MS = 60
-"""So much silence may be the end: the turn begins, and is taken back when speech goes on. It is noticed a tenth of a second late."""
+"""Silence that may be the end of the utterance: the turn begins, and is taken back if speech continues."""
 EARLY_S, EARLY_LEAST = 8.0, 64
 """Seconds of sound that wait for a recognizer's start, and the bytes that each frame of it counts for at least."""
 AGAIN_S = 0.5
-"""Before somebody is listened to again who could not be. What comes meanwhile is dropped, and he is told no oftener."""
+"""Pause before listening is tried again after a failure; sound is dropped meanwhile. It bounds the errors sent."""
 
 
 class SpokenLine:
-    """A connection that may speak, in one conversation at a time. It is the `Speaker` there."""
+    """A connection that may speak, in one conversation at a time. It is that conversation's `Speaker`."""
 
     tells_late = False
 
     def __init__(self, desk: SpokenDesk | None, connection: Connection) -> None:
-        """`desk`: None, this server hears nothing."""
+        """`desk`: None: this server has no speech recognition."""
         self.connection = connection
         self.start = AudioStart()
         self.say_as_frame: Say | None = None
@@ -61,7 +61,7 @@ class SpokenLine:
         self._unheard: _Unheard | None = None
 
     def handle(self, frame: AudioFrame | Sound) -> Slow | None:
-        """Do at once what is quick. `audio.start` gives back what lasts as long as it is listened. Raises BadFrame, BadParams, Refused."""
+        """Do quick work at once; `audio.start` returns the work of listening. Raises BadFrame, BadParams, Refused."""
         match frame:
             case AudioStart():
                 return self._begin(frame)
@@ -83,7 +83,7 @@ class SpokenLine:
 
     @property
     def talk(self) -> Talk | None:
-        """What it speaks in; None: it is not listened to."""
+        """The conversation that it speaks in; None: it is not listened to."""
         return self._talk
 
     @property
@@ -92,27 +92,27 @@ class SpokenLine:
         return self._hearing is not None
 
     def tell(self, frame: Frame) -> None:
-        """Tell the connection."""
+        """Send a frame to the connection."""
         self.connection.push(frame)
 
     def heed(self, act: Act, *, talking: bool) -> None:
-        """A client of frames is told by them."""
+        """Do nothing: this door's clients get frames about it."""
 
     def message(self, send: Send, *, is_guess: bool) -> Send | None:  # noqa: ARG002 - other doors take their time
-        """What is said is sent as it is."""
+        """Return the message unchanged."""
         return send
 
     def refused(self, send: Send) -> None:
-        """A client of frames is told by `error`."""
+        """Do nothing: this door's clients get an `error`."""
 
     def began(self) -> None:
-        """Sound is listened to from now on."""
+        """Do nothing when listening begins."""
 
     def ended(self) -> None:
-        """Nobody listens for now: what was being said is lost."""
+        """Do nothing when listening ends for now: the current utterance is lost."""
 
     def hear(self, samples: bytes) -> None:
-        """Take what its microphone hears. Sound waits for a recognizer that is just being started, and is dropped for one that was lost.
+        """Take the microphone's sound. It waits for a recognizer's first start, and is dropped while one is lost.
 
         Raises BadFrame.
         """
@@ -131,12 +131,12 @@ class SpokenLine:
                 self.tell(Error(code="rate_limited", message=str(why), retryable=True))
 
     def stop(self, reason: AudioStopped) -> None:
-        """Listen no longer; the first reason counts."""
+        """Stop listening; the first reason counts."""
         self._reason = self._reason or reason
         self._stopping.set()
 
     async def say(self, said: Said) -> None:
-        """Send a message as the connection's own; nothing is sent where that is gone. Raises Refused, BadParams."""
+        """Send a message for the connection; does nothing if that has gone. Raises Refused, BadParams."""
         if self.say_as_frame is None:
             return
         if (slow := self.say_as_frame(self.connection, said)) is not None:
@@ -146,18 +146,18 @@ class SpokenLine:
         if AUDIO not in self.connection.features:
             raise BadParams("is for clients that name the feature `audio` in `hello`.", field="audio.start")
         if self._desk is None:
-            raise BadParams("can't be had: this server listens to nobody.", field="audio.start")
+            raise BadParams("can't be used: this server has no speech recognition.", field="audio.start")
         self._check_free()
         self._desk.check(start)
         return self._listen(self._desk, start)
 
     def _check_free(self) -> None:
-        """Raises Conflict."""
+        """Raise Conflict if the connection listens already."""
         if self._talk is not None:
-            raise Conflict("This connection listens already: end that with audio.stop first.")
+            raise Conflict("This connection is listened to already: send audio.stop first.")
 
     async def _listen(self, desk: SpokenDesk, start: AudioStart) -> None:
-        """Raises Refused."""
+        """Listen until it is stopped. Raises Refused."""
         await desk.attach(self.connection, start.conversation_id)
         self._check_free()
         with desk.talking(self.connection, start.conversation_id) as talk:
@@ -194,7 +194,7 @@ class SpokenLine:
             hearing.cancel()
 
     async def _hear_all(self, desk: SpokenDesk, talk: Talk) -> None:
-        """Listen on after the recognizer was lost: what was being said then is lost with it."""
+        """Listen again after the recognizer was lost, with the current utterance."""
         while True:
             try:
                 await self._hear_on(desk, talk)
@@ -219,7 +219,7 @@ class SpokenLine:
                 self._hearing = None
 
     def _feed(self, sound: Sound) -> None:
-        """Sound of a stream that is over is dropped."""
+        """Take sound; that of an ended stream is dropped."""
         if not self._stream:
             raise BadFrame("Sound came before audio.start.")
         if sound.stream == self._stream:
@@ -242,7 +242,7 @@ class SpokenLine:
 
 
 class _Unheard:
-    """What comes while the recognizer is started for the first time: it waits, `EARLY_S` of sound at most; more is dropped."""
+    """Sound that waits for the recognizer's first start: `EARLY_S` at most; more is dropped."""
 
     def __init__(self, start: AudioStart) -> None:
         width = 2 if start.input.format == "pcm16" else 1

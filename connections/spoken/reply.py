@@ -1,4 +1,4 @@
-"""The reply of one turn as sound: spoken clause by clause while it is written, sent as it is played, over when it was heard."""
+"""The reply of one turn as sound: spoken clause by clause as it is written, sent as it is played, over once heard."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from speech.sound.wav import Coding
 from speech.voice.clauses import Clause, Clauses
 
 PART_MS = 40
-"""Sound of one binary frame."""
+"""Milliseconds of sound in one binary frame."""
 MADE_AHEAD_MS = 2000
-"""No clause is spoken while so much sound waits to be sent: a reply that is cut soon costs little."""
+"""No clause is spoken while this much sound waits to be sent, so that little is lost if the reply is cut."""
 STALLED_S = 10.0
-"""Who says nothing of what he plays for so long, though sound was sent, does not listen."""
+"""A listener that reports nothing for this long, although sound was sent, counts as gone."""
 TOLD_WITHIN_S = 0.5
-"""So long a cut waits for a listener who says only then how much he heard."""
+"""How long a cut waits for a listener that reports only then how much was heard."""
 
 Push = Callable[[Frame], None]
 
 
 class Hold(Enum):
-    """Why sound is not sent for now."""
+    """Why no sound is sent for now."""
 
     GUESS = auto()
-    """The user may not have ended."""
+    """The user may continue."""
     SPEECH = auto()
-    """The user speaks over it."""
+    """The user speaks over the reply."""
 
 
 class SpokenReply:
-    """The `Playback` of a turn. `run` speaks; the others never wait, but for `over`."""
+    """The `Playback` of a turn. `run` speaks; of the other methods only `over` and `settled` wait."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class SpokenReply:
         tells_late: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`stream`: the number of its binary frames. `cut`: ends its turn at what was heard, once that has a name.
+        """`stream`: the number of its binary frames. `cut`: ends its turn at what was heard, once the turn has an id.
 
-        `tells_late`: its listener may say what he heard once it was cut.
+        `tells_late`: its listener may report what was heard after the cut.
         """
         self._voice, self._output = voice, output
         self._conversation_id, self._stream = conversation_id, stream
@@ -70,7 +70,7 @@ class SpokenReply:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is played any more."""
+        """Whether no more of it is played."""
         return self._state.over.is_set()
 
     @property
@@ -80,9 +80,9 @@ class SpokenReply:
 
     @property
     def heard(self) -> int:
-        """How much of its text was heard: all that was sent, perhaps, while its listener may say so.
+        """How much of its text was heard: possibly all that was sent, while its listener may still report.
 
-        Where the voice failed all of it was left to be read.
+        If the voice failed, all of it counts, since it was left to be read.
         """
         if self._state.is_mute:
             return self._state.said
@@ -90,46 +90,46 @@ class SpokenReply:
 
     @property
     def precision(self) -> Precision:
-        """To what that is exact."""
+        """How exact that is."""
         return self._timeline.precision
 
     @property
     def is_guess(self) -> bool:
-        """Whether its user may not have ended: nobody knows of it so far."""
+        """Whether its user may continue: nobody knows of the reply yet."""
         return Hold.GUESS in self._holds
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether its message was taken back before its turn began: it is not to be sent."""
+        """Whether its message was taken back before its turn began: then it must not be sent."""
         return self._state.is_withdrawn
 
     @property
     def patience_s(self) -> float | None:
-        """How long its listener may say nothing of what he plays until he counts as gone; None: he has nothing to say."""
+        """How long its listener may report nothing before it counts as gone; None: it has nothing to report."""
         waits = self._push is not None and int(self._timeline.sent_ms) > self._timeline.played_ms
         return self._state.patience.left_s if waits and not self._holds else None
 
     def begin(self, turn_id: str) -> None:
-        """Its turn has this name. One that was cut before ends as soon as it can be ended."""
+        """Note its turn's id. If it was cut before, the turn ends as soon as possible."""
         self.turn_id = turn_id
         if self.is_over:
             asyncio.get_running_loop().call_soon(self._cut, self)
 
     def say(self, text: Delta) -> None:
-        """Take more text. What waits is no more than a reply may have."""
+        """Take more text. It is limited by the length of a reply."""
         self._state.said = text.off + len(text.text)
         for clause in self._clauses.feed(text.text):
             self._waiting.put_nowait(clause)
 
     async def over(self) -> None:
-        """The text is complete: return once it was played, or stopped."""
+        """End the text; return once it was played, or stopped."""
         for clause in self._clauses.finish():
             self._waiting.put_nowait(clause)
         self._waiting.put_nowait(None)
         await self._state.over.wait()
 
     async def settled(self) -> None:
-        """Wait for what its listener says that he heard, if he may. Without his word it is what was played by then."""
+        """Wait for the listener's report, if it may send one. Without a report, what was played until then counts."""
         if self._push is not None and self._timeline.sent_ms:
             with suppress(TimeoutError):
                 async with asyncio.timeout(TOLD_WITHIN_S):
@@ -137,23 +137,23 @@ class SpokenReply:
         self._state.told.set()
 
     def stop_at(self, ms: int) -> None:
-        """Its listener heard so much of its sound, and hears no more of it."""
+        """Note how much of its sound its listener heard, and stop."""
         self._timeline.stop_at(ms)
         self._state.told.set()
 
     def stop(self) -> None:
-        """Play nothing any more."""
+        """Stop playing."""
         self._state.patience.stop_waiting()
         self._state.over.set()
         self._state.moved.set()
 
     def withdraw(self) -> None:
-        """Its message is not to be sent, where it was not so far."""
+        """Note that its message must not be sent, if it was not yet."""
         self._state.is_withdrawn = True
         self.stop()
 
     def attach(self, push: Push) -> None:
-        """Send to somebody who has nothing of it: from what was played on."""
+        """Send to a new listener, from what was played so far."""
         self._state.patience.stop_waiting()
         self._state.patience.renew()
         self._push = push
@@ -162,31 +162,31 @@ class SpokenReply:
         self._send()
 
     def detach(self, grace_s: float) -> None:
-        """Nobody listens for now. Who has not come back by then has its turn ended, whoever else is attached."""
+        """Note that its listener left. After the grace period its turn ends, whoever else is attached."""
         self._push = None
         self._state.told.set()
         if not self.is_over:
             self._state.patience.wait(grace_s, lambda: self._cut(self))
 
     def hold(self, why: Hold) -> None:
-        """Send nothing from now on."""
+        """Stop sending for a reason."""
         self._holds.add(why)
 
     def let_go(self, why: Hold) -> None:
-        """Go on, unless there is another reason not to."""
+        """Send again, unless there is another reason not to."""
         self._holds.discard(why)
         self._state.patience.renew()
         self._send()
 
     def played(self, ms: int) -> None:
-        """So much of its sound was played."""
+        """Note how much of its sound was played."""
         if not self.is_over and self._timeline.played(ms):
             self._state.patience.renew()
             self._state.moved.set()
             self._send()
 
     async def run(self) -> None:
-        """Speak until it is over; a listener who says nothing for too long ends it. Raises VoiceFailed, when it is over, too."""
+        """Speak until it is over; a silent listener ends it. Raises VoiceFailed, even if it is over."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 speaking = tasks.create_task(self._speak())
@@ -215,7 +215,7 @@ class SpokenReply:
         await self._state.moved.wait()
 
     async def _add(self, clause: Clause) -> None:
-        """Raises VoiceFailed."""
+        """Add a clause. Raises VoiceFailed."""
         voice = self._output.voice or self._voice.names[0]
         spoken = await self._voice.speak(clause.text, voice=voice)
         sound = await asyncio.to_thread(_converted, spoken.pcm, spoken.rate, self._output)
@@ -226,7 +226,7 @@ class SpokenReply:
         self._send()
 
     async def _watch(self) -> None:
-        """Whatever falls due meanwhile falls due behind this."""
+        """Cut the turn once the listener's patience is up, which can only be prolonged meanwhile."""
         while True:
             left_s = self.patience_s
             if left_s is not None and left_s <= 0:
@@ -235,7 +235,7 @@ class SpokenReply:
         self._cut(self)
 
     def _send(self) -> None:
-        """Send what may be sent by now."""
+        """Send what is due."""
         push = self._push
         if push is None or self._holds or self.is_over:
             return
@@ -281,9 +281,9 @@ class SpokenReply:
 
 
 class _State:
-    """Where it stands. `is_whole`: all of its sound is made; `is_told`, `is_ended`: so much its listener knows of it.
+    """Its state. `is_whole`: all of its sound is made; `is_told`, `is_ended`: what its listener knows of it.
 
-    `patience`: with him; `is_withdrawn`: its message is not to be sent; `told`: nothing more is said of what was heard.
+    `patience`: with its listener; `is_withdrawn`: its message must not be sent; `told`: no more reports will come.
     """
 
     __slots__ = (
@@ -304,7 +304,7 @@ class _State:
 
 
 class _Patience:
-    """With a listener who says nothing of what he plays, or who has left."""
+    """Patience with a listener that reports nothing, or has left."""
 
     __slots__ = ("_clock", "_leaving", "_since")
 
@@ -315,20 +315,20 @@ class _Patience:
 
     @property
     def left_s(self) -> float:
-        """How much there is left of it."""
+        """The seconds left."""
         return self._since + STALLED_S - self._clock()
 
     def renew(self) -> None:
-        """He said something, or has something to say from now on."""
+        """Note a report, or that there is something to report from now on."""
         self._since = self._clock()
 
     def wait(self, grace_s: float, end: Callable[[], None]) -> None:
-        """He has left: wait for so long."""
+        """Wait for a listener that left."""
         self.stop_waiting()
         self._leaving = asyncio.get_running_loop().call_later(grace_s, end)
 
     def stop_waiting(self) -> None:
-        """He is back, or there is nothing to wait for."""
+        """Note that it came back, or that there is nothing to wait for."""
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None

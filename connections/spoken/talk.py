@@ -1,4 +1,4 @@
-"""A conversation that is spoken: what is heard becomes its messages, and their replies are played. The one owner of both."""
+"""A spoken conversation: speech becomes its messages, and their replies are played. It owns both."""
 
 from __future__ import annotations
 
@@ -27,32 +27,33 @@ from speech.contract import Stopped, Voice
 from speech.errors import VoiceFailed
 
 MOST_REPLIES = 4
-"""That are spoken or wait for that, one behind the other."""
+"""Replies that are spoken or wait to be, one after another."""
 
 _log = structlog.get_logger("midstream.spoken")
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A message that was spoken. It counts, and is checked, as the one that it is; `playback`: who speaks the reply."""
+    """A spoken message. It counts, and is checked, as its kind of message; `playback`: speaks the reply."""
 
     send: Send
     playback: Playback | None
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether it was taken back while it was still counted: it is not to be sent."""
+        """Whether it was taken back while it was being counted: it must not be sent."""
         return isinstance(self.playback, SpokenReply) and self.playback.is_withdrawn
 
     @property
     def ref(self) -> str | None:
-        """What its answer carries back."""
+        """The reference that its answer repeats."""
         return self.send.ref
 
 
 class Speaker(Protocol):
-    """Whoever speaks in the conversation at the moment: a connection that began to.
+    """The current speaker in the conversation: a connection.
 
-    `tells_late`: he says what he heard of a reply once that was cut, and not while it is played. He plays only replies to him.
+    `tells_late`: it reports what was heard of a reply after a cut, not while it is played. Then it plays only
+    replies to itself.
     """
 
     connection: Connection
@@ -60,32 +61,32 @@ class Speaker(Protocol):
     tells_late: bool
 
     def tell(self, frame: Frame) -> None:
-        """Hear what happens, and the sound of replies."""
+        """Take an event, or the sound of replies."""
         ...
 
     def heed(self, act: Act, *, talking: bool) -> None:
-        """Learn what is about to be done about what he says. `talking`: a reply is being made or played."""
+        """Note an act that follows its speech. `talking`: a reply is being made or played."""
         ...
 
     def message(self, send: Send, *, is_guess: bool) -> Send | None:
-        """Return what he said as it is to be sent; None: not now. `is_guess`: he may go on."""
+        """Return the message to send; None: not now. `is_guess`: the user may continue."""
         ...
 
     def refused(self, send: Send) -> None:
-        """Learn that what he said is not sent."""
+        """Note that a message was not sent."""
         ...
 
     def stop(self, reason: AudioStopped) -> None:
-        """Speak no longer."""
+        """Stop speaking."""
         ...
 
     async def say(self, said: Said) -> None:
-        """Send a message as the connection's own; nothing is sent where that is gone. Raises Refused, BadParams."""
+        """Send a message for the connection; does nothing if that has gone. Raises Refused, BadParams."""
         ...
 
 
 class Talk:
-    """What is spoken in one conversation. It outlives its connection while a reply waits for that to come back."""
+    """The speech of one conversation. It outlives its connection while a reply waits for that to come back."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Talk:
         voice: Voice | None,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """`tasks`: where its replies are spoken."""
+        """`tasks`: run its replies."""
         self.owner, self.conversation_id = owner, conversation_id
         self.speaker: Speaker | None = None
         self._sessions = sessions
@@ -115,13 +116,13 @@ class Talk:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody speaks and nothing is spoken."""
+        """Whether nobody speaks and no reply is spoken."""
         return self.speaker is None and not self._replies
 
     def begin(self, speaker: Speaker) -> None:
-        """Somebody begins to speak: replies that wait for a listener go on for him, or end at what was heard where he can't play them.
+        """Begin with a speaker. Waiting replies continue for it, or end at what was heard if it can't play them.
 
-        What another one was saying comes to nothing.
+        The utterance of another speaker is dropped.
         """
         self.forget()
         self.speaker = speaker
@@ -134,7 +135,7 @@ class Talk:
                 reply.attach(speaker.tell)
 
     def end(self, speaker: Speaker) -> None:
-        """He left, or another one speaks already."""
+        """End with a speaker that left, or that another one replaced."""
         if self.speaker is speaker:
             self.forget()
             self.speaker = None
@@ -142,22 +143,22 @@ class Talk:
                 reply.detach(speaker.start.grace_s)
 
     def hear(self, heard: HeardSound) -> None:
-        """Do what is to be done about it."""
+        """Do what an event requires."""
         for act in self._conduct.heard(heard, talking=self.is_talking):
             self._heed(act)
         if isinstance(heard, Stopped):
             self._item = ""
 
     def forget(self) -> None:
-        """What is being said comes to nothing."""
+        """Drop the current utterance."""
         for act in self._conduct.lost():
             self._heed(act)
         self._item = ""
 
     async def answer(self, speaker: Speaker, send: Send, output: AudioOutput) -> None:
-        """Have a message answered that was not spoken, and the reply played to him. Raises Overloaded.
+        """Have a typed message answered, and the reply played to a speaker. Raises Overloaded.
 
-        Who is cancelled while he waits does not end the reply: that ends at what was heard, or goes on for another one.
+        Cancelling the wait does not end the reply: that ends at what was heard, or continues for another speaker.
         """
         if len(self._replies) >= MOST_REPLIES:
             raise _too_many()
@@ -165,12 +166,12 @@ class Talk:
         await asyncio.shield(self._tasks.create_task(self._converse(speaker, Said(send, reply), reply)))
 
     def cut(self) -> None:
-        """End what is played, at what was heard of it."""
+        """End the current reply, at what was heard of it."""
         for reply in list(self._replies):
             self._cancel(reply)
 
     def played(self, turn_id: str, ms: int) -> None:
-        """So much of a turn's sound was played; of one that was cut it is too late to say."""
+        """Note how much of a turn's sound was played; it is too late for one that was cut."""
         for reply in list(self._replies):
             if reply.turn_id == turn_id:
                 reply.played(ms)
@@ -200,7 +201,7 @@ class Talk:
                 self._settle(is_right=act is Do.CONFIRM)
 
     def _settle(self, *, is_right: bool) -> None:
-        """Let the guess out, or take it back. There is none where it was refused."""
+        """Play the guess, or take it back; there is none if it was refused."""
         guess, self._guess = self._guess, None
         if guess is None:
             return
@@ -216,7 +217,7 @@ class Talk:
         self._push(state)
 
     def _named(self) -> str:
-        """The item of what is being said."""
+        """The item of the current utterance."""
         if not self._item:
             self._item, self._tries = f"item_{secrets.token_urlsafe(12)}", count(1)
         return self._item
@@ -295,7 +296,7 @@ class Talk:
             speaker.tell(refusal(why, said.ref))
             if reply is not None:
                 reply.stop()
-        if reply is not None and not reply.turn_id:  # it was withdrawn, or its sender is gone
+        if reply is not None and not reply.turn_id:  # it was withdrawn, or its sender has gone
             reply.stop()
 
     async def _play(self, reply: SpokenReply) -> None:
@@ -305,7 +306,7 @@ class Talk:
             self._push(Error(code="speech_unavailable", message=str(failed), retryable=True))
 
     def _cancel(self, reply: SpokenReply) -> None:
-        """End its turn at what was heard. One whose message is still counted has none: it is ended when it begins."""
+        """End its turn at what was heard. If its message is still being counted, its turn ends when it begins."""
         if not reply.turn_id:
             reply.stop()
             return
@@ -315,7 +316,7 @@ class Talk:
         self._sessions.cancel(self.owner, cancel)
 
     def _take_back(self, guess: SpokenReply) -> None:
-        """Have its message and its turn never been, wherever they are by now."""
+        """Undo its message and its turn, whatever their state."""
         if not guess.turn_id:
             guess.withdraw()
             return
@@ -323,7 +324,7 @@ class Talk:
             conversation_id=self.conversation_id, turn_id=guess.turn_id, seen_off=None, rollback=True
         )
         met = self._sessions.cancel(self.owner, cancel)
-        if met is None or met.already:  # as of one whose voice failed
+        if met is None or met.already:  # as if its voice failed
             self._tasks.create_task(self._take_back_ended(guess.turn_id))
 
     async def _take_back_ended(self, turn_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The sound of one reply: what was made, sent and played of it, and which text was heard by then. Pure."""
+"""The timeline of one reply's sound: what was made, sent and played, and which text was heard. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sessions.turn.sends import Precision
 from speech.contract import Mark
 
 AHEAD_MS = 400
-"""Sound is sent so much ahead of what was played, at most: what is beyond the cut was not even on its way."""
+"""How far sound is sent ahead of playing at most: sound beyond a cut was mostly not even sent."""
 
 
 class _End(msgspec.Struct, frozen=True):
-    """Text up to an offset was heard once so much was played."""
+    """The text up to an offset was heard once so much was played."""
 
     at_ms: int
     off: int
@@ -26,7 +26,7 @@ class Timeline:
     """Times are milliseconds from the reply's first sample."""
 
     def __init__(self, *, rate: int, width: int, off: int = 0) -> None:
-        """`width`: bytes of a sample; `off`: where the reply's text begins."""
+        """`width`: bytes of a sample; `off`: the offset of the reply's text."""
         self._rate, self._width = rate, width
         self._sound = bytearray()
         self._dropped = self._sent = 0
@@ -35,7 +35,7 @@ class Timeline:
 
     @property
     def made_ms(self) -> float:
-        """How long all of it is."""
+        """The length of all of it."""
         return self._ms(self._dropped + len(self._sound))
 
     @property
@@ -55,17 +55,17 @@ class Timeline:
 
     @property
     def heard(self) -> int:
-        """The offset behind the last word that was played to its end."""
+        """The offset after the last word that was played to its end."""
         return self._last(self.played_ms).off
 
     @property
     def sent_off(self) -> int:
-        """The offset behind the last word that was sent to its end."""
+        """The offset after the last word that was sent to its end."""
         return self._last(ceil(self.sent_ms)).off
 
     @property
     def precision(self) -> Precision:
-        """Whether a cut here is at a word."""
+        """Whether a cut now is at a word."""
         place = self._place(self.played_ms)
         behind = self._ends[place : place + 1]
         return (
@@ -73,7 +73,7 @@ class Timeline:
         )
 
     def add(self, sound: bytes, *, off: int, chars: int, marks: tuple[Mark, ...] | None) -> tuple[Mark, ...]:
-        """Take a clause's sound, with the marks of its own text and time; return them for the reply's."""
+        """Take a clause's sound with its own marks; return the marks for the whole reply."""
         begun_ms = self.made_ms
         self._sound += sound
         if marks is None:
@@ -92,14 +92,14 @@ class Timeline:
         return moved
 
     def take(self, most_ms: int) -> bytes:
-        """Return the next sound to be sent, at most so much; empty where it is not time, or nothing is there."""
+        """Return the next sound to send, at most so much; empty if it is not due, or there is none."""
         until = min(self._bytes(self.played_ms + AHEAD_MS), self._sent + self._bytes(most_ms))
         part = bytes(self._sound[self._sent - self._dropped : max(0, until - self._dropped)])
         self._sent += len(part)
         return part
 
     def played(self, ms: int) -> bool:
-        """Note how much was played, of what was sent; whether that is more than before."""
+        """Note how much of the sent sound was played; return whether that is more than before."""
         ms = min(ms, ceil(self.sent_ms))
         if ms <= self.played_ms:
             return False
@@ -110,11 +110,11 @@ class Timeline:
         return True
 
     def stop_at(self, ms: int) -> None:
-        """Whoever listened heard so much of what was sent and no more, whatever was noted before."""
+        """Note that so much of the sent sound was heard and no more, whatever was noted before."""
         self.played_ms = min(ms, ceil(self.sent_ms))
 
     def rewind(self) -> None:
-        """Whoever listened lost what was sent and not played: it is sent again."""
+        """Note that the listener lost sound that was sent and not played: it is sent again."""
         self._sent = self._dropped
 
     def _last(self, ms: int) -> _End:

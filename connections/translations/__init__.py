@@ -1,1 +1,1 @@
-"""`/v1/realtime/translations`: OpenAI's translation sessions, as a projection of live translations."""
+"""`/v1/realtime/translations`: OpenAI's translation sessions, on top of live translations."""

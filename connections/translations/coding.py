@@ -1,4 +1,4 @@
-"""Text to client events, and what happens to lines of text, each of which is one message to the client. Pure."""
+"""Converts text to client events, and events of a conversation to lines, each one message to the client. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decode(message: str | bytes) -> Asks:
-    """One client event. Raises BadFrame, which names the field that is wrong."""
+    """Return one client event. Raises BadFrame, which names the wrong field."""
     return codec.read(_decoder, message)
 
 
 class Coding:
-    """One session's."""
+    """The coding of one session."""
 
     def __init__(self, telling: Telling) -> None:
         self._telling = telling
@@ -29,7 +29,7 @@ class Coding:
         self._told = 0
 
     def encode(self, frame: Frame) -> bytes:
-        """What a frame is told by: no line, one or several. JSON has no line breaks of its own."""
+        """Return the lines of a frame: none, one or several. JSON contains no line breaks."""
         return b"\n".join(self._line(event) for event in self._telling.tell(frame))
 
     def _line(self, event: msgspec.Struct) -> bytes:

@@ -1,4 +1,4 @@
-"""`GET /v1/realtime/translations`: the handshake, and the life of a session from there."""
+"""`GET /v1/realtime/translations`: the handshake, and the life of a session after it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from engine.served_models import ServedModel
 
 PATH = "/v1/realtime/translations"
 NEVER = 253_402_300_799
-"""The end of the year 9999: a session ends with what its client came by, and has no end of its own."""
+"""The end of the year 9999: a session ends with its client's token, and has no end of its own."""
 
 
 class TranslationsDoor(SessionDoor):
-    """Serves clients of translation sessions: connections like those of the native socket in all but their words."""
+    """Serves clients of translation sessions: connections like native ones, with other frames."""
 
     KIND = Door.TRANSLATIONS
 
     def model_of(self, asked: Arrival, grant: Grant) -> ServedModel:
-        """Return the named model; else the first that does nothing but translate, else the default. Raises Refused."""
+        """Return the named model; else the first that only translates, else the default. Raises Refused."""
         if asked.model is None:
             for model in self.reception.models(grant):
                 facts = model.engine.facts
@@ -46,7 +46,7 @@ class TranslationsDoor(SessionDoor):
         return super().model_of(asked, grant)
 
     async def serve(self, socket: Socket, guest: Guest) -> None:
-        """Serves one session. Raises Close, Disconnected."""
+        """Serve one session. Raises Close, Disconnected."""
         session = TranslationSession(
             conversation_id=guest.asked.conversation_id,
             model=guest.model.name,
@@ -96,5 +96,5 @@ async def _speaking(speaking: Speaking | None) -> AsyncIterator[None]:
 
 
 def translations_routes(door: TranslationsDoor) -> list[BaseRoute]:
-    """The route below `/v1`."""
+    """Return the route below `/v1`."""
     return [WebSocketRoute(PATH, door.accept)]

@@ -1,6 +1,6 @@
-"""What is said in translation sessions (OpenAI's API reference: Translation client events, Translation server events). Only types.
+"""The events of translation sessions (OpenAI's API reference: Translation client events, server events). Only types.
 
-Ours are what is typed instead of spoken (`session.input_text_buffer.append`), the language of the source, and when words are told.
+Our own are typed text (`session.input_text_buffer.append`), the language of the source, and when words are told.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ VoiceName = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 class Transcription(msgspec.Struct, frozen=True):
-    """The source is told, too. `model`: whatever its client calls the recognizer, or nothing for what is typed."""
+    """The source is sent, too. `model`: the client's name of the recognizer, or nothing for typed text."""
 
     model: Annotated[str, Meta(max_length=128)] = ""
 
 
 class InputWishes(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the source. `language`: ours; `noise_reduction` has no effect."""
+    """Options of the source. `language`: our own; `noise_reduction` has no effect."""
 
     transcription: Transcription | UnsetType | None = UNSET
     language: LanguageTag | UnsetType | None = UNSET
 
 
 class OutputWishes(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the translation. `voice`: ours; null: text alone."""
+    """Options of the translation. `voice`: our own; null: text only."""
 
     language: LanguageTag | UnsetType = UNSET
     voice: VoiceName | UnsetType | None = UNSET
 
 
 class AudioWishes(msgspec.Struct, frozen=True):
-    """Both sides."""
+    """Options of both sides."""
 
     input: InputWishes = InputWishes()
     output: OutputWishes = OutputWishes()
 
 
 class SessionWishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What changes from now on. `told`, `wait`: ours, as in `interpret.start`."""
+    """Options that change from now on. `told`, `wait`: our own, as in `interpret.start`."""
 
     audio: AudioWishes = AudioWishes()
     told: Told | UnsetType = UNSET
@@ -55,32 +55,32 @@ class SessionWishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionUpdate(ClientEvent, frozen=True, kw_only=True, tag="session.update"):
-    """Changes how it is translated from now on."""
+    """Changes the options of the translation from now on."""
 
     session: SessionWishes
 
 
 class TextAppend(ClientEvent, frozen=True, kw_only=True, tag="session.input_text_buffer.append"):
-    """More of what somebody types. Words end with a blank, or a mark."""
+    """More typed text. Words end with a blank, or a mark."""
 
     text: str
 
 
 class AudioAppend(ClientEvent, frozen=True, kw_only=True, tag="session.input_audio_buffer.append"):
-    """More of what somebody says: PCM16 at 24,000 Hz with one channel, little-endian, in base64."""
+    """More speech: PCM16 at 24,000 Hz with one channel, little-endian, in base64."""
 
     audio: str
 
 
 class SessionClose(ClientEvent, frozen=True, kw_only=True, tag="session.close"):
-    """Nothing more comes: the rest is translated, and then the session is closed."""
+    """Ends the source: the rest is translated, then the session is closed."""
 
 
 Asks = SessionUpdate | TextAppend | AudioAppend | SessionClose
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the source, as it is in force."""
+    """The current options of the source."""
 
     transcription: Transcription | None
     noise_reduction: None = None
@@ -88,21 +88,21 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the translation, as it is in force. `language`: null until the client says it."""
+    """The current options of the translation. `language`: null until the client sets it."""
 
     language: str | None
     voice: str | None
 
 
 class Audio(msgspec.Struct, frozen=True):
-    """Both sides."""
+    """The current options of both sides."""
 
     input: Input
     output: Output
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as it stands. `expires_at`: Unix seconds; `conversation_id`: ours, where its history is."""
+    """A session in its current state. `expires_at`: Unix seconds; `conversation_id`: our own, of its history."""
 
     id: str
     type: Literal["translation"] = "translation"
@@ -121,7 +121,7 @@ class SessionCreated(ServerEvent, frozen=True, kw_only=True, tag="session.create
 
 
 class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.updated"):
-    """What is in force from now on."""
+    """The options from now on."""
 
     session: Session
 
@@ -131,14 +131,14 @@ class SessionClosed(ServerEvent, frozen=True, kw_only=True, tag="session.closed"
 
 
 class InputDelta(ServerEvent, frozen=True, kw_only=True, tag="session.input_transcript.delta"):
-    """More of the source. It is never revised. `elapsed_ms`: of the sound that was heard, where there is any."""
+    """More of the source, which is never revised. `elapsed_ms`: of the received sound, if there is any."""
 
     delta: str
     elapsed_ms: int | UnsetType = UNSET
 
 
 class OutputDelta(ServerEvent, frozen=True, kw_only=True, tag="session.output_transcript.delta"):
-    """More of the translation. It is never revised."""
+    """More of the translation, which is never revised."""
 
     delta: str
     elapsed_ms: int | UnsetType = UNSET

@@ -1,4 +1,4 @@
-"""What each client event does: text goes into interpretations, one after the other, which begin and grow as any."""
+"""Handles each client event: text goes into interpretations, one after another, which begin and grow as any."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from sessions.service import Sessions
 Slow = Coroutine[Any, Any, None]
 T = TypeVar("T")
 TRIES = 5
-"""How often is sent what may be sent again: a growth, and what begins an interpretation."""
+"""How often a growth, or the beginning of an interpretation, is sent if it fails for now."""
 AGAIN_MS = 500
-"""The pause before, where the refusal names none."""
+"""The pause before a retry, if the refusal names none."""
 READ_S = 10.0
-"""So long the end of a session waits for a reader who is late."""
+"""How long the end of a session waits for a late reader."""
 _STUCK = Close(CloseCode.OVERLOAD, "The translation can't go on; reconnect.")
 
 
 class TranslationsHandler:
-    """Answers one session's events. `inner`: what answers frames. One task at a time hands on what waits."""
+    """Handles one session's events. `inner`: answers frames. Only one task at a time passes on what waits."""
 
     def __init__(
         self,
@@ -54,13 +54,13 @@ class TranslationsHandler:
         desk: SpokenDesk | None,
         speaking: Speaking | None,
     ) -> None:
-        """`desk`: None, nobody is listened to; `speaking`: None, translations are text alone."""
+        """`desk`: None without speech recognition; `speaking`: None if translations are text only."""
         self._session = session
         self._telling = telling
         self._inner = inner
         self._sessions = sessions
         self._limiters = limiters
-        self._wish: Wish | None = None  # of the interpretation at hand
+        self._wish: Wish | None = None  # of the current interpretation
         self._is_busy = False
         self._desk = desk
         self._speaking = speaking
@@ -69,7 +69,7 @@ class TranslationsHandler:
         self._is_spoken_to = False
 
     def handle(self, connection: Connection, event: Asks) -> Slow | None:
-        """Decides at once; gives back what hands on what waits, unless that is under way. Raises BadParams, Refused."""
+        """Decide at once; return the work that passes on what waits, unless it runs. Raises BadParams, Refused."""
         match event:
             case SessionUpdate():
                 self._update(connection, event)
@@ -85,7 +85,7 @@ class TranslationsHandler:
         return None if self._is_busy else self._hand_on(connection)
 
     def _update(self, connection: Connection, event: SessionUpdate) -> None:
-        """Raises BadParams, Refused."""
+        """Change the options. Raises BadParams, Refused."""
         before = self._session.settings.wish.source
         settings = self._session.settings.changed(event.session)
         if self._desk is not None and self._microphone is not None and settings.wish.source != before:
@@ -96,13 +96,13 @@ class TranslationsHandler:
             self._microphone.understand(self._desk.language_of(_start(settings.wish)))
 
     def _choose_voice(self, wish: Wish) -> None:
-        """Who speaks is answered in sound, if there is a voice of the language; who types, if he names one."""
+        """Choose the voice: a client that speaks gets one of the language, one that types only the one it names."""
         if self._speaking is not None and self._desk is not None:
             found = voice_for(self._desk.voices, wish.target or "") if self._is_spoken_to else None
             self._speaking.begin(wish.voice or found)
 
     def _listen(self, connection: Connection, audio: str) -> Slow | None:
-        """Take sound; the first one gives back what listens from then on. Raises Invalid, BadParams."""
+        """Take sound; the first one returns the work of listening. Raises Invalid, BadParams."""
         if self._desk is None:
             raise Invalid(NO_SOUND, field="type", code="unsupported_content_type")
         self._session.check()
@@ -123,7 +123,7 @@ class TranslationsHandler:
         return self._hear(microphone)
 
     async def _hear(self, microphone: Microphone) -> None:
-        """Raises Overloaded."""
+        """Listen. Raises Overloaded."""
         try:
             async with asyncio.TaskGroup() as self._heard:
                 await microphone.run()
@@ -141,7 +141,7 @@ class TranslationsHandler:
             self._heard.create_task(self._hand_on(connection))
 
     async def _end(self, connection: Connection) -> None:
-        """The rest is understood, translated and spoken."""
+        """Wait until the rest is understood, translated and spoken."""
         if self._microphone is not None:
             await self._microphone.end()
         self._session.close()
@@ -158,7 +158,7 @@ class TranslationsHandler:
             self._is_busy = False
 
     async def _step(self, connection: Connection) -> bool:
-        """Hand on some of what waits; whether there may be more to do. What is refused is told, and not translated."""
+        """Pass on some of what waits; return whether there may be more. Refusals are sent, their text is dropped."""
         part, at_hand = self._session.waiting.head(), self._telling.at_hand
         if at_hand is not None and (self._session.is_closing if part is None else part.wish != self._wish):
             await self._grow(
@@ -204,11 +204,11 @@ class TranslationsHandler:
                 self._telling.at_hand = None
         if not is_refused:
             self._wish = wish
-        elif begun.turn_id is not None:  # the store took it, and could not say so
+        elif begun.turn_id is not None:  # the store took it, but could not confirm it
             await self._give_up(connection, begun)
 
     async def _ask(self, connection: Connection, frame: frames.Request) -> None:
-        """Raises Refused, BadParams."""
+        """Have a frame answered. Raises Refused, BadParams."""
         if (slow := self._inner.handle(connection, frame)) is not None:
             await slow
 
@@ -218,7 +218,7 @@ class TranslationsHandler:
             await self._grow(connection, at_hand, part)
 
     async def _grow(self, connection: Connection, at_hand: Interpretation, part: Part) -> None:
-        """What comes too late for an interpretation waits for the next one; what others let grow is gone on from."""
+        """Grow an interpretation. Text that is too late waits for the next one; growth by others is continued."""
         growth = Growth(off=at_hand.chars, text=part.text, final=part.ends, turn_id=at_hand.turn_id)
         try:
             grown = await _again(partial(self._send, connection, growth))
@@ -230,7 +230,7 @@ class TranslationsHandler:
             connection.push(refusal(why, part.ref))
             if is_lost or why.retryable or not part.text:
                 await self._give_up(connection, at_hand)
-            if why.retryable:  # nobody knows how much of it was kept
+            if why.retryable:  # it is not known how much of it was stored
                 connection.shut(_STUCK)
             return
         at_hand.grew(grown.chars)
@@ -238,16 +238,16 @@ class TranslationsHandler:
             await at_hand.over.wait()
 
     async def _send(self, connection: Connection, growth: Growth) -> Grown:
-        """Raises Refused."""
+        """Send a growth. Raises Refused."""
         self._limiters.take_read(connection.caller.subject)
         return await self._sessions.grow(connection.owner, self._session.conversation_id, growth)
 
     async def _give_up(self, connection: Connection, given_up: Interpretation) -> None:
-        """No interpretation goes on that its session knows nothing of: it would keep the next one from its conversation."""
+        """Cancel an interpretation that its session does not know: it would block the next one of its conversation."""
         self._telling.at_hand = None
         if given_up.over.is_set():
             return
-        if given_up.turn_id is None:  # its client reads too late to know: who leaves ends it, too
+        if given_up.turn_id is None:  # its client reads too late to know; leaving ends it, too
             connection.shut(_STUCK)
             return
         place = self._session.conversation_id
@@ -263,7 +263,7 @@ def _start(wish: Wish) -> AudioStart:
 
 
 async def _again(act: Callable[[], Awaitable[T]]) -> T:
-    """Do what may be done again until it is not refused. Raises Refused, BadParams."""
+    """Repeat an act until it succeeds, while that may help. Raises Refused, BadParams."""
     tried = 1
     while True:
         try:

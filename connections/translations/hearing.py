@@ -1,4 +1,4 @@
-"""The sound of a session, and what is understood of it: words go into the source once two hypotheses agree on them."""
+"""The sound of a session, and its words: they go into the source once two hypotheses agree on them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from speech.errors import RecognizerLost, TooFarBehind
 from speech.sound.wav import RAW_RATE, Coding
 
 EARLY_BYTES = 2 * RAW_RATE * 5
-"""Of sound that comes before the recognizer listens: five seconds."""
+"""Bytes of sound that wait until the recognizer listens: five seconds."""
 LAST_WORDS_S = 10.0
-"""So long the end of a session waits for what was said last."""
+"""How long the end of a session waits for the last words."""
 
 _LOST = "The recognizer was lost, and is started again. What was being said then is lost with it."
 
 
 class Transcript:
-    """Makes a text of what is heard, which is never revised. What was said between two silences is a line.
+    """Makes a text of what is heard, which is never revised. The words between two silences are a line.
 
-    What two hypotheses in a row agree on is told (LocalAgreement-2): words, or characters of scripts without blanks.
+    Words, or characters of scripts without blanks, are told once two successive hypotheses agree on them
+    (LocalAgreement-2).
     """
 
     def __init__(self) -> None:
         self._begin()
 
     def take(self, heard: Heard) -> str:
-        """Return what is added."""
+        """Return what a hypothesis adds."""
         match heard:
             case Partly(text=text) | Paused(text=text):
                 return self._agree(units(text.strip()))
@@ -65,7 +66,7 @@ class Transcript:
         return self._spelled(found, len(self._told), len(found)).rstrip()
 
     def _spelled(self, found: list[str], start: int, end: int) -> str:
-        """Units as they go into the source, where a word is whole once a blank follows."""
+        """Return units as the source has them; a word is complete once a blank follows."""
         text = ""
         for at in range(start, end):
             unit, is_last = found[at], at + 1 == len(found)
@@ -77,7 +78,7 @@ class Transcript:
 
 
 class Microphone:
-    """What one client says. `said`: takes more of the source; `language`: a code of those that are understood, None: whichever it is."""
+    """One client's speech. `said`: takes more of the source; `language`: a code of the recognizer's; None: any."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class Microphone:
         self._ended = asyncio.Event()
 
     def feed(self, audio: str) -> None:
-        """Take more sound. Never waits. Raises Invalid where it is none."""
+        """Take more sound. Never waits. Raises Invalid if it is malformed."""
         try:
             samples = b64decode(audio, validate=True)
         except (binascii.Error, ValueError):
@@ -113,7 +114,7 @@ class Microphone:
                 self._connection.push(Error(code="rate_limited", message=str(why)))
 
     def understand(self, language: str | None) -> None:
-        """What comes from now on is in another language; what came before is understood as it was."""
+        """Note that later sound is in another language; earlier sound is understood as before."""
         if language == self._language:
             return
         self._language = language
@@ -122,16 +123,16 @@ class Microphone:
             self._hearing = None
 
     def _take(self, samples: bytes) -> None:
-        """Raises TooFarBehind."""
+        """Take samples. Raises TooFarBehind."""
         if self._hearing is not None:
             self._hearing.feed(samples)
         elif len(self._early) + len(samples) > EARLY_BYTES:
-            raise TooFarBehind("Sound came faster than it is listened to; some of it was dropped.")
+            raise TooFarBehind("Sound came faster than it can be processed; some of it was dropped.")
         else:
             self._early += samples
 
     async def run(self) -> None:
-        """Listen for as long as the connection lasts. Raises Overloaded."""
+        """Listen while the connection lasts. Raises Overloaded."""
         with self._desk.place(self._connection.caller.subject):
             try:
                 while not self._ended.is_set():
@@ -149,7 +150,7 @@ class Microphone:
             self._connection.push(Error(code="speech_unavailable", message=_LOST))
 
     async def _hear(self) -> None:
-        """Listen to one language, up to the end. Raises RecognizerLost."""
+        """Listen in one language, up to the end. Raises RecognizerLost."""
         transcript = Transcript()
         listening = Listening(coding=Coding.PCM16, rate=RAW_RATE, language=self._language)
         async with self._desk.ear.listen(listening, owner=str(self._connection.owner)) as hearing:
@@ -164,12 +165,12 @@ class Microphone:
                 if text := transcript.take(heard):
                     self._said(text)
                 if isinstance(heard, Stopped) and heard.is_committed:
-                    if self._hearing is hearing:  # else another language is spoken by now
+                    if self._hearing is hearing:  # otherwise the language has changed
                         self._ended.set()
                     return
 
     async def end(self) -> None:
-        """Nothing more is said: return once what was is understood."""
+        """End the sound; return once the rest is understood."""
         self._is_ending = True
         if self._hearing is not None:
             self._hearing.commit()

@@ -1,4 +1,4 @@
-"""One session, as far as its client shapes it: how it translates, and what waits for that. Pure."""
+"""One session as its client shapes it: its options, and the text that waits. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sessions.translation.asking import refuse_unable
 
 _LANGUAGE = "session.audio.output.language"
 _VOICE = "session.audio.output.voice"
-_NO_TARGET = "The language to translate into is missing: say it by `session.update` first."
-_CLOSING = "The session is being closed: nothing more comes behind `session.close`."
+_NO_TARGET = "The language to translate into is missing: set it by `session.update` first."
+_CLOSING = "The session is being closed: nothing can follow `session.close`."
 
 
 class TranslationSession:
-    """`facts`: what is known of its model; `expires_at`: of what its client came by, in Unix seconds; `voices`: that there are."""
+    """`facts`: the model's; `expires_at`: of its client's token, in Unix seconds; `voices`: the available ones."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class TranslationSession:
         self._session_id = f"sess_{secrets.token_hex(12)}"
 
     def created(self) -> ServerEvent:
-        """What a session begins with."""
+        """Return the first event of a session."""
         return SessionCreated(session=self._shown())
 
     def update(self, event: SessionUpdate) -> ServerEvent:
-        """Changes how what comes from now on is translated. Raises BadParams where the model can't, Invalid."""
+        """Change the options for later text. Raises BadParams if the model can't follow them, Invalid."""
         self._refuse_closed()
         settings = self.settings.changed(event.session)
         asked, facts = settings.wish.interpreting(), self._facts()
@@ -65,23 +65,23 @@ class TranslationSession:
         raise Invalid(f"is none of this server's voices, such as {self._voices[0]}.", field=_VOICE)
 
     def append(self, text: str, ref: str | None) -> None:
-        """More comes; nothing is no more than that. Raises Invalid, Overloaded."""
+        """Add text; an empty one has no effect. Raises Invalid, Overloaded."""
         self.check()
         if text:
             self.waiting.add(text, self.settings.wish, ref=ref)
 
     def check(self) -> None:
-        """Raises Invalid where nothing can be translated now."""
+        """Raise Invalid if nothing can be translated now."""
         self._refuse_closed()
         if self.settings.wish.target is None:
             raise Invalid(_NO_TARGET, field=_LANGUAGE, code="missing_required_parameter")
 
     def say_over(self) -> None:
-        """Nothing more is taken from its client. May be said again."""
+        """Note that its client sends no more. May be called again."""
         self._is_over = True
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """End the source."""
         self._is_over = self.is_closing = True
 
     def _refuse_closed(self) -> None:

@@ -1,4 +1,4 @@
-"""The translation as sound: clause by clause, as it is told, in a voice of its language."""
+"""The translation as sound: clause by clause, as it is sent, in a voice of its language."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from speech.voice.clauses import Clauses
 PART_BYTES = 2 * RAW_RATE // 5
 """Sound of one event: 200 ms."""
 AHEAD_BYTES = 128 * 1024
-"""No sound is sent while so much waits for a late reader."""
+"""Bytes that may wait for a late reader before more sound is sent."""
 LOOK_S = 0.05
 MOST_CLAUSES = 64
-"""That wait to be spoken; what comes beyond is told as text alone."""
+"""Clauses that may wait to be spoken; further ones are sent as text only."""
 _ESPEAKS = {"zh": "cmn"}
-"""Languages that the program calls otherwise."""
-_BEHIND = "Speaking is too far behind: some of the translation is told as text alone."
+"""The voice program's codes that differ from language tags."""
+_BEHIND = "Speaking is too far behind: some of the translation is sent as text only."
 
 
 def voice_for(names: Sequence[str], language: str) -> str | None:
-    """Return the first voice of a language, by its tag; None where there is none."""
+    """Return the first voice of a language, by its tag; None if there is none."""
     primary = language.replace("_", "-").partition("-")[0].lower()
     wanted = _ESPEAKS.get(primary, primary)
     return next((name for name in names if name.partition("-")[0].lower() == wanted), None)
 
 
 class Speaking:
-    """One session's. `name`: of the voice that speaks; None: nothing is spoken."""
+    """The speech of one session. `name`: of the current voice; None: nothing is spoken."""
 
     def __init__(self, voice: Voice, connection: Connection) -> None:
         self.name: str | None = None
@@ -46,16 +46,16 @@ class Speaking:
         self._is_behind = False
 
     def begin(self, name: str | None) -> None:
-        """From now on that voice speaks; what was told before is spoken by the one before."""
+        """Change the voice from now on; earlier text is spoken by the voice before."""
         self._end()
         self.name = name
 
     def hear(self, text: str) -> None:
-        """More of the translation is told."""
+        """Take more of the translation."""
         self._put([clause.text for clause in self._clauses.feed(text)])
 
     async def finish(self) -> None:
-        """Nothing more is told: return once all of it was sent."""
+        """End the translation; return once all of its sound was sent."""
         self._end()
         await self._waiting.join()
 
@@ -75,7 +75,7 @@ class Speaking:
                 self._connection.push(Error(code="rate_limited", message=_BEHIND))
 
     async def run(self) -> None:
-        """Speak until it is cancelled."""
+        """Speak until cancelled."""
         while True:
             clause, name = await self._waiting.get()
             try:
@@ -86,7 +86,7 @@ class Speaking:
                 self._waiting.task_done()
 
     async def _speak(self, clause: str, name: str) -> None:
-        """Raises VoiceFailed."""
+        """Speak one clause. Raises VoiceFailed."""
         spoken = await self._voice.speak(clause, voice=name)
         pcm = await asyncio.to_thread(_converted, spoken.pcm, spoken.rate)
         for at in range(0, len(pcm), PART_BYTES):
@@ -96,7 +96,7 @@ class Speaking:
 
 
 async def read_down(connection: Connection, most: int) -> None:
-    """Return once no more bytes than `most` wait for the reader, or he is gone."""
+    """Return once at most so many bytes wait for the reader, or it has left."""
     while connection.waiting_bytes > most and not connection.closed:  # noqa: ASYNC110 - connections tell nobody that their reader caught up
         await asyncio.sleep(LOOK_S)
 

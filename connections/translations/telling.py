@@ -1,6 +1,6 @@
-"""What happens to a session's interpretations, in the words of a translation session. Pure, but for whoever waits for an end.
+"""Converts the events of a session's interpretations to a translation session's. Pure, except for waits for an end.
 
-A session tells what it appended, and its translation: each character once, in order, over all of its interpretations.
+A session sends what it appended, and its translation: each character once, in order, over all of its interpretations.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from sessions.events import Accepted, Deleted, Delta, Done, Gap, Reason, SourceT
 from sessions.interpreting.scripts import joint
 
 ENDED_S = 5.0
-"""So long news are waited for of an interpretation that is said to have ended, or to be further."""
+"""How long to wait for the end of an interpretation, or its growth, that the store reported."""
 TAIL = 8
-"""Characters of what was told that say how the next interpretation is joined."""
+"""Last characters of the translation, which determine how the next interpretation is joined."""
 _NAMES = {
     "target": "session.audio.output.language",
     "source": "session.audio.input.language",
     "language": "session.audio.input.language",
     "content": "text",
 }
-"""What a turn's fields are called here."""
-_LOST = Close(CloseCode.OVERLOAD, "Some of the translation could not be told; reconnect.")
+"""This door's names of a turn's fields."""
+_LOST = Close(CloseCode.OVERLOAD, "Some of the translation could not be sent; reconnect.")
 _STOPPED = {
     Reason.CANCELLED: (
         "translation_stopped",
-        "The translation was stopped elsewhere; what comes is translated.",
+        "The translation was stopped elsewhere; later text is translated.",
     ),
     Reason.LENGTH: (
         "translation_cut",
-        "The model came to its limit of tokens: the rest of that is not translated, what comes is.",
+        "The model reached its limit of tokens: the rest of this text is not translated, later text is.",
     ),
     Reason.TIMEOUT: (
         "translation_timed_out",
-        "The translation ended: nothing came for too long, or the model took too long. What comes is translated.",
+        "The translation ended: the pause was too long, or the model was too slow. Later text is translated.",
     ),
-    Reason.FILTERED: ("content_filter", "A filter of this server ended the translation of what came before."),
+    Reason.FILTERED: ("content_filter", "A filter of this server ended the translation of the text so far."),
 }
 
 
 class Said(ServerFrame, frozen=True, kw_only=True, tag="translations"):
-    """Events of this door's own, in their order among all others."""
+    """Events of this door, in order with all other frames."""
 
     events: tuple[ServerEvent, ...]
 
 
 class Interpretation:
-    """One that a session began. `chars`: of its source, as far as that is known to be kept; `over`: once its end was told.
+    """An interpretation of this session. `chars`: of its source, as far as known; `over`: its end was published.
 
-    Other connections may let its source grow, too.
+    Other connections may grow its source, too.
     """
 
     __slots__ = ("_news", "chars", "known_by", "over", "turn_id")
@@ -69,17 +69,17 @@ class Interpretation:
         self._news = asyncio.Event()
 
     def grew(self, chars: int) -> None:
-        """Its source has so much, or more."""
+        """Note that its source has at least so many characters."""
         self.chars = max(self.chars, chars)
         self._news.set()
 
     def end(self) -> None:
-        """Its end was told."""
+        """Note that its end was published."""
         self.over.set()
         self._news.set()
 
     async def goes_on_from(self, chars: int) -> bool:
-        """Whether it is told within a moment that it has ended, or has more of its source than this."""
+        """Wait a moment for its end, or for more of its source than this; return whether that came."""
         try:
             async with asyncio.timeout(ENDED_S):
                 while not self.over.is_set() and self.chars <= chars:
@@ -91,7 +91,7 @@ class Interpretation:
 
 
 class Telling:
-    """One session, as far as its client is told. `lost`: what to do where something could not be told."""
+    """One session as its client knows it. `lost`: called if something could not be sent."""
 
     def __init__(self, lost: Callable[[Close], None] = lambda _: None) -> None:
         self.lost = lost
@@ -102,12 +102,12 @@ class Telling:
         self._blank: str | None = None
 
     def begin(self, known_by: str) -> Interpretation:
-        """Another interpretation begins; those before it are over."""
+        """Begin another interpretation; those before it are over."""
         self.at_hand = Interpretation(known_by)
         return self.at_hand
 
     def tell(self, frame: Frame) -> Sequence[ServerEvent]:
-        """The events of a frame; none of what has no word here."""
+        """Return the events of a frame; none if the protocol has no word for it."""
         match frame:
             case Said():
                 return frame.events
@@ -167,12 +167,12 @@ class Telling:
 
 
 def closed() -> Said:
-    """The last event of a session."""
+    """Return the last event of a session."""
     return Said(events=(SessionClosed(),))
 
 
 def renamed(error: Error) -> Error:
-    """A refusal whose field has the name that it has here."""
+    """Return a refusal with this door's name of its field."""
     for ours, theirs in _NAMES.items():
         if error.message.startswith(f"`{ours}`"):
             message = f"`{theirs}`{error.message[len(ours) + 2 :]}"

@@ -1,4 +1,4 @@
-"""Text that came and is not translated yet: in order, bounded, and parted into interpretations of bounded length. Pure."""
+"""Text that waits to be translated: in order, bounded, and divided into interpretations of bounded length. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sessions.interpreting.scripts import CLOSERS, ENDS_AT_ONCE, SENTENCE_ENDS
 from sessions.interpreting.source import MAX_SOURCE_CHARS
 
 MAX_WAITING_CHARS = 32_000
-"""More is refused until some of it was taken."""
+"""Characters that may wait; more are refused until some were taken."""
 FULL_CHARS = 24_000
-"""An interpretation that has so much ends with its sentence, and the next one begins."""
+"""An interpretation of this length ends with its sentence, and the next one begins."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What goes into one interpretation, all of it under one wish. `ends`: nothing goes behind it there.
+    """Text for one interpretation, with one set of options. `ends`: no text follows it there.
 
-    `ref`: of the event that brought the newest of it.
+    `ref`: of the event with its newest text.
     """
 
     text: str
@@ -30,7 +30,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Waiting:
-    """What waits. `chars`: how much that is. The last part alone may be empty: it says that another wish is in force."""
+    """The waiting parts. `chars`: their length. Only the last one may be empty: it has new options."""
 
     __slots__ = ("_parts", "chars")
 
@@ -42,7 +42,7 @@ class Waiting:
         return len(self._parts)
 
     def add(self, text: str, wish: Wish, *, ref: str | None = None) -> None:
-        """Takes more. Raises Overloaded."""
+        """Add text. Raises Overloaded."""
         if self.chars + len(text) > MAX_WAITING_CHARS:
             raise Overloaded(f"{self.chars} characters wait to be translated; append more in a moment.")
         self.chars += len(text)
@@ -52,11 +52,11 @@ class Waiting:
         self._parts.append(Part(last.text + text, wish, ref=ref or last.ref))
 
     def head(self) -> Part | None:
-        """What is translated next; None where nothing waits."""
+        """Return what is translated next; None if nothing waits."""
         return self._parts[0] if self._parts else None
 
     def take(self, chars: int) -> Part:
-        """Takes out what goes into an interpretation that has so much already."""
+        """Remove and return what fits an interpretation that has so many characters."""
         first = self._parts.popleft()
         end, ends = fitting(first.text, chars)
         if rest := first.text[end:]:
@@ -65,20 +65,20 @@ class Waiting:
         return Part(first.text[:end], first.wish, ends, first.ref)
 
     def put_back(self, part: Part) -> None:
-        """What was taken out comes first again."""
+        """Put a part back to the front."""
         if part.text:
             self._parts.appendleft(part)
             self.chars += len(part.text)
 
     def drop(self) -> Part:
-        """The part that is next is translated no more; gives it."""
+        """Remove and return the next part, which is not translated."""
         part = self._parts.popleft()
         self.chars -= len(part.text)
         return part
 
 
 def fitting(text: str, chars: int) -> tuple[int, bool]:
-    """Return how much of a text goes into a source of so many characters, and whether that ends the source."""
+    """Return how much of a text fits into a source of so many characters, and whether that ends the source."""
     room = MAX_SOURCE_CHARS - chars
     if chars + len(text) <= FULL_CHARS:
         return len(text), False
@@ -92,7 +92,7 @@ def fitting(text: str, chars: int) -> tuple[int, bool]:
 
 
 def _sentence_end(text: str, earliest: int, room: int) -> int | None:
-    """Where the first sentence ends that ends there or behind; what closes it is there, too."""
+    """Return the end of the first sentence that ends there or later, with its closing characters."""
     for place in range(earliest, min(len(text), room)):
         if text[place] == "\n":
             return place + 1

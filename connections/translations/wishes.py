@@ -1,4 +1,4 @@
-"""How a session translates, as its client wants it. Pure."""
+"""The options of a session's translation, as its client wants them. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """From which language to which, and when words are told. `target`: None, nobody said it so far.
+    """The languages, and when words are told. `target`: None: not set yet.
 
-    `voice`: what speaks; None: what speaks the language, where somebody says what is translated.
+    `voice`: None: a voice of the language, if the source is spoken.
     """
 
     source: str = AUTO
@@ -28,7 +28,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     voice: str | None = None
 
     def start(self, *, client_msg_id: str, conversation_id: str, model: str) -> InterpretStart:
-        """What begins such an interpretation. Whoever leaves ends it."""
+        """Return the frame that begins such an interpretation. A client that leaves ends it."""
         assert self.target is not None  # noqa: S101 - nothing is taken before it is said
         return InterpretStart(
             client_msg_id=client_msg_id,
@@ -41,18 +41,18 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def interpreting(self) -> Interpreting | None:
-        """What is to be asked of a model, once its target is known."""
+        """Return what the model is asked, once the target is known."""
         return None if self.target is None else Interpreting(self.source, self.target, self.told, self.wait)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's. `transcription`: the source is told, too."""
+    """The settings of a session. `transcription`: the source is sent, too."""
 
     wish: Wish = Wish()
     transcription: Transcription | None = None
 
     def changed(self, wishes: SessionWishes) -> Settings:
-        """The same with what a client wants otherwise."""
+        """Return the settings with a client's changes."""
         given, made = wishes.audio.input, wishes.audio.output
         source = AUTO if given.language is None else _or(given.language, self.wish.source)
         wish = Wish(
@@ -65,7 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return Settings(wish=wish, transcription=_or(given.transcription, self.transcription))
 
     def shown(self) -> Audio:
-        """As the session shows them."""
+        """Return the settings as the session shows them."""
         return Audio(
             Input(transcription=self.transcription, language=self.wish.source),
             Output(language=self.wish.target, voice=self.wish.voice),

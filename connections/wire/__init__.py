@@ -1,1 +1,1 @@
-"""Frames as they stand on the wire, and errors in the protocol's words."""
+"""The frames on the wire, and errors in the protocol's terms."""

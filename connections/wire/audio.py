@@ -1,4 +1,4 @@
-"""The frames of speech, and its sound, which goes in binary frames of its own."""
+"""The frames of speech, and its sound, which has binary frames of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Format = Literal["pcm16", "mulaw", "alaw"]
 Rate = Annotated[int, Meta(ge=LOWEST_RATE, le=HIGHEST_RATE)]
 
 HEAD = struct.Struct(">BBHI")
-"""Kind, flags, stream, seq: what stands before the samples, big-endian."""
+"""Kind, flags, stream and seq before the samples, big-endian."""
 SOUND = 1
 """The only kind so far."""
 LAST = 1
@@ -26,14 +26,14 @@ LAST = 1
 
 
 class AudioInput(msgspec.Struct, frozen=True, kw_only=True):
-    """The microphone's sound, one channel."""
+    """The sound of the microphone, one channel."""
 
     format: Format = "pcm16"
     rate: Rate = 24_000
 
 
 class AudioOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """The sound of replies, one channel. `voice`: without one, the server's default."""
+    """The sound of replies, one channel. `voice`: by default the server's first."""
 
     format: Format = "pcm16"
     rate: Rate = 24_000
@@ -41,11 +41,11 @@ class AudioOutput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnDetection(msgspec.Struct, frozen=True, kw_only=True):
-    """When the user's turn is over. `none`: by `audio.commit` alone, and speech interrupts nothing.
+    """When the user's turn ends. `none`: only by `audio.commit`, and speech interrupts nothing.
 
-    `silence_ms`: so much silence ends it; `finished_ms`, `unfinished_ms`: so much, where the recognizer knows that the sentence
-    is over, or that it is not;
-    `threshold`: the share of sound that has to be speech before somebody speaks.
+    `silence_ms`: silence that ends it; `finished_ms`, `unfinished_ms`: silence that ends a sentence that the
+    recognizer takes for complete, or for incomplete; `threshold`: the share of sound that must be speech to
+    count as speaking.
     `interrupt`: speech over a reply stops it once it has lasted `interrupt_ms`.
     """
 
@@ -59,7 +59,7 @@ class TurnDetection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AudioStart(ClientFrame, frozen=True, kw_only=True, tag="audio.start"):
-    """Begins to listen for a conversation; its replies are spoken where `output` is given.
+    """Begins to listen for a conversation; its replies are spoken if `output` is given.
 
     `grace_s`: how long a reply waits for its listener to come back. `model`: as in `params`.
     """
@@ -74,13 +74,13 @@ class AudioStart(ClientFrame, frozen=True, kw_only=True, tag="audio.start"):
 
 
 class AudioCommit(ClientFrame, frozen=True, kw_only=True, tag="audio.commit"):
-    """What was said so far is the message."""
+    """Ends the current utterance: it becomes the message."""
 
     conversation_id: Name = DEFAULT_CONVERSATION
 
 
 class AudioClear(ClientFrame, frozen=True, kw_only=True, tag="audio.clear"):
-    """What was said so far is forgotten."""
+    """Drops the current utterance."""
 
     conversation_id: Name = DEFAULT_CONVERSATION
 
@@ -92,7 +92,7 @@ class AudioStop(ClientFrame, frozen=True, kw_only=True, tag="audio.stop"):
 
 
 class Played(ClientFrame, frozen=True, kw_only=True, tag="played"):
-    """Says how much of a reply's sound was played, in milliseconds from its beginning."""
+    """Reports how much of a reply's sound was played, in milliseconds from its beginning."""
 
     turn_id: Id
     audio_ms: Annotated[int, Meta(ge=0)]
@@ -100,7 +100,7 @@ class Played(ClientFrame, frozen=True, kw_only=True, tag="played"):
 
 
 class AudioStarted(ServerFrame, frozen=True, kw_only=True, tag="audio.started"):
-    """Answers `audio.start`. `stream`: of the binary frames that the client sends; `voice`: the one that speaks."""
+    """Answers `audio.start`. `stream`: of the client's binary frames; `voice`: the voice of replies."""
 
     conversation_id: str
     stream: int
@@ -108,14 +108,14 @@ class AudioStarted(ServerFrame, frozen=True, kw_only=True, tag="audio.started"):
 
 
 class AudioStopped(ServerFrame, frozen=True, kw_only=True, tag="audio.stopped"):
-    """Listening has ended: by `audio.stop`, or because another connection listens for the conversation now."""
+    """Listening has ended: by `audio.stop`, or because another connection now listens for the conversation."""
 
     conversation_id: str
     reason: Literal["stop", "elsewhere"]
 
 
 class AudioReply(Event, frozen=True, kw_only=True, tag="audio.reply"):
-    """The sound of a turn comes in binary frames of this stream. Its first sample is at `from_ms` of the reply."""
+    """A turn's sound follows in binary frames of this stream. Its first sample is at `from_ms` of the reply."""
 
     turn_id: str
     stream: int
@@ -125,14 +125,14 @@ class AudioReply(Event, frozen=True, kw_only=True, tag="audio.reply"):
 
 
 class Speech(Event, frozen=True, kw_only=True, tag="speech"):
-    """The user began to speak, or has stopped, at this time of the sound that came."""
+    """The user began or stopped speaking, at this time of the received sound."""
 
     state: Literal["started", "stopped"]
     at_ms: int
 
 
 class Heard(Event, frozen=True, kw_only=True, tag="heard"):
-    """What the user said. Until it is final, each text begins with the one before. `item`: of what is said between two silences."""
+    """The words of the user. Until it is final, each text extends the one before. `item`: words between two silences."""
 
     text: str
     final: bool
@@ -147,7 +147,7 @@ class Marks(Event, frozen=True, kw_only=True, tag="marks"):
 
 
 class Sound(msgspec.Struct, frozen=True):
-    """A binary frame. `turn_id`: whose sound it is, where the server sends it; it does not go over the wire."""
+    """A binary frame. `turn_id`: whose sound it is, if the server sends it; it is not transmitted."""
 
     stream: int
     seq: int
@@ -158,7 +158,7 @@ class Sound(msgspec.Struct, frozen=True):
     ref: str | None = None
 
     def message(self) -> bytes:
-        """The frame as it is sent."""
+        """Return the frame as it is sent."""
         return HEAD.pack(SOUND, self.flags, self.stream, self.seq) + self.samples
 
 
@@ -166,10 +166,10 @@ AudioFrame = AudioStart | AudioCommit | AudioClear | AudioStop | Played
 
 
 def sound_of(message: bytes) -> Sound:
-    """A binary frame of a client's. Raises BadFrame."""
+    """Return a client's binary frame. Raises BadFrame."""
     if len(message) < HEAD.size:
         raise BadFrame(f"A binary frame begins with {HEAD.size} bytes: kind, flags, stream, seq.")
     kind, flags, stream, seq = HEAD.unpack_from(message)
     if kind != SOUND:
-        raise BadFrame(f"A binary frame of kind {kind} is not known; {SOUND} is sound.")
+        raise BadFrame(f"Binary frames of kind {kind} are not known; {SOUND} is sound.")
     return Sound(stream, seq, message[HEAD.size :], flags)

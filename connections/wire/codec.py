@@ -1,4 +1,4 @@
-"""Text to client frames and server frames to text. Pure; knows no socket."""
+"""Converts text to client frames, and server frames to text. Pure; knows no sockets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 _NUL = re.compile("\0")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REFS = {"ref": 128, "client_msg_id": 128, "event_id": 512, "requestId": 128}
-"""The fields that an answer can carry back, and how long each may be; `event_id` is the Realtime protocol's, `requestId` the AI SDK's."""
+"""Fields that an answer can repeat, and their lengths; `event_id` is Realtime's, `requestId` the AI SDK's."""
 
 _raw_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _Path = tuple["_Path", str] | None
@@ -27,17 +27,17 @@ _T = TypeVar("_T")
 
 
 def decode(text: str | bytes) -> Request:
-    """One client frame. Raises BadFrame, which names the field that is wrong; bytes are a binary frame."""
+    """Return one client frame. Raises BadFrame, which names the wrong field; bytes are a binary frame."""
     return cast("Request", read(_decoder, text))
 
 
 def decode_with_sound(message: str | bytes) -> Request | Sound:
-    """One client frame of a client that may send sound. Raises BadFrame."""
+    """Return one frame of a client that may send sound. Raises BadFrame."""
     return sound_of(message) if isinstance(message, bytes) else decode(message)
 
 
 def read(decoder: msgspec.json.Decoder[_T], text: str | bytes) -> _T:
-    """A JSON object of any protocol, as its decoder says. Raises BadFrame, which names the field that is wrong."""
+    """Return a JSON object of any protocol, by its decoder. Raises BadFrame, which names the wrong field."""
     if isinstance(text, bytes):
         raise BadFrame("Frames are text; this one is binary.")
     try:
@@ -54,7 +54,7 @@ def read(decoder: msgspec.json.Decoder[_T], text: str | bytes) -> _T:
 
 
 class FrameEncoder:
-    """Codes server frames; one that goes to many readers in a row is coded once. Frames are frozen."""
+    """Encodes server frames. A frame for several readers in a row is encoded once. Frames are frozen."""
 
     __slots__ = ("_last", "_text")
 
@@ -63,7 +63,7 @@ class FrameEncoder:
         self._text = b""
 
     def encode(self, frame: Frame) -> bytes:
-        """The text of a frame, UTF-8; of sound its binary frame."""
+        """Return the text of a frame in UTF-8; for sound its binary frame."""
         if frame is not self._last:
             self._text = frame.message() if isinstance(frame, Sound) else _encode(frame)
             self._last = frame
@@ -71,20 +71,20 @@ class FrameEncoder:
 
 
 encode = FrameEncoder().encode
-"""The text of a server frame, UTF-8. One for the process, because one event loop serves all its connections."""
+"""Return the text of a server frame in UTF-8. One for the process: one event loop serves all its connections."""
 
 
 def _unread(_: msgspec.Raw) -> None:
-    """What a decoder left as it came."""
+    """Leave a value undecoded."""
 
 
 def _unfit(text: str, error: msgspec.ValidationError) -> BadFrame:
-    """Says what is wrong with a JSON value that is no frame of the protocol."""
+    """Return what is wrong with a JSON value that is not a frame of the protocol."""
     return BadFrame(complaint(error).told(whole="The frame"), ref=_ref(_named(text)))
 
 
 def _unreadable(text: str) -> BadFrame:
-    """Says what is wrong with text that is no JSON, or JSON whose strings are no Unicode text."""
+    """Return what is wrong with a text that is not JSON, or has strings that are not Unicode."""
     fields = _fields(text)
     if path := _first_path(fields, _SURROGATE):
         return BadFrame(worded(path, "has a lone surrogate, which is not allowed."), ref=_ref(fields))
@@ -92,21 +92,19 @@ def _unreadable(text: str) -> BadFrame:
 
 
 def _named(text: str) -> dict[str, Any]:
-    """The strings of a frame that an answer can carry back; all else is skipped, however much it is."""
+    """Return the strings of a frame that an answer can repeat; the rest is skipped, however long it is."""
     try:
         fields = _raw_decoder.decode(text)
     except RecursionError:
         return {}
-    except (
-        msgspec.DecodeError
-    ):  # it may still have a name: JSON with a lone surrogate somewhere is no JSON here
+    except msgspec.DecodeError:  # it may still have one: a text with a lone surrogate is not JSON here
         return _fields(text)
     strings = ((name, bytes(fields[name])) for name in _REFS if name in fields)
     return {name: json.loads(string) for name, string in strings if string.startswith(b'"')}
 
 
 def _fields(text: str) -> dict[str, Any]:
-    """What a bad frame has, read leniently; empty where it is no object at all."""
+    """Return the fields of a bad frame, read leniently; empty if it is not an object."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -115,7 +113,7 @@ def _fields(text: str) -> dict[str, Any]:
 
 
 def _first_path(value: Any, bad: re.Pattern[str]) -> str | None:
-    """Where a string that has a bad character stands in a frame."""
+    """Return the path of a string with a bad character."""
     for path, string in _strings(value):
         if bad.search(string):
             return _shown(path)
@@ -123,7 +121,7 @@ def _first_path(value: Any, bad: re.Pattern[str]) -> str | None:
 
 
 def _strings(value: Any) -> Iterator[tuple[_Path, str]]:
-    """Every string in a frame, keys before what they name. Keeps its own stack: a frame may be as deep as it is long."""
+    """Yield every string in a frame, keys before their values. Uses its own stack: a frame may be nested deeply."""
     waiting: list[tuple[_Path, Any]] = [(None, value)]
     while waiting:
         path, item = waiting.pop()
@@ -145,7 +143,7 @@ def _shown(path: _Path) -> str:
 
 
 def _ref(fields: dict[str, Any]) -> str | None:
-    """What the answer carries back: a string that the protocol allows, or nothing."""
+    """Return the reference that the answer repeats: a string that the protocol allows, or None."""
     for name, longest in _REFS.items():
         ref = fields.get(name)
         if ref and isinstance(ref, str) and len(ref) <= longest and not _SURROGATE.search(ref):

@@ -1,10 +1,10 @@
-"""What ends a request or a connection, and the words the protocol has for it.
+"""Errors that end a request or a connection, and their names in the protocol.
 
 ConnectionsError
 ├── BadFrame    this frame is answered by `error{bad_frame}`, the connection stays
 ├── BadParams   this frame is answered by `error{bad_params}`, the connection stays
-├── BadList     a list that the operator gave (keys, origins) can't be used
-├── Unauthenticated   nobody is known by this token: `error{unauthenticated}`, and the connection ends
+├── BadList     a list of the operator (keys, origins) can't be used
+├── Unauthenticated   the token is not valid: `error{unauthenticated}`, and the connection ends
 └── Close       the connection ends with a code from `CloseCode`
 """
 
@@ -35,11 +35,11 @@ class CloseCode(IntEnum):
 
 
 class ConnectionsError(Exception):
-    """The root of what this floor raises."""
+    """The root of the errors of this floor."""
 
 
 class BadFrame(ConnectionsError):
-    """The sender's frame breaks the protocol. `ref` as far as it could be read."""
+    """The sender's frame violates the protocol. `ref`: if it could be read."""
 
     code = "bad_frame"
 
@@ -49,7 +49,7 @@ class BadFrame(ConnectionsError):
 
 
 class BadParams(ConnectionsError):
-    """The sender's frame is well formed and asks for what can't be had. `why` follows the name of the field, if there is one."""
+    """A well-formed frame requests something impossible. `why` follows the name of the field, if there is one."""
 
     code = "bad_params"
 
@@ -60,11 +60,11 @@ class BadParams(ConnectionsError):
 
 
 class BadList(ConnectionsError):
-    """The message is for the operator and holds no secret."""
+    """A list can't be used. The message is for the operator, without secrets."""
 
 
 class Unauthenticated(ConnectionsError):
-    """The message is for the client; `why`, for the log, is more exact. Neither holds anything of the token."""
+    """The token stands for nobody. The message is for the client, `why` for the log; neither quotes the token."""
 
     code = "unauthenticated"
 
@@ -83,12 +83,12 @@ class Close(ConnectionsError):
 
 
 def shorten(message: str) -> str:
-    """A message that repeats a part of what the sender wrote at most, however long that is."""
+    """Return a message of limited length, since it may repeat a part of the sender's text."""
     return message if len(message) <= _MESSAGE_CHARS else f"{message[:_MESSAGE_CHARS]}…"
 
 
 def leaves(group: ExceptionGroup[_E]) -> list[_E]:
-    """The exceptions in a group and in the groups within it."""
+    """Return the exceptions in a group and in the groups within it."""
     return [
         leaf
         for one in group.exceptions

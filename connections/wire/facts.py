@@ -1,4 +1,4 @@
-"""What a server says of itself in `ready`: its limits, its models, its tools."""
+"""The server's facts in `ready`: its limits, its models, its tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits that hold for clients; None: no limit. `max_images`: of one request, none where no model takes any."""
+    """The limits for clients; None: no limit. `max_images`: of one request, 0 if no model takes images."""
 
     max_frame_bytes: int
     max_content_chars: int
@@ -25,9 +25,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A model that may be named. `context_tokens`: its window; None until it is loaded.
 
-    `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
-    `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`, `images`; `translate`: that it
-    does, and nothing else.
+    `unsupported`: params that it can't follow. `fallbacks`: models that answer if it can't, in order.
+    `features`: what it offers besides text: `tools`, `reasoning`, `format`, `continue`, `images`; `translate`: it only
+    translates.
     """
 
     name: str

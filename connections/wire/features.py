@@ -1,4 +1,4 @@
-"""What goes beyond the frames that every client understands: both sides name what they have, and only what both have is used."""
+"""Extensions of the base protocol: both sides name theirs, and only common ones are used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 MAX_FEATURES = 32
-"""Names in a `hello`; more are `bad_frame`."""
+"""Names in a `hello`; more are a `bad_frame`."""
 
 Feature = Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^[a-z0-9_.-]+\Z")]
 Features = Annotated[tuple[Feature, ...], Meta(max_length=MAX_FEATURES)]
@@ -21,9 +21,9 @@ SHARE = "share"
 INTERPRET = "interpret"
 AUDIO = "audio"
 SERVED: tuple[str, ...] = (REASONING, TOOLS, CONTINUE, TITLES, INTERPRET)
-"""The features that every server has, as `ready` names them; one whose operator allows it has `share` and `audio` too."""
+"""The features of every server, as in `ready`; `share` and `audio` follow if the operator allows them."""
 
 
 def understood(named: Iterable[str]) -> frozenset[str]:
-    """What a client that named these gets beyond the base: names that this server does not know change nothing."""
+    """Return the features that a client gets beyond the base. Unknown names have no effect."""
     return frozenset((*SERVED, AUDIO)).intersection(named)

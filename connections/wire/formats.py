@@ -1,4 +1,4 @@
-"""The formats that a reply may be held to, as `params.format` names them."""
+"""The formats of a reply that `params.format` may require."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta
 
 
 class JsonSchemaFormat(msgspec.Struct, frozen=True, kw_only=True, tag="json_schema", tag_field="type"):
-    """The reply is JSON that a schema allows. It always is, whatever `strict` says."""
+    """The reply is JSON that the schema allows, whatever `strict` says."""
 
     schema: dict[str, Any]
     strict: bool = True

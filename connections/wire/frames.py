@@ -1,4 +1,4 @@
-"""The frames of wire protocol v1, as types. Events of a conversation are frames as they are (`sessions.events`).
+"""The frames of wire protocol v1, as types. Events of a conversation are frames, too (`sessions.events`).
 
 Types are checked here; ranges of generation parameters in `connections.wire.params`, tools in `connections.wire.tools`.
 `connections.wire.table` has a row for each frame.
@@ -42,15 +42,15 @@ MAX_TOOLS = 128
 LanguageTag = Annotated[str, Meta(min_length=2, max_length=35, pattern=r"^[A-Za-z0-9_-]+\Z")]
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
-MAX_SEQ = 2**53  # the largest integer that every JSON reader takes exactly
+MAX_SEQ = 2**53  # the largest integer that every JSON reader reads exactly
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """How the reply is made. What is left out is as the model or the server has it.
+    """How to generate the reply. Missing fields are as the model or the server has them.
 
-    `model`: a name or an alias; the conversation keeps it. `reasoning`: `auto`, `off`, or an effort that the model's
-    template knows. `chars_per_s`: how fast text is sent at most, however fast it is made. `target`: the language that the
-    message is translated to, `source`: that it is in, for a model that translates, by its codes.
+    `model`: a name or an alias, which the conversation keeps. `reasoning`: `auto`, `off`, or an effort that
+    the model's template knows. `chars_per_s`: the highest rate at which text is sent. `target`: the language
+    to translate the message to, `source`: the language that it is in; both are codes of a translation model.
     """
 
     max_new_tokens: int | None = None
@@ -72,9 +72,9 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model may call. `parameters`: a JSON Schema of an object.
+    """A tool that the model may call. `parameters`: a JSON Schema of an object.
 
-    One of the server's (`where`) is named as `ready.tools` names it; its description and parameters are the server's then.
+    A server tool (`where`) has its name in `ready.tools`; its description and parameters are then the server's.
     """
 
     name: ToolName
@@ -93,9 +93,9 @@ class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
 
 
 class TurnFrame(ClientFrame, frozen=True, kw_only=True):
-    """The root of what begins a turn. `tools`: for this turn and those that follow its calls.
+    """The root of frames that begin a turn. `tools`: for this turn and those that follow its calls.
 
-    `tool_choice`: `auto`, `none`, `required`, or the name of the one that is to be called.
+    `tool_choice`: `auto`, `none`, `required`, or the name of a tool that must be called.
     """
 
     client_msg_id: Id
@@ -109,7 +109,7 @@ class TurnFrame(ClientFrame, frozen=True, kw_only=True):
 
 
 class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
-    """A user's message. `attachments`: ids of images that were uploaded, which stand before the text."""
+    """A user's message. `attachments`: ids of uploaded images, which precede the text."""
 
     content: Content
     attachments: Attachments = ()
@@ -117,7 +117,7 @@ class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
 
 
 class Edit(TurnFrame, frozen=True, kw_only=True, tag="edit"):
-    """Another version of a user's message. The old one is kept beside it. `attachments`: as of `send`."""
+    """Another version of a user's message. The old one is kept beside it. `attachments`: as in `send`."""
 
     message_id: Id
     content: Content
@@ -131,7 +131,7 @@ class Regenerate(TurnFrame, frozen=True, kw_only=True, tag="regenerate"):
 
 
 class Continue(TurnFrame, frozen=True, kw_only=True, tag="continue"):
-    """Asks for more of a reply that was stopped or cut."""
+    """Asks for the rest of a reply that was stopped or cut off."""
 
     message_id: Id
 
@@ -139,7 +139,7 @@ class Continue(TurnFrame, frozen=True, kw_only=True, tag="continue"):
 class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.start"):
     """Begins a live translation: the user's message is a source that grows by `source`, the reply its translation.
 
-    `told`: when words of an unfinished sentence are told: once two hypotheses agree, `wait` words behind, or never.
+    `told`: when words of an unfinished sentence are sent: once two hypotheses agree, `wait` words behind, or never.
     """
 
     client_msg_id: Id
@@ -157,7 +157,7 @@ class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.star
 
 
 class Source(ClientFrame, frozen=True, kw_only=True, tag="source"):
-    """More of what is translated: `text` stands behind `off` characters. `final`: it grows no more."""
+    """More of the source: `text` follows `off` characters. `final`: it does not grow any more."""
 
     off: Annotated[int, Meta(ge=0)]
     text: str
@@ -185,7 +185,7 @@ class ToolResult(ClientFrame, frozen=True, kw_only=True, tag="tool_result"):
 
 
 class ToolDecision(ClientFrame, frozen=True, kw_only=True, tag="tool_decision"):
-    """Allows a call, or denies it. `args_sha256`: the hash of the arguments that the user saw; `args`: run with these instead."""
+    """Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: others to run with."""
 
     call_id: Id
     args_sha256: Sha256
@@ -203,7 +203,7 @@ class Resume(ClientFrame, frozen=True, kw_only=True, tag="resume"):
 
 
 class History(ClientFrame, frozen=True, kw_only=True, tag="history"):
-    """Asks for a page of messages, and attaches. `leaf`: makes the branch through that message the active one."""
+    """Asks for a page of messages, and attaches. `leaf`: the branch through this message becomes the active one."""
 
     conversation_id: Name = DEFAULT_CONVERSATION
     limit: PageSize = 50
@@ -212,14 +212,14 @@ class History(ClientFrame, frozen=True, kw_only=True, tag="history"):
 
 
 class Conversations(ClientFrame, frozen=True, kw_only=True, tag="conversations"):
-    """Asks for the owner's conversations; `before` is the last one of the page before."""
+    """Asks for the owner's conversations. `before`: the last one of the previous page."""
 
     limit: PageSize = 50
     before: Name | None = None
 
 
 class Search(ClientFrame, frozen=True, kw_only=True, tag="search"):
-    """Looks for words in the titles and messages of the owner's conversations; `before` is the `next` of the answer before."""
+    """Searches the titles and messages of the owner's conversations. `before`: the `next` of the previous answer."""
 
     query: Query
     limit: PageSize = 20
@@ -227,7 +227,7 @@ class Search(ClientFrame, frozen=True, kw_only=True, tag="search"):
 
 
 class Ack(ClientFrame, frozen=True, kw_only=True, tag="ack"):
-    """Says that all events up to `seq` have arrived."""
+    """Confirms that all events up to `seq` have arrived."""
 
     conversation_id: Name
     seq: Annotated[int, Meta(ge=0, le=MAX_SEQ)]
@@ -241,13 +241,13 @@ class Rename(ClientFrame, frozen=True, kw_only=True, tag="rename"):
 
 
 class Share(ClientFrame, frozen=True, kw_only=True, tag="share"):
-    """Makes a link by which others read the active branch as it is now. Sent again, it renews what the link shows."""
+    """Makes a link to the active branch as it is now. Sent again, it updates what the link shows."""
 
     conversation_id: Name
 
 
 class Unshare(ClientFrame, frozen=True, kw_only=True, tag="unshare"):
-    """Takes back the link of a conversation."""
+    """Revokes the link of a conversation."""
 
     conversation_id: Name
 
@@ -265,16 +265,16 @@ class Ping(ClientFrame, frozen=True, kw_only=True, tag="ping"):
 
 
 class AuthRefresh(ClientFrame, frozen=True, kw_only=True, tag="auth.refresh"):
-    """Shows a new token of the same person."""
+    """Sends a new token of the same person."""
 
     token: Token
 
 
 class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
-    """Answers `hello` and `auth.refresh`. `features`: what the server has beyond the base.
+    """Answers `hello` and `auth.refresh`. `features`: what the server offers beyond the base.
 
-    `models`: those that may be named in `params`; `model`: the default, which `limits` are of. `tools`: those that the server
-    runs where a client asks for them. `suggestions`: messages that an empty conversation may begin with.
+    `models`: names for `params`; `model`: the default, which the `limits` are of. `tools`: the tools that the server
+    runs if a client asks for them. `suggestions`: messages to begin an empty conversation with.
     """
 
     connection_id: str
@@ -291,7 +291,7 @@ class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
 
 
 class Cancelled(ServerFrame, frozen=True, kw_only=True, tag="cancelled"):
-    """Answers `cancel`: the end of the turn is decided. `already`: it was before."""
+    """Answers `cancel`: the end of the turn is decided. `already`: it was decided before."""
 
     turn_id: str | msgspec.UnsetType | None = msgspec.UNSET
     already: bool | msgspec.UnsetType = msgspec.UNSET
@@ -307,7 +307,7 @@ class ToolAck(ServerFrame, frozen=True, kw_only=True, tag="tool_ack"):
 
 
 class SourceAck(ServerFrame, frozen=True, kw_only=True, tag="source_ack"):
-    """Answers `source`: it was taken, now or before (`already`). `chars`: how much of the source there is; `final`: that is all."""
+    """Answers `source`: it was taken, now or before (`already`). `chars`: length of the source; `final`: it is all."""
 
     conversation_id: str
     turn_id: str
@@ -324,14 +324,14 @@ class ConversationsPage(ServerFrame, frozen=True, kw_only=True, tag="conversatio
 
 
 class Found(ServerFrame, frozen=True, kw_only=True, tag="found"):
-    """Answers `search`. `next`: send it as `before` to go on; left out once everything was searched."""
+    """Answers `search`. `next`: the `before` of the next page; left out once everything was searched."""
 
     hits: list[Hit]
     next: str | None = None
 
 
 class Shared(ServerFrame, frozen=True, kw_only=True, tag="shared"):
-    """Answers `share` and `unshare`. `share_id`: of the link, `/s/{share_id}`; null where nothing is shared now."""
+    """Answers `share` and `unshare`. `share_id`: of the link, `/s/{share_id}`; null if nothing is shared."""
 
     conversation_id: str
     share_id: str | None = None
@@ -344,7 +344,7 @@ class Pong(ServerFrame, frozen=True, kw_only=True, tag="pong"):
 
 
 class LimitNear(ServerFrame, frozen=True, kw_only=True, tag="limits"):
-    """A limit has little room left. `name`: the setting's; `reset_s`: seconds until it has more."""
+    """A limit has little room left. `name`: of the setting; `reset_s`: seconds until there is more."""
 
     name: str
     remaining: int
@@ -352,14 +352,14 @@ class LimitNear(ServerFrame, frozen=True, kw_only=True, tag="limits"):
 
 
 class GoAway(ServerFrame, frozen=True, kw_only=True, tag="goaway"):
-    """The server is about to stop: this connection closes 1012 in `drain_ms` at the latest."""
+    """The server is about to stop: it closes this connection with 1012 within `drain_ms`."""
 
     drain_ms: int
     reason: str
 
 
 class Error(ServerFrame, frozen=True, kw_only=True, tag="error"):
-    """A request was refused; it left no trace."""
+    """A request was refused, and had no effect."""
 
     code: str
     message: str
@@ -370,7 +370,7 @@ class Error(ServerFrame, frozen=True, kw_only=True, tag="error"):
 Turning = Send | Edit | Regenerate | Continue
 Answering = ToolResult | ToolDecision
 Listing = Conversations | Search | Rename | Share | Unshare | Delete
-"""What is about conversations as a whole."""
+"""Requests about whole conversations."""
 
 Interpreting = InterpretStart | Source
 Request = (

@@ -1,4 +1,4 @@
-"""Ranges of what a turn may be asked for. Out of range is refused, never clamped."""
+"""The ranges of a turn's parameters. A value out of range is refused, never clamped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_INTEGER = 2**63 - 1
 
 
 def generation(params: frames.Params, *, max_new_tokens: int) -> Generation:
-    """What the floors below take. Raises BadParams, which names the field and its range."""
+    """Return the parameters for the floors below. Raises BadParams, which names the field and its range."""
     for field, why in _wrong(params, max_new_tokens):
         raise BadParams(why, field=f"params.{field}")
     fields = msgspec.structs.asdict(params)
@@ -55,7 +55,7 @@ def _translation(target: str | None, source: str | None) -> Translation | None:
 
 
 def _wrong(params: frames.Params, max_new_tokens: int) -> Iterator[tuple[str, str]]:
-    """The fields that are out of range, each with what follows its name."""
+    """Yield the fields that are out of range, each with the text that follows its name."""
     ranges: tuple[tuple[str, Callable[[float], bool], str], ...] = (
         ("max_new_tokens", lambda n: 1 <= n <= max_new_tokens, f"from 1 to {max_new_tokens}"),
         ("temperature", lambda n: 0 <= n <= MAX_TEMPERATURE, f"from 0 to {MAX_TEMPERATURE}"),

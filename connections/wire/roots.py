@@ -1,4 +1,4 @@
-"""What all frames have, and the kinds of their fields."""
+"""The common fields of all frames, and their types."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ DEFAULT_CONVERSATION = "default"
 
 
 class ClientFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The root of what clients send."""
+    """The root of clients' frames."""
 
     ref: Ref | None = None
 
 
 class ServerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
-    """The root of what the server sends besides events."""
+    """The root of the server's frames besides events."""
 
     ref: str | None = None

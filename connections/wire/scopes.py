@@ -1,4 +1,4 @@
-"""What a token may do: scopes, and the models that it may ask. Pure."""
+"""The rights of a token: scopes, and the models that it may ask. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sessions.errors import Forbidden
 
 
 class KeyScope(StrEnum):
-    """One kind of what clients do. A token without restrictions has all of them."""
+    """One kind of right. A token without restrictions has all of them."""
 
     CHAT = "chat"
     """Ask a model, stop its reply, answer its calls."""
@@ -24,13 +24,13 @@ ALL_SCOPES = frozenset(KeyScope)
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What a token may do. `models`: the names or aliases that it may ask; empty: all."""
+    """The rights of a token. `models`: names or aliases that it may ask; empty: all."""
 
     scopes: frozenset[KeyScope] = ALL_SCOPES
     models: frozenset[str] = frozenset()
 
     def check(self, scope: KeyScope | None) -> None:
-        """Raises Forbidden where the scope is not among its own. None: everybody may."""
+        """Raise Forbidden if it lacks the scope. None: no scope is needed."""
         if scope is not None and scope not in self.scopes:
             raise Forbidden(f"This key may not do that: it lacks the scope `{scope}`.")
 

@@ -1,4 +1,4 @@
-"""What msgspec says about a value, as a sentence for people: "`temperature` must be a number.". Pure."""
+"""Converts msgspec's errors to sentences for people: "`temperature` must be a number.". Pure."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _TYPES = {
 _MEMBERS = {"str": "characters", "array": "items", "object": "fields"}
 _ENDS = {"<=": "at most {}", ">=": "at least {}", "<": "less than {}", ">": "more than {}"}
 _NAME = "[A-Za-z0-9._:-]"
-"""Begins the one pattern that strings are held against."""
+"""The beginning of the only pattern that strings are checked against."""
 
 
 class Complaint(msgspec.Struct, frozen=True, kw_only=True):
-    """`field`: whose fault it is, None: the whole value's; `why` follows its name."""
+    """`field`: the wrong field; None: the whole value; `why` follows its name."""
 
     field: str | None
     why: str
     is_missing: bool = False
 
     def told(self, *, whole: str) -> str:
-        """The sentence. `whole`: what the value is called where no field is at fault."""
+        """Return the sentence. `whole`: the name of the value if no field is wrong."""
         return worded(self.field, self.why) if self.field else f"{whole} {self.why}"
 
 
 def complaint(error: msgspec.ValidationError) -> Complaint:
-    """What is wrong with a value that has not the type that it should have."""
+    """Return what is wrong with a value of the wrong type."""
     text = str(error)
     place = _PLACE.search(text)
     what, field = (text, "") if place is None else (text[: place.start()], place[1])
@@ -50,12 +50,12 @@ def complaint(error: msgspec.ValidationError) -> Complaint:
 
 
 def worded(field: str, why: str) -> str:
-    """A sentence about a field."""
+    """Return a sentence about a field."""
     return f"`{field}` {why}"
 
 
 def _why(what: str) -> str:
-    """What follows the name of the field."""
+    """Return the text after the name of the field."""
     if wrong := _TYPE.match(what):
         types = [_TYPES[name] for name in wrong[1].split(" | ") if name in _TYPES]
         return f"must be {' or '.join(types)}." if types else "has a type that it may not have."

@@ -1,4 +1,4 @@
-"""One table of all frames: what answers each, what it counts for, who gets it. A frame that is not in it does not exist."""
+"""One table of all frames: their answers, their counts, their recipients. A frame that is not in it does not exist."""
 
 from __future__ import annotations
 
@@ -78,18 +78,18 @@ from sessions.events import (
 
 
 class Counts(StrEnum):
-    """What a client frame counts for beside its bytes, which the line counts for every frame."""
+    """What a client frame counts as, besides its bytes, which the line counts for every frame."""
 
     MESSAGE = "message"  # begins a turn
     READ = "read"  # asks the store
-    NOTHING = "nothing"  # is answered from this process's memory, or must be heard in any case
+    NOTHING = "nothing"  # is answered from memory, or must never be refused
 
 
 class ClientKind(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of what clients send. `answers`: what answers it at once; any may be refused by an `error` besides.
+    """One kind of client frame. `answers`: its immediate answers; any frame may also be refused by an `error`.
 
-    `scope`: what its sender's token has to have; None: any token will do. `overtakes`: it is handed on though the
-    connection has as many requests as it may.
+    `scope`: what its sender's token needs; None: any token will do. `overtakes`: it is passed on even if the
+    connection has its maximum of requests.
     """
 
     struct: type[ClientFrame]
@@ -100,10 +100,10 @@ class ClientKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of what the server sends. `feature`: it goes only to clients that named this in `hello`; None: to all.
+    """One kind of server frame. `feature`: only clients that named it in `hello` get the frame; None: all do.
 
-    `merges`: neighbours become one while their reader is late, so it is sized as it grows; every other kind is sized
-    once, by its encoded bytes.
+    `merges`: neighbours merge while their reader is late, so its size is updated as it grows. Every other
+    kind is sized once, by its encoded bytes.
     """
 
     struct: type[Frame]
@@ -152,7 +152,7 @@ CLIENT_FRAMES: dict[type[object], ClientKind] = {
         ClientKind(struct=Played, answers=(), counts=Counts.NOTHING, scope=KeyScope.CHAT, overtakes=True),
     )
 }
-"""All that a client may send. A new frame is its struct, its place in `Request`, a row here, and its answer in a handler."""
+"""All client frames. A new one needs its struct, its place in `Request`, a row here, and its answer in a handler."""
 
 
 SERVER_FRAMES: dict[type[object], ServerKind] = {
@@ -192,17 +192,17 @@ SERVER_FRAMES: dict[type[object], ServerKind] = {
         ServerKind(struct=Marks, feature=AUDIO),
     )
 }
-"""All that the native door sends."""
+"""All server frames of the native door."""
 
 
 def counts_of(frame: object) -> Counts:
-    """What a frame counts for; a message that was spoken as any. Other doors' events count for nothing here: their handlers make frames of them."""
+    """Return what a frame counts as; spoken messages count, too. Other doors' events count once they are frames."""
     kind = CLIENT_FRAMES.get(type(getattr(frame, "send", frame)))
     return Counts.NOTHING if kind is None else kind.counts
 
 
 def scopes_of(frame: object) -> tuple[KeyScope, ...]:
-    """What the token of a frame's sender has to have. A history that makes another branch the active one changes what is stored."""
+    """Return the scopes that a frame needs. A history request that changes the active branch changes stored data."""
     if isinstance(frame, History) and frame.leaf is not None:
         return KeyScope.READ, KeyScope.MANAGE
     kind = CLIENT_FRAMES.get(type(getattr(frame, "send", frame)))
@@ -210,20 +210,20 @@ def scopes_of(frame: object) -> tuple[KeyScope, ...]:
 
 
 def overtakes(frame: object) -> bool:
-    """Whether a frame is handed on though its connection has as many requests as it may."""
+    """Return whether a frame is passed on even if its connection has its maximum of requests."""
     kind = CLIENT_FRAMES.get(type(frame))
     return kind is not None and kind.overtakes
 
 
 def as_understood(frame: Frame, features: frozenset[str]) -> Frame | None:
-    """A frame as a client gets it that understands these features; None: it gets no such frames.
+    """Return a frame for a client with these features; None: it does not get such frames.
 
-    To who knows no tools, a reply that calls some has come to its end.
+    For a client without `tools`, a reply that calls some has ended.
     """
     if isinstance(frame, Done):
         if frame.reason is Reason.TOOLS and TOOLS not in features:
             frame = msgspec.structs.replace(frame, reason=Reason.STOP, open=())
-        if frame.reasoning_chars and REASONING not in features:  # it was told nothing of them
+        if frame.reasoning_chars and REASONING not in features:  # it got no reasoning
             frame = msgspec.structs.replace(frame, reasoning_chars=0)
         return frame
     if isinstance(frame, Status) and frame.state == "tool" and TOOLS not in features:

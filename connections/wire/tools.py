@@ -1,4 +1,4 @@
-"""Tools and formats as clients name them, as the floors below take them. Bounds are held here; types in `connections.wire.frames`."""
+"""Converts clients' tools and formats for the floors below, and checks their limits; types are in `frames`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from sessions.turn.calls import CallAnswer, Decision, Result, is_object
 from sessions.turn.sends import OfferedTool
 
 MAX_SCHEMA_BYTES = 32 * 1024
-"""Of a tool's parameters or a format's schema, as JSON without white space."""
+"""Bytes of a tool's parameters or a format's schema, as JSON without white space."""
 MAX_PATTERN_CHARS = 8192
-"""Of a regular expression or a grammar."""
+"""Characters of a regular expression or a grammar."""
 _WORDS = ("auto", "none", "required")
 
 
 def offered_tools(frame: frames.TurnFrame, box: ToolBox) -> tuple[OfferedTool, ...]:
-    """The tools that a turn may call. `box`: the server's. Raises BadParams, which names the field.
+    """Return the tools that a turn may call. `box`: the server's tools. Raises BadParams, which names the field.
 
-    A tool of the server whose source is away is left out, unless it has to be called: the client was told of it.
+    A server tool whose source is away is left out, unless it must be called: the client had it in its list.
     """
     offered = tuple(
         _offered(place, one, box)
@@ -33,7 +33,7 @@ def offered_tools(frame: frames.TurnFrame, box: ToolBox) -> tuple[OfferedTool, .
     )
     names = [one.name for one in frame.tools]
     if len(set(names)) < len(names):
-        raise BadParams("must have a name once.", field="tools")
+        raise BadParams("must have each name once.", field="tools")
     if frame.tool_choice not in (*_WORDS, *names):
         raise BadParams(f"must be {', '.join(_WORDS)} or the name of a tool.", field="tool_choice")
     if frame.tool_choice == "required" and not offered:
@@ -42,7 +42,7 @@ def offered_tools(frame: frames.TurnFrame, box: ToolBox) -> tuple[OfferedTool, .
 
 
 def format_of(asked: formats.Format | None) -> Format | None:
-    """The format that a reply has to have. Raises BadParams; whether it can be followed the engine says."""
+    """Return the format of a reply. Raises BadParams; the engine says whether it can follow it."""
     match asked:
         case None:
             return None
@@ -75,7 +75,7 @@ def _offered(place: int, asked: frames.OfferedTool, box: ToolBox) -> OfferedTool
 
 
 def answer_of(frame: frames.Answering) -> CallAnswer:
-    """What a client says to a call. Raises BadParams."""
+    """Return a client's answer to a call. Raises BadParams."""
     if isinstance(frame, frames.ToolDecision):
         if frame.args is not None and not is_object(frame.args):
             raise BadParams("must be the text of a JSON object.", field="args")
@@ -86,7 +86,7 @@ def answer_of(frame: frames.Answering) -> CallAnswer:
             args=frame.args,
         )
     if (frame.content is None) == (frame.error is None):
-        raise BadParams("or `error` must be there, and not both.", field="content")
+        raise BadParams("or `error` must be given, and not both.", field="content")
     return Result(call_id=frame.call_id, content=frame.content, error=frame.error)
 
 

@@ -1,4 +1,4 @@
-"""Asks about the calls of one reply, one after the other, and says to the server what was decided."""
+"""Asks the user about the calls of one reply, one after another, and sends the decisions."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from midstream.reply import Reply
 from midstream.terminal.asking import Asking, Decided, asked_of
 
 AGAIN_S = 1.0
-"""After so long, at least, it is asked again about a call of which the server could not take a decision."""
+"""Pause, at least, before asking again about a call whose decision the server could not take."""
 QUIET_S = 0.3
-"""Text may come behind a call that asks. It is asked once so long nothing came."""
+"""Seconds without text before a question is asked: text may follow a call."""
 
 Read = Callable[[Asking], Awaitable[str | None]]
-"""Gives the line that was typed to what is asked; None where nobody can be asked, or has left."""
+"""Returns the line that was typed for a question; None if nobody can be asked, or the user left."""
 
 
 class Asker:
-    """What is asked of one reply's user. `fail` shows a line of something that went wrong."""
+    """The questions to one reply's user. `fail` shows a line about a failure."""
 
     def __init__(self, client: Client, reply: Reply, read: Read, fail: Callable[[str], None]) -> None:
         self._client = client
         self._reply = reply
         self._read = read
         self._fail = fail
-        self._decided: set[tuple[str, str]] = set()  # calls, and what of them was decided here
+        self._decided: set[tuple[str, str]] = set()  # calls, and the hashes of what was decided here
         self._asked: Asking | None = None
-        self._from = 0.0  # on the monotonic clock: before, nothing is asked
+        self._from = 0.0  # by the monotonic clock: nothing is asked before
         self.line: asyncio.Future[str | None] | None = None
-        """What is being typed."""
+        """The line that is being typed."""
 
     @property
     def asks(self) -> bool:
-        """Whether something is asked at this moment."""
+        """Whether a question is open."""
         return self._asked is not None
 
     @property
     def is_stale(self) -> bool:
-        """Whether somebody else has answered what is asked."""
+        """Whether somebody else answered the open question."""
         return self._asked is not None and not _still(self._asked)
 
     @property
     def pause_s(self) -> float | None:
-        """Seconds until something may be asked; None where it may now."""
+        """Seconds until something may be asked; None if it may be now."""
         pause_s = self._from - time.monotonic()
         return pause_s if pause_s > 0 else None
 
     def wait_for_quiet(self) -> None:
-        """Text has come, and more may."""
+        """Note that text came, and more may."""
         self._from = max(self._from, time.monotonic() + QUIET_S)
 
     async def ask(self, before: Callable[[], None]) -> None:
-        """Asks about the next call that needs it; calls `before` where it does."""
+        """Ask about the next call that needs it, after calling `before`."""
         several = (asked_of(call) for call in self._reply.calls)
         asking = next((one for one in several if one is not None and _key(one) not in self._decided), None)
         if asking is None or self._asked is None or _key(asking) != _key(self._asked):
@@ -67,14 +67,14 @@ class Asker:
         self.line = asyncio.ensure_future(self._read(self._asked))
 
     async def stop(self) -> None:
-        """Asks no more for now."""
+        """Withdraw the question for now."""
         line, self.line, self._asked = self.line, None, None
         if line is not None and not line.done():
             line.cancel()
             await asyncio.wait((line,))
 
     async def take(self) -> None:
-        """Takes the line that was typed; what is no answer is asked again. Whoever left allows nothing. Raises Disconnected."""
+        """Take the typed line; ask again after an invalid one. A user who left allows nothing. Raises Disconnected."""
         line, self.line, asked = self.line, None, self._asked
         if line is None or asked is None or not _still(asked):
             self._asked = None
@@ -86,9 +86,9 @@ class Asker:
             await self._decide(asked, decided)
 
     async def _decide(self, asked: Asking, decided: Decided) -> None:
-        """Says it; where the server can't take it now, or it does not fit, it is asked again. Raises Disconnected.
+        """Send a decision; ask again if the server can't take it now, or it does not fit. Raises Disconnected.
 
-        Where somebody else was first, what they decided is told by the reply.
+        If somebody else decided first, the reply shows that.
         """
         self._decided.add(_key(asked))
         place = self._reply.accepted["conversation_id"]
@@ -113,6 +113,6 @@ def _key(asking: Asking) -> tuple[str, str]:
 
 
 def _still(asking: Asking) -> bool:
-    """Whether the call asks this still."""
+    """Return whether the call still asks this."""
     now = asked_of(asking.call)
     return now is not None and now.sha256 == asking.sha256

@@ -1,4 +1,4 @@
-"""What somebody at a terminal is asked about a call: whether it may run, and what its tool wants to know. Pure."""
+"""The questions at a terminal about a call: whether it may run, and the forms of its tool. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _BOOLEANS = {"y": True, "yes": True, "n": False, "no": False}
 
 @dataclass(frozen=True)
 class Decided:
-    """What goes to the server. `args`: the answer to a question, as the text of a JSON object."""
+    """A decision for the server. `args`: the answer to a question, as the text of a JSON object."""
 
     decision: Literal["allow", "deny"]
     args: str | None = None
 
 
 class Asking(ABC):
-    """What is asked, a line at a time. `sha256`: of what a decision is bound to."""
+    """A question, a line at a time. `sha256`: of what a decision is about."""
 
     def __init__(self, call: Call, sha256: str) -> None:
         self.call = call
@@ -32,28 +32,28 @@ class Asking(ABC):
         """Whether a line was read."""
 
     def answer(self, line: str) -> Decided | None:
-        """Takes a line; None where another one is needed."""
+        """Take a line; return None if another one is needed."""
         self.begun = True
         return self._take(line.strip())
 
     @property
     @abstractmethod
     def prompt(self) -> str:
-        """What stands before the line."""
+        """The text before the line."""
 
     @abstractmethod
     def _take(self, line: str) -> Decided | None: ...
 
 
 class Permission(Asking):
-    """Whether a call may run."""
+    """The question whether a call may run."""
 
     def __init__(self, call: Call) -> None:
         super().__init__(call, call.args_sha256)
 
     @property
     def prompt(self) -> str:
-        """With all arguments."""
+        """The question, with all arguments."""
         return permission(self.call)
 
     def _take(self, line: str) -> Decided | None:
@@ -62,7 +62,7 @@ class Permission(Asking):
 
 
 class Form(Asking):
-    """What a tool asks, a field after the other. `!` declines; an empty line leaves out what need not be said."""
+    """A tool's form, one field after another. `!` declines; an empty line skips an optional field."""
 
     def __init__(self, call: Call, question: Question) -> None:
         super().__init__(call, question.sha256)
@@ -74,7 +74,7 @@ class Form(Asking):
 
     @property
     def prompt(self) -> str:
-        """The first one says what it is about."""
+        """The next field; the first prompt has the form's message, too."""
         about = "" if self.begun else f"{escaped(self.call.name)}: {escaped(self._message)} (! declines)\n"
         if not self._fields:
             return f"{about}[y/n] "
@@ -98,7 +98,7 @@ class Form(Asking):
 
 
 def asked_of(call: Call) -> Asking | None:
-    """What a call asks now; None where it asks nothing."""
+    """Return a call's current question, or None."""
     if call.question is not None:
         return Form(call, call.question)
     return Permission(call) if call.asks else None
@@ -120,7 +120,7 @@ def _hint(field: dict[str, Any], *, optional: bool) -> str:
 
 
 def _value(field: dict[str, Any], line: str) -> Any:
-    """What a line means in a field; None where it means nothing there. What else does not fit, the server says."""
+    """Return the value of a line for a field; None if it is invalid. The server checks the rest."""
     match field["type"]:
         case "boolean":
             return _BOOLEANS.get(line.lower())

@@ -1,6 +1,6 @@
 """The terminal client: type a line, read the reply as it is written, stop it with Ctrl-C. `/help` lists the commands.
 
-In a pipe each line of the input is a message, and the output has the replies alone.
+In a pipe each line of the input is a message, and the output has only the replies.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from midstream.terminal.talk import Talk
 from midstream.terminal.troubles import trouble
 
 CONVERSATION = "terminal"
-"""The one that a terminal goes on with; a pipe begins one of its own."""
+"""The default conversation of terminals; a pipe begins a new one."""
 INTERRUPTED = 130
-"""The exit code of who was stopped by Ctrl-C, as shells have it."""
+"""The exit code after Ctrl-C, as in shells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Who:
-    """As whom one chats. `key` is an API key or a JWT; without one, it is asked for where the service wants one."""
+    """The user. `key`: an API key or a JWT; without one, it is asked for if the service requires one."""
 
     client_id: str | None = None
     key: str | None = None
@@ -37,7 +37,7 @@ class Who:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """How one chats. A lost connection is tried again for `patience_s` seconds."""
+    """Options of a chat. A lost connection is retried for `patience_s` seconds."""
 
     conversation_id: str | None = None
     patience_s: float = 60.0
@@ -46,7 +46,7 @@ class How:
 
 
 async def run(url: str, *, who: Who | None = None, how: How | None = None) -> int:
-    """Chats with standard input and output until the input ends or the user leaves; gives the exit code."""
+    """Chat with standard input and output until the input ends or the user leaves; return the exit code."""
     who, how, url = who or Who(), how or How(), socket_url(url)
     try:
         try:
@@ -56,7 +56,7 @@ async def run(url: str, *, who: Who | None = None, how: How | None = None) -> in
                 raise
             key = await asyncio.to_thread(getpass.getpass, "This service asks for a key: ")
             return await _chat(url, Who(client_id=who.client_id, key=key), how)
-    except BrokenPipeError:  # whoever read the output has left
+    except BrokenPipeError:  # the reader of the output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ClientError, OSError) as error:
@@ -76,7 +76,7 @@ async def _chat(url: str, who: Who, how: How) -> int:
         features=("reasoning", "tools"),
         reconnecting=reconnecting,
     ) as client:
-        face = _face(how)  # before, nobody reads the input: a key may be asked for
+        face = _face(how)  # earlier, it would read a key that is asked for
         return await (_piped(client, face, how) if isinstance(face, Pipe) else _watched(client, face, how))
 
 
@@ -89,7 +89,7 @@ def _face(how: How) -> Face:
         history = typed_before() if how.keeps_history else None
     except OSError as error:
         screen = Screen(history=None, is_plain=how.is_plain)
-        screen.note(f"What you type is not kept: {error}")
+        screen.note(f"Your lines are not kept: {error}")
         return screen
     return Screen(history=history, is_plain=how.is_plain)
 

@@ -1,4 +1,4 @@
-"""The command `chat` and its options. What it runs is imported when it runs."""
+"""The command `chat` and its options. The code that it runs is imported when it runs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ import click
 @click.option(
     "--conversation",
     default=None,
-    help="Which conversation to go on with, by its id. Default: one for all terminals; in a pipe a new one.",
+    help="Id of the conversation to continue. Default: one for all terminals; in a pipe a new one.",
 )
-@click.option("--client-id", default=None, help="Who you are; default: kept in the user's config folder.")
+@click.option("--client-id", default=None, help="Your client id; default: the one in your config folder.")
 @click.option(
     "--key",
-    envvar="CHAT_KEY",  # MIDSTREAM_… names settings of the service alone: it refuses unknown ones
+    envvar="CHAT_KEY",  # names with MIDSTREAM_ are the service's settings, and it refuses unknown ones
     show_envvar=True,
-    help="Your API key or JWT; without one it is asked for where the service wants it.",
+    help="Your API key or JWT; without one it is asked for if the service requires it.",
 )
-@click.option(
-    "--patience-s", default=60.0, show_default=True, help="How long to try a lost connection again."
-)
+@click.option("--patience-s", default=60.0, show_default=True, help="How long to retry a lost connection.")
 @click.option("--plain", is_flag=True, help="Show replies as they are written, without Markdown.")
 @click.option(
     "--history/--no-history",
     default=True,
     show_default=True,
-    help="Keep what you type, for the Up key of later chats; in the user's state folder, for the user alone.",
+    help="Keep your lines for the Up key of later chats, in your state folder, readable by you only.",
 )
 def chat(
     url: str,
@@ -45,7 +43,7 @@ def chat(
     """Chat in the terminal; Ctrl-C stops a reply, a second one (or Ctrl-D) leaves, /help lists the commands.
 
     URL is that of the service's page or of its WebSocket, or HOST:PORT. In a pipe each line of the input is a message,
-    the output has the replies alone, and the exit status says whether all of them are whole.
+    the output has only the replies, and the exit status says whether all of them are complete.
     """
     from midstream.terminal import chat as terminal  # noqa: PLC0415 - the other commands need none of it
 

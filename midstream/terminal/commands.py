@@ -1,4 +1,4 @@
-"""Which lines are commands, and what they are called. Pure: it carries out none."""
+"""Which lines are commands, and their names. Pure: it runs none."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from difflib import get_close_matches
 HELP = {
     "/new": "begins another conversation",
     "/list [more]": "lists your conversations, newest first",
-    "/search WORDS": "lists those that have these words; /search alone goes on",
-    "/open NUMBER": "opens one of the list; its id will do, too",
+    "/search WORDS": "lists those with these words; /search alone continues",
+    "/open NUMBER": "opens one of the list, by its number or its id",
     "/rename TITLE": "gives the open conversation a title",
     "/delete [NUMBER]": "removes the open conversation, or one of the list, for good",
-    "/retry": "has the last reply made anew; the old one stays on a branch",
-    "/continue": "has the last reply go on where it was stopped",
-    "/edit TEXT": "says your last message otherwise; likewise",
-    "/model [NAME]": "lists the models, or has another one answer from now on",
+    "/retry": "generates the last reply again; the old one stays on a branch",
+    "/continue": "continues the last reply where it was stopped",
+    "/edit TEXT": "edits your last message; the old one stays on a branch",
+    "/model [NAME]": "lists the models, or chooses the one that answers from now on",
     "/system [TEXT]": "gives the conversation a system prompt; /system off removes it",
     "/tools [on|off]": "lists the tools that the service runs, and whether they are offered to the model",
     "/help": "shows this",
@@ -35,7 +35,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A line that is answered here; `rest` is what stands behind the name."""
+    """A line that is answered here; `rest` is what follows the name."""
 
     name: str
     rest: str
@@ -43,20 +43,20 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A line that begins as a command does and is none. It never reaches the model."""
+    """A line that looks like a command but is none. It never reaches the model."""
 
     name: str
 
     def __str__(self) -> str:
         near = get_close_matches(self.name.lower(), NAMES, n=1)
-        meant = f"did you mean /{near[0]}?" if near else "/help lists those that there are."
+        meant = f"did you mean /{near[0]}?" if near else "/help lists all commands."
         return (
             f"There is no command /{self.name}; {meant} A message that begins with a slash begins with two."
         )
 
 
 def read(line: str) -> Message | Command | Unknown | None:
-    """What a line is; None for a blank one."""
+    """Return the kind of a line; None for a blank one."""
     content = line.strip()
     if not content:
         return None
@@ -70,11 +70,11 @@ def read(line: str) -> Message | Command | Unknown | None:
 
 
 def help_lines() -> list[str]:
-    """All commands, a line each, and the keys."""
+    """Return all commands, a line each, and the keys."""
     width = max(map(len, HELP)) + 2
     commands = [f"{usage:<{width}}{what}" for usage, what in HELP.items()]
     keys = {
-        "Ctrl-C": "stops the reply; once more, or where none is written, leaves",
+        "Ctrl-C": "stops the reply; a second one, or one without a reply, leaves",
         "Alt-Enter": "begins a new line in your message",
         "Up, Ctrl-R": "bring back and find what you typed before",
     }

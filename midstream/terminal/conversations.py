@@ -1,4 +1,4 @@
-"""Which conversation is open, and what the user does with it and the others."""
+"""The open conversation, and the user's commands for it and for others."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from midstream.terminal.words import ago, messages, quoted
 
 Frame = dict[str, Any]
 SHOWN_MESSAGES = 10
-"""Of a conversation that is opened, the last so many are shown."""
+"""Messages that are shown of a conversation when it is opened."""
 LISTED = 20
-"""So many conversations a page of `/list`."""
-_NEWEST = 200  # the longest page: among these the title of an open conversation is looked for
+"""Conversations on a page of `/list`."""
+_NEWEST = 200  # the longest page, in which the open conversation's title is searched
 
 
 @dataclass(slots=True)
 class Last:
     """The last message and reply, for `/edit`, `/retry` and `/continue`; None before there is one.
 
-    `is_open`: whether something is still to come of that reply, which is not shown so far.
+    `is_open`: whether the reply is incomplete, and not shown yet.
     """
 
     message_id: str | None = None
@@ -35,23 +35,23 @@ class Last:
 
 
 def new_id() -> str:
-    """An id for a conversation that begins."""
+    """Return an id for a new conversation."""
     return f"terminal-{secrets.token_hex(4)}"
 
 
 class Conversations:
-    """The open one, by its id, and those that were listed, by their numbers."""
+    """The open one, by its id, and the listed ones, by their numbers."""
 
     def __init__(self, client: Client, face: Face, open_id: str) -> None:
         self._client = client
         self._face = face
         self._listed: list[str] = []
-        self._search: tuple[str, str] | None = None  # what was looked for last, and where that goes on
+        self._search: tuple[str, str] | None = None  # the last query, and the cursor of its next page
         self.open_id = open_id
         self.last = Last()
 
     async def show(self) -> None:
-        """Says which conversation is open, and shows the end of it. Raises Refused, Disconnected."""
+        """Show which conversation is open, and its last messages. Raises Refused, Disconnected."""
         self.last = Last()
         past = await self._history()
         if not past:
@@ -64,17 +64,17 @@ class Conversations:
             self._take(message)
 
     async def show_last(self) -> None:
-        """Shows the last message. Raises Refused, Disconnected."""
+        """Show the last message. Raises Refused, Disconnected."""
         for message in (await self._history())[-1:]:
             self._take(message)
 
     async def new(self) -> None:
-        """Begins another conversation; it is there with its first message."""
+        """Begin another conversation; its first message creates it."""
         self.open_id, self.last = new_id(), Last()
         self._face.note("This is a new conversation. The one before is kept: /list.")
 
     async def show_list(self, rest: str) -> None:
-        """Lists a page of conversations, newest first. Raises Refused, Disconnected."""
+        """List a page of conversations, newest first. Raises Refused, Disconnected."""
         before = self._listed[-1] if rest == "more" and self._listed else None
         rows = await self._client.conversations(limit=LISTED, before=before)
         if before is None:
@@ -87,7 +87,7 @@ class Conversations:
             self._face.note("/list more shows older ones, /open NUMBER opens one.")
 
     async def search(self, query: str) -> None:
-        """Lists conversations that have the words of a query, or goes on with the last one. Raises Refused, Disconnected."""
+        """List conversations with the words of a query, or more for the last one. Raises Refused, Disconnected."""
         asked, before = (query, None) if query or self._search is None else self._search
         if not asked:
             self._face.fail("Words are missing: /search WORDS")
@@ -101,21 +101,21 @@ class Conversations:
         lines = [line for number, hit in enumerate(found, first) for line in self._found(number, hit)]
         self._face.tell(*(lines or ["Nothing found so far." if found.next else "Nothing found."]))
         if found.next is not None:
-            self._face.note("/search goes on with older ones, /open NUMBER opens one.")
+            self._face.note("/search continues with older ones, /open NUMBER opens one.")
 
     def _found(self, number: int, hit: Frame) -> list[str]:
         row = self._line(number, hit)
         return [row, f"     {hit['snippet']}"] if "message_id" in hit else [row]
 
     async def open(self, which: str) -> None:
-        """Opens a conversation by its number or its id. Raises Refused, Disconnected."""
+        """Open a conversation by its number or its id. Raises Refused, Disconnected."""
         if (conversation_id := self._named(which)) is not None:
-            await self._client.history(conversation_id, limit=1)  # one that is not there is not opened
+            await self._client.history(conversation_id, limit=1)  # fails if it does not exist
             self.open_id = conversation_id
             await self.show()
 
     async def rename(self, title: str) -> None:
-        """Gives the open conversation a title. Raises Refused, Disconnected."""
+        """Give the open conversation a title. Raises Refused, Disconnected."""
         if not title:
             self._face.fail("A title is missing: /rename TITLE")
             return
@@ -123,7 +123,7 @@ class Conversations:
         self._face.note(f"It is called {quoted(row['title'])} now.")
 
     async def delete(self, which: str) -> None:
-        """Removes a conversation for good, once that is confirmed. Raises Refused, Disconnected."""
+        """Delete a conversation for good, after a confirmation. Raises Refused, Disconnected."""
         conversation_id = self._named(which) if which else self.open_id
         if conversation_id is None:
             return
@@ -136,7 +136,7 @@ class Conversations:
                 await self.new()
 
     def _named(self, which: str) -> str | None:
-        """The id of a conversation; None, and it is said why, where that is not known."""
+        """Return the id of a named conversation; None, with a message, if it is not known."""
         if not which:
             self._face.fail("Which one? /list gives each a number.")
         elif not which.isdecimal():

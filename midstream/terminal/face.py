@@ -1,4 +1,4 @@
-"""What a chat asks of the terminal or the pipe that it is held in, and a reply of where it is written."""
+"""The interface of the terminal or the pipe for a chat and its replies."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ Frame = dict[str, Any]
 
 
 class Face(Protocol):
-    """Somebody at a terminal (`Screen`), or files (`Pipe`)."""
+    """A person at a terminal (`Screen`), or files (`Pipe`)."""
 
     is_watched: bool
-    """Whether somebody is there, who sees notes and can be asked."""
+    """Whether somebody sees notes and can be asked."""
 
     async def line(self) -> str | None:
-        """The next line; None once whoever types has left."""
+        """Return the next line; None once the user has left."""
 
     async def confirms(self, question: str) -> bool:
-        """Whether whoever typed a command means it."""
+        """Return whether the user confirms a command."""
 
     def takes_back(self) -> bool:
-        """Takes back what was typed to the next line; gives whether there was anything. Ctrl-C as a signal does that, too."""
+        """Clear the typed line; return whether there was one. Ctrl-C as a signal does that, too."""
 
     def tell(self, *lines: str) -> None:
-        """Says what a command asked for."""
+        """Print the answer to a command."""
 
     def note(self, line: str) -> None:
-        """Says something to those who watch; in a pipe nothing."""
+        """Print a note for a person; in a pipe nothing."""
 
     def fail(self, line: str) -> None:
-        """Says what could not be done."""
+        """Print a failure."""
 
     def past(self, message: Frame) -> None:
-        """Shows a message of the history to those who watch."""
+        """Show a message of the history to a person."""
 
     async def show(self, client: Client, reply: Reply, *, before: str) -> None:
-        """Shows a reply to its end, and settles the calls that ask. `before` is the text that it goes on with.
+        """Show a reply to its end, and settle its calls. `before`: the text that it continues.
 
         Raises Disconnected, ClientError.
         """
 
     def hold(self) -> None:
-        """Shows what has come so far, and nothing behind it: a reply that is stopped now ends with it."""
+        """Show all that has come, and nothing after it: a reply that is being stopped ends there."""
 
     def go_on(self) -> None:
-        """The reply was not stopped: what comes is shown again."""
+        """Show text again: the reply was not stopped."""
 
     def ended(self, reason: str) -> None:
-        """Says how a reply ended, where it did not come to its own end."""
+        """Print how a reply ended, if it is incomplete."""
 
 
 class Page(Protocol):
-    """Takes the text of a reply, longer each time."""
+    """Takes the growing text of a reply."""
 
     def show(self, text: str) -> None:
-        """Shows the text so far."""
+        """Show the text so far."""
 
     def settle(self) -> None:
-        """What is shown stays: something else comes below it, and then perhaps more of the text."""
+        """Fix what is shown: something else follows below it, and then perhaps more of the text."""
 
     def end(self, text: str) -> bool:
-        """Shows the text as it is kept; gives whether more was shown that can't be taken back."""
+        """Show the text as it is kept; return whether more was shown that can't be removed."""

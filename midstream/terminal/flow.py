@@ -1,7 +1,7 @@
-"""A text of Markdown that grows, as rows: those that stay as they are, and those that may still change. Pure.
+"""A growing Markdown text, as rows: settled ones, and live ones that may still change. Pure.
 
-What has come is parsed from the last block on that is not settled, so that a long reply costs no more than a short one.
-A block is settled when another one has begun behind it; an item of a list and a line of code likewise.
+The text is parsed from its last unsettled block on, so that a long reply costs no more than a short one.
+A block is settled when another one begins after it, and so is an item of a list or a line of code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from midstream.terminal.markdown import CONTEXT_LINES, Painter, parsed
 from midstream.terminal.plain_page import clean
 
 LONGEST_LIVE = 8192
-"""Characters of one block that may still change. Beyond them it is settled at the end of a line, or of a word."""
+"""Characters of one block that may still change. A longer one is settled at the end of a line, or of a word."""
 _BLANK_LINES = re.compile(r"(?:[ \t]*\n)+")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^\n]*)")
 _LISTS = {"bullet_list_open", "ordered_list_open"}
@@ -23,27 +23,27 @@ _LISTS = {"bullet_list_open", "ordered_list_open"}
 
 @dataclass(frozen=True, slots=True)
 class _Fence:
-    """A block of code that is open."""
+    """An open block of code."""
 
     marks: str
     language: str
 
     def closes(self, line: str) -> bool:
-        """Whether a line is its end."""
+        """Return whether a line ends it."""
         marks = line.strip()
         return len(marks) >= len(self.marks) and set(marks) == {self.marks[0]} and not line.startswith("    ")
 
 
 @dataclass(slots=True)
 class _OpenList:
-    """A list some items of which are settled."""
+    """A list with some settled items."""
 
     kind: str
     next_number: int
 
 
 class Flow:
-    """One text. `begun` is what it had before: of that, only what may still change is shown again."""
+    """One text. `begun`: its beginning, of which only the unsettled part is shown again."""
 
     def __init__(self, painter: Painter, begun: str = "") -> None:
         self._painter = painter
@@ -57,7 +57,7 @@ class Flow:
             self._is_first = True
 
     def take(self, text: str, *, is_whole: bool = False) -> tuple[list[str], list[str]]:
-        """Takes the text so far; gives the rows that are settled by now and were not before, and those that are live."""
+        """Take the text so far; return the newly settled rows, and the live ones."""
         text = clean(text.removesuffix("\r"))
         settled: list[str] = []
         while self._settled < len(text):
@@ -68,7 +68,7 @@ class Flow:
         return settled, [] if is_whole else self._live(text[self._settled :])
 
     def is_beyond(self, text: str) -> bool:
-        """Whether more was settled than this text has."""
+        """Return whether more was settled than this text has."""
         return self._settled > len(clean(text))
 
     def _step(self, tail: str, *, is_whole: bool) -> list[str]:
@@ -89,13 +89,13 @@ class Flow:
         return self._apart(self._painter.line(line.strip(), "dim"))
 
     def _take_code(self, fence: _Fence, tail: str, *, is_whole: bool) -> list[str]:
-        """Lines of code up to the end of their block, or of what has come."""
+        """Settle lines of code up to the end of their block, or of the text so far."""
         lines = tail.split("\n")
         last = lines if is_whole else lines[:-1]
         end = next((at for at, line in enumerate(last) if fence.closes(line)), len(last))
         code = last[:end]
         if is_whole and code and not code[-1] and end == len(last):
-            code = code[:-1]  # behind the last line feed
+            code = code[:-1]  # after the last line feed
         rows = self._painter.code(code, fence.language, self._code) if code else []
         self._code = [*self._code, *code][-CONTEXT_LINES:]
         taken = last[: end + 1]
@@ -106,7 +106,7 @@ class Flow:
         return rows
 
     def _take_blocks(self, tail: str, *, is_whole: bool) -> list[str]:
-        """Blocks that another one has begun behind, in whole lines: the last line may become anything."""
+        """Settle blocks that others follow, in whole lines: the last line may become anything."""
         tokens = parsed(tail if is_whole else tail[: tail.rfind("\n") + 1])
         blocks = [at for at, token in enumerate(tokens) if token.level == 0 and token.nesting >= 0]
         end = next((at for at in blocks[1:] if tokens[at].type == "fence"), None)
@@ -118,7 +118,7 @@ class Flow:
             return self._settle(tail, tokens, len(tail))
         items = [at for at, token in enumerate(tokens) if token.type == "list_item_open" and token.level == 1]
         if blocks and tokens[blocks[-1]].type in _LISTS and len(items) > 1:
-            settled = [*tokens[: items[-1]], tokens[-1]]  # the list's end is that of the items that stay
+            settled = [*tokens[: items[-1]], tokens[-1]]  # the list ends with the settled items
             return self._settle_items(tail, settled, _offset(tail, _line(tokens[items[-1]])), len(items) - 1)
         if len(tail) > LONGEST_LIVE:
             end = max(tail.rfind("\n", 0, LONGEST_LIVE), tail.rfind(" ", 0, LONGEST_LIVE)) + 1 or LONGEST_LIVE
@@ -139,7 +139,7 @@ class Flow:
         return rows
 
     def _painted(self, tokens: list[Token]) -> list[str]:
-        """Rows of blocks. A list whose first items are settled goes on with its next number."""
+        """Return the rows of blocks. A list with settled items continues with its next number."""
         if self._list is None or not tokens or tokens[0].type != self._list.kind:
             return self._apart(self._painter.markdown(tokens))
         if self._list.kind == "ordered_list_open":
@@ -147,7 +147,7 @@ class Flow:
         return self._painter.markdown(tokens)
 
     def _apart(self, rows: list[str]) -> list[str]:
-        """Rows of a block, with an empty one before them where others stand above."""
+        """Return the rows of a block, after an empty one if others are above."""
         if not rows or self._is_first:
             self._is_first = self._is_first and not rows
             return rows
@@ -165,7 +165,7 @@ class Flow:
 
 
 def _fence_of(tail: str) -> _Fence | None:
-    """The block of code that a text begins with."""
+    """Return the block of code at the beginning of a text."""
     line = _FENCE.match(tail)
     if line is None or (line[1][0] == "`" and "`" in line[2]):
         return None
@@ -177,5 +177,5 @@ def _line(token: Token) -> int:
 
 
 def _offset(text: str, line: int) -> int:
-    """Where a line begins."""
+    """Return the offset of a line."""
     return sum(len(one) for one in text.split("\n")[:line]) + line

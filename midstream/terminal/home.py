@@ -1,4 +1,4 @@
-"""What the terminal client keeps in the user's folders, readable by the user alone: who they are, and what they typed."""
+"""The terminal client's files in the user's folders, readable only by the user: the client id, and typed lines."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import secrets
 from pathlib import Path
 
 MOST_HISTORY_BYTES = 1024 * 1024
-"""Of typed lines. When a chat begins with more, the older half is dropped."""
+"""Bytes of typed lines. When a chat begins with more, the older half is dropped."""
 
 
 def kept_client_id() -> str:
-    """The id that makes this user's conversations findable again; made at the first call."""
+    """Return the id by which this user's conversations are found again; made at the first call."""
     path = _folder("XDG_CONFIG_HOME", "~/.config") / "client-id"
     if not path.exists():
         _private(path).write_text(secrets.token_hex(16))
@@ -20,7 +20,7 @@ def kept_client_id() -> str:
 
 
 def typed_before() -> Path:
-    """The file of the lines that were typed, in the form of prompt-toolkit; bounded, and there. Raises OSError."""
+    """Return the file of typed lines, in prompt-toolkit's form; it exists and is bounded. Raises OSError."""
     path = _private(_folder("XDG_STATE_HOME", "~/.local/state") / "chat-history")
     if path.stat().st_size > MOST_HISTORY_BYTES:
         newer = path.read_bytes()[-MOST_HISTORY_BYTES // 2 :]
@@ -36,7 +36,7 @@ def _folder(variable: str, otherwise: str) -> Path:
 
 
 def _private(path: Path) -> Path:
-    """A file that is there, and that nobody else reads, whoever made it."""
+    """Return a file that exists, and that only the user can read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)
     path.chmod(0o600)

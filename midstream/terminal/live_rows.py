@@ -1,4 +1,4 @@
-"""The last rows of a terminal, rewritten in their place. Knows the cursor, and nothing of what stands in the rows."""
+"""The last rows of a terminal, rewritten in place. Knows the cursor, but not the rows' content."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rich.cells import cell_len
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
-"""Around what belongs together: a terminal that knows these shows it at once, others ignore them."""
+"""Marks around one change: a terminal that knows them shows it at once, others ignore them."""
 
 
 def size_of(stream: TextIO) -> os.terminal_size:
-    """Columns and rows of a terminal; 80 by 24 where it does not say."""
+    """Return the columns and rows of a terminal; 80 by 24 if unknown."""
     try:
         size = os.get_terminal_size(stream.fileno())
     except OSError:
@@ -26,9 +26,9 @@ def size_of(stream: TextIO) -> os.terminal_size:
 class LiveRows:
     """Rows that may still change, below those that do not.
 
-    The cursor stands behind the last live row, or at the beginning of an empty one where there is none. Of more rows
-    than the terminal has, the last are shown: what left the screen can't be taken back. Rows that are settled are all
-    written, and are then the terminal's own.
+    The cursor is after the last live row, or at the beginning of an empty one. If there are more rows than
+    the terminal has, the last are shown: rows that left the screen can't be changed. All settled rows are
+    written, and then belong to the terminal.
     """
 
     def __init__(self, stream: TextIO, size: Callable[[], os.terminal_size] | None = None) -> None:
@@ -39,25 +39,25 @@ class LiveRows:
 
     @property
     def columns(self) -> int:
-        """How many cells a row may have: one less than the terminal, which would begin another one behind its last."""
+        """The cells of a row: one less than the terminal has, which would begin a new row after its last."""
         return max(1, self._size().columns - 1)
 
     def show(self, rows: list[str]) -> None:
-        """Rows in place of those that are live. Each is narrower than the terminal."""
+        """Replace the live rows. Each is narrower than the terminal."""
         rows = rows[-max(1, self._size().lines - 1) :]
         if rows != self._shown:
             self._write(self._change(rows))
             self._shown, self._columns = rows, self._size().columns
 
     def settle(self, rows: list[str], live: list[str] | None = None) -> None:
-        """Rows in place of the live ones, for good; below them those that are live from here on."""
+        """Replace the live rows by settled ones, with the new live ones below them."""
         if rows:
             self._write(f"{self._change(rows)}\r\n")
             self._shown = []
         self.show(live or [])
 
     def clear(self) -> None:
-        """Takes the live rows away."""
+        """Remove the live rows."""
         self.show([])
 
     def _write(self, text: str) -> None:
@@ -65,7 +65,7 @@ class LiveRows:
         self._stream.flush()
 
     def _change(self, rows: list[str]) -> str:
-        """What makes these rows of the live ones, beginning with the first that differs."""
+        """Return what changes the live rows to these, from the first that differs."""
         old = self._shown
         same = next((at for at, (a, b) in enumerate(zip(old, rows, strict=False)) if a != b), None)
         at = min(len(old), len(rows)) if same is None else same
@@ -81,7 +81,7 @@ class LiveRows:
         return _BEGIN + back + "\r\n".join(f"{row}\x1b[K" for row in rows[at:]) + "\x1b[J" + _END
 
     def _height(self, rows: list[str]) -> int:
-        """How many rows these take by now: a terminal that became narrower has broken them."""
+        """Return the rows that these take now: a terminal that became narrower has wrapped them."""
         columns = self._size().columns
         if columns >= self._columns:
             return len(rows)

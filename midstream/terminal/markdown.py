@@ -1,4 +1,4 @@
-"""Markdown as the rows of a terminal, through rich: words stay whole, no tag and no address is left out. Pure."""
+"""Markdown as the rows of a terminal, with rich: words are not broken, tags and addresses are not lost. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rich.theme import Theme
 from midstream.terminal.tables import table
 
 CONTEXT_LINES = 100
-"""So many lines of code before a line are looked at to colour it: what began further up, as a long comment, is not known."""
+"""Lines of code before a line that determine its colours; an earlier beginning, as of a long comment, is not known."""
 _CODE_COLOURS = "ansi_dark"  # the terminal's own colours, so that they go with its background
 _THEME = Theme(
     {
@@ -41,12 +41,12 @@ _THEME = Theme(
 _PARSER = (
     MarkdownIt("commonmark")
     .enable(["strikethrough", "table"])
-    .disable(["html_block", "html_inline", "reference"])  # what would not be shown is text
+    .disable(["html_block", "html_inline", "reference"])  # shown as text, since rich would drop it
 )
 
 
 def parsed(source: str) -> list[Token]:
-    """The tokens of a text. Its line breaks stay, as in the page; of a picture it is said what it shows, and where it is."""
+    """Return the tokens of a text. Line breaks stay, as on the page; an image shows its description and its address."""
     tokens = _PARSER.parse(source)
     for token in tokens:
         for child in token.children or ():
@@ -59,14 +59,14 @@ def parsed(source: str) -> list[Token]:
 
 
 class Painter:
-    """Makes rows of so many cells. What a row is painted with ends in it."""
+    """Makes rows with so many cells. Styles end within their row."""
 
     def __init__(self, columns: int) -> None:
         self.columns = columns
         self._console = Console(file=io.StringIO(), force_terminal=True, width=columns, theme=_THEME)
 
     def markdown(self, tokens: list[Token]) -> list[str]:
-        """Rows of whole blocks; an empty one stands between two."""
+        """Return the rows of whole blocks, with an empty one between two."""
         rows: list[str] = []
         for block in _blocks(tokens):
             painted = _without_margins(self._rows(self._console.render_lines(_Markdown(block), pad=False)))
@@ -74,7 +74,7 @@ class Painter:
         return rows
 
     def code(self, lines: list[str], language: str, before: list[str]) -> list[str]:
-        """Lines of code, a row each, however long: a terminal that breaks a line still copies it as one."""
+        """Return lines of code, a row each of any length: a terminal that wraps a line still copies it as one."""
         coloured = _coloured("\n".join([*before, *lines]), language).split("\n", allow_blank=True)
         if len(coloured) < len(before) + len(lines):
             return lines
@@ -82,11 +82,11 @@ class Painter:
         return self._rows(segments)
 
     def plain(self, line: str) -> list[str]:
-        """A line as it is, broken where the row ends."""
+        """Return a line as it is, wrapped at the end of the row."""
         return chop_cells(line.expandtabs(), self.columns) or [""]
 
     def line(self, words: str, style: str = "") -> list[str]:
-        """A line of the client's own words, broken between them."""
+        """Return a line of the client's own text, wrapped between words."""
         return self._rows(self._console.render_lines(Text(words, style=style), pad=False))
 
     def _rows(self, lines: list[list[Segment]]) -> list[str]:
@@ -106,7 +106,7 @@ class _Row:
 
 
 def _without_end(line: list[Segment]) -> list[Segment]:
-    """A row without the blanks that fill it, which would be copied with it."""
+    """Return a row without the blanks that fill it, which would be copied with it."""
     kept = list(line)
     while kept:
         last = kept.pop()
@@ -117,20 +117,20 @@ def _without_end(line: list[Segment]) -> list[Segment]:
 
 
 def _blocks(tokens: list[Token]) -> Iterator[list[Token]]:
-    """The tokens of each block."""
+    """Yield the tokens of each block."""
     starts = [at for at, token in enumerate(tokens) if token.level == 0 and token.nesting >= 0]
     for start, end in pairwise([*starts, len(tokens)]):
         yield tokens[start:end]
 
 
 def _without_margins(rows: list[str]) -> list[str]:
-    """Rows without the empty ones that rich puts around some blocks."""
+    """Return rows without the empty ones that rich puts around some blocks."""
     filled = [at for at, row in enumerate(rows) if row]
     return rows[filled[0] : filled[-1] + 1] if filled else []
 
 
 def _coloured(code: str, language: str) -> Text:
-    """Code in colours, its tabs as they are."""
+    """Return code in colours, with its tabs."""
     syntax = Syntax(code, language or "text", theme=_CODE_COLOURS, background_color="default", tab_size=0)
     return syntax.highlight(code)
 
@@ -140,7 +140,7 @@ class _Heading(rich_markdown.Heading):
 
 
 class _Code(rich_markdown.CodeBlock):
-    """Code inside of lists and quotations, and indented code."""
+    """Code within lists and quotations, and indented code."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = _coloured(str(self.text), self.lexer_name)
@@ -150,7 +150,7 @@ class _Code(rich_markdown.CodeBlock):
 
 
 class _List(rich_markdown.ListElement):
-    """Each item behind its own mark, so that an item looks the same whatever follows it."""
+    """Each item after its own mark, so that it looks the same whatever follows it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         first = 1 if self.list_start is None else self.list_start
@@ -194,5 +194,5 @@ class _Markdown(rich_markdown.Markdown):
     }
 
     def __init__(self, tokens: list[Token]) -> None:
-        super().__init__("", hyperlinks=False)  # an address that is hidden in a link is not seen everywhere
+        super().__init__("", hyperlinks=False)  # not every terminal shows the address behind a link
         self.parsed = tokens

@@ -1,4 +1,4 @@
-"""The text of one reply as Markdown, while it is written."""
+"""The text of one reply as Markdown, as it is written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from midstream.terminal.markdown import Painter
 
 
 class MarkdownPage:
-    """Rewrites what may still change. `before` is the text that the reply goes on with."""
+    """Rewrites the live rows. `before`: the text that the reply continues."""
 
     def __init__(self, rows: LiveRows, before: str) -> None:
         self._rows = rows
@@ -17,17 +17,17 @@ class MarkdownPage:
         self._shown = ""
 
     def show(self, text: str) -> None:
-        """Shows the text so far."""
+        """Show the text so far."""
         self._shown = text
         self._rows.settle(*self._flow.take(self._before + text))
 
     def settle(self) -> None:
-        """What is shown stays."""
+        """Fix what is shown."""
         if self._shown:
             self._rows.settle(self._flow.take(self._before + self._shown, is_whole=True)[0])
 
     def end(self, text: str) -> bool:
-        """Shows the text as it is kept; gives whether more was shown that can't be taken back."""
+        """Show the text as it is kept; return whether more was shown that can't be removed."""
         was_more = self._flow.is_beyond(self._before + text)
         self._shown = text
         self.settle()

@@ -1,4 +1,4 @@
-"""A chat whose lines come from a file and whose replies go to one: replies on the output, what went wrong on the errors."""
+"""A chat in a pipe: its lines come from a file, its replies go to the output, failures to standard error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNASKED = "asks, and nobody can answer where the input is no terminal: it is de
 
 
 class Pipe(Stoppable):
-    """Files. `has_failed` where a line was refused, or a reply is not whole."""
+    """Files. `has_failed`: a line was refused, or a reply is incomplete."""
 
     is_watched = False
 
@@ -27,49 +27,49 @@ class Pipe(Stoppable):
         self.has_failed = False
 
     async def line(self) -> str | None:
-        """The next line; None at the end of the file."""
+        """Return the next line; None at the end of the file."""
         return await self._lines.get() or None
 
-    async def confirms(self, question: str) -> bool:  # noqa: ARG002 - a file says what it means
-        """Whether a command is meant: it stands there."""
+    async def confirms(self, question: str) -> bool:  # noqa: ARG002 - a file needs no confirmation
+        """Confirm every command."""
         return True
 
     def tell(self, *lines: str) -> None:
-        """Writes what a command asked for."""
+        """Print the answer to a command."""
         print(*lines, sep="\n", flush=True)
 
     def note(self, line: str) -> None:
-        """Nobody watches."""
+        """Print nothing: nobody watches."""
 
     def takes_back(self) -> bool:
-        """Nothing is typed."""
+        """Return False: nothing is typed."""
         return False
 
     def wait(self, line: str) -> None:
-        """Nobody watches."""
+        """Print nothing: nobody watches."""
 
     def past(self, message: Frame) -> None:
-        """The output has replies to what the input says, alone."""
+        """Print nothing: the output only has replies to the input."""
 
     def fail(self, line: str) -> None:
-        """Says on the errors what could not be done."""
+        """Print a failure to standard error."""
         self.has_failed = True
         print(f"midstream: {line}", file=sys.stderr, flush=True)
 
-    def page(self, before: str) -> PlainPage:  # noqa: ARG002 - it was written with its own reply
-        """The text as it is; on a terminal without what would steer that."""
+    def page(self, before: str) -> PlainPage:  # noqa: ARG002 - it was written with the earlier reply
+        """Return a page for the text as it is; on a terminal without control characters."""
         return PlainPage(sys.stdout, clean if sys.stdout.isatty() else str)
 
     async def show(self, client: Client, reply: Reply, *, before: str) -> None:
-        """Writes a reply to its end. Raises Disconnected, ClientError."""
+        """Write a reply to its end. Raises Disconnected, ClientError."""
         await self._show(Showing(client, reply, self, before=before))
 
     async def answer(self, asking: Asking) -> str | None:
-        """Nobody can be asked."""
+        """Deny: nobody can be asked."""
         print(f"midstream: {asking.call.name} {_UNASKED}.", file=sys.stderr, flush=True)
         return None
 
     def ended(self, reason: str) -> None:
-        """Says that a reply is not whole."""
+        """Print that a reply is incomplete."""
         if not is_whole(reason):
             self.fail(f"the reply is not whole: {reason}")

@@ -1,4 +1,4 @@
-"""The text of one reply as it is, for pipes and for terminals that want no Markdown. What is written can't be taken back."""
+"""The text of one reply as it is, for pipes and terminals without Markdown. Written text can't be removed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def clean(text: str) -> str:
-    """A text whose line ends are line feeds, without characters that steer a terminal: as escapes."""
+    """Return a text with line feeds as line ends, and with control characters as escapes."""
     return _STEERING.sub(lambda char: f"\\x{ord(char[0]):02x}", text.replace("\r\n", "\n"))
 
 
 class PlainPage:
-    """Writes what comes, as it comes, through `writes` where a terminal must not be steered by it."""
+    """Writes text as it comes, through `writes`, which may remove control characters."""
 
     def __init__(self, stream: TextIO, writes: Callable[[str], str] = str) -> None:
         self._stream = stream
@@ -24,7 +24,7 @@ class PlainPage:
         self._is_midline = False
 
     def show(self, text: str) -> None:
-        """Writes what was not written yet."""
+        """Write the new part of the text."""
         if new := self._writes(text[self._written :]):
             self._stream.write(new)
             self._stream.flush()
@@ -32,14 +32,14 @@ class PlainPage:
         self._written = max(self._written, len(text))
 
     def settle(self) -> None:
-        """Ends the line."""
+        """End the line."""
         if self._is_midline:
             self._is_midline = False
             self._stream.write("\n")
             self._stream.flush()
 
     def end(self, text: str) -> bool:
-        """Writes the rest; gives whether more was written before."""
+        """Write the rest; return whether more was written before."""
         was_more = self._written > len(text)
         self.show(text)
         self.settle()

@@ -1,6 +1,6 @@
-"""A chat at a terminal: lines are edited with prompt-toolkit, replies are Markdown that is rewritten in its place.
+"""A chat at a terminal: lines are edited with prompt-toolkit, replies are Markdown that is rewritten in place.
 
-While a reply is written, keys are kept for the next prompt and not echoed, so that they do not stand in its text.
+Keys that are typed during a reply are kept for the next prompt and not echoed, so that they do not appear in its text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.|.)")
 
 
 class Screen(Stoppable):
-    """The terminal of the process. `history` is the file of what was typed; None to keep none."""
+    """The terminal of the process. `history`: the file of typed lines; None: none is kept."""
 
     is_watched = True
 
@@ -64,11 +64,11 @@ class Screen(Stoppable):
             prompt_continuation="  ",
         )
         self._questions: PromptSession[str] = PromptSession(key_bindings=_question_keys())
-        self._ahead: deque[str] = deque()  # lines that were typed before a question was read
-        self._begun = ""  # and the one that was not ended
+        self._ahead: deque[str] = deque()  # lines that were typed before a question
+        self._begun = ""  # and the unfinished one
 
     async def line(self) -> str | None:
-        """The next line; None once whoever types has left."""
+        """Return the next line; None once the user has left."""
         if self._ahead:
             line = self._ahead.popleft()
             self._write(f"> {clean(line)}\n")
@@ -80,20 +80,20 @@ class Screen(Stoppable):
             return None
 
     async def confirms(self, question: str) -> bool:
-        """Whether the answer is yes."""
+        """Return whether the answer is yes."""
         return (await self._answer(f"{question} [y/n] ") or "").strip().lower() in {"y", "yes"}
 
     async def answer(self, asking: Asking) -> str | None:
-        """What was typed to a question about a call. What was typed before that is no answer to it."""
+        """Return the line that was typed for a question about a call. Earlier lines do not count."""
         if not asking.begun:
             self._set_aside()
         return await self._answer(asking.prompt)
 
     def takes_back(self) -> bool:
-        """Takes back what was typed to the next line; gives whether there was anything.
+        """Clear the typed line; return whether there was one.
 
-        While something is said above the prompt, completions too, prompt-toolkit leaves the terminal as it found it:
-        Ctrl-C is a signal then, and no key.
+        While something is printed above the prompt, also completions, prompt-toolkit restores the terminal's
+        own mode: then Ctrl-C is a signal, and not a key.
         """
         app = self._lines.app
         if not (app.is_running and app.current_buffer.text):
@@ -103,30 +103,30 @@ class Screen(Stoppable):
         return True
 
     def tell(self, *lines: str) -> None:
-        """Says what a command asked for."""
+        """Print the answer to a command."""
         self._say([row for line in lines for row in self._painter().line(clean(line))])
 
     def note(self, line: str) -> None:
-        """Says something that is no part of the conversation."""
+        """Print a note that is not part of the conversation."""
         self._say(self._painter().line(clean(line), "dim"))
 
     def fail(self, line: str) -> None:
-        """Says what could not be done."""
+        """Print a failure."""
         self._say(self._painter().line(clean(line), "yellow"))
 
     def wait(self, line: str) -> None:
-        """Says what is waited for, until something else comes; an empty line is none."""
+        """Show what is waited for, until something else comes; an empty line shows nothing."""
         if not self._is_dumb:
             self._rows.show(self._painter().line(clean(line), "dim") if line else [])
 
     def page(self, before: str) -> Page:
-        """Where the text of a reply goes."""
+        """Return the page for a reply's text."""
         if self._is_plain:
             return PlainPage(sys.stdout, clean)
         return MarkdownPage(self._rows, before)
 
     def past(self, message: Frame) -> None:
-        """Shows a message of the history."""
+        """Show a message of the history."""
         if message["role"] == "user":
             first, *more = clean(message["content"]).split("\n")
             self._write("".join([f"> {first}\n", *(f"  {line}\n" for line in more)]))
@@ -140,12 +140,12 @@ class Screen(Stoppable):
         self.ended(message["status"])
 
     async def show(self, client: Client, reply: Reply, *, before: str) -> None:
-        """Shows a reply to its end, and asks about its calls. Raises Disconnected, ClientError."""
+        """Show a reply to its end, and ask about its calls. Raises Disconnected, ClientError."""
         with _quiet(sys.stdin.fileno()):
             await self._show(Showing(client, reply, self, before=before))
 
     def ended(self, reason: str) -> None:
-        """Says how a reply ended, where it did not come to its own end."""
+        """Print how a reply ended, if it is incomplete."""
         if not is_whole(reason):
             self.note(ended_by(reason))
 
@@ -156,7 +156,7 @@ class Screen(Stoppable):
             return None
 
     def _set_aside(self) -> None:
-        """Takes what was typed and not read so far: it is said when the reply is over."""
+        """Take typed keys that were not read yet: they are used after the reply."""
         fd = sys.stdin.fileno()
         typed = "".join(key.data for key in get_typeahead(self._lines.input)) + _waiting(fd)
         *lines, rest = re.split(r"[\r\n]", _ESCAPES.sub("", typed))
@@ -174,7 +174,7 @@ class Screen(Stoppable):
         self._aside(lambda: sys.stdout.write(text))
 
     def _aside(self, say: Callable[[], object]) -> None:
-        """Says something; above the prompt, where one is shown."""
+        """Print something, above the prompt if there is one."""
         app = get_app_or_none()
         if app is not None and app.is_running:
             run_in_terminal(say)
@@ -184,7 +184,7 @@ class Screen(Stoppable):
 
 
 def _keys() -> KeyBindings:
-    """Ctrl-C takes back what was typed; where nothing was, it leaves. Alt-Enter begins a new line."""
+    """Ctrl-C clears the line, or leaves if it is empty. Alt-Enter begins a new line."""
     keys = KeyBindings()
 
     @keys.add("c-c")
@@ -202,7 +202,7 @@ def _keys() -> KeyBindings:
 
 
 def _question_keys() -> KeyBindings:
-    """Ctrl-C stops the reply that asks, as it does while that is written."""
+    """Ctrl-C stops the reply that asks, as it does while the reply is written."""
     keys = KeyBindings()
 
     @keys.add("c-c")
@@ -214,7 +214,7 @@ def _question_keys() -> KeyBindings:
 
 @contextmanager
 def _quiet(fd: int) -> Iterator[None]:
-    """Keys are neither echoed nor gathered into lines, but Ctrl-C is a signal still."""
+    """Neither echo keys nor gather them into lines; Ctrl-C stays a signal."""
     before = termios.tcgetattr(fd)
     tty.setcbreak(fd, termios.TCSANOW)
     try:
@@ -224,7 +224,7 @@ def _quiet(fd: int) -> Iterator[None]:
 
 
 def _waiting(fd: int) -> str:
-    """What was typed and not read."""
+    """Return typed keys that were not read."""
     typed = b""
     with suppress(OSError):
         while select.select([fd], [], [], 0)[0] and (piece := os.read(fd, 4096)):

@@ -1,4 +1,4 @@
-"""Shows a reply on the screen as it comes, and asks about the calls that need it."""
+"""Shows a reply on the screen as it comes, and asks about its calls."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from midstream.terminal.face import Page
 from midstream.terminal.words import call_line, kept_up_to, thought_for, words_for
 
 FRAME_S = 0.04
-"""While more text is there than can be shown, it is shown so often."""
+"""Seconds between two frames while more text comes than can be shown."""
 
 
 class Ground(Protocol):
-    """What a reply is shown on."""
+    """The place where a reply is shown."""
 
     def page(self, before: str) -> Page:
-        """Where the text goes."""
+        """Return the page for the text."""
 
     def note(self, line: str) -> None:
-        """A line that is no part of the text."""
+        """Print a line that is not part of the text."""
 
     def fail(self, line: str) -> None:
-        """A line of something that went wrong."""
+        """Print a failure."""
 
     def wait(self, line: str) -> None:
-        """A line that goes when something else comes; an empty one is none."""
+        """Show a line until something else comes; an empty one shows nothing."""
 
     async def answer(self, asking: Asking) -> str | None:
-        """The line that was typed to what is asked; None where nobody can be asked, or has left."""
+        """Return the line that was typed for a question; None if nobody can be asked, or the user left."""
 
 
 class Showing:
-    """One reply on the screen, to its end. `before` is the text that it goes on with."""
+    """One reply on the screen, to its end. `before`: the text that it continues."""
 
     def __init__(self, client: Client, reply: Reply, ground: Ground, *, before: str = "") -> None:
         self._reply = reply
@@ -49,11 +49,11 @@ class Showing:
         self._is_waiting = False
         self._holds = False
         self._thinks_since: float | None = None
-        self._told: dict[str, str] = {}  # of each call, the last line
+        self._told: dict[str, str] = {}  # the last line of each call
         self._asker = Asker(client, reply, ground.answer, ground.fail)
 
     async def run(self) -> None:
-        """Shows what comes, and asks. Raises Disconnected, ClientError."""
+        """Show what comes, and ask. Raises Disconnected, ClientError."""
         events = self._reply.events()
         coming = asyncio.create_task(_next(events))
         try:
@@ -70,7 +70,7 @@ class Showing:
                         return
                     coming = asyncio.create_task(_next(events))
                     if not isinstance(event, Call) or self._asker.is_stale:
-                        await self._asker.stop()  # text goes on, or somebody else was first
+                        await self._asker.stop()  # text continues, or somebody else was first
                     self._show(event)
         finally:
             coming.cancel()
@@ -81,17 +81,17 @@ class Showing:
                 self._ground.note(kept_up_to(self._reply.text))
 
     def hold(self) -> None:
-        """Shows all that was read of the text, and nothing behind it: the reply is being stopped."""
+        """Show all text that was read, and nothing after it: the reply is being stopped."""
         self.catch_up()
         self._holds = True
 
     def go_on(self) -> None:
-        """The reply was not stopped."""
+        """Show text again: the reply was not stopped."""
         self._holds = False
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Shows all that was read of the text, unless it is being stopped."""
+        """Show all text that was read, unless the reply is being stopped."""
         if self._reply.text and not self._holds:
             self._end_wait()
             self._page.show(self._reply.text)
@@ -131,13 +131,13 @@ class Showing:
         self._told[call.call_id] = line
         if call.state == "running" and call.progress is not None:
             if not self._asker.asks:
-                self._wait(line)  # it changes a few times a second, and goes
+                self._wait(line)  # it changes a few times a second, and is removed
             return
         self._settle()
         self._ground.note(line)
 
     def _settle(self) -> None:
-        """What is shown stays: something else comes below it."""
+        """Fix what is shown: something else follows below it."""
         self._end_wait()
         self._page.settle()
 
@@ -160,12 +160,12 @@ class Showing:
 
 
 class Stoppable:
-    """What replies are shown on, one at a time, and held while they are being stopped."""
+    """Shows replies one at a time, and holds them while they are being stopped."""
 
     _showing: Showing | None = None
 
     async def _show(self, showing: Showing) -> None:
-        """Shows a reply to its end. Raises Disconnected, ClientError."""
+        """Show a reply to its end. Raises Disconnected, ClientError."""
         self._showing = showing
         try:
             await showing.run()
@@ -173,12 +173,12 @@ class Stoppable:
             self._showing = None
 
     def hold(self) -> None:
-        """Shows what has come so far, and nothing behind it: in a pipe nothing can be taken back."""
+        """Show all that has come, and nothing after it: a pipe can't remove anything."""
         if self._showing is not None:
             self._showing.hold()
 
     def go_on(self) -> None:
-        """What comes is shown again."""
+        """Show text again."""
         if self._showing is not None:
             self._showing.go_on()
 

@@ -1,4 +1,4 @@
-"""Tables whose columns are as wide as their longest word at least; where the terminal is too narrow for that, a list."""
+"""Tables with columns as wide as their longest word at least; on a terminal that is too narrow for that, a list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BETWEEN = 2  # cells between two columns, as rich lays them out here
 
 
 def table(head: list[Text], rows: list[list[Text]], columns: int) -> RenderableType:
-    """A table for a terminal of so many columns."""
+    """Return a table for a terminal with so many columns."""
     widths = _widths([head, *rows], columns)
     return _listed(head, rows) if widths is None else _laid_out(head, rows, widths)
 
@@ -30,7 +30,7 @@ def _laid_out(head: list[Text], rows: list[list[Text]], widths: list[int]) -> Ta
 
 
 def _listed(head: list[Text], rows: list[list[Text]]) -> Text:
-    """Each row as lines of `heading: cell`, with an empty line between two."""
+    """Return each row as lines of `heading: cell`, with an empty line between two."""
     lines: list[Text] = []
     for row in rows:
         lines += [Text("")] if lines else []
@@ -41,9 +41,9 @@ def _listed(head: list[Text], rows: list[list[Text]]) -> Text:
 
 
 def _widths(rows: list[list[Text]], columns: int) -> list[int] | None:
-    """The widths of the columns; None where their longest words do not fit beside each other.
+    """Return the widths of the columns; None if their longest words do not fit.
 
-    What is left beyond the longest words is shared out by what each column could still use.
+    The remaining cells are divided in proportion to what each column could still use.
     """
     across = list(zip(*rows, strict=False))
     least = [max(1, *(_longest_word(cell) for cell in column)) for column in across]

@@ -20,7 +20,7 @@ Frame = dict[str, Any]
 
 
 class Talk:
-    """One terminal or pipe, one conversation at a time."""
+    """One terminal or pipe, with one conversation at a time."""
 
     def __init__(self, client: Client, face: Face, conversation_id: str) -> None:
         self._client = client
@@ -42,7 +42,7 @@ class Talk:
         return self._place.open_id
 
     async def run(self) -> bool:
-        """Reads and answers until the user leaves; gives whether that was by Ctrl-C. Raises Refused, Disconnected."""
+        """Read and answer until the user leaves; return whether that was by Ctrl-C. Raises Refused, Disconnected."""
         talking = asyncio.create_task(self._talk())
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupt, talking)
@@ -55,7 +55,7 @@ class Talk:
         return talking.cancelled()
 
     def _interrupt(self, talking: asyncio.Task[None]) -> None:
-        """Stops the reply; where there is none, or it is being stopped already, takes back what was typed, or leaves."""
+        """Stop the reply; if there is none, or it is being stopped, clear the typed line, or leave."""
         if self._reply is None or self._stopping is not None:
             if not self._face.takes_back():
                 talking.cancel()
@@ -67,7 +67,7 @@ class Talk:
         try:
             await reply.cancel()
         except Disconnected:
-            pass  # whoever reads the reply is told the same
+            pass  # the reader of the reply gets the same error
         except Refused as refused:
             self._face.fail(f"[{refused}]")
             self._face.go_on()
@@ -89,7 +89,7 @@ class Talk:
                     pass
 
     async def _carry_out(self, name: str, rest: str) -> None:
-        """Answers a command. Raises Disconnected."""
+        """Answer a command. Raises Disconnected."""
         commands: dict[str, Callable[[str], Awaitable[None]]] = {
             "help": self._help,
             "new": lambda _: self._new(),
@@ -179,7 +179,7 @@ class Talk:
         return self._client.send(content, **self._how())
 
     def _how(self) -> Frame:
-        """Where a message goes, and what with."""
+        """Return the conversation and the options of a message."""
         last = self._place.last
         tools = offered(self._client.ready, self._params.get("model") or last.model) if self._offers else []
         how: Frame = {"conversation_id": self._place.open_id}
@@ -190,7 +190,7 @@ class Talk:
         )
 
     async def _say(self, asked: Awaitable[Reply], *, before: str = "") -> None:
-        """Shows what a message is answered. Raises Disconnected, ClientError."""
+        """Show the reply to a message. Raises Disconnected, ClientError."""
         try:
             reply = await asked
         except Refused as refused:
@@ -201,7 +201,7 @@ class Talk:
         await self._go_on(reply, before=before)
 
     async def _rejoin(self) -> None:
-        """Goes on with a reply that is under way. Raises Refused, Disconnected."""
+        """Continue a running reply. Raises Refused, Disconnected."""
         if not self._place.last.is_open:
             return
         reply = await self._client.rejoin(self._place.open_id)
@@ -211,7 +211,7 @@ class Talk:
             await self._go_on(reply)
 
     async def _go_on(self, reply: Reply | None, *, before: str = "") -> None:
-        """Shows a reply, and those that follow its calls. Raises Disconnected, ClientError."""
+        """Show a reply, and those that follow its calls. Raises Disconnected, ClientError."""
         while reply is not None:
             self._reply = reply
             try:

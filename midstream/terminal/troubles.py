@@ -13,7 +13,7 @@ _HERE = {"127.0.0.1", "localhost", "::1"}
 
 
 def trouble(url: str, error: ClientError | OSError) -> str:
-    """What is wrong with a service at a URL, as an error of the client tells it."""
+    """Return what is wrong with the service at a URL, from an error of the client."""
     parts = urlsplit(url)
     place = parts.netloc or url
     if isinstance(error, NotConnected):

@@ -1,4 +1,4 @@
-"""The lines that are typed at a terminal, or come from a file, without the event loop waiting for them."""
+"""Lines that are typed at a terminal, or read from a file, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _READ_BYTES = 64 * 1024
 
 
 def typed_lines(source: int) -> asyncio.Queue[str]:
-    """Lines as they are typed; an empty one is the end of the input.
+    """Return a queue of lines as they are typed; an empty one is the end of the input.
 
-    A thread reads them: a terminal that is made non-blocking for the event loop is so for standard output too,
-    and a file can't be waited for at all.
+    A thread reads them. A terminal that is made non-blocking for the event loop is non-blocking for standard
+    output, too; and a file can't be waited for at all.
     """
     lines: asyncio.Queue[str] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -32,7 +32,7 @@ def typed_lines(source: int) -> asyncio.Queue[str]:
 
 
 def _read(source: int) -> Iterator[str]:
-    """Lines with their ends. A terminal that is gone is the end of its input."""
+    """Yield lines with their ends. A terminal that is gone ends its input."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     rest = ""
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What the terminal says of replies, calls and conversations: a line each, bounded, without what would steer it. Pure."""
+"""The terminal's texts about replies, calls and conversations: bounded lines, without control characters. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from midstream.reply import Status
 
 Frame = dict[str, Any]
 LINE_CHARS = 200
-"""Of arguments and results; the rest of them is left out, but where somebody is asked to allow them."""
+"""Characters of arguments and results; the rest is left out, except in questions for permission."""
 MAX_TOOLS = 128
 
 TITLE_CHARS = 60
@@ -30,12 +30,12 @@ _WORDS = {
     "denied": "not allowed",
     "cancelled": "stopped",
     "expired": "nobody answered in time",
-    "lost": "interrupted: nobody knows whether it was carried out",
+    "lost": "interrupted: it is not known whether it was carried out",
 }
 
 
 def words_for(status: Status) -> str:
-    """What a reply waits for; empty where its text does not wait."""
+    """Return what a reply waits for; empty if its text does not wait."""
     match status:
         case Status("queued", int(position)) if position > 1:
             return f"Waiting, {position - 1} before you"
@@ -52,33 +52,33 @@ def words_for(status: Status) -> str:
 
 
 def is_whole(reason: str) -> bool:
-    """Whether a reply that ended so, or stands in the history so, came to its own end."""
+    """Return whether a reply that ended in this way, or stands so in the history, is complete."""
     return reason in _WHOLE
 
 
 def ended_by(reason: str) -> str:
-    """How a reply ended that did not come to its own end."""
+    """Return how an incomplete reply ended."""
     return f"[{_ENDS.get(reason, reason)}]"
 
 
 def kept_up_to(text: str) -> str:
-    """How a reply ends of which less is kept than was shown: another device, or a filter, cut it."""
+    """Return the note of a reply of which less is kept than was shown: another device, or a filter, cut it."""
     return f"[kept up to {quoted(text[-TITLE_CHARS:])}]" if text.strip() else "[nothing of it is kept]"
 
 
 def quoted(title: str) -> str:
-    """A title, on one line."""
+    """Return a title on one line."""
     line = escaped(" ".join(title.split()))
     return f"“{line if len(line) <= TITLE_CHARS else f'{line[:TITLE_CHARS]}…'}”"
 
 
 def messages(count: int) -> str:
-    """How many there are."""
+    """Return the number of messages in words."""
     return "1 message" if count == 1 else f"{count} messages"
 
 
 def ago(then_ms: int, now_ms: float) -> str:
-    """How long ago something was, both in Unix milliseconds."""
+    """Return how long ago something was; both times are Unix milliseconds."""
     minutes = max(0, int((now_ms - then_ms) / 60_000))
     for size, name in ((24 * 60, "day"), (60, "hour"), (1, "minute")):
         if minutes >= size:
@@ -88,42 +88,42 @@ def ago(then_ms: int, now_ms: float) -> str:
 
 
 def thought_for(seconds: float | None) -> str:
-    """What is said of a thought once it has ended; None where its time is not known."""
+    """Return the note of ended reasoning; None if its duration is not known."""
     if seconds is None:
         return "Thought"
     return f"Thought for {round(seconds)} s" if seconds >= 1 else "Thought for a moment"
 
 
 def call_line(call: Call) -> str:
-    """A call and where it is."""
+    """Return a call and its state."""
     return f"[{escaped(call.name)} {_line(call.args)}: {_state(call)}]"
 
 
 def permission(call: Call) -> str:
-    """What is asked of whoever may allow a call: with all of its arguments."""
+    """Return the question whether a call may run, with all of its arguments."""
     return f"Allow {escaped(call.name)} {escaped(call.args)}? [y/n] "
 
 
 def tool_lines(ready: Frame) -> list[str]:
-    """The server's tools, a line each."""
+    """Return the server's tools, a line each."""
     tools = ready.get("tools") or ()
     return [_tool_line(tool) for tool in tools] or ["This service has no tools."]
 
 
 def model_named(ready: Frame, name: str) -> Frame:
-    """A model by its name or an alias; empty where there is no such."""
+    """Return a model by its name or an alias; empty if there is none."""
     models: list[Frame] = ready.get("models", [])
     return next((one for one in models if name in (one["name"], *one.get("aliases", ()))), {})
 
 
 def model_asked(done: Frame) -> str | None:
-    """The model that was asked for a reply that has ended, which is asked again: another one may have written it."""
+    """Return the model that was requested for an ended reply, to request it again: a fallback may have written it."""
     asked: str | None = done.get("requested_model") or done.get("model")
     return asked
 
 
 def offered(ready: Frame, model: str | None) -> list[Frame]:
-    """The server's tools, as a message offers them; none where the model that is asked can't call. None: the default model."""
+    """Return the server's tools as a message offers them; none if the model can't call. `model`: None: the default."""
     asked = model_named(ready, model or ready["model"])
     if not {"tools", "tools.auto"} & set(asked.get("features", ())):
         return []
@@ -148,11 +148,11 @@ def _state(call: Call) -> str:
 
 
 def _line(text: str) -> str:
-    """The beginning of a text, on one line."""
+    """Return the beginning of a text, on one line."""
     line = escaped(" ".join(text[: 4 * LINE_CHARS].split()))
     return line if len(line) <= LINE_CHARS and len(text) <= 4 * LINE_CHARS else f"{line[:LINE_CHARS]}…"
 
 
 def escaped(text: str) -> str:
-    """A text without characters that steer a terminal, or that are not seen: as escapes."""
+    """Return a text with control characters and invisible characters as escapes."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -1,4 +1,4 @@
-"""What a live conversation knows of itself: its names, what the store has, what attached connections were given."""
+"""What a live conversation knows of itself: its names, the store's state, and what was published."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sessions.store.history.keys import Keys
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Whose conversation it is, and its names: for its owner, and for the store."""
+    """The owner of a conversation, its id for the owner, and its keys in the store."""
 
     owner: Owner
     conversation_id: str
@@ -20,9 +20,9 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class Known:
-    """What the store has, as far as known here. `version`: how often that changed; `seq`: the newest that is given away.
+    """The store's state, as far as known here. `version`: the number of changes; `seq`: the last assigned one.
 
-    `newest_reply`: of the turn accepted last: the next message of the queue stands behind it.
+    `newest_reply`: the reply of the turn accepted last; the next queued message follows it.
     """
 
     __slots__ = ("meta", "newest_reply", "seq", "version")
@@ -35,11 +35,11 @@ class Known:
 
 
 CALLS_KNOWN = 256
-"""Ids; of older ones the store is asked."""
+"""Ids of calls that are remembered; older ones are looked up in the store."""
 
 
 class Published:
-    """What attached connections were given: all events up to `seq`, which counts in `epoch`, where it is `followed`.
+    """What attached connections got: all events up to `seq`, of the `epoch`, if it is `followed`.
 
     `calls`: the ids of the newest ones.
     """
@@ -54,10 +54,10 @@ class Published:
 
 
 class Locks:
-    """What comes one after the other.
+    """Orders concurrent work.
 
-    `claiming`: arrivals take their places; `ordering`: a seq from memory, from its reservation until it was told;
-    `writing`: all that takes a seq, but for the running turn's own events.
+    `claiming`: arrivals that take their places; `ordering`: a seq from memory, from its reservation until it
+    is published; `writing`: everything that takes a seq, except for the running turn's own events.
     """
 
     __slots__ = ("claiming", "ordering", "writing")

@@ -1,4 +1,4 @@
-"""Turns as the store has them, for doors whose clients come back for one: what was asked, what came of it, what was said before."""
+"""Stored turns, for doors whose clients come back for one: what was asked, the outcome, and what was said before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sessions.store.history.notes import Notes
 
 
 class KeptTurn(msgspec.Struct, frozen=True):
-    """A turn. `reply`: None until it has ended; `note`: what its door keeps beside it; `epoch`: of its conversation."""
+    """A turn. `reply`: None until it has ended; `note`: what its door keeps with it; `epoch`: of its conversation."""
 
     record: TurnRecord
     reply: MessageRecord | None
@@ -20,25 +20,25 @@ class KeptTurn(msgspec.Struct, frozen=True):
 
 
 class KeptTurns:
-    """Reads them, each for its owner alone. Methods raise StoreDown."""
+    """Reads turns, each for its owner only. Methods raise StoreDown."""
 
     def __init__(self, history: History, notes: Notes) -> None:
         self._history = history
         self._notes = notes
 
     async def turn(self, owner: Owner, conversation_id: str, turn_id: str) -> KeptTurn | None:
-        """A turn that a door made a note of; None where this owner has no such."""
+        """Return a turn that a door kept a note of; None if this owner has none."""
         keys = Keys.of(owner, conversation_id)
         record, note = await self._history.turn(keys, turn_id), await self._notes.get(keys, turn_id)
         if record is None or note is None:
             return None
         reply = None if record.done is None else await self._history.message(keys, record.reply_id)
         if record.done is not None and reply is None:
-            return None  # it was taken out of the history
+            return None  # it was removed from the history
         return KeptTurn(record, reply, note, await self._history.epoch(keys))
 
     async def behind(self, owner: Owner, conversation_id: str, turn: KeptTurn) -> KeptTurn | None:
-        """The turn that follows the calls of one, without a note; None where none does, or its calls are open."""
+        """Return the turn that follows a turn's calls, without a note; None if there is none, or calls are open."""
         keys = Keys.of(owner, conversation_id)
         record = await self._history.follower(keys, turn.record)
         if record is None:
@@ -47,7 +47,7 @@ class KeptTurns:
         return KeptTurn(record, reply, b"", turn.epoch)
 
     async def awaits_calls(self, owner: Owner, conversation_id: str, turn_id: str) -> bool:
-        """Whether the turn that follows the calls of one is still to be accepted."""
+        """Return whether the turn that follows another one's calls is not accepted yet."""
         keys = Keys.of(owner, conversation_id)
         record, meta = await self._history.turn(keys, turn_id), await self._history.load(keys)
         if record is None or meta is None or meta.running is None:
@@ -55,19 +55,19 @@ class KeptTurns:
         return await self._history.follower(keys, record) is None
 
     async def path(self, owner: Owner, conversation_id: str, message_id: str) -> list[MessageRecord]:
-        """The messages up to one, the oldest first."""
+        """Return the messages up to one, oldest first."""
         branch = await self._history.branch(Keys.of(owner, conversation_id), leaf=message_id)
         return branch.messages
 
     async def is_empty(self, owner: Owner, conversation_id: str) -> bool:
-        """Whether a conversation has no message."""
+        """Return whether a conversation has no messages."""
         meta = await self._history.load(Keys.of(owner, conversation_id))
         return meta is not None and not meta.messages
 
     async def forget(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
-        """Forgets the note beside a turn."""
+        """Delete the note of a turn."""
         await self._notes.forget(Keys.of(owner, conversation_id), turn_id)
 
     async def note(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:
-        """Keeps a note beside a turn, in the place of the owner's oldest ones; False where this owner has no such turn."""
+        """Keep a turn's note, deleting the owner's oldest beyond the limit; False if this owner has no such turn."""
         return await self._notes.keep(owner, conversation_id, turn_id, note)

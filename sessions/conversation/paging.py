@@ -25,9 +25,9 @@ _FRAME_BYTES = 2048  # the rest of a frame beside its messages: ids of at most 1
 class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message of a page. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
 
-    `siblings`: those that share its parent, in the order in which they came, itself too; of many the nearest.
-    `sibling_count`: how many there are; `sibling_index`: how many of them came before this one. `model`: which one wrote it,
-    of a reply. `reasoning`, `calls`: what a reply has beside its text, where it has such; `attachments`: what a user's has.
+    `siblings`: the messages with the same parent, in the order in which they came, itself too; of many the nearest.
+    `sibling_count`: their number; `sibling_index`: the number of earlier ones. `model`: the model that wrote a
+    reply. `reasoning`, `calls`: of a reply, if it has them; `attachments`: of a user's message.
     `interprets`: the message is a source, and its replies are translations.
     """
 
@@ -50,9 +50,9 @@ class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryPage(Event, frozen=True, kw_only=True, tag="history"):
-    """Messages oldest first along the active branch; `seq` is of the last event that they hold. Not journalled.
+    """Messages oldest first along the active branch; `seq` is of the last event that they include. Not journalled.
 
-    Without a `ref` where nobody asked for it: another branch is the active one.
+    It has no `ref` if nobody asked for it: another branch became active.
     """
 
     epoch: str

@@ -1,4 +1,4 @@
-"""What is told of a turn that is accepted, and what the engine is asked for it: its prompt, and whose kept keys and values that may begin with."""
+"""Makes a turn's `accepted`, and its request to the engine: its prompt, and whose kept keys and values it may use."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sessions.turn.prompt import Prompt
 from sessions.turn.sends import Generation, Send
 
 UNDER_THE_OPERATORS = "\x00operator"
-"""Ends the salt of what a client said under the operator's system prompt. Client ids have no such character."""
+"""Ends the salt of prompts under the operator's system prompt. Client ids have no such character."""
 
 
 def accepted_event(
     conversation: Conversation, record: TurnRecord, send: Send, epoch: str, *, duplicate: bool = False
 ) -> Accepted:
-    """The event of a turn; its `ref` for a duplicate alone, as that goes to one connection."""
+    """Return a turn's `accepted`; `ref` is for a duplicate, which goes to one connection."""
     return Accepted(
         conversation_id=conversation.conversation_id,
         client_msg_id=record.client_msg_id,
@@ -41,7 +41,7 @@ def accepted_event(
 
 
 def telling(event: Accepted, message: MessageRecord) -> Accepted:
-    """The event with what the message says and shows, which is new to readers."""
+    """Return the event with the message's content and attachments, which are new to readers."""
     return msgspec.structs.replace(event, content=message.content, attachments=attachments_of(message.images))
 
 
@@ -55,7 +55,7 @@ def request_of(
     group: str,
     answering: Answering,
 ) -> Request:
-    """The request of a turn; without messages where it is cancelled before it has a prompt."""
+    """Return a turn's request; without messages if the turn was cancelled before it had a prompt."""
     return asked_of_the_engine(
         turn_id,
         prompt.messages if prompt else (),
@@ -81,11 +81,11 @@ def asked_of_the_engine(
     answering: Answering,
     spec: ReplySpec = PLAIN,
 ) -> Request:
-    """A request of an owner's, in whichever conversation.
+    """Return an owner's request, for any conversation.
 
-    A client's own system prompt is never shared: what is shared is matched token by token, and `cached_tokens` would
-    tell everyone how much of another's secret instructions they have guessed. What is said under the operator's has
-    a salt of its own, so that no guess of it can be tried against what the same client said under it.
+    A client's own system prompt is never shared. Sharing is by matching tokens, and `cached_tokens` would
+    much of another's secret instructions they have guessed. Prompts under the operator's have a salt of their own:
+    a client can't guess the operator's instructions with system prompts of its own.
     """
     salt = str(owner)
     return Request(

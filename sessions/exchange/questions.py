@@ -1,7 +1,7 @@
-"""Questions that tools ask while they run: each is told to the user's devices, and waits for the first answer.
+"""Questions of running tools: each is shown on the user's devices, and waits for the first answer.
 
-A question is a part of its call. So it is journalled, it outlives a reload, and any device answers it. It ends with its
-call; where the replica dies that runs the call, nobody waits for the answer any more.
+A question is a part of its call. So it is journalled, survives a reload, and any device can answer it. It ends with its
+call; if the replica that runs the call dies, nobody waits for the answer any more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sessions.turn.live_turn import LiveTurn
 class Asker:
     """Asks for the calls of one turn. A call asks one question at a time; a second one waits for the first.
 
-    `wait_s`: seconds until nobody is expected to answer.
+    `wait_s`: seconds until a question expires.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class Asker:
         self._filters = filters
         self._wait_s = wait_s
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._given_up: list[tuple[str, str]] = []  # calls, and the questions that they asked
+        self._given_up: list[tuple[str, str]] = []  # calls, with the questions whose answers nobody waits for
         self._asked: dict[str, tuple[str, asyncio.Future[Answer]]] = {}
 
     async def ask(self, call_id: str, elicitation: Elicitation) -> Answer:
-        """What the user says. Raises ToolFailed, OwnershipLost, StoreFault."""
+        """Return the user's answer. Raises ToolFailed, OwnershipLost, StoreFault."""
         try:
             await self._filters.check(elicitation.message, elicitation.schema)
         except Filtered:
@@ -65,12 +65,12 @@ class Asker:
                 return await answer
             finally:
                 del self._asked[call_id]
-                if not answer.done() or answer.cancelled():  # the tool does not wait for it any more
+                if not answer.done() or answer.cancelled():  # the tool no longer waits for it
                     self._given_up.append((call_id, question.sha256))
                     self._live.exchange.news.set()
 
     async def withdraw(self) -> None:
-        """Takes the questions back that tools have given up. Raises OwnershipLost, StoreFault."""
+        """Withdraw the questions that tools no longer wait for. Raises OwnershipLost, StoreFault."""
         while self._given_up:
             call_id, sha256 = self._given_up.pop()
             await self._change(call_id, partial(withdrawn, sha256=sha256))
@@ -79,7 +79,7 @@ class Asker:
         await self._settler.change(self._conversation, self._live, call_id, change)
 
     def hand_over(self) -> None:
-        """Gives the answers that came to those who asked. Of a call that is settled none comes any more."""
+        """Hand received answers to the waiting tools. A settled call gets none any more."""
         awaited = self._live.exchange.awaited
         for call_id, (sha256, waiting) in self._asked.items():
             call = awaited.get(call_id) if awaited is not None else None
@@ -91,13 +91,13 @@ class Asker:
                 waiting.set_result(_said(call.answer))
 
     def end(self) -> None:
-        """Nobody answers any more."""
+        """Dismiss all open questions: nobody will answer."""
         for _, waiting in self._asked.values():
             if not waiting.done():
                 waiting.set_result(Dismissed())
 
     def _question(self, elicitation: Elicitation) -> Question:
-        """Its hash is of this time of asking, too: an answer that comes again is none to the same question, asked anew."""
+        """Make a question. Its hash is unique: a late answer does not count for the same question asked anew."""
         message, schema = elicitation.message, elicitation.schema
         return Question(
             message=message,

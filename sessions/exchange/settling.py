@@ -1,4 +1,4 @@
-"""Moves calls. Each move takes a seq from memory, and is journalled with what it changes before it is told."""
+"""Changes the state of calls. Each change takes a seq from memory, and is journalled before it is published."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from sessions.turn.live_turn import LiveTurn
 
 AGAIN_S = 1.0
 CONFIRMED_WITHIN_S = 1.5
-"""How long whoever brings a result waits at most until it is as safe as it has to be."""
+"""How long a client that sends a result waits at most until it is durable enough."""
 _LATE = "The store does not answer in time; send it again in a moment."
 
 Change = Callable[[CallRecord], CallRecord]
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """What became of an answer. `already`: it came before."""
+    """The outcome of an answer. `already`: it was sent before."""
 
     state: CallState
     already: bool
 
 
 class Settler:
-    """Moves the calls of turns that run or wait here. `replica`: whose name stands with the calls that it runs itself."""
+    """Changes the calls of turns that run or wait here. `replica`: this one, named as the runner of its calls."""
 
     def __init__(self, history: History, *, replica: str) -> None:
         self._history = history
         self.replica = replica
 
     async def answer(self, conversation: Conversation, live: LiveTurn, answer: CallAnswer) -> Answered | None:
-        """Takes a client's answer; None where the turn that has the call is about to end: look again once it has.
+        """Take a client's answer; None if the turn with the call is about to end: then look again after its end.
 
-        Raises Conflict, ContentTooLong, OwnershipLost; StoreDown where nobody knows whether it was kept: it may come again.
+        Raises Conflict, ContentTooLong, OwnershipLost; StoreDown if it may or may not be stored: it may be sent again.
         """
         async with conversation.locks.ordering:
             if _taking(live, answer) is not None:
@@ -56,20 +56,20 @@ class Settler:
         return Answered(moved.state, already=not is_news)
 
     async def catch_up(self, conversation: Conversation, live: LiveTurn) -> bool:
-        """Whether all that was told of a turn is in the store; what is not is tried once more. Raises OwnershipLost, StoreFault."""
+        """Write what is not stored yet; return whether all is stored. Raises OwnershipLost, StoreFault."""
         async with conversation.locks.ordering:
             return live.journal is None or await live.journal.catch_up()
 
     @staticmethod
     async def _write_rest(live: LiveTurn) -> None:
-        """What was told before may not be kept so far, this answer itself among it. Raises StoreDown where it can't be now."""
+        """Write earlier events, which may include this answer. Raises StoreDown if that is impossible now."""
         if live.journal is not None and not await live.journal.catch_up():
             raise StoreDown(_LATE)
 
     async def change(
         self, conversation: Conversation, live: LiveTurn, call_id: str, change: Change
     ) -> CallRecord | None:
-        """Moves a call that is open, and gives it; None where it is settled, or the change leaves it as it is.
+        """Change an open call and return it; None if it is settled, or the change leaves it as it is.
 
         Raises OwnershipLost, StoreFault.
         """
@@ -82,12 +82,12 @@ class Settler:
             return calls.get(call_id)
 
     async def cancel_all(self, conversation: Conversation, live: LiveTurn) -> None:
-        """Cancels all awaited calls that are open. Raises OwnershipLost, StoreFault."""
+        """Cancel all awaited calls that are open. Raises OwnershipLost, StoreFault."""
         for call in live.exchange.awaited.open if live.exchange.awaited is not None else ():
             await self.change(conversation, live, call.call_id, cancelled)
 
     async def until_certain(self, conversation: Conversation, live: LiveTurn) -> None:
-        """Returns once all that was written for a turn is as safe as it has to be. Raises OwnershipLost, StoreFault."""
+        """Wait until all writes of a turn are durable enough. Raises OwnershipLost, StoreFault."""
         while live.journal is not None:
             try:
                 await live.journal.write_rest()
@@ -102,7 +102,7 @@ class Settler:
     async def _move(
         self, conversation: Conversation, live: LiveTurn, calls: Calls, moved: CallRecord
     ) -> bool:
-        """Whether the move is in the store. What the store does not take now is written with what comes behind."""
+        """Journal and publish a change; return whether it is stored. If not, it is written with later ones."""
         if live.journal is None:
             raise RuntimeError("The turn has no journal.")
         moved = msgspec.structs.replace(moved, state_seq=conversation.next_seq())
@@ -129,10 +129,10 @@ class Settler:
 
 
 def _patch(call: CallRecord) -> bytes:
-    """What the store changes besides: of a reply that has ended it has the calls."""
+    """Return what else the store changes: it has the calls of an ended reply."""
     return msgspec.json.encode({"set": [f"call:{call.call_id}", encode_call(call).decode()]})
 
 
 def _taking(live: LiveTurn, answer: CallAnswer) -> Calls | None:
-    """The calls among which an answer's is; None where they take no answer any more."""
+    """Return the calls that include an answer's call; None if they take no answers any more."""
     return None if live.turn.is_over or live.journal is None else live.exchange.of(answer.call_id)

@@ -1,6 +1,6 @@
-"""A turn that waits for calls goes on where its replica died: here, under another name, with all that the store has of it.
+"""Continues a turn that waits for calls after its replica died: here, under another id, from what the store has of it.
 
-Its name is the fence of its writes. So what the other replica still writes, if it only stood still, is refused.
+The id fences its writes. So writes of the other replica are refused if it only stalled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sessions.turn.live_turn import Following, LiveTurn, Nobody
 from sessions.turn.turn import Names
 
 COMEBACK_S = 60.0
-"""Its clients lost their connections with the replica: they have so long to come back, whatever they asked for."""
+"""How long the dead replica's clients have to come back, whatever grace period they asked for."""
 
 Begin = Callable[[Conversation, LiveTurn], None]
 
@@ -33,7 +33,7 @@ _log = structlog.get_logger("midstream.turns")
 
 
 class TakingOver:
-    """Takes turns over. `begins` is told once what begins them, before the first is."""
+    """Takes turns over. `begins` is called first, with what continues them."""
 
     def __init__(self, *, directory: Directory, history: History, announcer: Announcer) -> None:
         self._directory = directory
@@ -42,11 +42,11 @@ class TakingOver:
         self._begin: Begin | None = None
 
     def begins(self, begin: Begin) -> None:
-        """What waits here from now on."""
+        """Set what is called with each turn that waits here from now on."""
         self._begin = begin
 
     async def take_over(self, orphan: RunningTurn) -> bool:
-        """Whether it was a turn that waits for calls: it waits here now, or elsewhere. Raises StoreDown."""
+        """Take over a turn that waits for calls; False if no turn of this id waits any more. Raises StoreDown."""
         with self._directory.using(orphan.owner, orphan.conversation_id) as conversation:
             kept = await self._history.following(conversation.keys)
             following = None if kept is None else Following.decoded(kept)
@@ -77,7 +77,7 @@ class TakingOver:
         return True
 
     async def _end_queue(self, conversation: Conversation, live: LiveTurn, queue: Sequence[str]) -> None:
-        """What waited in the dead replica's memory has its end: nobody else knows what it asked for."""
+        """End the turns that were queued in the dead replica's memory: nobody else knows what they asked for."""
         for place, turn_id in enumerate(queue, start=1):
             if (record := await self._history.turn(conversation.keys, turn_id)) is None:
                 continue
@@ -90,11 +90,11 @@ class TakingOver:
                 saved = await live.journal.write(ending.done, _exit(ending, " ".join(queue[place:])))
                 done = ending.done
                 conversation.publish_done(done if saved else msgspec.structs.replace(done, saved=False))
-                live.exchange.news.set()  # what the store does not take now is tried again
+                live.exchange.news.set()  # what the store does not take now is written later
 
 
 def _exit(ending: Ending, queue: str) -> bytes:
-    """What the store changes besides when a turn ends in the queue."""
+    """Return what else the store changes when a turn ends in the queue."""
     turn = ending.turn
     patch: dict[str, list[str]] = {
         "set": ["queue", queue],

@@ -1,7 +1,7 @@
-"""Runs the server's tools for a turn that waits for their calls: each call is claimed in the store before it starts, once.
+"""Runs server tools for a turn that waits for their calls. Each call is claimed in the store once, before it starts.
 
-A claim stands with the replica that made it. Where that dies, only a tool that is declared idempotent runs again; else
-the call is lost, and the model is told so.
+A claim names the replica that made it. If that replica dies, only a tool that is declared idempotent runs again;
+otherwise the call is lost, and the model is told so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = structlog.get_logger("midstream.tools")
 
 
 class ToolRuns:
-    """The calls that run here for one turn. `go_on` starts those that may; their tasks are the group's.
+    """Runs one turn's calls here. `go_on` starts those that may start, as tasks of a group.
 
     `wait_s`: seconds that a question waits for the user.
     """
@@ -60,7 +60,7 @@ class ToolRuns:
         self._asker = Asker(conversation, live, settler=settler, filters=filters, wait_s=wait_s)
 
     async def recover(self) -> None:
-        """Looks after calls that a dead replica had begun. Raises OwnershipLost, StoreFault."""
+        """Recover or give up calls that a dead replica had started. Raises OwnershipLost, StoreFault."""
         for call in self._open():
             if call.state is CallState.RUNNING and call.where == "server" and not self._is_mine(call):
                 tool = self._box.tool(call.name)
@@ -68,7 +68,7 @@ class ToolRuns:
                 await self._change(call, again if tool is not None and tool.idempotent else lost)
 
     async def go_on(self, tasks: asyncio.TaskGroup) -> None:
-        """Starts all calls that wait for nobody, or were allowed, and are not begun so far; hands answers to those that asked.
+        """Start all calls that wait for nobody or were allowed, and hand answers to the tools that asked.
 
         Raises OwnershipLost, StoreFault.
         """
@@ -81,7 +81,7 @@ class ToolRuns:
                 tasks.create_task(self._run(call))
 
     def end(self) -> None:
-        """Tools that still ask are told that nobody answers."""
+        """Dismiss the questions of running tools."""
         self._asker.end()
 
     def _open(self) -> tuple[CallRecord, ...]:
@@ -92,18 +92,18 @@ class ToolRuns:
         return call.where == "server" and call.runner == self._settler.replica
 
     async def _run(self, call: CallRecord) -> None:
-        """One call to its end, once its claim is certain. Raises OwnershipLost, StoreFault."""
+        """Run a call to its end, once its claim is certain. Raises OwnershipLost, StoreFault."""
         with self._live.exchange.running_tool():
             if call.state is CallState.WAITING:
                 claim = await self._change(call, partial(claimed, runner=self._settler.replica))
-                if claim is None:  # it moved meanwhile
+                if claim is None:  # it changed meanwhile
                     return
                 call = claim
             await self._settler.until_certain(self._conversation, self._live)
             begun = monotonic()
             change, failure = await self._outcome(call)
             is_known = self._live.exchange.generation.offered(call.name) is not None
-            name = call.name if is_known else "unknown"  # what a model makes up is content
+            name = call.name if is_known else "unknown"  # a name that the model made up is content
             self._observer.tool_ended(name, call.call_id, monotonic() - begun, failure)
             await self._change(call, change)
 
@@ -111,7 +111,7 @@ class ToolRuns:
         return await self._settler.change(self._conversation, self._live, call.call_id, change)
 
     async def _outcome(self, call: CallRecord) -> tuple[Change, str | None]:
-        """What becomes of a call, and the kind of its failure. A task's boundary: whatever a tool raises is this call's alone."""
+        """Return a call's outcome, and the kind of its failure. A task's boundary: an exception ends this call alone."""
         try:
             content = await self._result(call)
             await self._filters.check(content)
@@ -126,12 +126,12 @@ class ToolRuns:
         except Exception:  # noqa: BLE001 - see above
             incident = secrets.token_hex(4)
             _log.exception("tool failed", tool=call.name, incident=incident)
-            told = f"The tool failed by an internal error, number {incident}."
+            told = f"The tool failed with an internal error, number {incident}."
             return partial(done, error=told), "internal"
         return partial(done, content=content), None
 
     async def _result(self, call: CallRecord) -> str:
-        """Raises ToolFailed."""
+        """Raise ToolFailed, or return the result."""
         if self._live.exchange.generation.offered(call.name) is None:
             raise ToolFailed(f'There is no tool "{call.name}".')
         try:
@@ -139,7 +139,7 @@ class ToolRuns:
         except (msgspec.DecodeError, RecursionError):
             arguments = None
         if not isinstance(arguments, dict):
-            raise ToolFailed("The arguments are no JSON object.")
+            raise ToolFailed("The arguments are not a JSON object.")
         content = await self._box.run(call.name, arguments, self._context(call))
         awaited = self._live.exchange.awaited
         if awaited is not None and awaited.result_chars + len(content) > RESULTS_CHARS:

@@ -1,7 +1,7 @@
-"""The turn that follows calls: it waits until they are settled, is accepted then, and is run as any other.
+"""The turn that follows calls: it waits until they are settled, is accepted then, and runs as any other.
 
-Nothing is refused any more: what it can't be answered for is its end. Where its end is decided before, the calls that are
-open are cancelled first.
+It can't be refused any more: if it can't run, its end says why. If its end is decided before, its open calls are
+cancelled first.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Waiting:
         self._is_draining = is_draining
 
     async def next(self, conversation: Conversation, live: LiveTurn) -> Request:
-        """What is to run, once all calls are settled or its end is decided. Raises OwnershipLost."""
+        """Return what is to run, once all calls are settled or the end is decided. Raises OwnershipLost."""
         try:
             await self._until_settled(conversation, live)
             return await self._accepted(conversation, live)
@@ -73,7 +73,7 @@ class Waiting:
             return self.given_up(conversation, live, Failure(code=fault.code, message=str(fault)))
 
     def given_up(self, conversation: Conversation, live: LiveTurn, failure: Failure) -> Request:
-        """A turn that can't run, for its end to say so."""
+        """Return the request of a turn that can't run; its end says why."""
         live.failure = failure
         if live.exchange.awaited is not None:
             for call in live.exchange.awaited.open:
@@ -98,7 +98,7 @@ class Waiting:
                 await self._watch(conversation, live, partial(runs.go_on, tasks))
                 if live.turn.is_over:
                     raise _Stopped
-        except ExceptionGroup as several:  # of a tool's task, or this one's: the first says what is wrong
+        except ExceptionGroup as several:  # of a tool's task, or of this one; the first one is reported
             for one in several.exceptions:
                 if not isinstance(one, _Stopped):
                     raise one from None
@@ -106,12 +106,12 @@ class Waiting:
             runs.end()
         await self._settler.cancel_all(conversation, live)
         if self._is_draining() and not live.turn.is_over:
-            await asyncio.Event().wait()  # another replica goes on, or this one when it is back
+            await asyncio.Event().wait()  # another replica continues it, or this one after its restart
 
     async def _watch(
         self, conversation: Conversation, live: LiveTurn, go_on: Callable[[], Awaitable[None]]
     ) -> None:
-        """Returns when nothing is open, or the turn's end is decided. Has tools go on, calls expire, and keeps what was told."""
+        """Wait until no call is open, or the end is decided; meanwhile run tools, expire calls, write the journal."""
         awaited = live.exchange.awaited
         while awaited is not None and awaited.open and not live.turn.is_over:
             live.exchange.news.clear()
@@ -127,7 +127,7 @@ class Waiting:
             await _first(live.exchange.news, live.engine.stopping, within_ms=min(due) - now if due else None)
 
     async def _accepted(self, conversation: Conversation, live: LiveTurn) -> Request:
-        """Accepts the turn, which has its place already. Raises OwnershipLost, StoreFault."""
+        """Accept the turn, which has its place already. Raises OwnershipLost, StoreFault."""
         meta = await self._lasting(partial(self._history.load, conversation.keys)) or Meta.new("")
         system = self._prompts.system(meta, self._generation(live))
         prompt = await self._prompt(conversation, live, meta)
@@ -153,7 +153,7 @@ class Waiting:
             partial(self._history.message, conversation.keys, live.record.message_id)
         )
         if message is None:
-            live.failure = Failure(code="internal", message="The store does not have this reply any more.")
+            live.failure = Failure(code="internal", message="The store no longer has this reply.")
         if message is None or live.turn.is_over or live.exchange.awaited is None:
             return None
         making = self._prompts.prompt(
@@ -176,7 +176,7 @@ class Waiting:
 
     @staticmethod
     async def _lasting(read: Callable[[], Awaitable[T]]) -> T:
-        """What is read from a store that may not answer for a while. Raises StoreFault."""
+        """Read from the store, and wait while it does not answer. Raises StoreFault."""
         while True:
             try:
                 return await read()
@@ -212,7 +212,7 @@ class _Stopped(Exception):
 
 
 def _entry(live: LiveTurn, context_from: str | None) -> bytes:
-    """What the store changes besides when a turn that waited is accepted."""
+    """Return what else the store changes when a waiting turn is accepted."""
     record = live.record
     fields = [f"turn:{record.turn_id}", encode_turn(record).decode(), "updated_at", str(now_ms())]
     if context_from is not None:
@@ -221,7 +221,7 @@ def _entry(live: LiveTurn, context_from: str | None) -> bytes:
 
 
 async def _first(*events: asyncio.Event, within_ms: int | None) -> None:
-    """Returns once one of the events is set, or the time is up."""
+    """Wait until one of the events is set, or the time is up."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     within_s = None if within_ms is None else max(within_ms, 0) / 1000
     try:

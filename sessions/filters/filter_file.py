@@ -1,4 +1,4 @@
-"""Reads the file that `filters` names: which words, patterns and hooks there are."""
+"""Reads the file that the setting `filters` names: its words, patterns and hooks."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ MAX_CHARS = 128
 
 
 class FiltersUnusable(Exception):
-    """The file can't be used. The message is for the operator: where in it, and why."""
+    """The file can't be used. The message tells the operator where, and why."""
 
 
 class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one direction has."""
+    """The lists of one direction."""
 
     words: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
 
 
 class FilterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file. `max_chars`: the greatest length of what a pattern matches, and of what is held back for one."""
+    """The file. `max_chars`: the longest match of a pattern, and so the longest text that is held back for one."""
 
     input: Listed = Listed()
     output: Listed = Listed()
@@ -40,7 +40,7 @@ class FilterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def filters_from(path: Path) -> Filters:
-    """The filters of a file, its lists before its hooks. Raises FiltersUnusable."""
+    """Return the filters of a file, its lists before its hooks. Raises FiltersUnusable."""
     try:
         file = msgspec.toml.decode(path.read_bytes(), type=FilterFile)
         lists = ListFilter(
@@ -53,7 +53,7 @@ def filters_from(path: Path) -> Filters:
 
 
 def _lists(name: str, listed: Listed, max_chars: int) -> Lists:
-    """One direction's lists; what can't be used is named by its place. Raises FiltersUnusable."""
+    """Return one direction's lists. Raises FiltersUnusable, with the place of the entry."""
     for number, word in enumerate(listed.words):
         try:
             WordList([word])
@@ -68,11 +68,11 @@ def _lists(name: str, listed: Listed, max_chars: int) -> Lists:
 
 
 def _hook(name: str) -> Filter:
-    """What `package.module:factory` makes. Raises FiltersUnusable."""
+    """Return the filter that `package.module:factory` makes. Raises FiltersUnusable."""
     module, _, factory = name.partition(":")
     try:
         made = getattr(import_module(module), factory)()
-    except Exception as error:  # whatever an operator's code raises stops the start
+    except Exception as error:  # any exception of an operator's code stops the start
         raise FiltersUnusable(f"hooks: {name!r} fails: {type(error).__name__}: {error}") from error
     if not isinstance(made, Filter):
         raise FiltersUnusable(f"hooks: {name!r} makes a {type(made).__name__}, which is no Filter.")

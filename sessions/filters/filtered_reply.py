@@ -1,4 +1,4 @@
-"""One reply on its way through all filters, with the tokens that each part of its text cost. Does no I/O: what is long lets others work."""
+"""A reply on its way through all filters, with the tokens of each part of its text. Long texts let other tasks run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class FilterBroken(Exception):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """Text that may leave now, none perhaps, and its tokens. `filtered`: the reply ends with it.
+    """Text that may leave now, possibly empty, and its tokens. `filtered`: the reply ends with it.
 
-    `logprobs`, where they were asked for: the tokens of which all text has left by now.
+    `logprobs`, if requested: the tokens whose whole text has left.
     """
 
     text: str
@@ -30,10 +30,10 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class FilteredReply:
-    """Takes a reply's chunks and gives what may leave. Tokens count once the first character they made leaves.
+    """Takes a reply's chunks, and returns what may leave. A chunk's tokens count once its first character leaves.
 
-    What is told of a token, its name above all, waits for its last character: none that is held back is told by it.
-    Each filter reads what the one before it passed.
+    A token's log-probability, which names the token, waits for its last character: nothing that is held back
+    is revealed. Each filter reads what the one before it passed.
     """
 
     __slots__ = ("_logprobs", "_marks", "_stages", "_told", "_waiting")
@@ -41,19 +41,21 @@ class FilteredReply:
     def __init__(self, stages: Sequence[ReplyFilter]) -> None:
         self._stages = stages
         self._waiting = ""
-        self._marks: deque[tuple[int, int]] = deque()  # where chunks begin in what waits, and their tokens
+        self._marks: deque[tuple[int, int]] = (
+            deque()
+        )  # where chunks begin in the waiting text, and their tokens
         self._logprobs = LogprobQueue()
-        self._told = 0  # of what comes next, so much is known already
+        self._told = 0  # characters at the beginning that were passed on before
 
     async def begin(self, text: str) -> None:
-        """Takes the text of a reply that goes on, which was told: what begins in it is found. Raises FilterBroken."""
+        """Read the published text of a continued reply, since matches may begin in it. Raises FilterBroken."""
         if self._stages:
             self._told = len(text)
             async for part in slices(text):
                 self.feed(part, 0)
 
     async def forbids(self, text: str) -> bool:
-        """Takes a whole text, of which nothing leaves before all of it was read. Raises FilterBroken."""
+        """Return whether a filter ends this text, which is checked before any of it leaves. Raises FilterBroken."""
         if self._stages:
             async for part in slices(text):
                 if self.feed(part, 0).filtered:
@@ -61,7 +63,7 @@ class FilteredReply:
         return self.finish().filtered
 
     def feed(self, text: str, tokens: int, logprobs: Sequence[ChosenToken] = ()) -> Released:
-        """Takes the reply's next text, whole characters. Raises FilterBroken."""
+        """Take the reply's next whole characters. Raises FilterBroken."""
         if not self._stages:
             return Released(text, tokens, logprobs=tuple(logprobs))
         self._logprobs.put(logprobs)
@@ -70,7 +72,7 @@ class FilteredReply:
         return self._release(*self._through(text, ends=False))
 
     def finish(self) -> Released:
-        """The reply has no more text: gives what waited, or says that a filter ends it here. Raises FilterBroken."""
+        """End the reply: return the rest, or end it there by a filter. Raises FilterBroken."""
         return self._release(*self._through("", ends=True))
 
     def _through(self, text: str, *, ends: bool) -> tuple[str, bool]:

@@ -1,4 +1,4 @@
-"""Holds back the end of a reply as long as it could become something forbidden, and no longer. Pure."""
+"""Holds back the end of a reply while it may become a match, and no longer. Pure."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class Scan(Protocol):
 
     @property
     def earliest(self) -> int | None:
-        """Where the first of the matches begins that may still come about, or has; None where there is none."""
+        """The beginning of the first match that is complete or still possible; None if there is none."""
         ...
 
     def step(self, at: int, char: str) -> bool:
-        """Reads the character at an offset, the one behind the last; True where a match is complete by it."""
+        """Read the next character, at this offset; return whether it completes a match."""
         ...
 
     def end(self) -> bool:
-        """There is no more text; True where that completes a match."""
+        """End the text; return whether that completes a match."""
         ...
 
 
 class HeldText:
     """A reply's filter over scans.
 
-    What waits begins with the first match that may still come about. Where one is complete, all that waits is dropped:
-    also the beginning of a longer match around it.
+    The held text begins with the first match that is still possible. When one is complete, all held text is dropped,
+    even the beginning of a longer match around it.
     """
 
     __slots__ = ("_filtered", "_offset", "_scans", "_waiting")
@@ -38,11 +38,11 @@ class HeldText:
     def __init__(self, scans: Sequence[Scan]) -> None:
         self._scans = scans
         self._waiting = ""
-        self._offset = 0  # of what waits
+        self._offset = 0  # of the held text
         self._filtered = False
 
     def feed(self, text: str) -> Passed:
-        """See `ReplyFilter`. The same text in other pieces passes the same."""
+        """See `ReplyFilter`. How the text is divided makes no difference."""
         if not self._filtered:
             read = self._read(text, self._offset + len(self._waiting))
             self._filtered = read is not None
@@ -58,7 +58,7 @@ class HeldText:
         return Passed(text)
 
     def _read(self, text: str, at: int) -> int | None:
-        """Reads up to the character with which a match is complete; tells how many that is, None where there is none."""
+        """Read up to the end of the first match; return the number of characters read, None if there is no match."""
         for number, char in enumerate(text):
             for scan in self._scans:
                 if scan.step(at + number, char):

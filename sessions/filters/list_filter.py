@@ -1,4 +1,4 @@
-"""The filter that is built in: lists of words and of patterns, one pair for messages and one for replies. Pure."""
+"""The built-in filter: lists of words and of patterns, for messages and for replies. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sessions.filters.word_list import WordList, WordScan
 
 
 class Lists:
-    """Words and patterns to look for. Raises PatternRefused, and ValueError for a word of nothing."""
+    """Words and patterns to look for. Raises PatternRefused, and ValueError for an empty word."""
 
     def __init__(self, words: Sequence[str], patterns: Sequence[str], *, max_chars: int) -> None:
         self._scans: list[Callable[[], Scan]] = []
@@ -24,19 +24,19 @@ class Lists:
             self._scans.append(lambda: PatternScan(known))
 
     def begin(self) -> HeldText | None:
-        """What reads a text; None where nothing is listed."""
+        """Return a reader of one text; None if the lists are empty."""
         return HeldText([make() for make in self._scans]) if self._scans else None
 
 
 class ListFilter(Filter):
-    """Refuses messages and ends replies in which it finds what is listed."""
+    """Refuses messages with listed words or patterns, and ends such replies."""
 
     def __init__(self, *, incoming: Lists, outgoing: Lists) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
 
     async def refuses(self, message: str) -> bool:
-        """See `Filter`. Lets others work between slices."""
+        """See `Filter`. Long messages let other tasks run."""
         reader = self._incoming.begin()
         if reader is None:
             return False

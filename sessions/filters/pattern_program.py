@@ -1,9 +1,9 @@
 """Turns patterns into automata that read one character at a time. Pure.
 
-`re`'s syntax, as far as a match has a known greatest length: no unbounded repeats, no looking around, no back
-references. What a pattern finds is what `re` finds; how is another matter (K. Thompson, "Regular expression search
-algorithm", CACM 11 (6), 1968): the work for a character is bounded by the size of the patterns, whatever the text, and
-it is known at each character whether a match may still come about. Backtracking engines have neither, RE2 not the last.
+`re`'s syntax, if a match has a known maximum length: no unbounded repeats, lookaround or back references. The
+matches are those of `re`, but the algorithm is another (K. Thompson, "Regular expression search algorithm",
+CACM 11 (6), 1968). The work for each character is bounded by the size of the patterns, and it is known at
+each character whether a match is still possible. Backtracking engines offer neither, RE2 not the latter.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 
 MOST_EDGES = 20_000
-"""Of one pattern's automaton: each copy of a repeated part has its own."""
+"""Edges of one pattern's automaton; each copy of a repeated part has its own."""
 
-_parser: Any = re._parser  # type: ignore[attr-defined] # noqa: SLF001 - what `re` itself reads patterns with
-_compiler: Any = re._compiler  # type: ignore[attr-defined] # noqa: SLF001 - one character's class, case and all
+_parser: Any = re._parser  # type: ignore[attr-defined] # noqa: SLF001 - the parser of `re`
+_compiler: Any = re._compiler  # type: ignore[attr-defined] # noqa: SLF001 - the character classes of `re`, with case
 
 
 class PatternRefused(ValueError):
@@ -28,7 +28,7 @@ class PatternRefused(ValueError):
 
 
 class Before(IntEnum):
-    """What stands before a place, as far as assertions ask."""
+    """What precedes a position, as far as assertions need it."""
 
     NOTHING = 0
     NEWLINE = 1
@@ -38,18 +38,18 @@ class Before(IntEnum):
 
 @lru_cache(maxsize=4096)
 def before(char: str) -> Before:
-    """What a character is to the place behind it."""
+    """Return how a character counts for the position after it."""
     if char == "\n":
         return Before.NEWLINE
     return Before.WORD if _is_word(char) else Before.OTHER
 
 
 Guard = Callable[[Before, str], bool]
-"""An assertion about a place, by what stands before it and the next character; that is empty at the text's end."""
+"""An assertion about a position, by what precedes it and the next character, which is empty at the end of the text."""
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """A way on from a state: where all guards hold, by a character that suits, or to a match where there is no test."""
+    """A transition: if all guards hold, by a character that passes the test; without a test it ends a match."""
 
     guards: frozenset[Guard]
     test: Callable[[str], object] | None
@@ -62,9 +62,10 @@ ROOT = 0
 
 
 class Program:
-    """The automaton of several patterns: the edges of each state, `ROOT` where every match begins.
+    """The automaton of several patterns: the edges of each state, and `ROOT`, where every match begins.
 
-    Raises PatternRefused where a pattern is none, has no greatest length or one above `max_chars`, or may match nothing.
+    Raises PatternRefused if a pattern is invalid, may match nothing, or has matches of unbounded length or
+    above `max_chars`.
     """
 
     def __init__(self, patterns: Iterable[str], *, max_chars: int) -> None:
@@ -77,14 +78,14 @@ def _parsed(pattern: str, max_chars: int) -> Any:
     try:
         parsed = _parser.parse(pattern)
     except (re.error, ValueError, RecursionError, OverflowError) as error:
-        raise PatternRefused(f"It is no regular expression: {error}.") from None
+        raise PatternRefused(f"It is not a regular expression: {error}.") from None
     least, most = parsed.getwidth()
     if most > max_chars:
         raise PatternRefused(
-            f"What it matches may be longer than {max_chars} characters: say how often, as in {{1,20}}."
+            f"Its matches may be longer than {max_chars} characters: limit its repeats, as in {{1,20}}."
         )
     if least == 0:
-        raise PatternRefused("It matches where there is nothing.")
+        raise PatternRefused("It matches the empty text.")
     return parsed
 
 
@@ -123,7 +124,7 @@ class _Builder:
 
     def _repeat(self, value: Any, flags: int, then: Edges) -> Edges:
         least, most, items = value
-        if items.getwidth()[1] == 0:  # an assertion says the same however often it is said
+        if items.getwidth()[1] == 0:  # repeating an assertion changes nothing
             least, most = min(least, 1), min(most, 1)
         edges = then
         for _ in range(most - least):
@@ -139,9 +140,7 @@ class _Builder:
     def _count(self, edges: Edges) -> Edges:
         self._left -= len(edges)
         if self._left < 0:
-            raise PatternRefused(
-                "It is too large: repeats within repeats, or long ones of many alternatives."
-            )
+            raise PatternRefused("It is too large: it nests repeats, or repeats many alternatives often.")
         return edges
 
 
@@ -160,7 +159,7 @@ def _joined(ways: Iterable[Edges]) -> Edges:
 
 
 def _test(item: Any, flags: int) -> Callable[[str], object]:
-    """Whether a character suits a literal or a class, as `re` sees it."""
+    """Return a test of one character for a literal or a class, as `re` would match it."""
     state = _parser.State()
     state.flags = flags
     compiled: re.Pattern[str] = _compiler.compile(_parser.SubPattern(state, [item]))
@@ -197,7 +196,7 @@ def _at_line_end(_: Before, char: str) -> bool:
 
 def _guard(name: str, flags: int) -> Guard:
     if flags & re.ASCII:
-        raise PatternRefused(r"The flag a can't be used with \b, \B, ^ and the like.")
+        raise PatternRefused(r"The flag `a` can't be used with \b, \B, ^ and the like.")
     lines = bool(flags & re.MULTILINE)
     match name:
         case "AT_BOUNDARY":
@@ -213,4 +212,4 @@ def _guard(name: str, flags: int) -> Guard:
         case "AT_END_STRING":
             return _at_end
         case _:
-            raise PatternRefused(r"$ can't be used here: say \Z, or (?m) for the ends of lines.")
+            raise PatternRefused(r"$ can't be used here: write \Z, or (?m) for the ends of lines.")

@@ -1,4 +1,4 @@
-"""Runs patterns over a text as it comes. Pure."""
+"""Matches patterns against a growing text. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_KNOWN = 16_384
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
-    """What a character does in a state. `complete_before`: a match ended in front of it; `complete`: one ends with it."""
+    """A character's effect in a state. `complete_before`: a match ended before it; `complete`: one ends with it."""
 
     complete_before: bool
     complete: bool
@@ -20,7 +20,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
 
 class PatternSet:
-    """Patterns ready to be run, with the moves that their scans have met so far. Raises PatternRefused as Program does."""
+    """Compiled patterns, with the transitions that scans have used so far. Raises PatternRefused as Program does."""
 
     def __init__(self, patterns: Iterable[str], *, max_chars: int) -> None:
         self._states = Program(patterns, max_chars=max_chars).states
@@ -28,7 +28,7 @@ class PatternSet:
         self._known: dict[tuple[int, Before, str], Move] = {}
 
     def move(self, state: int, behind: Before, char: str) -> Move:
-        """What the next character does in a state that comes behind another; an empty one is the text's end."""
+        """Return what the next character, after `behind`, does in a state; an empty one is the end of the text."""
         if not self._asks[state]:
             behind = Before.OTHER
         return self._known.get((state, behind, char)) or self._learn(state, behind, char)
@@ -52,7 +52,7 @@ def _is_match(edge: Edge) -> bool:
 
 
 class PatternScan:
-    """A `Scan` for patterns: the states that matches have come to, each with where its match began, the first one first."""
+    """A `Scan` for patterns: the current states, each with the beginning of its match, the first match first."""
 
     __slots__ = ("_before", "_live", "_patterns")
 

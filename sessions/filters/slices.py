@@ -1,4 +1,4 @@
-"""Long texts are read in slices, with others' work between them."""
+"""Divides long texts into slices, and lets other tasks run between them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from asyncio import sleep
 from collections.abc import AsyncIterator
 
 SLICE_CHARS = 256
-"""What is read at once, for the sake of the replies under way: a millisecond's work with common lists."""
+"""Characters of a slice: about a millisecond's work with common lists, so running replies are not delayed."""
 
 
 async def slices(text: str) -> AsyncIterator[str]:
-    """A text, slice by slice; others work before each but the first."""
+    """Yield a text slice by slice; other tasks run between them."""
     for start in range(0, len(text), SLICE_CHARS):
         if start:
             await sleep(0)

@@ -1,13 +1,13 @@
-"""Finds listed words and phrases in a text, however they are spelled. Pure.
+"""Finds listed words and phrases in a text, in many spellings. Pure.
 
-Letters are compared after compatibility decomposition and case folding (Unicode's NFKD and full folding, code point by
-code point): capitals, full-width and mathematical letters and ligatures are the letters that they look like, and an
-accent is the same however it is encoded. Invisible code points (zero-width spaces and joiners, soft hyphens, variation
-selectors) count for nothing, any white space counts for one space. Not undone are look-alikes of other scripts, digits
-in the place of letters, and marks out of canonical order.
+Letters are compared after compatibility decomposition and case folding (Unicode's NFKD and full folding, code
+point by code point). So capitals, full-width and mathematical letters, and ligatures count as plain letters,
+and the encoding of accents makes no difference. Invisible code points (zero-width spaces and joiners, soft
+hyphens, variation selectors) are ignored, and white space of any length counts as one space. Look-alikes of
+other scripts, digits used as letters, and marks out of canonical order are not recognized.
 
-A word is found where no letter, digit, mark or connector stands beside it. Scripts that put no space between words
-(Chinese, Japanese, Thai, Lao, Khmer, Burmese) ask for no boundary.
+A word matches only if no letter, digit, mark or connector is beside it. In scripts without spaces between
+words (Chinese, Japanese, Thai, Lao, Khmer, Burmese) it matches anywhere.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROOT = 0
 
 
 class _Point(msgspec.Struct, frozen=True, gc=False):
-    """A code point as it is compared. `spaced`: of a script that has spaces between words."""
+    """A code point as it is compared. `spaced`: its script has spaces between words."""
 
     char: str
     spaced: bool
@@ -51,7 +51,7 @@ def _folded(char: str) -> tuple[_Point, ...]:
 
 
 class WordList:
-    """Words and phrases as a tree of their letters. Raises ValueError where one has none."""
+    """Words and phrases as a tree of their letters. Raises ValueError if one has no visible letters."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self._children: list[dict[str, int]] = [{}]
@@ -72,16 +72,16 @@ class WordList:
         self._ends.add(node)
 
     def child(self, node: int, char: str) -> int | None:
-        """Where a letter leads from a place in the tree, 0 being its root."""
+        """Return the node that a letter leads to from a node (0: the root), or None."""
         return self._children[node].get(char)
 
     def is_word(self, node: int) -> bool:
-        """Whether a word ends at a place in the tree."""
+        """Return whether a word ends at a node."""
         return node in self._ends
 
 
 class WordScan:
-    """A `Scan` for words: the places in the tree that lead on, each with where its match began, the first one first."""
+    """A `Scan` for words: current nodes of the tree, each with the beginning of its match, the first match first."""
 
     __slots__ = ("_last", "_places", "_words")
 
@@ -97,7 +97,7 @@ class WordScan:
 
     def step(self, at: int, char: str) -> bool:
         """See `Scan`."""
-        for point in _folded(char):  # noqa: SIM110 - three times as fast as any()
+        for point in _folded(char):  # noqa: SIM110 - three times faster than any()
             if self._take(at, point):
                 return True
         return False
@@ -107,10 +107,10 @@ class WordScan:
         return any(self._words.is_word(node) for node in self._places)
 
     def _take(self, at: int, point: _Point) -> bool:
-        """Reads one folded code point; a word is complete where the next one shows its end."""
+        """Read one folded code point; return whether it completes a word: the code point after a word shows its end."""
         last, self._last = self._last, point
         if point.char == last.char == " ":
-            return False  # a run of white space is one
+            return False  # a run of white space counts once
         apart = not (point.mark or (point.spaced and last.spaced))
         if apart and self._places and self.end():
             return True

@@ -1,1 +1,1 @@
-"""Live translation as rules: a source that grows, its segments, and which words of the target may be told. Pure."""
+"""The rules of live translation: a growing source, its segments, and which words of the target may be told. Pure."""

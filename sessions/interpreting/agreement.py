@@ -1,7 +1,7 @@
-"""Which words of a hypothesis may be told though its sentence still grows. Pure.
+"""Decides which words of a hypothesis may be told while its sentence still grows. Pure.
 
-LocalAgreement-2: those that the hypothesis before said too (Polák et al., "CUNI-KIT System for Simultaneous Speech
-Translation Task at IWSLT 2022"). Wait-k: so many words behind the source's (Ma et al., "STACL", ACL 2019).
+LocalAgreement-2: those that the previous hypothesis has, too (Polák et al., "CUNI-KIT System for Simultaneous Speech
+Translation Task at IWSLT 2022"). Wait-k: the words that are k behind the source (Ma et al., "STACL", ACL 2019).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from sessions.interpreting.scripts import ends_a_sentence, units, whole_units
 
 
 def agreed_end(before: str, now: str, told: int, *, finished: bool) -> int:
-    """Return up to where two hypotheses say the same, word by word. Both begin with the `told` characters that were told.
+    """Return the end of the words on which two hypotheses agree. Both begin with the `told` characters.
 
-    `finished`: the newer one has all of its words. How it ends its sentence is nothing to agree on: more comes.
+    `finished`: the newer one is complete. The last word of its sentence does not count, since more text follows.
     """
     older = _without_end(whole_units(before[told:], finished=True))
     newer = _without_end(whole_units(now[told:], finished=finished))
@@ -25,7 +25,7 @@ def agreed_end(before: str, now: str, told: int, *, finished: bool) -> int:
 
 
 def waited_end(now: str, told: int, *, read: int, wait: int, finished: bool) -> int:
-    """Return up to where a hypothesis may be told that stays `wait` words behind the `read` ones of the source."""
+    """Return the end of the words that may be told, `wait` words behind the `read` words of the source."""
     allowed = read - wait - len(units(now[:told]))
     newer = _without_end(whole_units(now[told:], finished=finished))
     return told + sum(map(len, newer[: max(0, allowed)]))

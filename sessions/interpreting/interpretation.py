@@ -1,4 +1,4 @@
-"""A live translation that runs here: its source, its target, and whoever waits for one of them."""
+"""A live translation that runs here: its source, its target, and what tasks wait for."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from sessions.records import Interpreting, MessageRecord
 
 
 class Decode(Protocol):
-    """What is being decoded."""
+    """A decode under way."""
 
     def cancel(self) -> None:
-        """Asks the engine to stop it."""
+        """Ask the engine to stop it."""
         ...
 
 
 class Interpretation:
-    """`growing`: who grows the source, in order; `news`: set whenever it grew. `asked`: from which language to which.
+    """`growing`: held while the source grows; `news`: set whenever it grew. `asked`: the languages.
 
-    A growth cancels the decode of a sentence that it goes on with.
+    A growth cancels the decode of a sentence that it continues.
     """
 
     __slots__ = ("_decode", "_message", "asked", "growing", "news", "source", "translation")
 
     def __init__(self, asked: Interpreting, message: MessageRecord, text: str = "") -> None:
-        """Begin with what the source's message has; `text`: what was told of its translation before."""
+        """Begin with the source in the message; `text`: the translation that was told before."""
         self.asked = asked
         self.source = Source(message.content, is_final=asked.is_final)
         place = Place(asked.src, asked.off)
@@ -45,7 +45,7 @@ class Interpretation:
         return msgspec.structs.replace(self._message, content=self.source.text)
 
     def state(self, *, chars: int | None = None) -> Interpreting:
-        """How far it is, for whoever goes on with it. `chars`: how much of the target is kept; None: all."""
+        """Return its progress, for the turn that continues it. `chars`: how much of the target is kept; None: all."""
         told = len(self.translation.text) if chars is None else chars
         place = self.translation.place_within(told)
         return msgspec.structs.replace(
@@ -54,27 +54,27 @@ class Interpretation:
 
     @property
     def is_done(self) -> bool:
-        """Whether all of the source is translated, and no more of it comes."""
+        """Whether all of the source is translated, and it does not grow any more."""
         behind = self.source.text[self.translation.places[-1].src :]
         return self.source.is_final and not behind.strip()
 
     def grow(self, new: str, *, final: bool) -> None:
-        """The source grew, by what its `news` gave. Synchronous."""
+        """Grow the source by what `news` of the source returned. Synchronous."""
         self.source.grow(new, final=final)
         self.news.set()
         if self._decode is not None and self.translation.is_outdated(self.source):
             self._decode.cancel()
 
     def begin(self, ask: Ask, decode: Decode) -> None:
-        """A segment is being decoded."""
+        """Note that a segment is being decoded."""
         self.translation.begin(ask)
         self._decode = decode
 
     def hear(self, text: str) -> str:
-        """Takes more of what is decoded; gives what is told of it."""
+        """Take more decoded text; return what is told of it."""
         return self.translation.hear(text, self.source)
 
     def end(self, *, finished: bool) -> str:
-        """Nothing is being decoded any more; gives what is told behind it."""
+        """Note that the decode has ended; return what is told now."""
         self._decode = None
         return self.translation.end(self.source, finished=finished)

@@ -1,4 +1,4 @@
-"""Names of languages, for prompts, and their codes in models that translate. Pure."""
+"""Names of languages for prompts, and their codes in translation models. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from engine.messages import Languages
 
 AUTO = "auto"
-"""The source is in whichever language it is."""
+"""The language of the source is not given."""
 _KNOWN = {
     "ar": ("Arabic", "ara"),
     "bg": ("Bulgarian", "bul"),
@@ -53,11 +53,11 @@ _KNOWN = {
     "vi": ("Vietnamese", "vie"),
     "zh": ("Chinese", "zho"),
 }
-"""Names, and the codes of three letters (ISO 639-3) that NLLB has; where a language has several, the most spoken one's."""
+"""Names, and NLLB's codes of three letters (ISO 639-3); for a language with several, that of the most spoken one."""
 
 
 def language_name(tag: str) -> str:
-    """Return the English name of a language by its tag (`zh`, `pt-BR`); one that is not known is its own name."""
+    """Return the English name of a language by its tag (`zh`, `pt-BR`); an unknown tag is its own name."""
     primary, _, region = tag.partition("-")
     if (known := _KNOWN.get(primary.lower())) is None:
         return tag
@@ -65,9 +65,9 @@ def language_name(tag: str) -> str:
 
 
 def language_code(tag: str, codes: Sequence[str]) -> str | None:
-    """Return a language as a model names it, whose codes these are; None: it has no such.
+    """Return a model's code for a language, among `codes`; None if it has none.
 
-    By the code itself, else the first one of the same language: `zh` is `zho_Hans` to NLLB, `zh-Hant` is `zho_Hant`.
+    The same code, else the first one of the same language: `zh` is `zho_Hans` in NLLB, `zh-Hant` is `zho_Hant`.
     """
     if tag in codes:
         return tag
@@ -77,12 +77,12 @@ def language_code(tag: str, codes: Sequence[str]) -> str | None:
 
 
 def has_languages(known: Languages, source: str, target: str) -> bool:
-    """Tell whether a model translates from one language to another. A source that is not told is any."""
+    """Return whether a model translates between two languages. `AUTO` as the source: from any of them."""
     sources = not source or source == AUTO or language_code(source, known.sources) is not None
     return sources and (not target or language_code(target, known.targets) is not None)
 
 
 def _parts(tag: str) -> tuple[str, str]:
-    """The language of a tag or a code, by three letters where they are known, and what stands behind it."""
+    """Return the language of a tag or a code, with three letters if they are known, and the rest of it."""
     primary, _, rest = tag.replace("_", "-").lower().partition("-")
     return (_KNOWN[primary][1] if primary in _KNOWN else primary), rest

@@ -1,4 +1,4 @@
-"""A text that grows, in segments: sentences, as far as they are there, and pieces of bounded length. Pure."""
+"""Divides a growing text into segments: sentences, as far as they are known, and pieces of bounded length. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from engine.text.characters import floor_boundary
 from sessions.interpreting.scripts import CLOSERS, ENDS_AT_ONCE, SENTENCE_ENDS
 
 MAX_SEGMENT_CHARS = 400
-"""A longer sentence is parted where it has a blank, and where it has none in the midst of a word."""
+"""A longer sentence is divided at a blank, or within a word if it has none."""
 _ABBREVIATIONS = frozenset({"mr", "mrs", "ms", "dr", "prof", "st", "vs"})
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A part of a source, without the white space around it. `is_closed`: no growth changes it any more."""
+    """A part of a source, without the white space around it. `is_closed`: it does not change any more."""
 
     start: int
     end: int
@@ -21,10 +21,10 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 def next_segment(source: str, start: int, *, final: bool) -> Segment | None:
-    """Return the segment that begins behind `start`; None where nothing but white space is there.
+    """Return the segment that begins after `start`; None if only white space follows.
 
-    `final`: the source grows no more. Until then a sentence is closed by what stands behind it: a full stop may be a
-    decimal point so far.
+    `final`: the source does not grow any more. Until then a sentence is closed by the text after it: a full
+    stop may turn out to be a decimal point.
     """
     while start < len(source) and source[start].isspace():
         start += 1
@@ -62,7 +62,7 @@ def _behind_marks(source: str, place: int, until: int) -> int:
 
 
 def _is_end(source: str, start: int, place: int, behind: int, *, final: bool) -> bool:
-    """Whether the marks from `place` to `behind` end a sentence, by what stands around them."""
+    """Return whether the marks from `place` to `behind` end a sentence, by the characters around them."""
     if behind == len(source):
         return final
     if any(mark in ENDS_AT_ONCE for mark in source[place:behind]):
@@ -79,7 +79,7 @@ def _is_abbreviation(source: str, start: int, place: int) -> bool:
 
 
 def _parting(source: str, start: int, until: int) -> int:
-    """Where a sentence that is too long is parted: behind a word, else behind a whole character."""
+    """Return where to divide a long sentence: after a word, else after a whole character."""
     blank = max((place for place in range(start + 1, until) if source[place].isspace()), default=None)
     if blank is not None:
         return start + len(source[start:blank].rstrip())

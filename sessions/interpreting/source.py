@@ -1,4 +1,4 @@
-"""The source of an interpretation: it grows, and never changes. Pure."""
+"""The source of an interpretation. It grows, but what it has never changes. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import msgspec
 from sessions.errors import Conflict, ContentTooLong
 
 MAX_SOURCE_CHARS = 32_000
-"""Of one interpretation, each growth of which is written with all that was said before."""
+"""Characters of one interpretation. Each growth writes the whole source."""
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """More of a source: `text` stands behind `off` characters. `turn_id`: of the interpretation; None: the one that runs."""
+    """More of a source: `text` follows `off` characters. `turn_id`: of the interpretation; None: the running one."""
 
     off: int
     text: str
@@ -20,7 +20,7 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grown(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a growth: how much of the source there is now. `already`: all of it was known before."""
+    """The outcome of a growth: the length of the source now. `already`: all of it was known before."""
 
     turn_id: str
     chars: int
@@ -29,7 +29,7 @@ class Grown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source:
-    """What was said so far. Offsets and lengths count code points. `is_final`: it grows no more."""
+    """The source so far. Offsets and lengths count code points. `is_final`: it does not grow any more."""
 
     __slots__ = ("_max_chars", "is_final", "text")
 
@@ -39,15 +39,15 @@ class Source:
         self._max_chars = max_chars
 
     def news(self, growth: Growth) -> str | None:
-        """Return what a growth adds behind what is known; None where all of it was known before. Takes nothing.
+        """Return what a growth adds; None if all of it was known before. Changes nothing.
 
-        Raises Conflict where it leaves a hole, says something else than before, or ends sooner, and ContentTooLong.
+        Raises Conflict if it leaves a gap, contradicts the source, or ends it too early, and ContentTooLong.
         """
         off, text, final = growth.off, growth.text, growth.final
         here, end = len(self.text), off + len(text)
         if off > here:
             raise Conflict(
-                f"The source has {here} characters so far; `off` is {off}, and what is between is missing."
+                f"The source has {here} characters so far; `off` is {off}, so text is missing in between."
             )
         if self.text[off:end] != text[: here - off]:
             raise Conflict("The source was told otherwise before; what was said is not revised.")
@@ -60,11 +60,11 @@ class Source:
                 f"The source would have {end} characters; {self._max_chars} are allowed. Begin another interpretation."
             )
         if self.is_final and end > here:
-            raise Conflict("The source was said to be final; nothing comes behind that.")
+            raise Conflict("The source is final; nothing can follow.")
         new = text[here - off :]
         return new if new or (final and not self.is_final) else None
 
     def grow(self, new: str, *, final: bool) -> None:
-        """Take what `news` gave."""
+        """Add what `news` returned."""
         self.text += new
         self.is_final = self.is_final or final

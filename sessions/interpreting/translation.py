@@ -1,6 +1,6 @@
-"""What is told of a translation, and what is asked next, while its source grows. Pure.
+"""Decides what is told of a translation, and what is decoded next, while its source grows. Pure.
 
-The target of each segment is decoded from what was told of it, so no word that was told is ever revised.
+The target of each segment is decoded from what was told of it, so a word that was told is never revised.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from sessions.records import Told
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A segment to decode. `prefix`: what was told of its target; `src_end`: how much of the source it takes in.
+    """A segment to decode. `prefix`: the part of its target that was told; `src_end`: how much of the source it covers.
 
-    `is_closed`: the segment grows no more, so whatever is decoded is told.
+    `is_closed`: the segment does not grow any more, so all of its decode is told.
     """
 
     text: str
@@ -29,7 +29,7 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """Two places that belong together: the source before `src` is translated by the target before `off`."""
+    """Matching positions: the target before `off` translates the source before `src`."""
 
     src: int = 0
     off: int = 0
@@ -37,11 +37,11 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 _START = Place()
 AHEAD = 4
-"""Words of a hypothesis, or characters, behind those that were told: more would be made again before they are agreed on."""
+"""Most words or characters of a hypothesis after the told ones; more would be revised before they are agreed on."""
 
 
 class Translation:
-    """The target so far. `src_off`: how much of the source the words that were told last were made from."""
+    """The target so far. `src_off`: how much of the source had been read for the words told last."""
 
     __slots__ = (
         "_ask",
@@ -57,11 +57,11 @@ class Translation:
     )
 
     def __init__(self, told: Told, *, wait: int, text: str = "", place: Place = _START) -> None:
-        """Begin, or go on behind `text`, of which a segment's own part begins at `place`."""
+        """Begin, or continue after `text`; the current segment's part of it begins at `place`."""
         self._policy = told
         self._k = wait
         self._text = text
-        self._segment = text[place.off :].lstrip()  # of the target, what belongs to the segment at hand
+        self._segment = text[place.off :].lstrip()  # the current segment's part of the target
         self._before = self._read = self._heard = ""
         self._ask: Ask | None = None
         self.places = [place]
@@ -69,25 +69,25 @@ class Translation:
 
     @property
     def text(self) -> str:
-        """All that was told."""
+        """All text that was told."""
         return self._text
 
     @property
     def heard(self) -> int:
-        """How long the hypothesis at hand is, with what was told of its segment."""
+        """The length of the current hypothesis, with the told part of its segment."""
         return len(self._heard)
 
     @property
     def told_of_segment(self) -> int:
-        """How much of that was told."""
+        """The length of that told part."""
         return len(self._segment)
 
     def place_within(self, chars: int) -> Place:
-        """The last place at or before so many characters of the target."""
+        """Return the last place at or before so many characters of the target."""
         return [place for place in self.places if place.off <= chars][-1]
 
     def next(self, source: Source, *, paused: bool = False) -> Ask | None:
-        """What to decode now; None where there is nothing before the source grows. `paused`: the source stood still for a while."""
+        """Return what to decode now; None until the source grows. `paused`: the source has not grown for a while."""
         closes = source.is_final or (paused and self._stands_at_an_end(source))
         segment = next_segment(source.text, self.places[-1].src, final=closes)
         if segment is None:
@@ -100,7 +100,7 @@ class Translation:
         return Ask(text, self._segment, segment.start + len(text), segment.is_closed)
 
     def _may_tell(self, text: str) -> bool:
-        """Whether any word more may be told of a sentence that has come so far."""
+        """Return whether any more words may be told for a sentence that is incomplete."""
         if self._policy == "wait":
             return len(units(text)) - self._k > len(units(self._segment))
         return self._policy == "agreement"
@@ -112,7 +112,7 @@ class Translation:
         )
 
     def is_outdated(self, source: Source) -> bool:
-        """Whether what is being decoded is less than what could be. What is closed is decoded to its end."""
+        """Return whether to replace the current decode by one of more text. A closed segment is decoded to its end."""
         if self._ask is None or self._ask.is_closed:
             return False
         newer = self.next(source)
@@ -120,7 +120,7 @@ class Translation:
 
     @property
     def is_enough(self) -> bool:
-        """Whether more of the hypothesis at hand is not worth its making before the source grows."""
+        """Return whether the current hypothesis is long enough until the source grows."""
         ask = self._asked()
         if ask.is_closed:
             return False
@@ -129,18 +129,18 @@ class Translation:
         return len(units(self._heard[len(self._segment) :])) > AHEAD
 
     def begin(self, ask: Ask) -> None:
-        """It is being decoded."""
+        """Note the current decode."""
         self._ask, self._heard = ask, ask.prefix
 
     def hear(self, text: str, source: Source) -> str:
-        """Take more of a hypothesis; gives what is told of it."""
+        """Take more of a hypothesis; return what is told of it."""
         ask = self._asked()
         self._heard = self._heard + text if self._heard else text.lstrip()
         end = len(self._heard.rstrip()) if ask.is_closed else self._open_end(ask, finished=False)
         return self._tell(ask, end, source)
 
     def end(self, source: Source, *, finished: bool) -> str:
-        """The hypothesis has its end, its own where it is `finished`; gives what is told behind it."""
+        """End the hypothesis; return what is told now. `finished`: the model ended it, nobody cut it off."""
         ask = self._asked()
         end = len(self._heard.rstrip()) if ask.is_closed else self._open_end(ask, finished=finished)
         told = self._tell(ask, end, source)
@@ -152,7 +152,7 @@ class Translation:
         return told
 
     def settle(self, ask: Ask) -> None:
-        """A closed segment is translated to its end."""
+        """Note that a closed segment is completely translated."""
         self.places.append(Place(ask.src_end, len(self._text)))
         self._segment = self._before = self._read = ""
         self.src_off = max(self.src_off, ask.src_end)
@@ -186,5 +186,5 @@ def _blank_at(source: str, start: int) -> str:
 
 
 def _longer(before: str, now: str, *, finished: bool) -> str:
-    """What the next hypothesis is held against: one that was cut off says nothing against words that it did not come to."""
+    """Return what to compare the next hypothesis with. One that was cut off does not withdraw words."""
     return before if not finished and before.startswith(now) else now

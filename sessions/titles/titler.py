@@ -1,4 +1,4 @@
-"""Has the model write the title of a new conversation, in a spare moment: behind every turn, and one at a time."""
+"""Has the model write the title of a new conversation when it is idle: after all turns, one at a time."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from sessions.turn.positions import Behind
 
 MAX_TOKENS = 24
 WITHIN_S = 60.0
-"""A title that takes longer is given up: the first words stay."""
+"""A title that takes longer is given up: the conversation keeps its first words."""
 MAX_WAITING = 64
-"""Conversations that wait for their titles here; those that come when so many wait keep their first words."""
+"""Conversations that may wait for titles here; further ones keep their first words."""
 BEHIND_ALL = -1
 """The priority of a title in the engine's queue."""
 
@@ -36,10 +36,10 @@ _log = structlog.get_logger("midstream.titles")
 
 
 class Titler:
-    """Gives conversations their titles. What fails leaves the first words of the message, and is logged."""
+    """Gives conversations their titles. After a failure, which is logged, a conversation keeps its first words."""
 
     def __init__(self, *, engine: Engine, index: Index, filters: Filters, tasks: Tasks) -> None:
-        """`filters`: what a title has to pass, as messages do."""
+        """`filters`: a title has to pass them, as messages do."""
         self._engine = engine
         self._index = index
         self._filters = filters
@@ -48,7 +48,7 @@ class Titler:
         self._working = False
 
     def consider(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
-        """A turn has ended; where it was a conversation's first one, a title is asked for when it is this one's turn."""
+        """After a turn's end, queue its conversation for a title if the turn was its first one."""
         if not _begins(live) or len(self._waiting) >= MAX_WAITING:
             return
         self._waiting.append((conversation, live, request))
@@ -75,7 +75,7 @@ class Titler:
     async def _entitle(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
         model = served_models(self._engine).named(request.model)
         if model.engine.facts is not None and model.engine.facts.languages is not None:
-            return  # it translates, and can't say what a conversation is about
+            return  # it only translates, and can't summarize a conversation
         title = written_title(await self._written(live, request))
         if not title:
             return
@@ -111,11 +111,11 @@ _WHOLE = {FinishReason.STOP, FinishReason.LENGTH}
 
 
 def _begins(live: LiveTurn) -> bool:
-    """Whether a turn is the first exchange of its conversation, as far as it knows itself, and came to its end."""
+    """Return whether a turn is its conversation's first exchange, as far as it knows, and ended normally."""
     record = live.record
     is_sent = (
         isinstance(live.send.place, Behind) and not live.send.untitled
-    )  # an edited message, or a reply made anew, begins nothing
+    )  # an edited message, or a reply made anew, is not the first exchange
     is_first = is_sent and record.parent_id is None and not record.follows
     done = record.done
     is_whole = done is not None and done.saved and done.reason in {Reason.STOP, Reason.LENGTH}

@@ -1,1 +1,1 @@
-"""Server tools: functions of the operator's, and tools of MCP servers, behind one box. Knows no turn, no frame, no store."""
+"""Server tools: the operator's functions and tools of MCP servers, in one box. Knows no turns, frames or store."""

@@ -1,4 +1,4 @@
-"""Runs calls as tasks of their own: whoever waits for one leaves at once, in time, and with a result of a bounded size."""
+"""Runs each call as a task. Its caller may leave at any moment, waits a limited time, and gets a bounded result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sessions.tools.result_text import REASON_BYTES, RESULT_BYTES, cut_to
 from sessions.tools.server_tool import CallContext, ToolFailed, ToolLost
 
 GOODBYE_S = 1.0
-"""That calls have to end when their source does."""
+"""How long running calls have to end when their source ends."""
 
 _log = structlog.get_logger("midstream.tools")
 
@@ -23,7 +23,7 @@ Work = Callable[[LiveCall], Awaitable[str]]
 
 
 class Calls:
-    """The calls of one source. `result_bytes`: of a result; what is longer is cut."""
+    """The calls of one source. `result_bytes`: of a result; a longer one is cut."""
 
     def __init__(self, places: Places, *, result_bytes: int = RESULT_BYTES) -> None:
         self._places = places
@@ -31,13 +31,13 @@ class Calls:
         self._tasks: set[asyncio.Task[str]] = set()
 
     def __len__(self) -> int:
-        """How many have not ended, those that nobody waits for among them."""
+        """The number of calls that have not ended, also those that nobody waits for."""
         return len(self._tasks)
 
     async def run(self, tool: str, work: Work, context: CallContext, *, limit_s: float) -> str:
-        """Do the work within `limit_s` seconds, those that it waits for a place among them, and return its result.
+        """Do the work and return its result. `limit_s`: seconds, with the wait for a place.
 
-        Raises ToolFailed, and ToolLost where the time is up. A cancelled caller does not wait for the work to end.
+        Raises ToolFailed, and ToolLost if the time is up while it runs. A cancelled caller does not wait for its end.
         """
         patience = Patience(limit_s)
         begun: list[asyncio.Task[str]] = []
@@ -55,7 +55,7 @@ class Calls:
         return self._result(begun[0])
 
     async def end(self) -> None:
-        """Cancel what runs, and wait for it a little."""
+        """Cancel running calls, and wait a moment for their ends."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -71,12 +71,12 @@ class Calls:
 
     def _result(self, task: asyncio.Task[str]) -> str:
         if task.cancelled():
-            raise ToolFailed("The tool gave up.")
+            raise ToolFailed("The tool cancelled itself.")
         return cut_to(task.result(), self._result_bytes)
 
 
 async def _worked(tool: str, work: Work, call: LiveCall) -> str:
-    """Do the work. Whatever it raises becomes words for the model; raises ToolFailed and nothing else."""
+    """Do the work. Whatever it raises becomes a ToolFailed with a text for the model."""
     try:
         return await work(call)
     except ToolLost as failure:
@@ -88,7 +88,7 @@ async def _worked(tool: str, work: Work, call: LiveCall) -> str:
 
 
 def _failure(tool: str, error: BaseException) -> ToolFailed:
-    """What the model is told of an exception: its type. Messages of libraries quote addresses, paths and passwords."""
+    """Return what the model is told of an exception: its type. Its message may quote addresses, paths and passwords."""
     incident = secrets.token_hex(4)
     _log.error("tool failed", tool=tool, incident=incident, exc_info=error)
     return ToolFailed(f"The tool failed with {type(error).__name__}. The server's log has it as {incident}.")
@@ -99,10 +99,10 @@ def _too_late(limit_s: float, *, ran: bool) -> ToolFailed:
         return ToolLost(
             f"The tool did not answer within {limit_s:g} s. It is not known whether it did its work."
         )
-    return ToolFailed(f"Too many calls of tools ran: within {limit_s:g} s this one was not started.")
+    return ToolFailed(f"Too many tool calls were running. This one was not started within {limit_s:g} s.")
 
 
 def _note(tool: str, task: asyncio.Task[str]) -> None:
-    """Write down how a call ended, also one that nobody waits for."""
+    """Log how a call ended, even if nobody waits for it."""
     outcome = "cancelled" if task.cancelled() else "failed" if task.exception() else "done"
     _log.info("tool called", tool=tool, outcome=outcome)

@@ -1,4 +1,4 @@
-"""Forms that a tool asks a user to fill in: which are served, and whether an answer fits. Pure.
+"""Forms that tools ask users to fill in: which ones are supported, and whether an answer fits. Pure.
 
 MCP's restricted schemas: https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#requested-schema
 """
@@ -12,21 +12,21 @@ import msgspec
 from msgspec import Meta
 
 FORM_BYTES = 16 * 1024
-"""Of a form's schema."""
+"""Bytes of a form's schema."""
 MESSAGE_CHARS = 4096
-"""Of the words that go with it."""
+"""Characters of the message that goes with a form."""
 MOST_FIELDS = 32
 MOST_CHOICES = 256
 ANSWER_CHARS = 16_384
-"""Of one text in an answer, where the form allows as much."""
+"""Characters of one text in an answer, if the form allows that many."""
 
 
 class FormRefused(ValueError):
-    """A form that is not served. The message is for whoever wrote the tool."""
+    """A form that is not supported. The message is for the author of the tool."""
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """One of several values; its title is for people."""
+    """One of several values. `title` is for people."""
 
     const: str
 
@@ -36,14 +36,14 @@ Titled = Annotated[tuple[Choice, ...], Meta(min_length=1, max_length=MOST_CHOICE
 
 
 class Items(msgspec.Struct, frozen=True, rename="camel"):
-    """What may be chosen together."""
+    """The values that may be chosen together."""
 
     enum: Choices | None = None
     any_of: Titled | None = None
 
 
 class Field(msgspec.Struct, frozen=True, rename="camel"):
-    """One field of a form, in the words of JSON Schema."""
+    """One field of a form, in the terms of JSON Schema."""
 
     type: Literal["string", "number", "integer", "boolean", "array"]
     enum: Choices | None = None
@@ -58,7 +58,7 @@ class Field(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def choices(self) -> tuple[str, ...] | None:
-        """The values that may be chosen; None where the user writes one."""
+        """The values that may be chosen; None if the user writes one."""
         source = self.items or self
         titled = source.any_of if isinstance(source, Items) else source.one_of
         return source.enum if titled is None else tuple(choice.const for choice in titled)
@@ -75,18 +75,18 @@ class Form(msgspec.Struct, frozen=True):
 def form_of(schema: str) -> Form:
     """Read a form's schema. Raises FormRefused."""
     if len(schema.encode("utf-8", "replace")) > FORM_BYTES:
-        raise FormRefused(f"A form may have {FORM_BYTES} bytes.")
+        raise FormRefused(f"A form's schema has {FORM_BYTES} bytes at most.")
     try:
         form = msgspec.json.decode(schema.encode(), type=Form)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise FormRefused(f"A form is a flat object of plain fields: {error}.") from None
     if unknown := set(form.required) - form.properties.keys():
-        raise FormRefused(f"A form requires {min(unknown)!r}, which is none of its fields.")
+        raise FormRefused(f"A form requires {min(unknown)!r}, which is not one of its fields.")
     return form
 
 
 def misfit(form: Form, content: dict[str, Any]) -> str | None:
-    """Say what in an answer is not what the form asks for; None where it fits."""
+    """Return why an answer does not fit the form; None if it does."""
     return next(_misfits(form, content), None)
 
 
@@ -103,7 +103,7 @@ def _misfits(form: Form, content: dict[str, Any]) -> Iterator[str]:
 
 
 def _unmet(field: Field, value: Any) -> str | None:
-    """Say what a value should be; None where it is."""
+    """Return what a value should be; None if it fits."""
     match field.type:
         case "boolean":
             return None if isinstance(value, bool) else "true or false"

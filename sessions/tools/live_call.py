@@ -1,4 +1,4 @@
-"""One call under way: what its tool may ask and tell, for as long as somebody waits for the call."""
+"""A call while its tool runs: the tool may ask the user and report progress while somebody waits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sessions.tools.progress_feed import ProgressFeed
 from sessions.tools.server_tool import Accepted, Answer, CallContext, Dismissed, Elicitation, ToolFailed
 
 MOST_QUESTIONS = 8
-"""That one call may ask its user."""
+"""Questions that one call may ask its user."""
 
 
 class LiveCall:
-    """A call whose tool runs. Once it is over nothing of its tool reaches anybody."""
+    """A call whose tool runs. Once it is over, its tool reaches nobody."""
 
     def __init__(self, context: CallContext, *, place: Place, patience: Patience) -> None:
         self.place = place
@@ -31,23 +31,23 @@ class LiveCall:
         self.context: CallContext = msgspec.structs.replace(
             context, elicit=self._elicit, progress=self._feed.tell
         )
-        """What the tool is given."""
+        """The context for the tool."""
 
     def close(self) -> None:
-        """Nobody waits any more: what is being asked is dismissed, and no progress is heard."""
+        """End the call, since nobody waits for it: open questions are dismissed, and progress is ignored."""
         self.over.set()
         self._feed.close()
         for asking in self._asking:
             asking.cancel()
 
     async def _elicit(self, elicitation: Elicitation) -> Answer:
-        """Ask the user, while the call's clock stands still.
+        """Ask the user, and stop the call's clock meanwhile.
 
-        Raises ToolFailed for a form that is not served, for too many questions, and for an answer that does not fit.
+        Raises ToolFailed for an unsupported form, for too many questions, and for an answer that does not fit.
         """
         self._questions += 1
         if self._questions > MOST_QUESTIONS:
-            raise ToolFailed(f"A call may ask {MOST_QUESTIONS} questions.")
+            raise ToolFailed(f"A call may ask {MOST_QUESTIONS} questions at most.")
         try:
             form = form_of(elicitation.schema)
         except FormRefused as refusal:
@@ -59,7 +59,7 @@ class LiveCall:
         return answer
 
     async def _answer(self, elicitation: Elicitation) -> Answer:
-        """Wait for an answer; the end of the call dismisses the question, whichever task asks."""
+        """Wait for an answer. The end of the call dismisses the question, whichever task asks it."""
         if self.over.is_set():
             return Dismissed()
         asking: asyncio.Future[Any] = asyncio.ensure_future(self._given.elicit(elicitation))

@@ -1,4 +1,4 @@
-"""How long a call may take. The clock stands still while a user is asked: people take as long as they take."""
+"""The time limit of a call. Its clock stops while a user is asked, since people take their time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 
 class Patience:
-    """So many seconds. Used once."""
+    """A time limit in seconds. Used once."""
 
     def __init__(self, limit_s: float) -> None:
         self._left = limit_s
@@ -17,7 +17,7 @@ class Patience:
 
     @asynccontextmanager
     async def lasting(self) -> AsyncIterator[None]:
-        """Raises TimeoutError from the block when the time is up."""
+        """Raise TimeoutError from the block when the time is up."""
         try:
             async with asyncio.timeout(self._left) as self._limit:
                 yield
@@ -47,5 +47,5 @@ class Patience:
 
     @property
     def _running(self) -> asyncio.Timeout | None:
-        """The clock, where it has not run out yet."""
+        """The clock, unless it has run out."""
         return None if self._limit is None or self._limit.expired() else self._limit

@@ -1,4 +1,4 @@
-"""Places for calls that run at once: so many in all, and no owner has all of them."""
+"""Places for concurrent calls: a limited number, of which no owner can hold all."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections import Counter, deque
 from sessions.tools.server_tool import ToolFailed
 
 MOST_WAITING = 256
-"""Calls that wait for a place. Further ones are refused."""
+"""Calls that may wait for a place. Further ones are refused."""
 
 
 class Place:
-    """One place that was taken. It is free again when all who hold it have let go."""
+    """One taken place. It is free again when all its holders have released it."""
 
     def __init__(self, places: Places, owner: str) -> None:
         self._places = places
@@ -20,18 +20,18 @@ class Place:
         self._holders = 1
 
     def hold(self) -> None:
-        """Keep the place for one more, a thread that goes on by itself."""
+        """Keep the place for one more holder, such as a thread that outlives its call."""
         self._holders += 1
 
     def let_go(self) -> None:
-        """Say that one who held the place has ended. Called as often as it is held."""
+        """Release one hold. Call it as often as the place is held."""
         self._holders -= 1
         if self._holders == 0:
             self._places.give_back(self._owner)
 
 
 class Places:
-    """`total` places, of which an owner has `each` at most. Whoever asked first goes first, as far as both allow."""
+    """`total` places, of which an owner has `each` at most. The first to ask goes first, as far as both limits allow."""
 
     def __init__(self, *, total: int, each: int) -> None:
         self._free = total
@@ -41,11 +41,11 @@ class Places:
 
     @property
     def free(self) -> int:
-        """How many nobody holds."""
+        """The number of free places."""
         return self._free
 
     def take_nowait(self, owner: str) -> bool:
-        """Take a place where one is free for the owner; say whether it was."""
+        """Take a place if one is free for the owner; return whether one was taken."""
         if self._free <= 0 or self._held[owner] >= self._each:
             return False
         self._free -= 1
@@ -53,13 +53,13 @@ class Places:
         return True
 
     async def take(self, owner: str) -> Place:
-        """Wait for a place and take it. Raises ToolFailed where too many wait already."""
+        """Wait for a place and take it. Raises ToolFailed if too many calls wait already."""
         if not self.take_nowait(owner):
             await self._wait(owner)
         return Place(self, owner)
 
     def give_back(self, owner: str) -> None:
-        """Free a place, and hand it to the first who may have it."""
+        """Free a place, and give it to the first waiter that may have it."""
         self._free += 1
         self._held[owner] -= 1
         if not self._held[owner]:
@@ -68,14 +68,14 @@ class Places:
 
     async def _wait(self, owner: str) -> None:
         if len(self._waiting) >= MOST_WAITING:
-            raise ToolFailed("Too many calls of tools wait already. This one was not run.")
+            raise ToolFailed("Too many tool calls are waiting. This one was not run.")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((owner, turn))
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.give_back(owner)  # its turn came in the same moment
+                self.give_back(owner)  # it was granted at the same moment
             else:
                 self._waiting.remove((owner, turn))
             raise

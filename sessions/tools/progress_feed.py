@@ -1,4 +1,4 @@
-"""Progress of one call, merged: whoever reports it ten thousand times a second is heard a few times, the newest each time."""
+"""Merges the progress reports of a call: however many there are, only the newest is passed on, a few times a second."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from threading import Lock
 from sessions.tools.server_tool import Progress
 
 INTERVAL_S = 0.25
-"""Between two reports."""
+"""Seconds between two reports."""
 MESSAGE_CHARS = 200
 
 
 def plain(progress: Progress) -> Progress | None:
-    """Return a report as it may be shown; None for one that has no number."""
+    """Return a report as it may be shown; None if it has no valid number."""
     if not math.isfinite(progress.done):
         return None
     total = progress.total if progress.total is not None and math.isfinite(progress.total) else None
@@ -24,7 +24,7 @@ def plain(progress: Progress) -> Progress | None:
 
 
 class ProgressFeed:
-    """Takes reports from any thread and hands the newest on, on the event loop. Made on the loop."""
+    """Takes reports from any thread, and passes the newest on in the event loop. Create it in the loop."""
 
     def __init__(self, heard: Callable[[Progress], None], *, interval_s: float = INTERVAL_S) -> None:
         self._heard = heard
@@ -47,7 +47,7 @@ class ProgressFeed:
             self._loop.call_soon_threadsafe(self._arm)
 
     def close(self) -> None:
-        """Nothing is heard any more. Called on the loop."""
+        """Ignore all later reports. Call it in the loop."""
         with self._lock:
             self._closed = True
         if self._timer is not None:

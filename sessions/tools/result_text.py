@@ -1,15 +1,15 @@
-"""The text of a result as the model gets it: characters that can be written, and no more of them than the limit. Pure."""
+"""The text of a result for the model: valid characters, up to a limit. Pure."""
 
 from __future__ import annotations
 
 RESULT_BYTES = 64 * 1024
-"""Of a result, in UTF-8, where the operator sets nothing else."""
+"""Bytes of a result in UTF-8, unless the operator sets another limit."""
 REASON_BYTES = 2048
-"""Of what a tool says about its failure."""
+"""Bytes of a tool's message about its failure."""
 
 
 def cut_to(text: str, limit: int) -> str:
-    """Return the text, or its first `limit` bytes of UTF-8 in whole characters with a line that says how much is missing.
+    """Return the text, or its first `limit` bytes of UTF-8 in whole characters with a line that says so.
 
     Lone surrogates become question marks.
     """

@@ -1,7 +1,7 @@
-"""What a server tool is, what a call of one is given, and how it fails. Pure; knows neither functions nor MCP.
+"""The interface of server tools: the context of a call, and how it may fail. Pure; knows neither functions nor MCP.
 
-ToolFailed            the call failed; its words are for the model
-└── ToolLost          whether the tool did its work is not known
+ToolFailed            the call failed; its message is for the model
+└── ToolLost          it is not known whether the tool did its work
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from engine.reply_spec import Tool
 
 NAME = r"[A-Za-z0-9_-]{1,64}"
-"""What tools are called, as OpenAI's interface has it."""
+"""Names of tools, as OpenAI's API has them."""
 
 
 class Approval(Enum):
@@ -27,10 +27,10 @@ class Approval(Enum):
 
 
 class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that is run here. `name`: 1 to 64 of A-Z, a-z, 0-9, `_` and `-`, unique in its box.
+    """A tool that the server runs. `name`: 1 to 64 of A-Z, a-z, 0-9, `_` and `-`, unique in its box.
 
-    `parameters`: a JSON Schema of an object, as text. `idempotent`: a call whose end is not known may be run again.
-    `server`: what its operator calls the MCP server that has it, and `named_there` what that calls it; empty: a function.
+    `parameters`: the JSON Schema of an object, as text. `idempotent`: a call with an unknown outcome may be run again.
+    `server`: the operator's name of its MCP server, empty for a function; `named_there`: the tool's name at that server.
     """
 
     name: str
@@ -43,12 +43,12 @@ class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> Tool:
-        """The tool as the model is told of it."""
+        """The tool as the model sees it."""
         return Tool(name=self.name, description=self.description, parameters=self.parameters)
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a call is, in the tool's own unit. `total`: None where it is not known. `message` is for the user."""
+    """The progress of a call, in the tool's own unit. `total`: None if unknown. `message` is for the user."""
 
     done: float
     total: float | None = None
@@ -56,7 +56,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Elicitation(msgspec.Struct, frozen=True):
-    """What a tool asks the user while it runs. `schema`: a JSON Schema, as text, of an object with plain members.
+    """A tool's question to the user while it runs. `schema`: the JSON Schema of an object with plain members, as text.
 
     MCP's elicitation, form mode: https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
     """
@@ -66,7 +66,7 @@ class Elicitation(msgspec.Struct, frozen=True):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The user answered. `content`: what the elicitation's schema asks for."""
+    """The user answered. `content`: an object that fits the elicitation's schema."""
 
     content: dict[str, Any]
 
@@ -76,7 +76,7 @@ class Declined(msgspec.Struct, frozen=True):
 
 
 class Dismissed(msgspec.Struct, frozen=True):
-    """The user chose nothing: looked away, left, or the time for an answer is over."""
+    """The user did not choose: looked away, left, or did not answer in time."""
 
 
 Answer = Accepted | Declined | Dismissed
@@ -84,19 +84,19 @@ Elicit = Callable[[Elicitation], Awaitable[Answer]]
 
 
 async def nobody_to_ask(_: Elicitation) -> Answer:
-    """The `elicit` of a call that has no user to ask."""
+    """Answer for a call without a user."""
     return Dismissed()
 
 
 def no_progress(_: Progress) -> None:
-    """The `progress` of a call that nobody watches."""
+    """Ignore the progress of a call that nobody watches."""
 
 
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose call it is. `owner`: an opaque digest of whose history it is; `call_id`: the same for the same call, run again.
+    """Whose call it is. `owner`: an opaque digest of its owner; `call_id`: the same if the call is run again.
 
-    `elicit` is awaited by a running tool; what it raises fails the call. `progress` is called on the event loop, returns
-    at once, and is called a few times a second at most.
+    A running tool awaits `elicit`; if that raises, the call fails. `progress` is called in the event loop, a few
+    times a second at most, and returns at once.
     """
 
     owner: str
@@ -107,24 +107,24 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolFailed(Exception):
-    """A call failed. The message is for the model, in plain words: it holds nothing that the user may not see."""
+    """A call failed. The message is for the model, in plain words, with nothing that the user may not see."""
 
 
 class ToolLost(ToolFailed):
-    """A call was started and its end is not known. Only an idempotent tool may be run again."""
+    """A call was started, and its outcome is not known. Only an idempotent tool may be run again."""
 
 
 class ToolSource(Protocol):
-    """Where tools come from: the operator's functions, or one MCP server."""
+    """A source of tools: the operator's functions, or one MCP server."""
 
     def offered(self) -> tuple[ServerTool, ...]:
-        """What is there now, by name. The same object as before where nothing changed."""
+        """Return the current tools, by name; the same object as before if nothing changed."""
         ...
 
     async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
-        """Runs one call to its end. Raises ToolFailed. Cancelling the task cancels the call."""
+        """Run a call to its end. Raises ToolFailed. Cancelling the task cancels the call."""
         ...
 
     def running(self) -> AbstractAsyncContextManager[object]:
-        """The source at work, for as long as the context is open."""
+        """Serve while the context is open."""
         ...

@@ -1,4 +1,4 @@
-"""Counts the calls of server tools, for metrics: by how they ended, never by name, since servers name tools as they like."""
+"""Counts the calls of server tools for metrics: by outcome, not by name, since servers choose names freely."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Outcome(StrEnum):
 
 
 class ToolStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls since the start of this process. `seconds`: that ended ones took, their waits for a place included."""
+    """Calls since the start of this process. `seconds`: of ended calls, with their waits for a place."""
 
     started: int
     running: int
@@ -42,7 +42,7 @@ class ToolTally:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Counts what happens within as one call."""
+        """Count the block as one call."""
         self._started += 1
         begun, outcome = self._now(), Outcome.FAILED
         try:
@@ -59,7 +59,7 @@ class ToolTally:
             self._seconds[outcome] += self._now() - begun
 
     def statistics(self) -> ToolStatistics:
-        """Facts of this moment."""
+        """Return the current counts."""
         running = self._started - sum(self._ended.values())
         return ToolStatistics(
             started=self._started, running=running, ended={**self._ended}, seconds={**self._seconds}

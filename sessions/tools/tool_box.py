@@ -1,4 +1,4 @@
-"""All server tools under one roof: what is offered now, and one call of one of them."""
+"""All server tools in one place: what is offered now, and how one of them is called."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sessions.tools.server_tool import CallContext, ServerTool, ToolFailed, Tool
 from sessions.tools.tally import ToolStatistics, ToolTally
 
 MOST_KNOWN = 4096
-"""Names of tools that were there: a source that has others again and again makes the box forget."""
+"""Names of earlier tools that are remembered: a source whose tools keep changing makes the box forget older ones."""
 
 _log = structlog.get_logger("midstream.tools")
 
 
 class ToolBox:
-    """The tools of all sources. Where two have one name, the earlier source has it."""
+    """The tools of all sources. If two have the same name, the earlier source has precedence."""
 
     def __init__(self, sources: Sequence[ToolSource] = ()) -> None:
         self._sources = tuple(sources)
@@ -31,7 +31,7 @@ class ToolBox:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """All sources at work, for as long as the context is open. They begin and end at the same time, not in turn."""
+        """Run all sources while the context is open. They start and stop concurrently."""
         over = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             begun = [asyncio.Event() for _ in self._sources]
@@ -45,33 +45,33 @@ class ToolBox:
                 over.set()
 
     def offered(self) -> tuple[ServerTool, ...]:
-        """The tools that are there now, in an order that stays the same while they do."""
+        """Return the current tools, in an order that stays the same while they do."""
         return tuple(tool for tool, _ in self._current().values())
 
     def of_server(self, server: str) -> tuple[ServerTool, ...] | None:
-        """The tools of an MCP server by its operator's name, or of functions by the empty one; None where none was ever there."""
+        """Return the tools of a server by its operator's name (empty: the functions); None if it never had any."""
         found = tuple(tool for tool in self.offered() if tool.server == server)
         return found if found or server in self._servers else None
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """What the MCP servers are called whose tools are there now."""
+        """The names of the MCP servers that have tools now."""
         return tuple(dict.fromkeys(tool.server for tool in self.offered() if tool.server))
 
     def tool(self, name: str) -> ServerTool | None:
-        """The tool of that name; None where there is none now."""
+        """Return the tool of that name; None if there is none now."""
         found = self._current().get(name)
         return found and found[0]
 
     def has_gone(self, name: str) -> bool:
-        """Whether a tool of that name was there, and is not now: its source is away."""
+        """Return whether a tool of that name existed, and does not now: its source is away."""
         return name not in self._current() and name in self._known
 
     async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
-        """Run one call to its end and return its result for the model, cut to its limit.
+        """Run a call to its end; return its result for the model, cut to its limit.
 
-        Raises ToolFailed with words for the model, and ToolLost where it is not known whether the tool did its work.
-        Cancelling the task cancels the call: the tool is told where it can be, and nothing of it is heard any more.
+        Raises ToolFailed with a message for the model, and ToolLost if it is not known whether the tool did its work.
+        Cancelling the task cancels the call: the tool is told if possible, and its later output is ignored.
         """
         with self._tally.call():
             found = self._current().get(name)
@@ -80,11 +80,11 @@ class ToolBox:
             return await found[1].run(name, arguments, context)
 
     def statistics(self) -> ToolStatistics:
-        """Facts of this moment."""
+        """Return the current counts."""
         return self._tally.statistics()
 
     def _current(self) -> dict[str, tuple[ServerTool, ToolSource]]:
-        """The tools by their names; put together anew where a source has others than before."""
+        """Return the tools by name; put together anew if a source has changed."""
         lists = tuple(source.offered() for source in self._sources)
         if lists != self._seen:
             self._seen = lists

@@ -1,1 +1,1 @@
-"""Live translation at work: an engine decodes what a source has so far, and the source grows meanwhile."""
+"""Runs live translations: an engine decodes the source so far while it grows."""

@@ -1,6 +1,6 @@
-"""What a model is asked for a segment of a source. Pure.
+"""Makes the request for a segment of a source. Pure.
 
-A translator is given the text and the languages, a chat model a prompt; the target begins with what was told of it.
+A translation model gets the text and the languages, a chat model gets a prompt; the target begins with its told part.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ PROMPT = "Translate into {target}: {text}"
 """`{target}` and `{source}` are names of languages."""
 TOKENS_A_CHAR = 3
 SPARE_TOKENS = 32
-"""So many tokens a target may have: a model that does not come to an end is stopped."""
+"""Tokens that any target may have: a model that does not end is stopped."""
 THOUGHT_TOKENS = 1024
-"""So many more, or a quarter of the window, where a chat model may think before: it is asked to do so as little as it can."""
+"""Tokens for reasoning, or a quarter of the window if that is less; chat models are asked to reason least."""
 MOST_TOLD = 20
-"""Languages that are named where another one was asked for."""
+"""Languages that an error lists."""
 _ANY = "any language"
 
 
 def request_for(
     base: Request, asked: Interpreting, ask: Ask, *, prompt: str, number: int, facts: ModelFacts | None
 ) -> Request:
-    """The request for one segment, the `number`th of its turn. `facts`: the model's."""
+    """Return the request for one segment, the `number`th of its turn. `facts`: the model's."""
     languages = None if facts is None else facts.languages
     thinks = facts is not None and "reasoning" in facts.features
     if languages is None:
@@ -58,7 +58,7 @@ def request_for(
 def trial(
     message: MessageRecord, generation: Generation, asked: Interpreting, facts: ModelFacts | None
 ) -> tuple[MessageRecord, Generation]:
-    """What stands for a source before there is any, where it is looked whether a model can be asked at all. `facts`: the model's."""
+    """Return a request in place of a source that is still empty, to check the model. `facts`: the model's."""
     known = None if facts is None else facts.languages
     translation = None if known is None else _translation(asked, known)
     return (
@@ -68,25 +68,25 @@ def trial(
 
 
 def refuse_unable(facts: ModelFacts, asked: Interpreting) -> None:
-    """Raises BadParams where a model can't go on with words that were told, or does not know the languages."""
+    """Raise BadParams if a model can't continue words that were told, or does not know the languages."""
     if (known := facts.languages) is not None:
         if not known.targets:
             why = "This model does not say which languages it translates, so it can't interpret."
             raise BadParams(why, field="model")
         if asked.source != AUTO and not known.sources:
-            why = "`source` can't be named for this model, which does not say what it reads: leave it out."
+            why = "Leave `source` out: this model does not say which languages it reads."
             raise BadParams(why, field="source")
         if asked.source != AUTO and language_code(asked.source, known.sources) is None:
             raise BadParams(f"`source` is one of {_listed(known.sources)} for this model.", field="source")
         if language_code(asked.target, known.targets) is None:
             raise BadParams(f"`target` is one of {_listed(known.targets)} for this model.", field="target")
     elif "continue" not in facts.features:
-        why = "This model can't interpret: the server behind it can't go on with a reply that has begun."
+        why = "This model can't interpret: the server behind it can't continue a reply."
         raise BadParams(why, field="model")
 
 
 def _translation(asked: Interpreting, known: Languages, prefix: str = "") -> Translation:
-    """What a model that translates is asked, in its own codes."""
+    """Return the request to a translation model, in its own codes."""
     source = "" if asked.source == AUTO else language_code(asked.source, known.sources)
     return Translation(language_code(asked.target, known.targets) or "", source or "", prefix)
 
@@ -108,10 +108,10 @@ def _messages(asked: Interpreting, text: str, prefix: str, prompt: str) -> tuple
 
 
 def _params(params: Params, text: str, spare: int) -> Params:
-    """A segment is one line, and so is its translation. `spare`: tokens of what is thought before."""
+    """Return the parameters: a segment is one line, and so is its translation. `spare`: tokens for reasoning."""
     return msgspec.structs.replace(params, max_new_tokens=most_tokens(text) + spare, stop=("\n",))
 
 
 def most_tokens(text: str) -> int:
-    """How many tokens a segment's target may have."""
+    """Return the maximum number of tokens of a segment's target."""
     return TOKENS_A_CHAR * len(text) + SPARE_TOKENS

@@ -1,4 +1,4 @@
-"""Takes growth of a source that is translated here: it is in the journal and in the history before anybody is told."""
+"""Takes growth of a source that is translated here: it is in the journal and the history before it is published."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sessions.store.history.coding import encode_message, encode_turn
 from sessions.turn.live_turn import LiveTurn
 
 _LATE = "The store does not answer in time; send it again in a moment."
-_OVER = "The interpretation was ended; what comes now is not translated any more."
+_OVER = "The interpretation was ended; further text is not translated."
 FILTERED_CHARS = 1000
-"""Of what was said before, filters read so much again: what they look for may stand on both sides."""
+"""Characters before a growth that filters read again: a match may begin there."""
 
 
 class Grower:
@@ -28,9 +28,10 @@ class Grower:
     async def grow(
         self, conversation: Conversation, live: LiveTurn, interpretation: Interpretation, growth: Growth
     ) -> Grown:
-        """Takes more of a source; what was known before is taken once.
+        """Take more of a source; text that was known before counts once.
 
-        Raises Conflict, ContentTooLong, Filtered, OwnershipLost; StoreDown where nobody knows whether it was kept: it may come again.
+        Raises Conflict, ContentTooLong, Filtered, OwnershipLost; StoreDown if it may or may not be stored: it
+        may be sent again.
         """
         source = interpretation.source
         async with interpretation.growing:
@@ -76,13 +77,13 @@ class Grower:
 
 
 async def _write_rest(live: LiveTurn) -> None:
-    """What was told before may not be kept so far, this growth itself among it. Raises StoreDown where it can't be now."""
+    """Write earlier events, which may include this growth. Raises StoreDown if that is impossible now."""
     if live.journal is not None and not live.turn.is_over and not await live.journal.catch_up():
         raise StoreDown(_LATE)
 
 
 def _patch(live: LiveTurn, interpretation: Interpretation) -> bytes:
-    """What the history has of the source from now on, and how far the turn is, should this replica die."""
+    """Return what the history has of the source from now on, and the turn's progress in case this replica dies."""
     message = interpretation.message
     kept = [f"message:{message.message_id}", encode_message(message).decode()]
     live.delivery.settled = live.record.interprets.off if live.record.interprets is not None else 0

@@ -1,4 +1,4 @@
-"""Has an engine translate a source while it grows: segment by segment, from what was told of each."""
+"""Has an engine translate a growing source segment by segment, continuing what was told of each."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from sessions.turn.generating import FilteredPieces, Listener, Outcome, guarded_
 from sessions.turn.turn import EngineCount
 
 IDLE_S = 600.0
-"""A source that does not grow for so long ends its turn by `timeout`: it holds a place that others want."""
+"""A source that does not grow for so long ends its turn by `timeout`, since it takes a place that others need."""
 PAUSE_S = 1.0
-"""So long a source stands still behind a sentence's end before that closes the sentence, whatever may follow."""
+"""How long a source must pause after a sentence's end to close the sentence, whatever may follow."""
 TRIES = 3
 """How often in a row the engine may be lost."""
 
 
 class Interprets(Listener, Protocol):
-    """Whoever a translation is told to."""
+    """The listener of a translation."""
 
     @property
     def interpretation(self) -> Interpretation:
-        """What is translated."""
+        """The interpretation."""
         ...
 
     def settle(self) -> None:
-        """A segment is translated to its end."""
+        """Note that a segment is completely translated."""
         ...
 
 
 class _Work:
-    """What the decodes of a turn took together. `number`: how many there were; `steps_after`: of the turn's cancel."""
+    """The sums over a turn's decodes. `number`: how many there were; `steps_after`: after the turn's cancel."""
 
     __slots__ = (
         "_ends",
@@ -71,29 +71,27 @@ class _Work:
         self.number = self.prompt = self.cached = self.generated = self.told = 0
         self.steps_after: int | None = 0
         self._most = 0
-        self._ends: list[
-            int
-        ] = []  # of the pieces of the hypothesis at hand, and how many tokens each takes it to
-        self._tokens: list[int] = []
+        self._ends: list[int] = []  # where each piece of the current hypothesis ends
+        self._tokens: list[int] = []  # its tokens up to there
 
     def begin(self, chars: int, *, most: int) -> None:
-        """Another hypothesis, of which so many characters are forced. `most`: its tokens, without what was thought before."""
+        """Begin another hypothesis, with so many characters forced. `most`: its tokens, without reasoning."""
         self.number += 1
         self._most = most
         self._ends, self._tokens = [chars], [self.told]
 
     @property
     def is_overlong(self) -> bool:
-        """Whether the hypothesis at hand has as many tokens as it may: a model that does not come to an end is stopped."""
+        """Whether the current hypothesis has its maximum of tokens: a model that does not end is stopped."""
         return self._tokens[-1] - self._tokens[0] >= self._most
 
     def hear(self, chars: int, tokens: int) -> None:
-        """The hypothesis grew to so many characters."""
+        """Note that the hypothesis has so many characters now."""
         self._ends.append(chars)
         self._tokens.append(self._tokens[-1] + tokens)
 
     def tell(self, chars: int) -> int:
-        """So many of its characters are told by now; gives how many tokens that adds, those of a part of a piece by its length."""
+        """Note that so many characters are told; return the tokens that this adds, a part of a piece in proportion."""
         last = bisect_left(self._ends, chars)
         since, until = self._ends[max(0, last - 1)], self._ends[last]
         tokens = self._tokens[last]
@@ -104,14 +102,14 @@ class _Work:
         return self.told - before
 
     def add(self, finished: Finished, *, stopping: bool) -> None:
-        """A decode has ended."""
+        """Add an ended decode."""
         self.prompt += finished.prompt_tokens
         self.cached += finished.cached_tokens
         self.generated += finished.generated_tokens
         self.steps_after = finished.steps_after if stopping else 0
 
     def count(self) -> EngineCount:
-        """As the engine counts for a turn."""
+        """Return the engine's count for the turn."""
         return EngineCount(
             prompt_tokens=self.prompt,
             cached_tokens=self.cached,
@@ -122,7 +120,7 @@ class _Work:
 
 
 class Interpreter:
-    """Interprets. `prompt`: how a chat model is asked for a translation."""
+    """Interprets. `prompt`: asks a chat model for a translation."""
 
     def __init__(
         self,
@@ -140,7 +138,7 @@ class Interpreter:
         self._idle_s = idle_s
 
     async def outcome(self, listener: Interprets, request: Request) -> Outcome:
-        """Tells a listener its translation; gives how that ended. Raises OwnershipLost where the listener does."""
+        """Tell a listener its translation; return how it ended. Raises OwnershipLost if the listener does."""
         return await guarded_outcome(listener, self._in_time(listener, request))
 
     async def _in_time(self, listener: Interprets, request: Request) -> Outcome:
@@ -178,7 +176,7 @@ class Interpreter:
         return Outcome(Reason.FILTERED if pieces.filtered else Reason.CANCELLED)
 
     async def _next(self, listener: Interprets) -> Ask | None:
-        """What to decode, once there is something; None where all is translated, or where nothing comes for too long."""
+        """Wait for something to decode; None if all is translated, or the source does not grow for too long."""
         interpretation, stopping = listener.interpretation, listener.engine.stopping
         paused = False
         while not stopping.is_set():
@@ -197,7 +195,7 @@ class Interpreter:
     async def _decode(
         self, listener: Interprets, request: Request, ask: Ask, pieces: FilteredPieces, work: _Work
     ) -> Outcome | None:
-        """Decodes a segment as far as it goes before the source grows; None unless that ends the turn."""
+        """Decode a segment until its end or until the source grows; return an outcome only if it ends the turn."""
         interpretation = listener.interpretation
         if listener.engine.stopping.is_set():
             return None
@@ -222,7 +220,7 @@ class Interpreter:
         if whole:
             await self._tell(listener, pieces, rest, work)
         is_long = finished.reason is FinishReason.LENGTH and ask.is_closed
-        if is_long and not interpretation.translation.told_of_segment:  # it thought all the while
+        if is_long and not interpretation.translation.told_of_segment:  # it only reasoned
             return outcome_of(listener.turn, finished)
         if whole and ask.is_closed:
             interpretation.translation.settle(ask)
@@ -234,7 +232,7 @@ class Interpreter:
     async def _listen(
         self, listener: Interprets, stream: Stream, pieces: FilteredPieces, work: _Work
     ) -> Finished:
-        """Takes the engine's outputs to the last one. Raises EngineLost."""
+        """Take all of the engine's outputs. Raises EngineLost."""
         async for output in stream:
             match output:
                 case Chunk():
@@ -243,7 +241,7 @@ class Interpreter:
                     return output
                 case Queued() | Retried() | Prefilling() | Started():
                     self._report(listener, output)
-                case Reasoning() | Called():  # no part of a translation
+                case Reasoning() | Called():  # not a part of a translation
                     pass
                 case _:
                     assert_never(output)
@@ -274,7 +272,7 @@ class Interpreter:
 
 
 async def _set_within(within_s: float, *events: asyncio.Event) -> bool:
-    """Whether one of some events is set in time."""
+    """Return whether one of the events is set in time."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         done, _ = await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)

@@ -1,1 +1,1 @@
-"""When somebody speaks, pauses, goes on and has ended. Knows frames and their verdicts, no library."""
+"""Voice activity: when a speaker begins, pauses, resumes and stops. Knows frames and their verdicts, no library."""

@@ -1,4 +1,4 @@
-"""Speech or not, frame by frame, becomes when somebody began, paused, went on and ended. Pure; its clock is the sound itself.
+"""Converts verdicts on frames to the times when speech began, paused, resumed and ended. Pure; the sound is its clock.
 
 SILENT ──enough speech──► SPEAKING ──pause_ms of silence──► PAUSED ──silence_ms of silence──► SILENT
                               ▲                                │
@@ -13,17 +13,17 @@ from enum import Enum
 import msgspec
 
 WINDOW_MS = 240
-"""Speech begins where it fills its share of so much sound: a click or a cough is shorter."""
+"""Speech begins when it fills its share of a window of this length: a click or a cough is shorter."""
 AGAIN_MS = 60
-"""So much speech in a row ends a silence."""
+"""Continuous speech of this length ends a silence."""
 LONGEST_MS = 60_000
-"""An utterance that is longer is ended there: what it holds is bounded by that."""
+"""A longer utterance is ended there, so that its sound is bounded."""
 GOING_MS = 90
-"""How often it is told that speech goes on."""
+"""How often continuing speech is reported."""
 
 
 class Kind(Enum):
-    """What happens."""
+    """The kinds of moments."""
 
     STARTED = "started"
     GOING = "going"
@@ -33,7 +33,7 @@ class Kind(Enum):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """Something happens at a time; `started_ms`: when what is said began."""
+    """A change, and its time. `started_ms`: when the utterance began."""
 
     kind: Kind
     at_ms: int
@@ -53,7 +53,7 @@ class TurnDetector:
         unfinished_ms: int,
         finished_ms: int,
     ) -> None:
-        """`threshold`: the share of a window, 0 to 1, that has to be speech. `unfinished_ms`, `finished_ms`: see `judge`."""
+        """`threshold`: the share of a window, 0 to 1, that must be speech. `unfinished_ms`, `finished_ms`: see `judge`."""
         self._frame_ms = frame_ms
         self._pause_ms = pause_ms
         self._silences_ms = {
@@ -74,7 +74,7 @@ class TurnDetector:
 
     @property
     def is_speaking(self) -> bool:
-        """Whether somebody began and has not ended."""
+        """Whether the speaker began and has not stopped."""
         return self._started_ms is not None
 
     def take(self, *, is_speech: bool) -> Moment | None:
@@ -87,24 +87,24 @@ class TurnDetector:
         return self._go_on(self._started_ms)
 
     def pass_by(self) -> None:
-        """Let a frame's time pass without a verdict."""
+        """Let a frame pass without a verdict."""
         self._now_ms += self._frame_ms
 
     def judge(self, *, is_whole: bool | None) -> None:
-        """Say whether what was said before the pause is a whole sentence; None: nobody knows.
+        """Note whether the utterance before the pause is a complete sentence; None: unknown.
 
-        Until speech goes on `finished_ms` of silence end what is whole, if that is less than `silence_ms`, and `unfinished_ms`
-        what is not, if that is more.
+        Until speech resumes, a complete one ends after `finished_ms`, if that is less than `silence_ms`, and an
+        incomplete one after `unfinished_ms`, if that is more.
         """
         self._is_whole = is_whole if self._is_paused else None
 
     def end(self) -> Moment:
-        """Somebody says that it is over, whether or not there was speech."""
+        """End the utterance, with or without speech."""
         started_ms = self._now_ms if self._started_ms is None else self._started_ms
         return self._stop(started_ms, self._now_ms)
 
     def reset(self) -> None:
-        """Forget what is being said; time goes on."""
+        """Forget the utterance; time continues."""
         self._started_ms = None
         self._is_paused, self._is_whole = False, None
         self._window.clear()

@@ -1,1 +1,1 @@
-"""Listening while somebody speaks: a process for all conversations, and the gateway's side of it."""
+"""Recognition during speech: a process for all conversations, and the gateway's side of it."""

@@ -1,4 +1,4 @@
-"""Sound in, what is heard out, of all who speak, by a listening process that is kept alive: PocketSphinx, or a model of transformers."""
+"""A recognizer in a process that is kept alive, for all speakers: PocketSphinx, or a model of transformers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from speech.recognition.messages import ENGLISH, Ready
 from speech.sound.wav import Coding
 
 STALL_S = 60.0
-"""A piece of some seconds is understood at once, which takes less on any core."""
+"""A piece of some seconds is processed at once, which takes less on any core."""
 BEHIND_S = 10.0
-"""So much sound of one speaker may wait to be understood."""
+"""Seconds of one speaker's sound that may wait."""
 
 
 class ProcessEar:
-    """An `Ear`: one process, which owners take turns with. `running` keeps it."""
+    """An `Ear`: one process, for which owners take turns. `running` keeps it."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class ProcessEar:
         stall_s: float = STALL_S,
         known: Ready | None = None,
     ) -> None:
-        """`module`, `arguments`: of the process. `known`: what it will say of itself, if it starts at its first use."""
+        """`module`, `arguments`: of the process. `known`: its facts, if it is started at its first use."""
         self._keeper = Keeper(
             Trade(
                 who="listener",
@@ -48,7 +48,7 @@ class ProcessEar:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """What it understands; empty: anything. Only within `running`."""
+        """The supported languages; empty: any. Only within `running`."""
         return tuple(self._keeper.hello.languages)
 
     def running(self) -> AbstractAsyncContextManager[None]:
@@ -67,7 +67,7 @@ class ProcessEar:
 
 
 class ProcessHearing:
-    """Sound that a process listens to. `behind`: bytes that are not understood so far."""
+    """Sound that a process recognizes. `behind`: bytes that are not processed yet."""
 
     def __init__(self, asked: Asked, *, most: int) -> None:
         """`most`: bytes that may wait."""
@@ -77,19 +77,19 @@ class ProcessHearing:
         self._commits = self._clears = 0
 
     def feed(self, sound: bytes) -> None:
-        """Take the next sound, whole samples. Raises TooFarBehind: this sound is not taken."""
+        """Take the next sound, in whole samples. Raises TooFarBehind: this sound is dropped."""
         if self.behind + len(sound) > self._most:
-            raise TooFarBehind("More sound comes than can be listened to: send it as it is spoken.")
+            raise TooFarBehind("More sound comes than can be processed: send it as it is spoken.")
         self.behind += len(sound)
         self._send(Sound(self._asked.number, sound))
 
     def commit(self) -> None:
-        """What came so far is all that is said."""
+        """End the utterance."""
         self._commits += 1
         self._send(Commit(self._asked.number))
 
     def clear(self) -> None:
-        """Forget what was said and not committed."""
+        """Drop what was said and not committed."""
         self._clears += 1
         self._send(Clear(self._asked.number))
 
@@ -102,7 +102,7 @@ class ProcessHearing:
                 yield heard
 
     def _take(self, told: Told | Taken | Cleared) -> Heard | None:
-        """Return what is to be told of it: nothing that was heard before a `clear`, unless it was committed."""
+        """Return the event, unless it was heard before a `clear` and not committed."""
         match told:
             case Taken(_, size):
                 self.behind -= size
@@ -125,14 +125,14 @@ class ProcessHearing:
 def pocketsphinx_ear(
     grammar: str | None = None, *, stall_s: float = STALL_S, is_lazy: bool = False
 ) -> ProcessEar:
-    """Return PocketSphinx. `grammar`: a file in JSGF that says all that can be said; None: English at large.
+    """Return PocketSphinx. `grammar`: a JSGF file with everything that can be said; None: English in general.
 
-    `is_lazy`: it starts at its first use, which waits for it.
+    `is_lazy`: it is started at its first use, which waits for it.
     """
     told = () if grammar is None else (grammar,)
     return ProcessEar(str(__package__), told, stall_s=stall_s, known=ENGLISH if is_lazy else None)
 
 
 def model_ear(options: Options, *, stall_s: float = STALL_S) -> ProcessEar:
-    """Return a model of transformers."""
+    """Return a recognizer with a model of transformers."""
     return ProcessEar(f"{__package__}.models", (msgspec.json.encode(options).decode(),), stall_s=stall_s)

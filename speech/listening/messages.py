@@ -1,4 +1,4 @@
-"""What the gateway and a listening process tell each other, beside what all processes for sound do: the contract, over a socket."""
+"""Messages between the gateway and a listening process, besides the common ones: the contract over a socket."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from speech.recognition.messages import Ready
 
 
 class Listen(msgspec.Struct, frozen=True, tag=True):
-    """Somebody speaks under this number until a `Cancel`. `owner`: those of one owner take one turn together."""
+    """Listen to a speaker under this number until a `Cancel`. `owner`: one owner's speakers take one turn together."""
 
     number: int
     owner: str
@@ -37,20 +37,20 @@ class Clear(msgspec.Struct, frozen=True, tag=True):
 
 
 class Told(msgspec.Struct, frozen=True, tag=True):
-    """What is heard."""
+    """An event for a speaker."""
 
     number: int
     heard: Heard
 
 
 class Cleared(msgspec.Struct, frozen=True, tag=True):
-    """What was told before this was heard before the `Clear`."""
+    """Events before this one were heard before the `Clear`."""
 
     number: int
 
 
 class Taken(msgspec.Struct, frozen=True, tag=True):
-    """So many more bytes of the sound wait for nothing any more: they were understood, or were no speech."""
+    """So many more bytes of sound need not be processed any more: they were understood, or were not speech."""
 
     number: int
     size: int

@@ -1,4 +1,4 @@
-"""The sound of one speaker in the listening process: brought to 16 kHz, judged frame by frame, understood at its pauses."""
+"""One speaker's sound in the listening process: resampled to 16 kHz, judged by frames, recognized at pauses."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ RATE = 16_000
 FRAME_MS = 30
 _FRAME_BYTES = RATE * FRAME_MS // 1000 * 2
 LEAD_MS = 300
-"""Sound before the first frame that counted as speech: words begin softly."""
+"""Sound before the first speech frame that is recognized, too: words begin softly."""
 _LEAD_FRAMES = (LEAD_MS + WINDOW_MS) // FRAME_MS
 _MOST_FRAMES = LONGEST_MS // FRAME_MS
 _STRICTNESS = 2
-"""Of 0 to 3: the detector takes what follows speech for speech a tenth of a second long. Below that it is a sixth."""
+"""Of the detector, 0 to 3. It takes the tenth of a second after speech for speech; a less strict one, a sixth."""
 _WARM_UP_FRAMES = 180 // FRAME_MS
-"""The first sound of a stream is no speech: until it knows the room's noise, the detector takes that for speech."""
+"""Frames at the beginning that do not count as speech: the detector takes noise for speech until it knows the room."""
 PIECE_MS = 8_000
-"""So much is understood at once, at most: who speaks beside waits no longer than that takes. More is cut where it is quietest."""
+"""Sound that is processed at once: other speakers wait no longer. A longer piece is cut at its quietest point."""
 _PIECE_FRAMES = PIECE_MS // FRAME_MS
 _SEARCHED = 1 / 3
-"""Of a piece: its last part, in which it may be cut."""
+"""The last part of a piece, in which it may be cut."""
 MUTED_S = 1.0
-"""Beyond the silence that ends what is said: who sends no sound for so long has switched off the microphone, or lost the network."""
+"""Seconds without sound, beyond the silence that ends an utterance: then the microphone is off, or the network lost."""
 PART_MS = 200
-"""What is being said is understood anew once there is so much more of it, or eight times what the last time took."""
+"""An utterance is recognized again once it has grown by this, or by eight times the duration of the last time."""
 _PATIENCE = 8
 
 
 class Utterance(msgspec.Struct, frozen=True):
-    """What was understood. `is_whole`: whether it is a whole sentence; None: nobody knows."""
+    """The recognized words. `is_whole`: whether they are a complete sentence; None: unknown."""
 
     text: str
     is_whole: bool | None = None
@@ -51,9 +51,9 @@ Understand = Callable[[Samples], Utterance]
 
 
 class _Waiting(msgspec.Struct, frozen=True):
-    """A moment that is to be told. `end`: so many frames had come by then; `since`: by the first moment that it stands for.
+    """A moment to report. `end`: the number of frames until then; `since`: the time of the first moment in it.
 
-    `is_committed`: the speaker's client said that it is over.
+    `is_committed`: the speaker's client ended the utterance.
     """
 
     moment: Moment
@@ -68,7 +68,7 @@ class SpeechStream:
     def __init__(
         self, listening: Listening, understand: Understand, *, clock: Callable[[], float] = monotonic
     ) -> None:
-        """`understand`: from samples to words, which takes its time. `clock`: in seconds."""
+        """`understand`: from samples to words, which takes time. `clock`: in seconds."""
         self._coding, self._detects = listening.coding, listening.detects
         self._understand = understand
         self._clock = clock
@@ -94,11 +94,11 @@ class SpeechStream:
 
     @property
     def is_speaking(self) -> bool:
-        """Whether somebody began to speak and has not ended."""
+        """Whether the speaker began and has not stopped."""
         return self._turns.is_speaking
 
     def feed(self, sound: bytes) -> None:
-        """Take the next sound, whole samples."""
+        """Take the next sound, in whole samples."""
         self._sound.came_at = self._clock()
         pcm = linear(self._coding, sound).astype("<i2").tobytes()
         rest = self._sound.rest + (pcm if self._resampler is None else self._resampler.part(pcm))
@@ -109,21 +109,21 @@ class SpeechStream:
         self._sound.note(len(sound), self._frames.end)
 
     def taken(self) -> int:
-        """Return how many more bytes of the sound wait to be understood no longer."""
+        """Return how many more bytes of sound need not be processed any more."""
         return self._sound.taken(self._waiting[0].since if self._waiting else None)
 
     def commit(self) -> None:
-        """What came so far is all that is said."""
+        """End the utterance."""
         end = self._frames.end
         self._waiting.append(_Waiting(self._turns.end(), end, end, is_committed=True))
 
     def expire(self) -> None:
-        """Who speaks and has sent no more sound for too long has stopped."""
+        """End the utterance if its sound stopped coming for too long."""
         if self.is_speaking and self._clock() - self._sound.came_at > self._sound.mute_s:
             self._wait_for(self._turns.end())
 
     def clear(self) -> None:
-        """Forget what was said and not committed."""
+        """Drop what was said and not committed."""
         self._turns.reset()
         while self._waiting and not self._waiting[-1].is_committed:
             self._waiting.pop()
@@ -133,7 +133,7 @@ class SpeechStream:
             self._words = _Words()
 
     def step(self) -> Heard | None:
-        """Do the next piece of work, and return what is to be told; None where that needs more work."""
+        """Do the next piece of work; return the event, or None if that needs more work."""
         waiting = self._waiting[0]
         if self._needs_words(waiting) and self._frames.before(waiting.end) > _PIECE_FRAMES:
             self._settle()
@@ -171,7 +171,7 @@ class SpeechStream:
             self._frames.forget(self._frames.end - _LEAD_FRAMES)
 
     def _wait_for(self, moment: Moment) -> None:
-        """Note what is to be told. That speech goes on is told of the newest moment alone."""
+        """Note a moment to report. Of continuing speech only the newest moment is reported."""
         since = end = self._frames.end
         if self._waiting and moment.kind is self._waiting[-1].moment.kind is Kind.GOING:
             since = self._waiting.pop().since
@@ -187,7 +187,7 @@ class SpeechStream:
                 return kind is Kind.PAUSED
 
     def _settle(self) -> None:
-        """Understand the beginning of what is being said, for good."""
+        """Recognize the beginning of the utterance, for good."""
         piece = _samples(self._frames.until(self._frames.first + _PIECE_FRAMES))
         frame = RATE * FRAME_MS // 1000
         most = len(piece)
@@ -210,7 +210,7 @@ class SpeechStream:
         return Stopped(waiting.moment.started_ms, waiting.moment.at_ms, text, waiting.is_committed)
 
     def _try(self, waiting: _Waiting) -> None:
-        """Understand what there is so far, if nothing else waits and it is time."""
+        """Recognize the words so far, if nothing else waits and it is time."""
         end = waiting.end
         if self._waiting or end < self._words.again_at:
             return
@@ -231,7 +231,7 @@ def _samples(pcm: bytes) -> Samples:
 
 
 class _Sound:
-    """What came and is not understood. `rest`: less than a frame; `came_at`: when the last sound did; `mute_s`: see `MUTED_S`."""
+    """Received, unprocessed sound. `rest`: less than a frame; `came_at`: of its newest; `mute_s`: see `MUTED_S`."""
 
     __slots__ = ("_fed", "came_at", "mute_s", "rest")
 
@@ -242,26 +242,26 @@ class _Sound:
         self._fed: deque[tuple[int, int]] = deque()
 
     def note(self, size: int, end: int) -> None:
-        """So many bytes came, and there are so many frames now. One entry a frame: small parts are added up."""
+        """Count received bytes and frames, with one entry for each frame: small parts are added up."""
         if self._fed and self._fed[-1][0] == end:
             size += self._fed.pop()[1]
         self._fed.append((end, size))
 
     def taken(self, end: int | None) -> int:
-        """Return how many bytes came before a frame, or of all, that were not told of so far."""
+        """Return how many bytes came before a frame, or in all, that were not reported yet."""
         size = 0
         while self._fed and (end is None or self._fed[0][0] < end):
             size += self._fed.popleft()[1]
         return size
 
     def drop(self, end: int) -> None:
-        """Frames from this one on are forgotten."""
+        """Forget frames from this one on."""
         self.rest = b""
         self._fed = deque((min(at, end), size) for at, size in self._fed)
 
 
 class _Words:
-    """What is understood so far. `paused`: all of it, while there is a pause."""
+    """The words so far. `paused`: all of them, during a pause."""
 
     __slots__ = ("_settled", "again_at", "paused", "text")
 
@@ -272,16 +272,16 @@ class _Words:
         self.again_at = again_at
 
     def settle(self, text: str) -> None:
-        """These words are not understood again."""
+        """Note words that are not recognized again."""
         self._settled = self.whole(text)
 
     def whole(self, text: str) -> str:
-        """Return what is settled, with the words behind it."""
+        """Return the settled words, with the words after them."""
         return f"{self._settled} {text}".strip()
 
 
 class _Frames:
-    """The frames that may still have to be understood, the newest minute at most."""
+    """The frames that may still have to be recognized, the newest minute at most."""
 
     __slots__ = ("_kept", "first")
 
@@ -299,20 +299,20 @@ class _Frames:
         self._kept.append(frame)
 
     def before(self, end: int) -> int:
-        """Return how many are kept of those that had come when there were `end`."""
+        """Return how many of the first `end` frames are kept."""
         return max(0, end - self.first)
 
     def until(self, end: int) -> bytes:
-        """Return those that had come when there were `end`."""
+        """Return the kept ones of the first `end` frames."""
         return b"".join(islice(self._kept, self.before(end)))
 
     def forget(self, end: int) -> None:
-        """Drop them."""
+        """Drop the first `end` frames."""
         for _ in range(min(self.before(end), len(self._kept))):
             self._kept.popleft()
             self.first += 1
 
     def drop(self, end: int) -> None:
-        """Drop those that came behind."""
+        """Drop the frames after the first `end`."""
         while self._kept and self.end > end:
             self._kept.pop()

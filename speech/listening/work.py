@@ -1,4 +1,4 @@
-"""Listens to all who speak; what is to be understood is done a piece at a time, owners by turns. Knows no recognizer."""
+"""Recognizes all speakers, a piece at a time, with owners taking turns. Knows no recognizer."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from speech.recognition.messages import Ready
 from speech.sound.samples import Samples
 
 LOOK_S = 0.1
-"""How often it is looked who speaks and sends no more sound."""
+"""How often speakers are checked who send no more sound."""
 
 Understand = Callable[[Samples, str | None], Utterance]
-"""From what was said, and its language, to words."""
+"""From an utterance and its language to words."""
 
 
 class ListenWork(Work[SpeechStream]):
-    """What goes wrong with one speaker's sound ends his stream alone."""
+    """A failure of one speaker's sound ends only that stream."""
 
     def __init__(
         self, line: Line, hello: Ready, understand: Understand, *, clock: Callable[[], float] = monotonic
@@ -40,7 +40,7 @@ class ListenWork(Work[SpeechStream]):
         try:
             if stream.has_work and (heard := stream.step()) is not None:
                 self.line.send(Told(number, heard))
-        except Exception as error:  # noqa: BLE001 - it is of this speaker alone
+        except Exception as error:  # noqa: BLE001 - it affects only this speaker
             self._give_up(number, error)
         else:
             if not stream.has_work:
@@ -48,7 +48,7 @@ class ListenWork(Work[SpeechStream]):
             self._go_on(number)
 
     def take(self, message: Listen | Sound | Commit | Clear) -> None:
-        """Listen to it."""
+        """Take a message."""
         number = message.number
         try:
             if isinstance(message, Listen):
@@ -57,23 +57,23 @@ class ListenWork(Work[SpeechStream]):
                 self._streams[number] = message.owner, stream
             elif number in self._streams:
                 self._do(message, self._streams[number][1])
-        except Exception as error:  # noqa: BLE001 - it is of this speaker alone
+        except Exception as error:  # noqa: BLE001 - it affects only this speaker
             self._give_up(number, error)
         else:
             self._go_on(number)
 
     def leave(self, number: int) -> None:
-        """Nobody speaks there any more."""
+        """Forget a speaker who left."""
         self._streams.pop(number, None)
         self._speaking.discard(number)
         super().leave(number)
 
     def until_s(self) -> float | None:
-        """How long to wait where there is nothing to do."""
+        """Return how long to wait if there is nothing to do."""
         return LOOK_S if self._speaking else None
 
     def catch_up(self) -> None:
-        """Take what came meanwhile. Who speaks on and sends no more sound has stopped."""
+        """Take new messages, and end utterances whose sound stopped coming."""
         super().catch_up()
         if self._clock() - self._looked_at < LOOK_S:
             return
@@ -98,7 +98,7 @@ class ListenWork(Work[SpeechStream]):
         return self._understand(samples, language)
 
     def _go_on(self, number: int) -> None:
-        """Say what waits no more, and have done what does."""
+        """Report processed bytes, and let the stream take its next turn if it has work."""
         if number not in self._streams:
             return
         owner, stream = self._streams[number]

@@ -1,1 +1,1 @@
-"""Speech models of transformers: which are known, and how one is loaded. All but the preflight is for their processes."""
+"""Speech models of transformers: supported families, and how to load one. The gateway uses the preflight only."""

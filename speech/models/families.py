@@ -1,4 +1,4 @@
-"""Which models of transformers are known, told from a configuration before torch is imported. Knows no torch."""
+"""The supported families of speech models, found by a configuration before torch is imported. Knows no torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 
 
 class Family(StrEnum):
-    """A kind of model, by how it is asked."""
+    """A kind of model, by its interface."""
 
     WHISPER = "whisper"
     MOONSHINE = "moonshine"
@@ -28,9 +28,10 @@ class Family(StrEnum):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process loads. `model`: a hub name or a folder; "auto" leaves device and dtype to the machine.
+    """What a process loads. `model`: a hub name or a folder; "auto": device and dtype suit the machine.
 
-    `vocoder`: a hub name or a folder of what makes sound of spectrograms. `speakers`: a folder of speaker embeddings.
+    `vocoder`: a hub name or a folder of a model that converts spectrograms to sound. `speakers`: a folder of
+    speaker embeddings.
     """
 
     model: str
@@ -44,7 +45,7 @@ _CTC = (
     *("data2vec-audio", "hubert", "sew", "sew-d", "unispeech", "unispeech-sat"),
     *("wav2vec2", "wav2vec2-conformer", "wavlm"),
 )
-"""Those that take raw samples."""
+"""Families that take raw samples."""
 _HEARS = {"whisper": Family.WHISPER, "moonshine": Family.MOONSHINE} | dict.fromkeys(_CTC, Family.CTC)
 _SPEAKS = {
     "vits": Family.VITS,
@@ -58,26 +59,26 @@ _HEAD = {
     Family.CTC: "ForCTC",
     Family.SPEECHT5: "ForTextToSpeech",
 }
-"""How the name of the architecture ends that was trained for it; others share its type."""
+"""The required ending of the architecture's name; other architectures share its type."""
 
 
 def recognizer_family(model: str, config: Mapping[str, Any]) -> Family:
-    """Return the family of a model that recognises, by its configuration. Raises ModelUnusable."""
+    """Return the family of a recognition model, by its configuration. Raises ModelUnusable."""
     return _family(
         model, config, _HEARS, "recognises speech: Whisper, Moonshine, and CTC models of raw samples do"
     )
 
 
 def voice_family(model: str, config: Mapping[str, Any]) -> Family:
-    """Return the family of a model that speaks, by its configuration. Raises ModelUnusable."""
+    """Return the family of a speech synthesis model, by its configuration. Raises ModelUnusable."""
     return _family(model, config, _SPEAKS, "speaks: VITS, SpeechT5 and FastSpeech2Conformer do")
 
 
 def check_parts(family: Family, options: Options, config: Mapping[str, Any]) -> None:
-    """Raise ModelUnusable where a voice lacks what its family needs beside the model."""
+    """Raise ModelUnusable if a voice lacks something that its family needs besides the model."""
     needs_vocoder = family is Family.SPEECHT5 or config.get("model_type") == "fastspeech2_conformer"
     if needs_vocoder and options.vocoder is None:
-        raise ModelUnusable(f"The model {options.model!r} makes spectrograms: it needs a vocoder beside it.")
+        raise ModelUnusable(f"The model {options.model!r} makes spectrograms: it needs a vocoder.")
     if family is not Family.SPEECHT5:
         return
     if options.speakers is None:
@@ -89,7 +90,7 @@ def check_parts(family: Family, options: Options, config: Mapping[str, Any]) -> 
 
 
 def check_named(model: str) -> Mapping[str, Any] | None:
-    """Return what config.json says where a model is a folder, None for one of the hub's. Raises ModelUnusable."""
+    """Return the content of config.json in a folder; None for a model of the hub. Raises ModelUnusable."""
     folder = Path(model).expanduser()
     if not folder.is_dir():
         if model.startswith((".", "/", "~")) or model.count("/") > 1:

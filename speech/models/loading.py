@@ -1,4 +1,4 @@
-"""Loads what a speech model is made of, or says in a sentence why it can't be served. For the processes that have torch."""
+"""Loads the parts of a speech model, or says why they can't be used. For the processes with torch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from speech.errors import ModelUnusable
 
 
 def quiet() -> None:
-    """Keep transformers' bars and warnings out of the log: they may quote texts."""
+    """Keep transformers' progress bars and warnings out of the log: they may quote texts."""
     untyped: Any = transformers_logging
     untyped.set_verbosity_error()
     untyped.disable_progress_bar()
 
 
 def device_of(asked: str) -> torch.device:
-    """Return a device; "auto" takes the best that is there. Raises ModelUnusable where it is not."""
+    """Return a device; "auto" is the best available one. Raises ModelUnusable if it is not available."""
     if asked == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -32,12 +32,12 @@ def device_of(asked: str) -> torch.device:
         device = torch.device(asked)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ModelUnusable(f"The device {asked!r} is not there.") from error
+        raise ModelUnusable(f"The device {asked!r} is not available.") from error
     return device
 
 
 def dtype_of(asked: str, device: torch.device) -> torch.dtype:
-    """Return the type of the weights: float16 on CUDA where nothing else is asked, else float32."""
+    """Return the type of the weights: by default float16 on CUDA, else float32."""
     if asked == "auto":
         return torch.float16 if device.type == "cuda" else torch.float32
     dtype = getattr(torch, asked)
@@ -46,7 +46,7 @@ def dtype_of(asked: str, device: torch.device) -> torch.dtype:
 
 
 def read_config(model: str) -> Mapping[str, Any]:
-    """Return what config.json says, of a folder or of the hub. Raises ModelUnusable."""
+    """Return the content of config.json, from a folder or the hub. Raises ModelUnusable."""
     try:
         config, _ = PreTrainedConfig.get_config_dict(model)
     except (OSError, ValueError) as error:
@@ -57,7 +57,7 @@ def read_config(model: str) -> Mapping[str, Any]:
 
 
 def read_weights(kind: Any, model: str, device: torch.device, dtype: torch.dtype) -> Any:
-    """Return a model of a class of transformers, ready to be asked. Raises ModelUnusable."""
+    """Return a model of a transformers class, in evaluation mode. Raises ModelUnusable."""
     with told(f"The weights of {model!r}"):
         module, report = kind.from_pretrained(
             model, dtype=dtype, output_loading_info=True, trust_remote_code=False
@@ -65,21 +65,21 @@ def read_weights(kind: Any, model: str, device: torch.device, dtype: torch.dtype
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelUnusable(
-            f"The checkpoint of {model!r} lacks {len(missing)} of the weights, as {missing[0]}."
+            f"The checkpoint of {model!r} lacks {len(missing)} of the weights, such as {missing[0]}."
         )
     with told(f"The model {model!r} on {device}"):
         return module.to(device).eval()
 
 
 def read_part(kind: Any, model: str, what: str, **options: Any) -> Any:
-    """Return a tokenizer, or what makes features of sound. `what`: for people. Raises ModelUnusable."""
+    """Return a tokenizer or a feature extractor. `what`: its name for people. Raises ModelUnusable."""
     with told(f"The {what} of {model!r}"):
         return kind.from_pretrained(model, trust_remote_code=False, **options)
 
 
 @contextmanager
 def told(what: str) -> Iterator[None]:
-    """Tell what goes wrong inside in a sentence. Raises ModelUnusable."""
+    """Turn exceptions in the block into ModelUnusable, with a sentence."""
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
@@ -88,6 +88,6 @@ def told(what: str) -> Iterator[None]:
 
 
 def place(model: str) -> str:
-    """Return a model's name as transformers takes it."""
+    """Return a model's name in the form that transformers takes."""
     folder = Path(model).expanduser()
     return str(folder) if folder.is_dir() else model

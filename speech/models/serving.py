@@ -1,4 +1,4 @@
-"""How a model's process begins: the model is loaded, or the gateway told why not; then it works."""
+"""The start of a model's process: it loads the model, or tells the gateway why not; then it works."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ M = TypeVar("M")
 
 
 def serve(kinds: Any, load: Callable[[Options], M], work: Callable[[Line, M], Work[Any]]) -> None:
-    """Serve by the process's arguments, DESCRIPTOR and OPTIONS, until the gateway is gone. `kinds`: what may be asked."""
+    """Serve with the arguments DESCRIPTOR and OPTIONS until the gateway has ended. `kinds`: of its requests."""
     descriptor, told = sys.argv[1:]
     line = Line(int(descriptor), kinds)
     try:

@@ -1,1 +1,1 @@
-"""Processes for sound: how they are kept alive, spoken to, and shared by owners. Knows neither what hears nor what speaks."""
+"""Processes for sound: kept alive, connected, shared by owners. Knows no recognizer and no voice."""

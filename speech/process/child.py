@@ -1,4 +1,4 @@
-"""A process for sound, as the gateway has it: started, spoken to over a socket pair, ended."""
+"""A process for sound, from the gateway's side: started, connected by a socket pair, ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import msgspec
 from speech.process.messages import LENGTH, pack
 
 _ROOT = Path(__file__).resolve().parents[len(__name__.split(".")) - 1]
-"""Where the packages lie: a checkout, or what Python has installed."""
+"""The folder of the packages: a checkout, or Python's installed packages."""
 _STDERR = 2
 
 
@@ -34,12 +34,12 @@ class Child:
         self._writer = writer
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send a message. Never waits; nothing happens once the process is gone."""
+        """Send a message. Never waits; does nothing once the process has ended."""
         if not self._writer.is_closing():
             self._writer.write(pack(message))
 
     async def bodies(self) -> AsyncIterator[bytes]:
-        """Yield messages, as they are packed, until the process ends."""
+        """Yield encoded messages until the process ends."""
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
@@ -53,7 +53,7 @@ class Child:
 
 @asynccontextmanager
 async def running(module: str, *arguments: str) -> AsyncIterator[Child]:
-    """Start a module as a process that is gone when the context ends. It is given its end of the socket, then the arguments."""
+    """Start a module as a process that ends with the context. Its arguments are its end of the socket, then these."""
     ours, theirs = socket.socketpair()
     with theirs:
         reader, writer = await asyncio.open_unix_connection(sock=ours)
@@ -78,7 +78,7 @@ async def running(module: str, *arguments: str) -> AsyncIterator[Child]:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment, in which a child finds the same sources wherever it was started."""
+    """Return this process's environment, with which a child finds the same sources from any folder."""
     if str(_ROOT) in get_paths().values():
         return dict(os.environ)
     inherited = os.environ.get("PYTHONPATH")

@@ -1,4 +1,4 @@
-"""Keeps a process for sound alive, and hands its answers to whoever asked: one that ends or stands still is started again."""
+"""Keeps a process for sound alive, and passes its answers to callers. A process that ends or stalls is restarted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from speech.process import child
 from speech.process.messages import Cancel, Failed, Refused, Working
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
-"""Before a process is started again: twice as long each time, until one has worked."""
+"""Pauses before a restart: twice as long each time, until a process has worked."""
 START_S = 15.0
 """How long a request waits for a process that is being started."""
 STALL_S = 120.0
@@ -30,7 +30,7 @@ Hello = TypeVar("Hello", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trade(Generic[Hello]):
-    """A kind of process. `who`: for people; `kinds`: what it tells; `hello`: what of that says that it is ready."""
+    """A kind of process. `who`: its name for people; `kinds`: its messages; `hello`: the message that it is ready."""
 
     who: str
     module: str
@@ -41,7 +41,7 @@ class Trade(Generic[Hello]):
 
 
 class Asked:
-    """Something that was asked of a process, and its answers. `owed_since`: when the next one fell due; None: none is due."""
+    """A request to a process, and its answers. `owed_since`: when the next one fell due; None: none is due."""
 
     def __init__(self, number: int, process: child.Child, lost: SpeechError) -> None:
         self.number = number
@@ -51,18 +51,18 @@ class Asked:
         self._lost = lost
 
     def send(self, message: msgspec.Struct) -> None:
-        """Say more about it."""
+        """Send more about it."""
         self._process.send(message)
 
     def owe(self, *, is_owed: bool) -> None:
-        """Say whether an answer is due: a process that gives none is ended in its time."""
+        """Set whether an answer is due: a process that does not answer is ended after a while."""
         if not is_owed:
             self.owed_since = None
         elif self.owed_since is None:
             self.owed_since = asyncio.get_running_loop().time()
 
     async def next(self) -> Any:
-        """Return the next answer. Raises what the trade calls lost."""
+        """Return the next answer. Raises the trade's `lost`."""
         told = await self.told.get()
         if told is None:
             raise self._lost
@@ -75,9 +75,9 @@ class Keeper(Generic[Hello]):
     """One process. `running` keeps it; `asking` asks it."""
 
     def __init__(self, trade: Trade[Hello], *, stall_s: float = STALL_S, known: Hello | None = None) -> None:
-        """`stall_s`: how long it may say nothing though an answer is due.
+        """`stall_s`: how long it may be silent while an answer is due.
 
-        `known`: what it will say of itself, so that it need not be started before something is asked of it.
+        `known`: its facts, so that it need not be started before the first request.
         """
         self._trade = trade
         self._stall_s = stall_s
@@ -94,18 +94,18 @@ class Keeper(Generic[Hello]):
 
     @property
     def hello(self) -> Hello:
-        """What the process said of itself; only within `running`."""
-        assert self._hello is not None  # noqa: S101 - what running means
+        """The process's facts; only within `running`."""
+        assert self._hello is not None  # noqa: S101 - `running` sets it
         return self._hello
 
     @property
     def waiting(self) -> int:
-        """How many wait for answers."""
+        """The number of requests that wait for answers."""
         return len(self._waiting)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep a process alive while the context lasts. Raises ModelUnusable, or what the trade calls lost, at the start."""
+        """Keep a process alive while the context lasts. At the start raises ModelUnusable, or the trade's `lost`."""
         keeping = asyncio.create_task(self._keep())
         try:
             if self._hello is None:
@@ -122,9 +122,9 @@ class Keeper(Generic[Hello]):
 
     @asynccontextmanager
     async def asking(self, question: Callable[[int], msgspec.Struct], *, lost: str) -> AsyncIterator[Asked]:
-        """Ask, by a message with the number that is given; the work ends with the context.
+        """Ask, by a message with the given number; the work ends with the context.
 
-        `lost`: what is told where the process ends meanwhile. Raises what the trade calls lost.
+        `lost`: the message if the process ends meanwhile. Raises the trade's `lost`.
         """
         process = await self._process()
         asked = Asked(next(self._numbers), process, self._trade.lost(lost))
@@ -137,7 +137,7 @@ class Keeper(Generic[Hello]):
             process.send(Cancel(asked.number))
 
     async def _process(self) -> child.Child:
-        """Raises what the trade calls lost, at once where the process refused when it was started last."""
+        """Return the running process. Raises the trade's `lost`, at once if the process refused at its last start."""
         self._is_wanted.set()
         if self._refused:
             raise self._trade.lost(self._refused)
@@ -149,7 +149,7 @@ class Keeper(Generic[Hello]):
             raise self._trade.lost(f"The {who} is not ready yet. Try again in a moment.") from None
         if self._refused:
             raise self._trade.lost(self._refused)
-        assert self._child is not None  # noqa: S101 - what ready means
+        assert self._child is not None  # noqa: S101 - `_is_ready` says so
         return self._child
 
     async def _keep(self) -> None:
@@ -171,21 +171,21 @@ class Keeper(Generic[Hello]):
                 await self._is_wanted.wait()
 
     async def _read(self, process: child.Child) -> None:
-        """Read until the process ends, or says nothing for too long though it has work."""
+        """Read until the process ends, or is silent for too long although it has work."""
         loop = asyncio.get_running_loop()
         reading = asyncio.create_task(self._take_all(process))
         try:
             while not reading.done():
                 await asyncio.wait((reading,), timeout=self._stall_s / 4)
                 if loop.time() - self._silent_since(loop.time()) > self._stall_s:
-                    log.warning("the %s's process stands still and is ended", self._trade.who)
+                    log.warning("the %s's process does not answer and is ended", self._trade.who)
                     return
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
     def _silent_since(self, now: float) -> float:
-        """When it said something last, or something fell due of it, whichever was later; now, where nothing is due."""
+        """Return when it last sent something, or an answer fell due, whichever was later; now if none is due."""
         due = [asked.owed_since for asked in self._waiting.values() if asked.owed_since is not None]
         return max(self._heard_at, min(due, default=now))
 
@@ -202,7 +202,7 @@ class Keeper(Generic[Hello]):
             self._first.set()
         elif isinstance(message, Refused):
             self._refused = message.why
-            self._is_ready.set()  # for its refusal: whoever waits need not wait for more
+            self._is_ready.set()  # it refused: nobody needs to wait any longer
             log.error("the %s's process can't serve: %s", self._trade.who, message.why)
         elif not isinstance(message, Working):
             self._pause_s = FIRST_PAUSE_S

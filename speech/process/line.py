@@ -1,4 +1,4 @@
-"""A process's own end of its socket: what the gateway asks is read beside the work; the process ends with the gateway."""
+"""A process's end of its socket: requests are read beside the work, and the process ends with the gateway."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from speech.process.messages import LENGTH, pack
 
 
 class Line:
-    """The socket, and what was read from it and not yet taken."""
+    """The socket, and messages that were read from it but not taken."""
 
     def __init__(self, descriptor: int, kinds: Any) -> None:
-        """Read from now on. `kinds`: the union of what the gateway asks."""
+        """Start to read. `kinds`: the union of the gateway's messages."""
         # Ctrl-C reaches the whole group; the gateway says when to end.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._socket = socket.socket(fileno=descriptor)
@@ -28,28 +28,28 @@ class Line:
         threading.Thread(target=self._read, daemon=True).start()
 
     def send(self, message: msgspec.Struct) -> None:
-        """Tell the gateway; where it is gone, the process ends."""
+        """Send a message to the gateway; if that has gone, the process ends."""
         try:
             self._socket.sendall(pack(message))
         except (BrokenPipeError, ConnectionResetError):
             sys.exit(0)
 
     def wait(self, timeout_s: float | None = None) -> Any | None:
-        """Return the next message, once it is there; None where none came in time."""
+        """Return the next message, once there is one; None if none comes in time."""
         try:
             return self._inbox.get(timeout=timeout_s)
         except Empty:
             return None
 
     def poll(self) -> Any | None:
-        """Return the next message; None where there is none yet."""
+        """Return the next message, or None."""
         try:
             return self._inbox.get_nowait()
         except Empty:
             return None
 
     def _read(self) -> None:
-        """Read on beside the work, so that the gateway never waits, and end the process with it."""
+        """Read beside the work, so that the gateway never waits; end the process with the gateway."""
         with self._socket.makefile("rb") as stream:
             while len(head := stream.read(LENGTH.size)) == LENGTH.size:
                 self._inbox.put(self._decoder.decode(stream.read(LENGTH.unpack(head)[0])))

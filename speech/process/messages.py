@@ -1,4 +1,4 @@
-"""What the gateway and all processes for sound tell each other alike, and how it goes over their socket."""
+"""The common messages of the gateway and all processes for sound, and their encoding."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Working(msgspec.Struct, frozen=True, tag=True):
-    """The next piece, or the next step of one, is being worked at."""
+    """Work on a piece, or a step of one, has begun."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """It can't be done. `why`: for its sender."""
+    """A request failed. `why`: for its sender."""
 
     number: int
     why: str
 
 
 def pack(message: msgspec.Struct) -> bytes:
-    """Return a message as it goes over the socket: four bytes of length, big-endian, then msgpack."""
+    """Return an encoded message: its length in four bytes, big-endian, then msgpack."""
     body = msgspec.msgpack.encode(message)
     return LENGTH.pack(len(body)) + body

@@ -1,4 +1,4 @@
-"""Whose work is done next: owners take turns by the piece, an owner's works in the order they came. Pure."""
+"""The order of work: owners take turns piece by piece; an owner's works keep their order. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Turns(Generic[T]):
-    """Work under numbers, each of an owner."""
+    """Numbered works, each of an owner."""
 
     def __init__(self) -> None:
         self._owners: OrderedDict[str, dict[int, T]] = OrderedDict()
@@ -20,26 +20,26 @@ class Turns(Generic[T]):
         return bool(self._owners)
 
     def add(self, owner: str, number: int, work: T) -> None:
-        """Put work behind what its owner has."""
+        """Add work after its owner's other works."""
         self._owners.setdefault(owner, {})[number] = work
 
     def next(self) -> tuple[int, T]:
-        """Return the work whose turn it is; its owner is the last one then. It stays until it is removed."""
+        """Return the next work; then its owner is the last one. It stays until it is removed."""
         owner = next(iter(self._owners))
         self._owners.move_to_end(owner)
         return next(iter(self._owners[owner].items()))
 
     def remove(self, number: int) -> None:
-        """Take work out, if it is there."""
+        """Remove work, if it is there."""
         for owner, works in list(self._owners.items()):
             works.pop(number, None)
             if not works:
                 del self._owners[owner]
 
     def several(self, most: int, fits: Callable[[T, T], bool]) -> list[tuple[int, T]]:
-        """Return up to `most` works to be done together: the one whose turn it is, and what fits it.
+        """Return up to `most` works to do together: the next one, and others that fit it.
 
-        Each owner's first work comes before any owner's second. The first one's owner is the last one then.
+        Each owner's first work comes before any owner's second. Then the owner of the next work is the last one.
         """
         first = self.next()
         rest = [

@@ -1,4 +1,4 @@
-"""The loop of a process for sound: owners take turns by the piece, and between two steps it looks for what is new. Knows no sound."""
+"""The main loop of a process for sound: owners take turns by pieces; requests are read between steps."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ T = TypeVar("T")
 
 
 class Work(ABC, Generic[T]):
-    """What was asked and is not done, as `T`. A kind of process says what one step is."""
+    """Requested works of the type `T`. A kind of process defines one step."""
 
     def __init__(self, line: Line, hello: msgspec.Struct) -> None:
-        """`hello`: what the gateway is told first."""
+        """`hello`: the first message to the gateway."""
         self.line = line
         self.turns: Turns[T] = Turns()
         self._hello = hello
         self._gone: set[int] = set()
 
     def run(self) -> None:
-        """Work until the gateway is gone."""
+        """Work until the gateway has ended."""
         self.line.send(self._hello)
         while True:
             if not self.turns and (message := self.line.wait(self.until_s())) is not None:
@@ -39,45 +39,45 @@ class Work(ABC, Generic[T]):
 
     @abstractmethod
     def step(self) -> None:
-        """Do a piece of the work whose turn it is. What it raises ends the process."""
+        """Do a piece of the next work. An exception ends the process."""
 
     @abstractmethod
     def take(self, message: Any) -> None:
-        """Take what is asked; a `Cancel` was taken before."""
+        """Take a request; a `Cancel` is handled before."""
 
     def until_s(self) -> float | None:
-        """How long to wait where there is nothing to do; None: for the next message."""
+        """Return how long to wait if there is nothing to do; None: until the next message."""
         return None
 
     def catch_up(self) -> None:
-        """Take what was asked meanwhile."""
+        """Take new requests."""
         while (message := self.line.poll()) is not None:
             self._hear(message)
 
     def watch(self, numbers: Iterable[int]) -> list[bool]:
-        """Between two steps of a model: say that it works, and return which of these nobody waits for any more."""
+        """Between two steps of a model: report that it works, and return which of these nobody waits for any more."""
         self.line.send(Working())
         self.catch_up()
         return [number in self._gone for number in numbers]
 
     def leave(self, number: int) -> None:
-        """Somebody waits no longer."""
+        """Note that nobody waits for it any more."""
         self._gone.add(number)
         self.turns.remove(number)
 
     def is_gone(self, number: int) -> bool:
-        """Whether somebody has left since the step began."""
+        """Return whether it was cancelled since the step began."""
         return number in self._gone
 
     def end(self, number: int, told: msgspec.Struct) -> None:
-        """Say the last of something."""
+        """Send the last message of a request."""
         self.turns.remove(number)
         self.line.send(told)
 
     def fail(self, number: int, error: Exception, what: str) -> None:
-        """Give something up, for whoever asked for it alone. `what`: as "This text could not be spoken".
+        """Fail one request. `what`: such as "This text could not be spoken".
 
-        The message of the error stays out of the log: it may quote sound or text.
+        The error's message stays out of the log: it may quote sound or text.
         """
         print(f"{what}: {type(error).__name__}", file=sys.stderr)  # noqa: T201
         self.end(number, Failed(number, f"{what}."))

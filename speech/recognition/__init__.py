@@ -1,1 +1,1 @@
-"""From sound to words: a process that recognises, and the gateway's side of it."""
+"""Recognition of recordings: a process, and the gateway's side of it."""

@@ -13,28 +13,28 @@ from speech.recognition.messages import ENGLISH, Finished, Heard, Segment, ToRec
 
 
 class SegmentWork(Work[Iterator[Segment | None]]):
-    """Recognises what is asked, a segment at a time, and looks between two of them for what is new."""
+    """Recognizes recordings, a segment at a time, and reads new requests between segments."""
 
     def __init__(self, line: Line, listener: Listener) -> None:
         super().__init__(line, ENGLISH)
         self._listener = listener
 
     def step(self) -> None:
-        """Recognise the next segment of the recording whose turn it is."""
+        """Recognize the next segment of the next recording."""
         self.line.send(Working())
         number, segments = self.turns.next()
         try:
             segment = next(segments)
         except StopIteration:
             self.end(number, Finished(number))
-        except Exception as error:  # noqa: BLE001 - it is of this recording alone
+        except Exception as error:  # noqa: BLE001 - it affects only this recording
             self.fail(number, error, "This recording could not be recognised")
         else:
             if segment is not None:
                 self.line.send(Heard(number, segment))
 
     def take(self, message: Transcribe) -> None:
-        """Put a recording behind what its owner has."""
+        """Add a recording after its owner's others."""
         self.turns.add(message.owner, message.number, self._listener.segments(message.recording))
 
 

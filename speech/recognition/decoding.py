@@ -16,38 +16,39 @@ from speech.sound.wav import Recording
 
 RATE = 16_000
 LONGEST_S = 10.0
-"""Of one segment: who leaves, or waits for his turn, waits for the end of one at most."""
+"""Seconds of one segment: others wait for the end of one at most."""
 _FRAMES_A_SECOND = 100
 _NO_WORD = re.compile(r"[<\[+(].*")
 _VARIANT = re.compile(r"\(\d+\)$")
 _ROOM = np.zeros(RATE // 4, np.int16)
-"""Silence around a segment: the model was trained with some."""
+"""Silence around a segment, as in the model's training."""
 _ROOM_S = len(_ROOM) / RATE
 _NOISE = np.random.default_rng(0).normal(0.0, 1.0, RATE * 2)
 _SOFTEST, _SOFT = 30.0, 0.08
-"""A room's noise, put under all sound, in samples, and as a share of the sound's loudness where that is more. The model knows no
-digital silence: of a clean voice it mishears ten times as much."""
+"""A room's soft noise, added to all sound: its amplitude, and its share of the sound's if that is more.
+
+The model knows no digital silence: of clean voices it mishears ten times as much without it."""
 
 
 class Listener:
-    """The model, loaded. Segments leave no trace in it: how loud a speaker is is judged anew for each."""
+    """The loaded model. Segments leave no state in it: a speaker's loudness is measured anew for each."""
 
     def __init__(self, grammar: str | None) -> None:
-        """Load the model. `grammar`: a file in JSGF that says all that can be said; None: English at large."""
+        """Load the model. `grammar`: a JSGF file with everything that can be said; None: English in general."""
         self._has_grammar = grammar is not None
         told = {"jsgf": grammar} if grammar else {}
         self._decoder: Any = Decoder(samprate=RATE, loglevel="FATAL", **told)
 
     def segments(self, recording: Recording) -> Iterator[Segment | None]:
-        """Yield what is said between two pauses; None where nothing was understood."""
+        """Yield the words between two pauses; None if nothing was understood."""
         samples = mono(recording, RATE)
         for start, end in _spoken(samples):
             yield self._recognise(samples[start:end], start / RATE)
 
     def heard(self, samples: Samples) -> tuple[str, bool | None]:
-        """Return what somebody said, one channel at `RATE`, with numbers in digits; empty where nothing was understood.
+        """Return the words, one channel at `RATE`, with numbers in digits; empty if nothing was understood.
 
-        And whether a sentence of the grammar ends there; None where nobody knows.
+        The second value: whether a sentence of the grammar ends there; None if that is unknown.
         """
         self._decoder.start_utt()
         try:
@@ -97,7 +98,7 @@ def _in_a_room(samples: Samples) -> Samples:
 
 
 def _spoken(samples: Samples) -> Iterator[tuple[int, int]]:
-    """Yield where speech begins and ends, in samples, in pieces of `LONGEST_S` at most."""
+    """Yield the beginning and the end of speech in samples, in pieces of `LONGEST_S` at most."""
     most = int(LONGEST_S * RATE)
     for start, end in _utterances(samples):
         for piece in range(start, end, most):

@@ -1,4 +1,4 @@
-"""What the gateway and a recognizer's process tell each other."""
+"""Messages between the gateway and a recognizer's process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from speech.sound.wav import Recording
 
 
 class Word(msgspec.Struct, frozen=True):
-    """A word and when it is said, in seconds of the recording."""
+    """A word and its time, in seconds of the recording."""
 
     word: str
     start: float
@@ -17,9 +17,9 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """What was said between two pauses, or in a window of sound, in seconds of the recording.
+    """The words between two pauses, or in a window of sound, in seconds of the recording.
 
-    `language`: its code, where the recognizer knows it.
+    `language`: its code, if the recognizer knows it.
     """
 
     start: float
@@ -30,7 +30,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Transcribe(msgspec.Struct, frozen=True, tag=True):
-    """Recognise a recording. `owner`: those of one owner wait for each other. `language`: a code; None: whichever it is."""
+    """Recognize a recording. `owner`: one owner's recordings wait for each other. `language`: a code; None: any."""
 
     number: int
     owner: str
@@ -40,9 +40,9 @@ class Transcribe(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Recordings are taken from now on.
+    """Recordings are accepted from now on.
 
-    `languages`: names by their codes, as far as one can be asked for. `language`: the code of the only one.
+    `languages`: names by code, as far as they can be requested. `language`: the code of the only one.
     `times_words`: whether words have times.
     """
 
@@ -52,7 +52,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 ENGLISH = Ready(languages={"en": "english"}, language="en")
-"""What PocketSphinx says of itself."""
+"""PocketSphinx's facts."""
 
 
 class Heard(msgspec.Struct, frozen=True, tag=True):
@@ -63,7 +63,7 @@ class Heard(msgspec.Struct, frozen=True, tag=True):
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):
-    """The recording is over."""
+    """All of the recording is recognized."""
 
     number: int
 

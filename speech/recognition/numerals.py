@@ -1,4 +1,4 @@
-"""English numbers in words, as recognizers write them that know words alone, become digits (inverse text normalisation). Pure."""
+"""Converts English numbers in words to digits, for recognizers that write only words. Pure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _TENS = {
     "ninety": 90,
 }
 _ALONE = "one"
-"""Where no other number stands beside it, it may be a pronoun, and stays a word."""
+"""Without another number beside it, it may be a pronoun, and stays a word."""
 
 
 def in_digits(text: str) -> str:
-    """Return a text whose whole numbers from 0 to 999,999 are digits: "count from one to twenty two" is "count from 1 to 22".
+    """Return a text with whole numbers up to 999,999 in digits: "count from one to twenty two" is "count from 1 to 22".
 
-    Numbers that are said one behind the other stay apart: "one two" is "1 2".
+    Successive numbers stay separate: "one two" is "1 2".
     """
     words, parts, found = text.split(), [], 0
     while words:
@@ -39,7 +39,7 @@ def in_digits(text: str) -> str:
 
 
 def _number(words: Sequence[str]) -> tuple[int, int]:
-    """Return the number that words begin with, and of how many words it is; of none: there is no number."""
+    """Return the number that the words begin with, and the number of its words; 0 words: there is none."""
     below, length = _below_thousand(words)
     if not below or words[length : length + 1] != ["thousand"]:
         return below, length

@@ -1,4 +1,4 @@
-"""Recordings in, segments out, by a process that is kept alive: PocketSphinx, or a model of transformers."""
+"""A recognizer of recordings in a process that is kept alive: PocketSphinx, or a model of transformers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POCKETSPHINX = "pocketsphinx"
 
 
 class Recognizer:
-    """One process, which owners take turns with. `running` keeps it; `hear` asks it."""
+    """One process, for which owners take turns. `running` keeps it; `hear` asks it."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Recognizer:
         stall_s: float = STALL_S,
         known: Ready | None = None,
     ) -> None:
-        """`name`: what clients call it. `module`, `arguments`: of the process. `known`: its facts, if it starts at its first use."""
+        """`name`: for clients. `module`, `arguments`: of its process. `known`: its facts, if it starts lazily."""
         self.name = name
         self._keeper = Keeper(
             Trade(
@@ -45,7 +45,7 @@ class Recognizer:
 
     @property
     def facts(self) -> Ready:
-        """What can be asked of it; only within `running`."""
+        """Its facts; only within `running`."""
         return self._keeper.hello
 
     def running(self) -> AbstractAsyncContextManager[None]:
@@ -55,23 +55,23 @@ class Recognizer:
     async def hear(
         self, recording: Recording, *, owner: str, language: str | None = None, wants_words: bool = True
     ) -> AsyncGenerator[Segment]:
-        """Yield the segments as they are recognised; who closes this ends the work. Raises RecognizerLost."""
+        """Yield the segments as they are recognized; closing the iterator ends the work. Raises RecognizerLost."""
         lost = "The recognizer ended while it listened. Send the request again."
         asking = self._keeper.asking(
             lambda number: Transcribe(number, owner, recording, language, wants_words), lost=lost
         )
         async with asking as asked:
             while not isinstance(told := await asked.next(), Finished):
-                assert isinstance(told, Heard)  # noqa: S101 - what else a recognizer tells of a recording
+                assert isinstance(told, Heard)  # noqa: S101 - a recognizer sends nothing else about a recording
                 yield told.segment
 
 
 def pocketsphinx(
     grammar: str | None = None, *, stall_s: float = STALL_S, is_lazy: bool = False
 ) -> Recognizer:
-    """Return PocketSphinx. `grammar`: a file in JSGF that says all that can be said; None: English at large.
+    """Return PocketSphinx. `grammar`: a JSGF file with everything that can be said; None: English in general.
 
-    `is_lazy`: it starts at its first use, which waits for it.
+    `is_lazy`: it is started at its first use, which waits for it.
     """
     told = () if grammar is None else (grammar,)
     known = ENGLISH if is_lazy else None
@@ -79,6 +79,6 @@ def pocketsphinx(
 
 
 def model_recognizer(name: str, options: Options, *, stall_s: float = STALL_S) -> Recognizer:
-    """Return a model of transformers."""
+    """Return a recognizer with a model of transformers."""
     told = msgspec.json.encode(options).decode()
     return Recognizer(name, f"{__package__}.models", (told,), stall_s=stall_s)

@@ -1,1 +1,1 @@
-"""Sound as bytes: what files say of themselves, and samples as the recognizer and clients want them."""
+"""Sound as bytes: file headers, and conversions for recognizers and clients."""

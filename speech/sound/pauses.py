@@ -1,4 +1,4 @@
-"""Where sound can be cut with the least harm. Pure."""
+"""Finds the best place to cut sound. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 HOP_S = 0.02
 _SOFT_HOPS = 5
-"""Loudness is the mean of so many: a single quiet moment inside a word is no pause."""
+"""Hops whose mean is the loudness: one quiet hop within a word is not a pause."""
 
 
 def quietest(wave: npt.NDArray[Any], start: int, end: int, rate: int) -> int:

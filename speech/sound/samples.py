@@ -1,4 +1,4 @@
-"""Samples as the recognizer and clients want them: one channel, linear, at another rate."""
+"""Converts samples for recognizers and clients: one channel, linear, another rate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from speech.sound.wav import Coding, Recording
 
 Samples = npt.NDArray[np.int16]
 FULL_SCALE = 32_768
-"""What a model that wants samples from -1 to 1 divides them by."""
+"""Divides 16-bit samples to a range from -1 to 1."""
 
 
 def mono(recording: Recording, rate: int) -> Samples:
@@ -30,17 +30,17 @@ class Resampler:
     """Brings a stream of 16-bit PCM to another rate, part by part."""
 
     def __init__(self, from_rate: int, to_rate: int) -> None:
-        """Take both rates, in samples a second."""
+        """`from_rate`, `to_rate`: samples per second."""
         self._stream = soxr.ResampleStream(from_rate, to_rate, 1, dtype="int16")
 
     def part(self, pcm: bytes, *, is_last: bool = False) -> bytes:
-        """Return what is ready by these whole samples."""
+        """Return the samples that are ready after these whole samples."""
         samples = np.frombuffer(pcm, np.dtype("<i2"))
         return np.asarray(self._stream.resample_chunk(samples, last=is_last), np.dtype("<i2")).tobytes()
 
 
 def linear(coding: Coding, sound: bytes) -> Samples:
-    """Return whole samples as 16-bit ones."""
+    """Return whole samples as 16-bit samples."""
     if coding is Coding.PCM16:
         return np.frombuffer(sound, np.dtype("<i2")).astype(np.int16)
     return _TABLES[coding][np.frombuffer(sound, np.uint8)]
@@ -55,7 +55,7 @@ def converted(pcm: bytes, from_rate: int, to_rate: int, coding: Coding) -> bytes
 
 
 def companded(pcm: bytes, coding: Coding) -> bytes:
-    """Return 16-bit PCM as µ-law or A-law: each sample as the code whose value is nearest."""
+    """Return 16-bit PCM as µ-law or A-law: for each sample the code with the nearest value."""
     samples = np.frombuffer(pcm, np.dtype("<i2"))
     values, codes = _CODES[coding]
     places = np.clip(np.searchsorted(values, samples), 1, len(values) - 1)
@@ -86,4 +86,4 @@ _TABLES = {Coding.MULAW: _table(_mulaw), Coding.ALAW: _table(_alaw)}
 _CODES = {
     coding: (np.sort(values), np.argsort(values).astype(np.uint8)) for coding, values in _TABLES.items()
 }
-"""The values of all codes in order, and the codes that they belong to."""
+"""The values of all codes in order, and their codes."""

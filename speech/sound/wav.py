@@ -1,6 +1,6 @@
-"""What a WAV file says of itself, and the header of one (RIFF; Microsoft's mmreg.h has the tags). Pure.
+"""Reads the header of a WAV file, and makes one (RIFF; Microsoft's mmreg.h has the tags). Pure.
 
-Nothing that a header claims is believed beyond the bytes that are there.
+A header's sizes are only trusted as far as the bytes go.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from speech.errors import BadSound
 
 RAW_RATE = 24_000
-"""Of sound without a header."""
+"""Samples per second of sound without a header."""
 LOWEST_RATE, HIGHEST_RATE = 8_000, 48_000
 SHORTEST_S = 0.1
 _CHUNK = struct.Struct("<4sI")
@@ -23,13 +23,13 @@ _EXTENSIBLE = 0xFFFE
 _SUBFORMAT = slice(24, 26)
 _MOST_CHUNKS = 64
 _UNKNOWN = 0xFFFFFFFF
-"""The length in a header that is sent before the end is known."""
+"""The length in a header that is sent before the length is known."""
 
 OTHER_FORMATS = "Send a WAV file (16-bit PCM, µ-law or A-law), or 16-bit PCM at 24,000 Hz named *.pcm."
 
 
 class Coding(StrEnum):
-    """How a sample is written."""
+    """The encoding of a sample."""
 
     PCM16 = "pcm16"
     MULAW = "mulaw"
@@ -40,7 +40,7 @@ _CODINGS = {(1, 16): Coding.PCM16, (6, 8): Coding.ALAW, (7, 8): Coding.MULAW}
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """Samples as they came. Channels alternate."""
+    """Samples as received; channels alternate."""
 
     coding: Coding
     rate: int
@@ -49,7 +49,7 @@ class Recording(msgspec.Struct, frozen=True):
 
     @property
     def seconds(self) -> float:
-        """How long it takes to play it."""
+        """Its duration in seconds."""
         width = 2 if self.coding is Coding.PCM16 else 1
         return len(self.samples) / (width * self.channels * self.rate)
 
@@ -65,7 +65,7 @@ def recording_of(file: bytes, *, is_raw: bool) -> Recording:
 
 
 def header(rate: int) -> bytes:
-    """Return the header of 16-bit PCM with one channel whose length is not known yet."""
+    """Return the header of 16-bit PCM with one channel and unknown length."""
     fields = _FORMAT.pack(1, 1, rate, rate * 2, 2, 16)
     return b"".join(
         (
@@ -78,7 +78,7 @@ def header(rate: int) -> bytes:
 
 def _wav(file: bytes) -> Recording:
     if file[:4] != b"RIFF" or file[8:12] != b"WAVE":
-        raise BadSound(f"The file is no sound that this server takes. {OTHER_FORMATS}")
+        raise BadSound(f"The file is not a kind of sound that this server takes. {OTHER_FORMATS}")
     told: tuple[Coding, int, int] | None = None
     for name, start, end in _chunks(file):
         if name == b"fmt ":

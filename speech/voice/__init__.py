@@ -1,1 +1,1 @@
-"""From words to sound: the program that speaks."""
+"""Speech synthesis: espeak-ng, and models."""

@@ -1,8 +1,9 @@
-"""Where each word of a clause lies in its sound, by speaking the clause several times: pure arithmetic on samples.
+"""Finds each word of a clause in its sound by speaking the clause several times: pure arithmetic on samples.
 
-espeak-ng is a program: it tells no events. But it is deterministic, and a command before a word sets that word's loudness and
-changes no duration. Words are numbered from 1 to 7 and again from 1. In each of three further renderings those words are
-quieter whose number has one of its three bits: so the samples that differ spell the number of the word that they belong to.
+espeak-ng is used as a program, which reports no events. But it is deterministic, and a command before a word
+changes only that word's loudness. Words are numbered from 1 to 7, repeatedly. In each of three further
+renderings the words are quieter whose number has one of its three bits. So the samples that differ spell the
+number of their word.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ _WORD = re.compile(r"\S+")
 
 
 class Word(NamedTuple):
-    """A word of a text, with what stands at it without white space."""
+    """A word of a text, with adjoining characters other than white space."""
 
     off: int
     text: str
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset after it."""
         return self.off + len(self.text)
 
 
 def words_of(text: str) -> list[Word]:
-    """Return the words. What has neither letters nor digits makes no sound: it belongs to the word before."""
+    """Return the words. A part without letters and digits makes no sound, and belongs to the word before."""
     words: list[Word] = []
     for found in _WORD.finditer(text):
         is_spoken = any(one.isalnum() for one in found[0])
@@ -49,16 +50,16 @@ def words_of(text: str) -> list[Word]:
 
 
 def quieter(place: int, bit: int) -> bool:
-    """Whether the word of a place is quieter in the rendering of a bit."""
+    """Return whether a word is quieter in the rendering of a bit."""
     return bool((place % _NUMBERS + 1) >> bit & 1)
 
 
 def marks_of(
     words: Sequence[Word], rate: int, whole: Samples, renderings: Sequence[Samples]
 ) -> tuple[Mark, ...] | None:
-    """Return when each word is heard; None where the renderings do not show it.
+    """Return the times of the words; None if the renderings do not show them.
 
-    `renderings`: one for each of the `BITS`. Words that the program speaks as one ("I am") are one.
+    `renderings`: one for each of the `BITS`. Words that the program joins ("I am") count as one.
     """
     if any(len(one) != len(whole) for one in renderings):
         return None
@@ -80,12 +81,12 @@ def marks_of(
 
 
 def _distance(number: int, following: int) -> int:
-    """Return how many words on the next one is."""
+    """Return how many words later the next number is."""
     return (following - number) % _NUMBERS
 
 
 def _groups(numbers: npt.NDArray[np.int8]) -> Iterator[tuple[int, int, int]]:
-    """Yield the runs of samples of one number: it, the first sample, and the one behind the last. Silence has no number."""
+    """Yield runs of samples with one number: the number, the first sample, and the end. Silence has no number."""
     places = np.flatnonzero(numbers)
     if not len(places):
         return

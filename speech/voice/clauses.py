@@ -1,6 +1,6 @@
-"""Text that grows becomes clauses to be spoken, each as soon as it is whole. Pure.
+"""Divides a growing text into clauses to speak, each as soon as it is complete. Pure.
 
-A clause keeps the offset of its text, so that what was heard can be said in the text's own offsets.
+A clause keeps the offset of its text, so that heard sound can be converted to offsets of the text.
 """
 
 from __future__ import annotations
@@ -11,36 +11,36 @@ from collections.abc import Iterator
 import msgspec
 
 LONGEST = 240
-"""Characters; a longer clause is parted between two words, and a longer word within itself."""
+"""Characters of a clause; a longer one is divided between words, and a longer word within itself."""
 SHORTEST_PART = 24
-"""Characters before a comma that parts a sentence; shorter parts sound torn."""
+"""Characters before a comma that may divide a sentence; shorter parts sound disjointed."""
 _ENDS = re.compile("[.!?\u2026\u3002\uff01\uff1f][\"'\u201d\u2019)\\]]*(?=\\s)|[\u3002\uff01\uff1f]|\\n")
 _PARTS = re.compile("[,;:](?=\\s)| [\u2013\u2014-](?=\\s)")
 _SPACE = re.compile(r"\s")
 
 
 class Clause(msgspec.Struct, frozen=True):
-    """A part of a text. `off`: how many characters stand before it."""
+    """A part of a text. `off`: characters before it."""
 
     off: int
     text: str
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset after it."""
         return self.off + len(self.text)
 
 
 class Clauses:
-    """One text."""
+    """The clauses of one text."""
 
     def __init__(self, off: int = 0) -> None:
-        """`off`: where the text begins."""
+        """`off`: the offset of the text."""
         self._off = off
         self._rest = ""
 
     def feed(self, text: str) -> Iterator[Clause]:
-        """Take more text; yield the clauses that it makes whole. To be read to its end."""
+        """Take more text; yield the clauses that it completes. Read it to its end."""
         self._rest += text
         while (size := _size(self._rest)) is not None:
             yield from self._take(size)
@@ -59,7 +59,7 @@ class Clauses:
 
 
 def _size(text: str) -> int | None:
-    """Return how long the first clause is; None where it may go on."""
+    """Return the length of the first clause; None if it may continue."""
     if (end := _ENDS.search(text, 0, LONGEST)) is not None:
         return end.end()
     for part in _PARTS.finditer(text, SHORTEST_PART, LONGEST):

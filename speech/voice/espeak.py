@@ -1,6 +1,6 @@
-"""espeak-ng as a program of the system: which voices it has, and what it speaks, as it is made.
+"""espeak-ng as a program of the system: its voices, and its sound as it is made.
 
-It is spoken to over pipes alone and never imported: its licence is the GPL 3.
+It is only used over pipes and never imported: its license is the GPL 3.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ T = TypeVar("T")
 PROGRAM = "espeak-ng"
 WORDS_A_MINUTE = 175
 SLOWEST, FASTEST = 0.5, 2.5
-"""What it can do, as a multiple of its usual speed."""
+"""Its speeds, as multiples of the usual one."""
 PATIENCE_S = 20.0
-"""How long it may take to go on; it makes a minute of sound in some tenths of a second."""
+"""How long it may make no progress; a minute of sound takes some tenths of a second."""
 _PART_BYTES = 8192
 _HEADER_BYTES = 44
 _RATE = slice(24, 28)
 _LIST_S = 10.0
 _NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-"""Some of these change the voice in the middle of a text."""
+"""Characters that are removed: some of them change the voice within a text."""
 
 
 def voices() -> tuple[str, ...]:
-    """Return the voices by their languages, as `en-us`; none where the program is not there."""
+    """Return the voices by their languages, such as `en-us`; none without the program."""
     if (path := shutil.which(PROGRAM)) is None:
         return ()
     try:
@@ -46,7 +46,7 @@ def voices() -> tuple[str, ...]:
 
 
 class Speaking:
-    """A text that is being spoken: 16-bit PCM with one channel, of `rate` samples a second."""
+    """A text that is being spoken: 16-bit PCM with one channel, `rate` samples per second."""
 
     def __init__(self, output: asyncio.StreamReader, rate: int) -> None:
         self.rate = rate
@@ -65,9 +65,9 @@ class Speaking:
 async def speaking(
     text: str, *, voice: str, speed: float, has_commands: bool = False
 ) -> AsyncIterator[Speaking]:
-    """Speak a text with one of the voices; the program is gone when the context ends. Raises VoiceFailed.
+    """Speak a text with one of the voices; the program ends with the context. Raises VoiceFailed.
 
-    `has_commands`: its control characters are meant for the program, and were put there by the caller.
+    `has_commands`: its control characters are commands that the caller inserted.
     """
     process = await _start(voice, speed)
     assert process.stdin is not None  # noqa: S101 - it is a pipe
@@ -77,7 +77,7 @@ async def speaking(
         head = await _patient(_head(process.stdout))
         yield Speaking(process.stdout, struct.unpack("<I", head[_RATE])[0])
         if await _patient(process.wait()) != 0:
-            raise VoiceFailed("The voice ended before it had spoken all.")
+            raise VoiceFailed("The voice ended before it had spoken everything.")
     finally:
         feeding.cancel()
         with suppress(ProcessLookupError):
@@ -87,7 +87,7 @@ async def speaking(
 
 
 def plain(text: str) -> str:
-    """Return a text without what the program takes for commands."""
+    """Return a text without the characters that the program takes for commands."""
     return _NO_TEXT.sub(" ", text).replace("[[", "[ [")
 
 
@@ -123,11 +123,11 @@ async def _patient(work: Awaitable[T]) -> T:
         async with asyncio.timeout(PATIENCE_S):
             return await work
     except TimeoutError:
-        raise VoiceFailed("The voice stands still.") from None
+        raise VoiceFailed("The voice does not respond.") from None
 
 
 def _named(listed: str) -> Iterator[str]:
-    """Yield the languages of a list of voices, but of those that need other programs."""
+    """Yield the languages in a list of voices, without those that need other programs."""
     for line in listed.splitlines()[1:]:
         columns = line.split()
         if len(columns) > 4 and not columns[4].startswith(("mb/", "!v/")):  # noqa: PLR2004 - the file's column

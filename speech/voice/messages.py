@@ -1,4 +1,4 @@
-"""What the gateway and a voice's process tell each other."""
+"""Messages between the gateway and a voice's process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from speech.process.messages import Cancel, Failed, Refused, Working
 
 
 class Speak(msgspec.Struct, frozen=True, tag=True):
-    """Speak a clause. `owner`: those of one owner wait for each other. `speed`: a multiple of the usual one."""
+    """Speak a clause. `owner`: one owner's clauses wait for each other. `speed`: a multiple of the usual one."""
 
     number: int
     owner: str
@@ -19,7 +19,7 @@ class Speak(msgspec.Struct, frozen=True, tag=True):
 
 
 class VoiceReady(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Clauses are taken from now on. `names`: of its voices, the default first; `slowest`, `fastest`: speeds."""
+    """Clauses are accepted from now on. `names`: of its voices, the default first; `slowest`, `fastest`: speeds."""
 
     names: tuple[str, ...]
     rate: int

@@ -1,4 +1,4 @@
-"""A voice of transformers: clauses in, sound with the times of words out, by a process that is kept alive."""
+"""A voice with a model of transformers, in a process that is kept alive: clauses to sound, with the times of words."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from speech.voice.messages import FromVoice, Speak, Spoken, VoiceReady
 
 MODULE = f"{__package__}.models"
 _SHOWN = 20
-"""Voices that somebody is told of who named another one."""
+"""Voices that an error lists."""
 
 
 class ModelVoice:
-    """One process, which owners take turns with by the clause. `running` keeps it; `speak` and `speaking` ask it."""
+    """One process, for which owners take turns by the clause. `running` keeps it; `speak` and `speaking` ask it."""
 
     def __init__(self, name: str, options: Options, *, stall_s: float = STALL_S) -> None:
-        """`name`: what clients call it."""
+        """`name`: for clients."""
         self.name = name
         self._keeper = Keeper(
             Trade(
@@ -44,34 +44,34 @@ class ModelVoice:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The voices that it has, the default first."""
+        """The names of the voices, the default first."""
         return self._keeper.hello.names
 
     @property
     def voices(self) -> Sequence[str]:
-        """The same, as doors ask for them."""
+        """The same, for the doors."""
         return self.names
 
     @property
     def examples(self) -> str:
-        """The first of them."""
+        """The first of them, as text."""
         shown = ", ".join(self.names[:_SHOWN])
         return shown if len(self.names) <= _SHOWN else f"{shown} and so on"
 
     @property
     def speeds(self) -> tuple[float, float]:
-        """The slowest and the fastest, as a multiple of the usual one."""
+        """The slowest and the fastest speed, as multiples of the usual one."""
         return self._keeper.hello.slowest, self._keeper.hello.fastest
 
     async def speak(self, clause: str, *, voice: str, speed: float = 1.0, owner: str = "") -> SpokenClause:
-        """Return a clause as sound; who is cancelled while he waits ends the work. Raises VoiceFailed."""
+        """Return a clause as sound; cancelling the caller ends the work. Raises VoiceFailed."""
         asking = self._keeper.asking(
             lambda number: Speak(number, owner, clause, voice, speed),
             lost="The voice ended while it spoke. Send the request again.",
         )
         async with asking as asked:
             told = await asked.next()
-            assert isinstance(told, Spoken)  # noqa: S101 - what else a voice tells of a clause
+            assert isinstance(told, Spoken)  # noqa: S101 - a voice sends nothing else about a clause
             return told.clause
 
     @asynccontextmanager
@@ -95,7 +95,7 @@ class _Speaking:
         self._speed = speed
 
     async def parts(self) -> AsyncGenerator[bytes]:
-        """Yield the clauses as they are made; whoever stops reading ends the work. Raises VoiceFailed."""
+        """Yield the clauses as they are made; a caller that stops reading ends the work. Raises VoiceFailed."""
         ahead: asyncio.Task[SpokenClause] | None = None
         try:
             for clause in self._clauses:

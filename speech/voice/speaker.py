@@ -1,4 +1,4 @@
-"""What speaks whole texts, as the doors ask for it: the program espeak-ng, or a model clause by clause."""
+"""The interface of voices for whole texts, for the doors: the program espeak-ng, or a model clause by clause."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Sounding(Protocol):
 
     @property
     def rate(self) -> int:
-        """Samples a second."""
+        """Samples per second."""
         ...
 
     def parts(self) -> AsyncGenerator[bytes]:
-        """Yield whole samples as they are made; to be closed. Raises VoiceFailed."""
+        """Yield whole samples as they are made; close it. Raises VoiceFailed."""
         ...
 
 
@@ -27,7 +27,7 @@ class Speaker(Protocol):
 
     @property
     def name(self) -> str:
-        """What clients call it."""
+        """Its name for clients."""
         ...
 
     @property
@@ -37,12 +37,12 @@ class Speaker(Protocol):
 
     @property
     def examples(self) -> str:
-        """Some of them, for whoever named another one."""
+        """Some of them, for an error."""
         ...
 
     @property
     def speeds(self) -> tuple[float, float]:
-        """The slowest and the fastest, as a multiple of the usual one."""
+        """The slowest and the fastest speed, as multiples of the usual one."""
         ...
 
     def speaking(
@@ -59,12 +59,12 @@ class Espeak:
     speeds = (espeak.SLOWEST, espeak.FASTEST)
 
     def __init__(self, voices: Sequence[str]) -> None:
-        """Take the voices that were found."""
+        """`voices`: the ones that were found."""
         self.voices = voices
 
     @property
     def examples(self) -> str:
-        """English ones."""
+        """The English ones."""
         english = ", ".join(voice for voice in self.voices if voice.startswith("en-"))
         return f"{english}, and of other languages de, fr and so on"
 
@@ -74,7 +74,7 @@ class Espeak:
         *,
         voice: str,
         speed: float,
-        owner: str,  # noqa: ARG002 - nobody waits for anybody
+        owner: str,  # noqa: ARG002 - no text waits for another
     ) -> AbstractAsyncContextManager[Sounding]:
         """Speak a text while the context lasts. Raises VoiceFailed."""
         return espeak.speaking(text, voice=voice, speed=speed)

@@ -1,4 +1,4 @@
-"""espeak-ng as a `Voice`: clauses as sound, with the exact times of their words. The program is spoken to over pipes."""
+"""espeak-ng as a `Voice`: clauses as sound, with the exact times of their words. The program is used over pipes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from speech.voice.alignment import Word
 
 _LOUD, _QUIET = 100, 60
-"""The program's usual loudness, and one that differs in every sample that is heard."""
+"""The program's usual loudness, and one that changes every audible sample."""
 
 
 class TimedEspeak:
@@ -56,7 +56,7 @@ def _aligned(words: Sequence[Word], said: Sequence[tuple[int, bytes]]) -> Spoken
 
 
 def _commanded(words: Sequence[str], bit: int | None) -> str:
-    """Return the words with commands for their loudness (espeak-ng's docs/markup.md), in the same places for all renderings."""
+    """Return the words with loudness commands (espeak-ng's docs/markup.md), at the same places in all renderings."""
     from speech.voice.alignment import quieter  # noqa: PLC0415 - as above
 
     loudness = (_LOUD if bit is None or not quieter(place, bit) else _QUIET for place in range(len(words)))

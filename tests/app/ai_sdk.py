@@ -17,19 +17,19 @@ Chunk = dict[str, Any]
 
 
 def user(text: str, message_id: str = "m1") -> Chunk:
-    """A message of the user's."""
+    """Return a message of the user."""
     return {"id": message_id, "role": "user", "parts": [{"type": "text", "text": text}]}
 
 
 class Answer:
-    """One stream, open."""
+    """An open stream."""
 
     def __init__(self, answer: httpx.Response) -> None:
         self.http = answer
         self._lines = answer.aiter_lines()
 
     async def next(self, kind: str | None = None) -> Chunk:
-        """The next chunk, or the next one of a type. Raises StopAsyncIteration behind `[DONE]`."""
+        """Return the next chunk, or the next one of a type. Raises StopAsyncIteration after `[DONE]`."""
         while True:
             line = await anext(self._lines)
             if line == "data: [DONE]":
@@ -40,7 +40,7 @@ class Answer:
                     return chunk
 
     async def rest(self) -> list[Chunk]:
-        """All chunks up to `[DONE]`."""
+        """Return all chunks up to `[DONE]`."""
         chunks = []
         try:
             while True:
@@ -50,7 +50,7 @@ class Answer:
 
 
 class Chat:
-    """One chat. `headers`: of all its requests; `query`: of all its URLs."""
+    """One chat. `headers` go with each of its requests, `query` into each of its URLs."""
 
     def __init__(self, running: Running, chat_id: str = "chat1", *, query: str = "", **headers: str) -> None:
         self.id = chat_id
@@ -60,27 +60,27 @@ class Chat:
 
     @asynccontextmanager
     async def sent(self, *messages: Chunk, **more: Any) -> AsyncIterator[Answer]:
-        """A request of `useChat`, answered."""
+        """Send a request of `useChat`; return the stream that answers it."""
         body = {"id": self.id, "messages": messages, "trigger": "submit-message"} | more
         async with self._answer("POST", CHAT, json=body) as answer:
             yield answer
 
     def resumed(self) -> Any:
-        """What is being written, from its start."""
+        """Return a stream of the reply that is being written, from its start."""
         return self._answer("GET", f"{CHAT}/{self.id}/stream")
 
     async def say(self, text: str, message_id: str = "m1", **more: Any) -> list[Chunk]:
-        """All chunks of a reply."""
+        """Return all chunks of a reply."""
         async with self.sent(user(text, message_id), **more) as answer:
             return await answer.rest()
 
     async def stop(self) -> Chunk:
-        """What the stop met."""
+        """Stop the reply; return what the server says it stopped."""
         stopped: Chunk = (await self._ask("POST", "stop")).json()
         return stopped
 
     async def messages(self) -> list[Chunk]:
-        """What is kept."""
+        """Return the chat as the server stores it."""
         kept: list[Chunk] = (await self._ask("GET", "messages")).json()
         return kept
 
@@ -100,17 +100,17 @@ class Chat:
 
 
 def text_of(chunks: list[Chunk], kind: str = "text") -> str:
-    """The text of a message."""
+    """Return the text of a message."""
     return "".join(chunk["delta"] for chunk in chunks if chunk["type"] == f"{kind}-delta")
 
 
 def text_in(message: Chunk) -> str:
-    """The text of a kept message."""
+    """Return the text of a stored message."""
     return "".join(part["text"] for part in message["parts"] if part["type"] == "text")
 
 
 class Wire:
-    """The AI SDK's WebSocket, by hand."""
+    """A client of the AI SDK door's WebSocket, written by hand."""
 
     def __init__(self, opened: ClientConnection) -> None:
         self.opened = opened
@@ -123,14 +123,14 @@ class Wire:
         await self.opened.send(json.dumps(frame))
 
     async def next(self, request_id: str, kind: str | None = None) -> Chunk:
-        """The next frame of a request, or its next one of a type, or the next chunk of a type."""
+        """Return the next frame of a request, or its next one of a type, or its next chunk of a type."""
         while True:
             frame: Chunk = json.loads(await self.opened.recv())
             if frame["requestId"] == request_id and kind in (None, frame["type"], _chunk_type(frame)):
                 return frame
 
     async def until_end(self, request_id: str) -> list[Chunk]:
-        """The chunks of a request."""
+        """Return the chunks of a request."""
         chunks = []
         while (frame := await self.next(request_id))["type"] in ("start", "chunk"):
             chunks += [frame["chunk"]] if frame["type"] == "chunk" else []
@@ -144,7 +144,7 @@ def _chunk_type(frame: Chunk) -> str | None:
 
 @asynccontextmanager
 async def wire(running: Running, query: str = "", **options: Any) -> AsyncIterator[Wire]:
-    """A socket, open."""
+    """An open socket."""
     url = f"{running.url.replace('http', 'ws')}{CHAT}{query}"
     async with connect(url, max_queue=None, **options) as opened:
         yield Wire(opened)

@@ -1,4 +1,4 @@
-"""An OTLP collector of the tests' own: it decodes what comes over HTTP, as protobuf."""
+"""An OTLP collector for the tests: it decodes protobuf over HTTP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAIT_S = 60.0
 
 
 class Seen(msgspec.Struct):
-    """A span as it came. Ids are hexadecimal digits; times are nanoseconds since 1970."""
+    """A span as it was sent. Ids are hexadecimal digits; times are nanoseconds since 1970."""
 
     name: str
     trace_id: str
@@ -33,7 +33,7 @@ class Seen(msgspec.Struct):
 
 
 class Collector:
-    """Where spans come to."""
+    """The collector's spans."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -41,7 +41,7 @@ class Collector:
         self._spans: queue.Queue[Seen] = queue.Queue()
 
     def take(self, body: bytes) -> None:
-        """Decodes a request."""
+        """Decode a request."""
         self.bodies.append(body)
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
             service = {one.key: one.value.string_value for one in resource.resource.attributes}[
@@ -52,7 +52,7 @@ class Collector:
                     self._spans.put(_seen(span, service))
 
     def until(self, name: str) -> list[Seen]:
-        """All spans that have come since, up to one whose name begins so. It blocks: call it in a thread."""
+        """Return the spans since the last call, up to one whose name begins so. It blocks: call it in a thread."""
         seen = [self._spans.get(timeout=WAIT_S)]
         while not seen[-1].name.startswith(name):
             seen.append(self._spans.get(timeout=WAIT_S))
@@ -60,7 +60,7 @@ class Collector:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no span waits to be looked at."""
+        """True if `until` has returned every span that was received."""
         return self._spans.empty()
 
 
@@ -89,7 +89,7 @@ def _value(value: Any) -> Any:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """A collector on a free port."""
+    """Run a collector on a free port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -100,7 +100,7 @@ def collecting() -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         collector = Collector(f"http://127.0.0.1:{server.server_port}")

@@ -16,7 +16,7 @@ from tests.app.in_process import Running, serving
 
 @pytest.fixture
 def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Undoes what a test sets up for logs. No logger keeps that: one that is cached would, for all tests to come."""
+    """Undo a test's logging setup. Loggers are not cached meanwhile: a cached one would keep the setup for later tests."""
     configure = structlog.configure
     monkeypatch.setattr(
         structlog,

@@ -1,4 +1,4 @@
-"""Every door that makes replies, in its own words: how one asks there, where the text is, how one stops, and how one is refused."""
+"""Every door that makes replies: how each one is asked, where its text is, how it is stopped and how it refuses."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from tests.app.in_process import Frame
 
 CHAT_ID = "ours"
-"""The conversation, where a door has any."""
+"""The conversation, at doors that have conversations."""
 _numbers = count()
 PIXEL_BASE64 = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
 PIXEL = f"data:image/png;base64,{PIXEL_BASE64}"
 
 
 class Refused(Exception):
-    """A door's no. `status`: of HTTP, where there is one; `said`: its sentence."""
+    """A door's refusal. `status`: of HTTP, if it was answered over HTTP; `said`: its sentence."""
 
     def __init__(self, status: int | None, said: str) -> None:
         super().__init__(said)
@@ -33,10 +33,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """A door. `asks`: the body of a request, or all frames of a socket; `pictured`: what has an image in the place of text.
+    """A door. `asks`: the body of a request, or all frames of a socket; `pictured`: the same with an image in its place.
 
-    `text`: what an event tells of a reply; `refused`: the sentence of a refusal in the door's shape, which its end and its
-    events may have too. `stop`: a frame; None: one leaves. `keeps`: there is a history.
+    `text` returns an event's text of the reply; `refused` returns the sentence of a refusal in this door's shape, which
+    final events may have too. `stop`: the frame that stops a reply; None if leaving stops it. `keeps`: True
+    if the door stores a history.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Way:
     stop: Frame | None = None
     keeps: bool = False
     is_greeted: bool = False
-    """The key stands in the first frame."""
+    """The first frame carries the key."""
 
 
 def _message(content: Any) -> Frame:
@@ -251,13 +252,13 @@ WAYS = (
 
 
 class Served(Protocol):
-    """A service, in this process or another."""
+    """A service, in this process or another one."""
 
     url: str
 
 
 class Reply:
-    """A reply that is being read. `events`: those that were."""
+    """A reply that is being read. `events`: those read so far."""
 
     def __init__(
         self, way: Way, events: AsyncIterator[Frame], socket: ClientConnection | None = None
@@ -268,7 +269,7 @@ class Reply:
         self._socket = socket
 
     async def text(self, upto: str) -> str:
-        """The text, once it has what is waited for. Raises Refused; StopAsyncIteration where the reply ends before."""
+        """Return the text once it contains `upto`. Raises Refused; StopAsyncIteration if the reply ends before."""
         seen = ""
         while upto not in seen:
             self.events.append(await anext(self._events))
@@ -276,7 +277,7 @@ class Reply:
         return seen
 
     async def stop(self) -> None:
-        """Stops it, where one need not leave for that."""
+        """Stop the reply, at a door whose client need not leave for that."""
         if self._socket is not None and self._way.stop is not None:
             await self._socket.send(json.dumps(self._way.stop))
 
@@ -285,7 +286,7 @@ class Reply:
 async def asked(
     running: Served, way: Way, content: Any = "Hello?", *, model: str = "", key: str = "anything"
 ) -> AsyncIterator[Reply]:
-    """Asks at a door; who leaves the block leaves the door. Raises Refused."""
+    """Ask at a door; leaving the block disconnects. Raises Refused."""
     headers = {"Authorization": f"Bearer {key}"}
     frames = way.asks(model, content)
     if not way.is_socket:
@@ -309,7 +310,7 @@ async def asked(
 
 
 async def _check(way: Way, answer: httpx.Response) -> None:
-    """Raises Refused."""
+    """Raise Refused unless the answer is a reply."""
     if answer.status_code != httpx.codes.OK:
         body = await answer.aread()
         told = json.loads(body) if answer.headers["content-type"] == "application/json" else body.decode()
@@ -317,14 +318,14 @@ async def _check(way: Way, answer: httpx.Response) -> None:
 
 
 async def _lines(answer: httpx.Response) -> AsyncIterator[Frame]:
-    """The events of an answer."""
+    """Yield the events of an answer."""
     async for line in answer.aiter_lines():
         if line.startswith("data: ") and line != "data: [DONE]":
             yield json.loads(line.removeprefix("data: "))
 
 
 async def _frames(way: Way, opened: ClientConnection) -> AsyncIterator[Frame]:
-    """The frames of a socket. Raises Refused."""
+    """Yield the frames of a socket. Raises Refused."""
     try:
         while True:
             frame = json.loads(await opened.recv())
@@ -337,7 +338,7 @@ async def _frames(way: Way, opened: ClientConnection) -> AsyncIterator[Frame]:
 
 @contextmanager
 def _denied(way: Way) -> Iterator[None]:
-    """A handshake that is refused has a body as HTTP has."""
+    """Return the body of a refused handshake, which is the same as over HTTP."""
     try:
         yield
     except InvalidStatus as denied:

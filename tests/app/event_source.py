@@ -1,4 +1,4 @@
-"""A reader of event streams over a real socket, which sees ids, comments and retry times as a browser's EventSource does."""
+"""A reader of event streams over a real socket; it sees ids, comments and retry times as a browser's EventSource does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.app.in_process import Frame, Running
 
 
 class EventSource:
-    """One stream, open. `last_id`: of the newest event that had one."""
+    """An open stream. `last_id`: the id of the newest event that had one."""
 
     def __init__(self, answer: httpx.Response) -> None:
         self.answer = answer
@@ -22,7 +22,7 @@ class EventSource:
         self._lines = answer.aiter_lines()
 
     async def next(self, kind: str | None = None) -> Frame:
-        """The next frame, or the next one of a type. Raises StopAsyncIteration at the end of the stream."""
+        """Return the next frame, or the next one of a type. Raises StopAsyncIteration at the end of the stream."""
         while True:
             frame = await self._next()
             if kind in (None, frame["type"]):
@@ -40,19 +40,19 @@ class EventSource:
                     self.retry_ms = int(text)
 
     async def until(self, kind: str) -> list[Frame]:
-        """All frames up to one of a type, that one too."""
+        """Return all frames up to and with the first one of a type."""
         frames = [await self.next()]
         while frames[-1]["type"] != kind:
             frames.append(await self.next())
         return frames
 
     async def beat(self) -> None:
-        """Waits for a comment."""
+        """Wait for a comment."""
         while await anext(self._lines) != ":":
             pass
 
     async def rest(self) -> list[Frame]:
-        """All frames up to the end of the stream."""
+        """Return all frames up to the end of the stream."""
         frames: list[Frame] = []
         try:
             while True:
@@ -62,7 +62,7 @@ class EventSource:
 
 
 def path_of(conversation_id: str = "default") -> str:
-    """Where a conversation's events are."""
+    """Return the URL of a conversation's events."""
     return f"/v1/conversations/{conversation_id}/events"
 
 
@@ -76,7 +76,7 @@ async def reading(
     token: str | None = None,
     **query: Any,
 ) -> AsyncIterator[EventSource]:
-    """A stream of a conversation, begun, or come back to behind an event."""
+    """Open a stream of a conversation, or resume it after an event."""
     headers = {"Last-Event-ID": last_id, "Authorization": token and f"Bearer {token}"}
     async with (
         httpx.AsyncClient(base_url=running.url, timeout=60) as client,
@@ -91,7 +91,7 @@ async def reading(
 
 
 async def refusal(running: Running, path: str = path_of(), **more: Any) -> tuple[int, str]:
-    """The status and the code of an answer that is no stream; `more`: as httpx takes it."""
+    """Return the status and the error code of an answer that is no stream; `more` goes to httpx."""
     async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
         answer = await client.get(path, **more)
     return answer.status_code, answer.json()["error"]["code"]

@@ -1,4 +1,4 @@
-"""The real application, store and sockets, over a scripted engine, inside the test's own event loop."""
+"""The real application, store and sockets over a scripted engine, in the test's own event loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Frame = dict[str, Any]
 
 
 class Running:
-    """A service that serves, and what it serves with."""
+    """A running service and its parts."""
 
     def __init__(
         self, service: Service, engine: ScriptedEngine, url: str, serving: asyncio.Task[None]
@@ -43,7 +43,7 @@ class Running:
         return int(self.url.rpartition(":")[2])
 
     async def get(self, path: str, *, method: str = "GET", **more: str) -> tuple[int, dict[str, str], str]:
-        """Status, headers and body of an HTTP request whose path is sent as it is; `more`: headers."""
+        """Return status, headers and body of an HTTP request whose path is sent unchanged; `more`: its headers."""
         host, port = self.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         lines = [f"{name}: {value}" for name, value in ({"Host": host, "Connection": "close"} | more).items()]
@@ -55,7 +55,7 @@ class Running:
         return int(status.split()[1]), headers, body
 
     async def tight_socket(self) -> TcpSocket:
-        """A TCP connection for whose reader the kernel keeps little."""
+        """Open a TCP connection with a small receive buffer in the kernel."""
         opened = TcpSocket()
         opened.setsockopt(SOL_SOCKET, SO_RCVBUF, 4096)
         opened.setblocking(False)
@@ -64,7 +64,7 @@ class Running:
 
     @asynccontextmanager
     async def socket(self, hello: Frame | None = None, **options: Any) -> AsyncIterator[Socket]:
-        """A connection that said hello and read `ready`; what a test does not read holds up neither side's close."""
+        """Open a connection that said hello and read `ready`. Unread frames delay neither side's close."""
         async with open_socket(self.ws_url, **{"max_queue": None} | options) as opened:
             socket = Socket(opened)
             await socket.send(type="hello", **(hello or {}))
@@ -73,7 +73,7 @@ class Running:
 
 
 class Socket:
-    """A client that sees frames as they are."""
+    """A client that sees every frame as it is."""
 
     def __init__(self, opened: ClientConnection) -> None:
         self.opened = opened
@@ -83,26 +83,26 @@ class Socket:
         await self.opened.send(json.dumps(frame))
 
     async def next(self, kind: str | None = None) -> Frame:
-        """The next frame, or the next one of a type."""
+        """Return the next frame, or the next one of a type."""
         while True:
             frame: Frame = json.loads(await self.opened.recv())
             if kind in (None, frame["type"]):
                 return frame
 
     async def ask(self, **frame: Any) -> Frame:
-        """Sends a frame; gives the next one that comes."""
+        """Send a frame; return the next one that comes."""
         await self.send(**frame)
         return await self.next()
 
     async def until(self, kind: str) -> list[Frame]:
-        """All frames up to one of a type, that one too."""
+        """Return all frames up to and with the first one of a type."""
         frames = [await self.next()]
         while frames[-1]["type"] != kind:
             frames.append(await self.next())
         return frames
 
     async def closed(self) -> tuple[int, str]:
-        """Reads to the end; gives the close code and the reason."""
+        """Read to the end; return the close code and the reason."""
         with suppress(ConnectionClosed):
             while True:
                 await self.opened.recv()
@@ -118,7 +118,7 @@ async def serving(
     refresh_s: float = REFRESH_S,
     **settings: Any,
 ) -> AsyncIterator[Running]:
-    """A service on a free port. Nothing is left of it behind the block."""
+    """Run a service on a free port. Nothing of it is left after the block."""
     defaults: dict[str, Any] = {"data_dir": str(folder), "drain_s": 0.0, "titles": "words", "speech": "off"}
     chosen = Settings(**defaults | settings)
     engine = engine or ScriptedEngine()

@@ -21,19 +21,19 @@ RATE = 16_000
 OUTPUT = {"format": "pcm16", "rate": RATE}
 GRAMMAR = str(Path(__file__).parent.parent / "e2e" / "demo.jsgf")
 SILENCE = bytes(2 * RATE)
-"""A second of it."""
+"""One second of silence."""
 FRAMES = Draft202012Validator(schemas.document())
 
 
 async def spoken(text: str) -> bytes:
-    """A text in the voice of espeak-ng, 16-bit PCM."""
+    """Return a text in the voice of espeak-ng, as 16-bit PCM."""
     said = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
     samples = np.frombuffer(said.pcm, "<i2")
     return np.asarray(soxr.resample(samples, said.rate, RATE), "<i2").tobytes()
 
 
 class Phone:
-    """A client with a microphone and a player. It has played what it says that it has."""
+    """A client with a microphone and a player. It has played as much as it reports."""
 
     def __init__(self, socket: Socket, place: str) -> None:
         self.socket, self.place = socket, place
@@ -58,7 +58,7 @@ class Phone:
             await asyncio.sleep(0)
 
     async def take(self) -> Frame | None:
-        """The next frame; None where it was sound."""
+        """Return the next frame, or None for a frame of sound."""
         message = await self.socket.opened.recv()
         if isinstance(message, bytes):
             self.got += len(message) - HEAD.size
@@ -85,7 +85,7 @@ class Phone:
         return self.from_ms + self.got * 1000 // (2 * RATE)
 
     async def play(self, ms: float, chance: random.Random | None = None) -> None:
-        """Play so much of the reply, in steps that a player might tell of."""
+        """Play part of the reply, in steps that a real player might report."""
         told = 0
         while told < ms and not (self.is_whole and told >= self.has_ms):
             while self.has_ms <= told:
@@ -98,6 +98,6 @@ class Phone:
         await self.socket.send(type="played", conversation_id=self.place, turn_id=self.turn, audio_ms=ms)
 
     async def kept(self) -> list[str]:
-        """The history."""
+        """Return the history."""
         await self.socket.send(type="history", conversation_id=self.place)
         return [message["content"] for message in (await self.until("history"))["messages"]]

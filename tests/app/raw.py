@@ -1,4 +1,4 @@
-"""HTTP by hand: requests that no client library would send."""
+"""HTTP by hand, for requests that no client library would send."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class RawPeer:
         self._writer.write(text.encode())
 
     async def rest(self) -> str:
-        """All that comes until the server closes; a reset is an end too."""
+        """Return all bytes until the server closes; a reset is an end too."""
         try:
             return (await self._reader.read()).decode()
         except ConnectionResetError:
             return ""
 
     async def head(self) -> str:
-        """The head of one answer."""
+        """Return the head of one answer."""
         return (await self._reader.readuntil(b"\r\n\r\n")).decode()
 
     async def body(self, size: int) -> str:
@@ -36,7 +36,7 @@ class RawPeer:
 
 @asynccontextmanager
 async def peer(running: Running) -> AsyncIterator[RawPeer]:
-    """A connection to the service."""
+    """Open a connection to the service."""
     reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
     try:
         yield RawPeer(reader, writer)
@@ -45,7 +45,7 @@ async def peer(running: Running) -> AsyncIterator[RawPeer]:
 
 
 async def answer(running: Running, path: str, **headers: str) -> tuple[int, str]:
-    """Status and body of a GET with these headers; underscores stand for hyphens."""
+    """Return status and body of a GET with these headers; underscores stand for hyphens."""
     given = {"Host": "127.0.0.1", "Connection": "close"} | {
         name.replace("_", "-"): value for name, value in headers.items()
     }

@@ -1,4 +1,4 @@
-"""Realtime clients over real sockets, and what they say."""
+"""Realtime clients over real sockets, and their events."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.app.in_process import Frame, Running, Socket, serving
 LONG = "word " * 20_000
 LONGEST = {"max_output_tokens": 4000}
 PACE_S = 0.01
-"""The longest reply takes 40 seconds: whatever a test does meanwhile, it is still being written."""
+"""Seconds between tokens. The longest reply takes 40 seconds, so that it is still being written whatever a test does."""
 
 
 def paced(folder: Path, **settings: Any) -> AbstractAsyncContextManager[Running]:
-    """A service whose replies take their time."""
+    """A service with slow replies."""
     return serving(folder, ScriptedEngine(pace_s=PACE_S), **settings)
 
 
 @asynccontextmanager
 async def session(running: Running, *, token: str | None = None, **query: str) -> AsyncIterator[Socket]:
-    """A session whose first event was read."""
+    """Open a session and read its first event."""
     headers = {"Authorization": f"Bearer {token}"} if token else None
     async with connect(url_of(running, **query), max_queue=None, additional_headers=headers) as opened:
         socket = Socket(opened)
@@ -40,7 +40,7 @@ def url_of(running: Running, **query: str) -> str:
 
 
 async def create(socket: Socket, text: str, **more: Any) -> Frame:
-    """Creates a user's item; gives what it is added by."""
+    """Create an item of the user; return the event that adds it."""
     content = [{"type": "input_text", "text": text}]
     item = {"type": "message", "role": "user", "content": content} | more.pop("item", {})
     await socket.send(type="conversation.item.create", item=item, **more)
@@ -51,14 +51,14 @@ async def create(socket: Socket, text: str, **more: Any) -> Frame:
 
 
 async def turn(socket: Socket, text: str, **response: Any) -> list[Frame]:
-    """Asks; gives all events of the reply."""
+    """Ask; return all events of the reply."""
     await create(socket, text)
     await socket.send(type="response.create", response=response)
     return await socket.until("response.done")
 
 
 async def begin(socket: Socket, running: Running) -> list[Frame]:
-    """Starts a long reply; gives its events up to its first text."""
+    """Start a long reply; return its events up to its first text."""
     running.engine.script(LONG)
     await create(socket, "Go on.")
     await socket.send(type="response.create", response=LONGEST)

@@ -1,4 +1,4 @@
-"""Clients of the Responses door's WebSocket, and what Open Responses asks of its answers."""
+"""Clients of the Responses door's WebSocket, and the fields that Open Responses requires in its answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ REQUIRED = [
     "safety_identifier",
     "prompt_cache_key",
 ]
-"""What the standard's schema of a response requires, be it null."""
+"""The fields that the standard's schema of a response requires, which may be null."""
 
 Event = dict[str, Any]
 
@@ -61,14 +61,14 @@ class Talk:
         await self.opened.send(json.dumps({"type": "response.create", "model": MODEL} | event))
 
     async def next(self, *kinds: str) -> Event:
-        """The next event, or the next of some types."""
+        """Return the next event, or the next one of some types."""
         while True:
             event: Event = json.loads(await self.opened.recv())
             if not kinds or event["type"] in kinds:
                 return event
 
     async def ask(self, **event: Any) -> list[Event]:
-        """Asks for a response; gives its events up to the last one."""
+        """Ask for a response; return its events up to the last one."""
         await self.send(**event)
         events = [await self.next()]
         while events[-1]["type"] not in TERMINAL:
@@ -76,13 +76,13 @@ class Talk:
         return events
 
     async def response(self, **event: Any) -> Event:
-        """The response that was asked for, which came to its end."""
+        """Ask; return the final response."""
         last = (await self.ask(**event))[-1]
         assert last["type"] == "response.completed", last
         return checked(last["response"])
 
     async def refused(self, **event: Any) -> str:
-        """The code of the refusal."""
+        """Ask; return the error code of the refusal."""
         (error,) = await self.ask(**event)
         assert (error["type"], error["code"]) == ("error", error["error"]["code"])
         assert error["message"].endswith(".")
@@ -90,7 +90,7 @@ class Talk:
 
 
 def checked(response: Event) -> Event:
-    """A response that has all that the standard wants."""
+    """Return the response, after a check that it has all fields that the standard requires."""
     assert [field for field in REQUIRED if field not in response] == []
     assert (response["object"], response["status"]) == ("response", "completed")
     assert response["output"]

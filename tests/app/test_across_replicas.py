@@ -1,4 +1,4 @@
-"""Two replicas on one store, over real sockets: what is asked of one reaches the other that runs the turn."""
+"""Two replicas on one store, over real sockets: requests to one reach the other, which runs the turn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANN = {"client_id": "ann"}
 
 @pytest.fixture
 async def home(tmp_path: Path, store_url: str) -> AsyncIterator[Running]:
-    """A replica whose engine the test moves."""
+    """A replica whose engine the test steps."""
     engine = ScriptedEngine(by_hand=True, reply=REPLY)
     async with serving(tmp_path, engine, redis_url=store_url) as running:
         yield running
@@ -35,7 +35,7 @@ async def abroad(tmp_path: Path, store_url: str, home: Running) -> AsyncIterator
 
 
 async def begin(socket: Socket, running: Running, **fields: object) -> Frame:
-    """A message whose reply has its first word."""
+    """Send a message; return once its reply has its first word."""
     await socket.send(**{"type": "send", "client_msg_id": "one", "content": "Hello?"} | fields)
     accepted = await socket.next("accepted")
     running.engine.step()
@@ -69,7 +69,7 @@ async def test_a_cancel_is_answered_before_the_end_that_it_decides(
 
 
 async def test_a_cancel_behind_a_message_ends_what_runs_elsewhere_too(home: Running, abroad: Running) -> None:
-    """Though the message, which it ends, is not known there so far."""
+    """Even if that replica does not know the message yet, which ends the turn."""
     async with home.socket(ANN) as here, abroad.socket(ANN) as there:
         first = await begin(here, home)
         await there.send(type="send", client_msg_id="two", content="And now?", on_busy="enqueue")
@@ -98,7 +98,7 @@ async def test_a_cancel_that_met_a_message_here_has_one_answer_though_nobody_kno
 async def test_a_cancel_of_messages_here_and_elsewhere_has_one_answer(
     home: Running, abroad: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error, where the other replica can't be asked."""
+    """An error, if the other replica can't be reached."""
     asked, answered = asyncio.Event(), asyncio.Event()
 
     async def ask(forwarder: Forwarder, *_: object) -> None:
@@ -135,7 +135,7 @@ async def test_a_send_behind_a_cancel_is_never_busy(by: str, home: Running, abro
 async def test_a_send_waits_for_a_cancel_that_looks_for_its_turn(
     home: Running, abroad: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cancel that names the turn alone has to find out first where that runs."""
+    """A cancel with the turn's id alone first has to find out where the turn runs."""
     ownership, found = abroad.service._sessions.parts.base.storage.ownership, asyncio.Event()
     find = ownership.find
 

@@ -54,7 +54,7 @@ def operator(keys: Path) -> str:
 
 @pytest.fixture
 async def home(keys: Path, operator: str, tmp_path: Path, store_url: str) -> AsyncIterator[Running]:
-    """A replica whose engine the test moves."""
+    """A replica whose engine the test steps."""
     engine = ScriptedEngine(by_hand=True)
     async with serving(
         tmp_path, engine, api_keys=str(keys), jwt_secret=SECRET, redis_url=store_url, read_rate=1000
@@ -243,7 +243,7 @@ async def test_somebody_is_disconnected_wherever_they_are(
 async def test_a_replica_that_does_not_answer_is_named(
     home: Running, operator: str, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lives, and is of a version that knows nothing of this."""
+    """It lives, and has a version without this request."""
     monkeypatch.setattr(gathering, "PATIENCE_S", 0.1)
     await store.sadd("ms:runners", "old", "dead")  # type: ignore[misc]
     await store.set("ms:replica:old", "3", px=8000)
@@ -418,7 +418,7 @@ async def test_keys_are_listed_with_their_terms_and_their_use(
 
 
 async def used(running: Running, operator: str, *, replies: int) -> Lines:
-    """The keys, once so many replies of the first one are counted: the store hears of them behind their ends."""
+    """Return the keys once so many replies of the first one are counted: the store gets the counts after their ends."""
     async with asyncio.timeout(WAIT_S):
         while True:
             _, page = await ask(running, operator, "GET", "/keys")

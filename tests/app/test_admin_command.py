@@ -31,7 +31,7 @@ GUIDE = ROOT / "docs" / "admin.md"
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """What the service logs is no output of the command, which runs in the same process."""
+    """Silence the service's log, which is no output of the command; both run in the same process."""
     with capture_logs():
         yield
 
@@ -49,7 +49,7 @@ async def guarded(keys: Path, operator: str, tmp_path: Path) -> AsyncIterator[Ru
 
 
 async def run(*words: str, key: str | None, answer: str | None = None) -> Result:
-    """Runs the command beside the service."""
+    """Run the command beside the service."""
     environ = {"CHAT_ADMIN_KEY": key} if key else {}
     return await asyncio.to_thread(CliRunner().invoke, main, ["admin", *words], env=environ, input=answer)
 
@@ -97,7 +97,7 @@ def files(folder: Path) -> list[Path]:
 
 
 async def test_an_export_that_is_cut_off_leaves_no_file(tmp_path: Path) -> None:
-    """A server that promises more than it sends."""
+    """A server that promises more bytes than it sends."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -166,7 +166,7 @@ async def test_what_can_not_be_asked_is_told(
 
 @pytest.fixture
 def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """The keys and the limits are made as the guide says; gives its commands for operators, and the key for them."""
+    """Create the keys and the limits as the guide says; return its commands for operators, and their key."""
     monkeypatch.chdir(tmp_path)
     make_keys, make_admin, commands, _curl = snippets(GUIDE, "sh")
     for line in (*make_keys.splitlines(), *make_admin.splitlines()):
@@ -181,7 +181,7 @@ def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
 
 
 class _Other(BaseHTTPRequestHandler):
-    """A server that is another one."""
+    """A server that is not Midstream."""
 
     def do_GET(self) -> None:
         said = b"<html>Welcome!</html>\n" if "export" in self.path else b"{}"
@@ -191,7 +191,7 @@ class _Other(BaseHTTPRequestHandler):
         self.wfile.write(said)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
-        """Says nothing."""
+        """Log nothing."""
 
 
 def test_another_server_is_told_from_this_one(tmp_path: Path) -> None:

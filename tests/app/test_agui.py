@@ -1,4 +1,4 @@
-"""AG-UI's door as its clients meet it over HTTP."""
+"""The AG-UI door, as its clients see it over HTTP."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ PAY = Call("pay", '{"to":"Ann"}')
 
 
 class Thread:
-    """A thread that is kept. Each run has what the client would send: the messages of the user's, and tools of the server's."""
+    """A stored thread. Each run sends what a client would: the user's messages, and names of the server's tools."""
 
     def __init__(self, running: Running, key: str = "anything", thread_id: str = "t") -> None:
         self._running = running
@@ -88,7 +88,7 @@ class Thread:
         self._id = thread_id
 
     async def run(self, *messages: Any, **more: Any) -> list[Any]:
-        """The events of a run; a refusal is one."""
+        """Return the events of a run; a refusal is one of them."""
         said = [
             {"id": "1", "role": "user", "content": one} if isinstance(one, str) else one for one in messages
         ]
@@ -103,7 +103,7 @@ class Thread:
 
 
 def answered(run: list[Any], **payload: Any) -> list[Any]:
-    """A `resume` that answers all that a run ended with."""
+    """Return a `resume` that answers all interrupts of a run."""
     asked = run[-1]["outcome"]["interrupts"]
     return [{"interruptId": one["id"], "status": "resolved", "payload": payload} for one in asked]
 
@@ -301,7 +301,7 @@ async def test_an_engine_that_dies_ends_the_run_in_an_error(tmp_path: Path) -> N
 
 
 async def _until_text(answer: httpx.Response, engine: ScriptedEngine) -> AsyncIterator[str]:
-    """All events; the engine dies behind the first text."""
+    """Return all events; the engine dies after the first text."""
     async for line in answer.aiter_lines():
         if "TEXT_MESSAGE_CONTENT" in line:
             engine.die()

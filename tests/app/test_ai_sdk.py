@@ -33,19 +33,19 @@ def noon(zone: str) -> str:
 
 @pytest.fixture
 async def by_hand(tmp_path: Path) -> AsyncIterator[Running]:
-    """A service whose engine steps when it is told to."""
+    """A service whose engine the test steps."""
     async with serving(tmp_path, ScriptedEngine(by_hand=True, reply="one two three four")) as service:
         yield service
 
 
 async def begun(running: Running, requests: int = 1) -> None:
-    """Waits until the engine has so many requests."""
-    while len(running.engine.requests) < requests:  # noqa: ASYNC110 - the engine tells nobody
+    """Wait until the engine has so many requests."""
+    while len(running.engine.requests) < requests:  # noqa: ASYNC110 - the engine has no event for it
         await asyncio.sleep(0)
 
 
 async def ended(chat: Chat, *, texts: int) -> list[str]:
-    """The texts of a chat once so many are kept."""
+    """Return the texts of a chat once so many are stored."""
     while len(kept := await chat.messages()) < texts:
         pass
     return [text_in(message) for message in kept]
@@ -257,7 +257,7 @@ WRONG: list[tuple[Chunk, str, str]] = [
     ({"params": {"temperature": 9}}, "bad_params", "temperature"),
     ({"model": "gpt-4o"}, "model_not_found", "no model"),
     ({"messages": [{"id": "m", "role": "user", "parts": [{"type": "file"}]}]}, "bad_params", "is no image"),
-    ({"messages": [{"id": "m", "role": "assistant", "parts": []}]}, "bad_params", "nothing was said"),
+    ({"messages": [{"id": "m", "role": "assistant", "parts": []}]}, "bad_params", "without an answer"),
 ]
 
 
@@ -299,7 +299,7 @@ async def test_an_abort_on_the_socket_is_a_stop_and_a_lost_socket_is_not(by_hand
 
 
 async def test_a_resume_that_is_taken_back_at_once_stops_nothing(by_hand: Running) -> None:
-    """React's strict mode begins effects twice, and takes the first back."""
+    """React's strict mode runs effects twice, and undoes the first run."""
     async with wire(by_hand) as opened:
         await opened.send("r1", user("Count!"))
         await begun(by_hand)

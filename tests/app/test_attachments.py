@@ -1,4 +1,4 @@
-"""Images of conversations: uploaded, sent, shown again with later prompts, read from the history, gone with what showed them."""
+"""Images of conversations: uploaded, sent, repeated in later prompts, read from the history, deleted."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_edits_replies_anew_and_the_queue_keep_what_is_shown(tmp_path: Pat
         assert [one["id"] for one in waiting["attachments"]] == [jpeg_id]
         await socket.send(type="cancel", conversation_id="c", turn_id=engine.requests[0].request_id)
         await socket.next("done")
-        while len(engine.requests) == 1:  # noqa: ASYNC110 - the engine tells nobody
+        while len(engine.requests) == 1:  # noqa: ASYNC110 - the engine has no event for it
             await asyncio.sleep(0)
         await socket.send(type="cancel", conversation_id="c")
         done = await socket.next("done")
@@ -223,7 +223,7 @@ async def test_images_leave_with_their_conversation_and_with_their_owner(service
 async def test_images_that_were_shown_before_count_as_those_that_are_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes with the history of a text alone is in memory, too."""
+    """Parts that come with the history of a text alone are in memory, too."""
     monkeypatch.setattr(admission, "IMAGE_BYTES", admission.IMAGE_PLACE_BYTES)
     engine = seeing(by_hand=True)
     async with serving(tmp_path, engine) as running, running.socket(CLIENT) as socket:
@@ -282,7 +282,7 @@ async def test_images_of_a_message_that_was_refused_leave_with_their_owner(tmp_p
 
 
 async def test_an_image_and_the_end_of_its_hash_are_one_write(service: Running) -> None:
-    """A process that dies between two would leave it for good: so there is one."""
+    """A process that dies between two transactions would leave it for good: so there is only one."""
     store = service.service._sessions.images._client
     await run_script(store, KEEP_IMAGE, ["ms:{x}"], ["digest", b"image", 60, "0"])
     assert 0 < await store.ttl("ms:{x}") <= 60

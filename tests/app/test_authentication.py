@@ -39,7 +39,7 @@ def bearer(shown: str) -> dict[str, Any]:
 
 
 async def refusal(running: Running, shown: str | None, **options: Any) -> str:
-    """Says hello with a token that must not be good; gives the error's message."""
+    """Say hello with a token that must be invalid; return the error's message."""
     async with connect(running.ws_url, **options) as opened:
         socket = Socket(opened)
         await socket.send(type="hello", client_id="ann", ref="r1", **({"token": shown} if shown else {}))
@@ -351,7 +351,7 @@ async def test_a_list_that_can_not_be_read_stops_the_start_with_its_setting(
 
 
 def passed() -> str:
-    """A token that expired a moment ago, within what clocks may differ."""
+    """A token that expired a moment ago, within the tolerance for clocks."""
     return token(exp=int(time.time()) - 2)
 
 

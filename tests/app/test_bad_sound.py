@@ -1,4 +1,4 @@
-"""Bad days of a service that listens: sound that nobody would send, speakers who vanish, crowds that say nothing."""
+"""Bad days of a service with speech recognition: sound that nobody would send, vanishing speakers, silent crowds."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_any_bytes_are_sound_or_refused(running: Running) -> None:
 
 
 async def test_a_crowd_that_listens_and_says_nothing_takes_places_and_no_more(running: Running) -> None:
-    """Each is listened to or told that there is no place; who leaves gives his back."""
+    """Each is listened to or told that there is no place; a place is free again once its speaker leaves."""
     async with AsyncExitStack() as stack:
 
         async def come(number: int) -> str:
@@ -126,7 +126,7 @@ async def test_a_crowd_that_listens_and_says_nothing_takes_places_and_no_more(ru
 async def test_sound_and_words_reach_neither_the_log_nor_the_disk(
     tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The message itself is kept, as any; how it sounded is not."""
+    """The message itself is stored like any other; its sound is not."""
     folder = tmp_path_factory.mktemp("nothing_kept")
     sound = await spoken(COUNT)
     async with serving(

@@ -1,4 +1,4 @@
-"""What one connection may do, against a live server: each bound with its close code and its count."""
+"""The bounds of one connection, against a live server: each has its close code and its count."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ POLICY = 1008
 
 @pytest.fixture
 def rich(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Budgets without an end: what is tested holds by itself."""
+    """Unlimited budgets, so that each bound is tested by itself."""
     for bound in budget.RATES:
         monkeypatch.setitem(budget.RATES, bound, ENDLESS)
 
@@ -50,7 +50,7 @@ async def greeted(running: Running, **options: int) -> ThinSocket:
 
 
 async def close_of(one: ThinSocket) -> tuple[int, str]:
-    """Reads on to the server's close."""
+    """Read until the server closes."""
     async with asyncio.timeout(WAIT_S):
         while True:
             opcode, payload = await one.read()
@@ -160,7 +160,7 @@ async def test_a_flood_that_hides_the_answer_to_our_ping_ends_by_policy(tmp_path
 async def test_megabytes_of_tiny_frames_delay_nobody_elses_ping(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between a ping of another and its answer, a few slices are parsed, not all that came."""
+    """Between another client's ping and its answer, a few slices are parsed, not all that came."""
     parsed = [0]
     count = Frames.recv_frame
 
@@ -186,7 +186,7 @@ async def test_nothing_is_read_from_a_peer_that_does_not_read_and_its_newest_pin
 ) -> None:
     one = await greeted(running, receive_buffer=4096)
     last, rest = 0, b""
-    while not (met(running, Bound.UNREAD) and rest) and last < 60_000:  # until the kernel takes no more
+    while not (met(running, Bound.UNREAD) and rest) and last < 60_000:  # until the kernel's buffers are full
         await asyncio.sleep(0)
         if not rest:
             last += 1
@@ -363,7 +363,7 @@ async def test_bad_frames_are_counted_where_they_end_a_connection(running: Runni
     ("frame", "code"),
     [
         (b"\x81\x02{}", 1002),  # not masked
-        (framed(b"{}", first_bits=0xC0), 1002),  # compressed, and nobody agreed to that
+        (framed(b"{}", first_bits=0xC0), 1002),  # compressed without agreement
         (b"\x81\xff" + (1 << 40).to_bytes(8, "big"), 1009),  # announced, before any of it has come
     ],
 )

@@ -1,4 +1,4 @@
-"""The default start: the bundled translator beside the demo model, whose process runs only while it is wanted."""
+"""The default start: the bundled translator beside the demo model; its process runs only while it is needed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def engine() -> AsyncIterator[EngineOnDemand]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def service(engine: EngineOnDemand, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
-    """A chat model and the translator, as the default start has them."""
+    """A chat model and the translator, as in the default start."""
     models = ServedModels(
         [ServedModel(name="midstream-demo", engine=ScriptedEngine()), ServedModel(name=NAME, engine=engine)]
     )

@@ -22,13 +22,13 @@ IMPATIENT = (
     "import runpy; from sessions.store.redis import waiting; waiting.PATIENCE_S = 1.5; "
     "runpy.run_module('app', run_name='__main__', alter_sys=True)"
 )
-"""The command, which waits for its store a second and not a minute."""
+"""The command, which waits for its store for a second instead of a minute."""
 
 
 def midstream(
     folder: Path, *arguments: str, program: tuple[str, ...] = ("-m", "app"), **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the command to its end."""
+    """Run the command to its end."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MIDSTREAM_")}
     environ |= {"MIDSTREAM_PORT": "0", "MIDSTREAM_DATA_DIR": str(folder), "HF_HUB_OFFLINE": "1"} | variables
     return subprocess.run(
@@ -42,7 +42,7 @@ def midstream(
 
 
 def complaint(ended: subprocess.CompletedProcess[str]) -> str:
-    """What a start that failed tells the operator, which is one line behind the progress."""
+    """Return a failed start's message to the operator: one line after the progress."""
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
     return ended.stderr.splitlines()[-1]
@@ -87,7 +87,7 @@ def test_a_port_in_use_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_a_data_folder_in_use_stops_the_start(own_server: ServerProcess, tmp_path: Path) -> None:
-    """An upstream would make the replies here: it is sooner there than a model, and as little to do with the folder."""
+    """An upstream makes the replies here: it is up sooner than a model, and does not use the folder either."""
     (tmp_path / "upstreams.toml").write_text(UPSTREAM)
     ended = midstream(
         own_server.log.parent / "data", "serve", "--upstreams", str(tmp_path / "upstreams.toml")

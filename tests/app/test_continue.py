@@ -15,7 +15,7 @@ LIMIT = {"max_new_tokens": 2}
 
 
 async def cut(running: Running, socket: Socket, **fields: object) -> Frame:
-    """A reply that ends by its length; gives `done`."""
+    """Make a reply that ends by its length; return `done`."""
     running.engine.script("One two three four")
     await socket.send(type="send", client_msg_id="m", content="Count!", params=LIMIT, **fields)
     return (await socket.until("done"))[-1]

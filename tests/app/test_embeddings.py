@@ -64,7 +64,7 @@ async def running(tmp_path: Path, server: UpstreamServer) -> AsyncIterator[Runni
 
 @asynccontextmanager
 async def embedding(folder: Path, server: UpstreamServer, **settings: Any) -> AsyncIterator[Running]:
-    """A service over the scripted engine, and that server for vectors."""
+    """A service over the scripted engine and a server for embeddings."""
     file = folder / "upstreams.toml"
     file.write_text(FILE.format(url=server.url))
     async with serving(folder, upstreams=str(file), **settings) as service:

@@ -1,4 +1,4 @@
-"""Every key of the store that knows a person after real use, by name or by content, is of a kind that is listed here; none is left that holds anything."""
+"""Every key of the store about a person is of a kind listed here; erasure leaves none with content."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HELD = {
     "ms:share:{ID}": "a link's half of a share",
     "ms:compaction:{ID}": "conversations whose texts are to be put together",
 }
-"""What erasure takes out."""
+"""Kinds of keys that erasure deletes."""
 PASSING = {
     "ms:limit:messages:key:{KEY}": 60,
     "ms:limit:today:key:{KEY}": 86_400,
@@ -50,7 +50,7 @@ PASSING = {
 
 
 def kind(name: str) -> str:
-    """The name of a key without whose it is."""
+    """Return the name of a key without its owner."""
     for mine, what in (("//[^}]+", "CONVERSATION"), ("/", "OWNER"), ("/[^}/]+", "CLIENT"), ("", "KEY")):
         name = re.sub(rf"\{{key:ann{mine}\}}", f"{{{what}}}", name)
     name = re.sub(r"^(ms:(share|compaction):)\{.*\}$", r"\1{ID}", name)
@@ -58,7 +58,7 @@ def kind(name: str) -> str:
 
 
 async def content(store: Redis, name: bytes) -> bytes:
-    """All that a key holds, whatever its type is."""
+    """Return everything that a key holds, whatever its type."""
     held: Any
     match await store.type(name):
         case b"string":
@@ -79,7 +79,7 @@ async def content(store: Redis, name: bytes) -> bytes:
 
 
 async def known(store: Redis, marks: tuple[bytes, ...]) -> dict[str, bytes]:
-    """The keys that have one of the marks in their name or in what they hold."""
+    """Return the keys with one of the marks in their name or in their content."""
     every = {name: await content(store, name) async for name in store.scan_iter()}
     return {
         name.decode(): held

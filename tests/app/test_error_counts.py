@@ -1,4 +1,4 @@
-"""Every error that a client is told is counted by its door and code, so that an operator sees what is refused."""
+"""Every error sent to a client is counted by its door and code, so that an operator sees the refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def send(room: str) -> dict[str, Any]:
 
 
 async def counted(running: Running) -> dict[str, float]:
-    """What was told so far: a door and a code, and how often."""
+    """Return the counts so far, by door and code."""
     _, _, text = await running.get("/metrics")
     lines = [line for line in text.splitlines() if line.startswith("midstream_errors_total{")]
     found = {}
@@ -65,9 +65,9 @@ async def test_a_store_that_refuses_is_counted(tmp_path: Path, store_url: str, s
 
 
 OPEN = {Door.NONE, Door.SHARES}
-"""Nobody is asked there who they are."""
+"""Doors without authentication."""
 CLOSED = {Door.TRANSCRIPTIONS, Door.SPEECH}
-"""They are not served unless the operator says so; `tests/e2e/test_speech.py` has them."""
+"""Doors that are closed unless the operator opens them; `tests/e2e/test_speech.py` tests them."""
 PATHS = {
     Door.CHAT: ("POST", "/v1/chat/completions"),
     Door.COMPLETIONS: ("POST", "/v1/completions"),
@@ -83,13 +83,13 @@ PATHS = {
     Door.ACCOUNT: ("GET", "/v1/export"),
     Door.ADMIN: ("GET", "/v1/admin/turns"),
 }
-"""A request at each door that asks who comes by HTTP."""
+"""A request at each HTTP door with authentication."""
 SOCKETS = {
     Door.NATIVE: "/v1/ws",
     Door.REALTIME: "/v1/realtime",
     Door.TRANSLATIONS: "/v1/realtime/translations",
 }
-"""The doors that are sockets alone."""
+"""The doors that are WebSockets only."""
 
 
 def test_each_door_is_asked_for_below_or_open() -> None:

@@ -26,19 +26,19 @@ ANN = {"client_id": "ann"}
 
 @pytest.fixture
 async def by_hand(tmp_path: Path) -> AsyncIterator[Running]:
-    """A service whose engine the test moves."""
+    """A service whose engine the test steps."""
     async with serving(tmp_path, ScriptedEngine(by_hand=True, reply=REPLY)) as service:
         yield service
 
 
 async def talk(socket: Socket, msg_id: str = "m1", **more: object) -> list[Frame]:
-    """One exchange; gives its frames."""
+    """Run one exchange; return its frames."""
     await socket.send(type="send", client_msg_id=msg_id, content="Hello?", **more)
     return await socket.until("done")
 
 
 async def begin(socket: Socket, engine: ScriptedEngine, **more: object) -> list[Frame]:
-    """Sends; gives `accepted` and the first word."""
+    """Send; return `accepted` and the first word."""
     await socket.send(type="send", client_msg_id="m1", content="Hello?", **more)
     accepted = await socket.next("accepted")
     engine.step()
@@ -50,13 +50,13 @@ def journalled(frames: list[Frame]) -> list[Frame]:
 
 
 def seqs(frames: list[Frame]) -> list[int]:
-    """All numbers that the events stand for."""
+    """Return all sequence numbers that the events cover."""
     told = journalled(frames)
     return [seq for frame in told for seq in range(frame.get("first_seq", frame["seq"]), frame["seq"] + 1)]
 
 
 async def connections(running: Running) -> int:
-    """How many are open, a moment later."""
+    """Return the number of open streams, a moment later."""
     await running.get("/healthz")
     return running.service._presence._registry.statistics().connections
 
@@ -117,7 +117,7 @@ async def test_who_can_not_be_told_all_is_told_of_a_gap_and_then_all(last_id: st
         accepted, _ = await begin(speaker, by_hand.engine)
         async with reading(by_hand, "ann", last_event_id=last_id) as view:
             gap, snapshot = await view.next(), await view.next()
-            assert view.last_id == ""  # who is cut off here asks again, for the history too
+            assert view.last_id == ""  # a reader who is cut off here starts over with the history
             page = await view.next()
             assert view.last_id == f"{page['epoch']}:{page['seq']}"
             by_hand.engine.step(20)
@@ -248,7 +248,7 @@ async def test_a_server_that_stops_says_so_and_readers_come_back(tmp_path: Path)
 
 
 async def test_who_comes_while_the_last_ones_leave_is_asked_to_come_again(running: Running) -> None:
-    """A refusal would be the last word to an EventSource."""
+    """An EventSource would never reconnect after a refusal."""
     running.service._presence._registry.shut_all(Close(CloseCode.DRAIN, "The server stops."))
     async with reading(running, "ann") as view:
         assert await view.rest() == []

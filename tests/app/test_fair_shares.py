@@ -1,4 +1,4 @@
-"""One who asks for too much is told so; nobody else notices, and the store is not asked."""
+"""A client that asks for too much is refused; others notice nothing, and the store is not asked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Frame, Running, Socket, serving
 
 ELSEWHERE = {"local_addr": ("127.0.0.2", 0)}
-"""Another address of this machine's."""
+"""Another address of this machine."""
 
 
 def message(number: int, **more: object) -> Frame:
@@ -29,7 +29,7 @@ def message(number: int, **more: object) -> Frame:
 
 
 async def crowd(socket: Socket, *, first: int, rooms: int, behind: int = 0) -> list[Frame]:
-    """Sends to so many conversations, and so many messages behind each; gives what each message was answered."""
+    """Send to so many conversations, and so many messages after each; return the answer to each message."""
     frames = [
         message(
             first + number * (1 + behind) + place, conversation_id=f"r{first + number}", on_busy="enqueue"
@@ -41,7 +41,7 @@ async def crowd(socket: Socket, *, first: int, rooms: int, behind: int = 0) -> l
 
 
 async def test_one_client_that_queues_messages_leaves_turns_for_others(tmp_path: Path) -> None:
-    """With twenty sockets and a message behind each reply, it has its share; another is accepted at once."""
+    """With twenty sockets and a message behind each reply, it gets its share; another client is accepted at once."""
     engine = ScriptedEngine(by_hand=True)
     async with (
         serving(tmp_path, engine, max_turns=64, message_rate=1000) as running,
@@ -73,7 +73,7 @@ async def test_many_names_of_one_address_leave_turns_for_another(tmp_path: Path)
 
 
 async def commands_of(store: Redis) -> int:
-    """How many commands the store was asked so far."""
+    """Return the number of commands that the store got so far."""
     return int((await store.info("stats"))["total_commands_processed"])
 
 
@@ -113,7 +113,7 @@ async def test_what_is_shed_does_not_ask_the_store(
 
 
 async def chat(running: Running, body: bytes) -> tuple[int, Frame]:
-    """Status and JSON answer of a chat completion."""
+    """Return status and JSON answer of a chat completion."""
     reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     writer.write(head.encode() + body)
@@ -125,7 +125,7 @@ async def chat(running: Running, body: bytes) -> tuple[int, Frame]:
 
 
 class Counting(ScriptedEngine):
-    """An engine that knows how long its longest token is, and notes what it is asked to count."""
+    """An engine that knows its longest token, and notes the texts that it counts."""
 
     def __init__(self) -> None:
         super().__init__(token_bytes=16)
@@ -173,7 +173,7 @@ async def test_others_are_answered_while_a_long_body_is_read(
 
 
 async def test_few_long_bodies_are_read_at_once(tmp_path: Path) -> None:
-    """Each takes memory while it comes; one address has its share of them, another is served."""
+    """Each takes memory while it arrives; one address gets its share of the places, another is served."""
     async with serving(tmp_path) as running:
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4000000\r\n\r\n"
         uploads = []

@@ -1,4 +1,4 @@
-"""Bytes reach the parser in order, in small parts, with turns of the event loop between; reading rests meanwhile."""
+"""Bytes reach the parser in order, in small parts, with turns of the event loop between; reading pauses meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNKS = st.lists(st.binary(max_size=3) | st.integers(1, 20 * SIP_BYTES))
 
 
 class Peer(asyncio.Transport):
-    """A transport that says whether it is read, and a parser that remembers what it got in which turn of the loop."""
+    """A transport that shows whether it is read, and a parser that notes which bytes it got in which turn of the loop."""
 
     def __init__(self, turns: LoopTurns | None = None, *, slack: int = 0) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Peer(asyncio.Transport):
         return self.is_gone
 
     async def turns(self, most: int) -> None:
-        """Lets the loop turn until nothing waits, so often at most."""
+        """Let the loop turn until nothing waits, but only so often."""
         for _ in range(most):
             self.turn += 1
             await asyncio.sleep(0)
@@ -104,7 +104,7 @@ async def test_a_reason_that_comes_while_it_parses_stops_it_at_once() -> None:
 
 
 async def test_while_an_answer_is_made_little_more_is_read() -> None:
-    """So much that a client's leaving is noticed, and no more than that."""
+    """Enough that a client's leaving is noticed, and no more."""
     peer = Peer(slack=100)
     peer.feed.hold(Hold.ANSWER)
     peer.feed.take(bytes(100))

@@ -1,4 +1,4 @@
-"""What the operator's filters do to a service: over real sockets, with a real store."""
+"""The effect of the operator's filters: over real sockets, with a real store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ patterns = ['\\d{4}-\\d{4}']
 
 
 class Faulty(Broken):
-    """Fails at a question, too."""
+    """Fails at questions, too."""
 
     async def refuses(self, message: str) -> bool:
         if message.endswith("?"):
@@ -52,7 +52,7 @@ def text_of(frames: list[Frame]) -> str:
 
 @pytest.mark.parametrize("fields", [{"content": "Oh DARN it."}, {"params": {"system": "Say darn."}}])
 async def test_a_message_that_is_filtered_leaves_no_trace(fields: Frame, filtering: Running) -> None:
-    """Neither what is said nor a system prompt comes in; the same id can be sent again."""
+    """Neither a message nor a system prompt is accepted; the same id can be sent again."""
     async with filtering.socket() as socket:
         refused = await socket.ask(
             type="send", client_msg_id="m1", ref="r1", **{"content": "Hello."} | fields

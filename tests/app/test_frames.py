@@ -1,4 +1,4 @@
-"""What each client frame is answered by, over a real socket and a real store."""
+"""The answer to each client frame, over a real socket and a real store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG = "word " * 20_000
 
 
 async def say(socket: Socket, content: str = "Hello.", **fields: Any) -> list[Frame]:
-    """Sends a message; gives all frames up to its end."""
+    """Send a message; return all frames up to its end."""
     await socket.send(
         type="send", client_msg_id=fields.pop("client_msg_id", content), content=content, **fields
     )
@@ -25,7 +25,7 @@ async def say(socket: Socket, content: str = "Hello.", **fields: Any) -> list[Fr
 
 
 async def begin(running: Running, socket: Socket, **fields: Any) -> Frame:
-    """Sends a message whose reply is long; gives `accepted` once text comes."""
+    """Send a message whose reply is long; return `accepted` once text comes."""
     running.engine._pace_s = 0.002
     running.engine.script(LONG)
     await socket.send(**{"type": "send", "client_msg_id": "long", "content": "Go on."} | fields)
@@ -128,7 +128,7 @@ async def test_an_interrupt_ends_the_running_turn_first(running: Running) -> Non
 
 
 async def test_a_disconnect_cancels_the_turn(running: Running) -> None:
-    """A client that leaves stops costing time."""
+    """A client that leaves no longer costs anything."""
     async with running.socket({"client_id": "ann"}) as socket:
         accepted = await begin(running, socket)
     async with running.socket({"client_id": "ann"}) as socket:
@@ -213,7 +213,7 @@ async def test_a_conversation_is_renamed(running: Running) -> None:
 
 
 async def test_a_reply_at_a_readers_pace_is_stopped_where_it_was_told(running: Running) -> None:
-    """Though the engine has made all of it long ago."""
+    """Even though the engine finished it long ago."""
     running.engine.script("word " * 100)
     async with running.socket() as socket:
         await socket.send(
@@ -356,14 +356,14 @@ async def test_a_reader_that_stops_reading_is_let_go_and_nobody_else_notices(run
 
 @pytest.mark.parametrize("unread", [0, 600])
 async def test_a_peer_that_answers_no_ping_is_let_go(unread: int, running: Running) -> None:
-    """Also where what it did not read is still in the way of the close. `unread`: that, in KiB."""
+    """Even if unread bytes are in the way of the close. `unread`: those bytes, in KiB."""
     config = running.service._server.config
     config.ws_ping_interval, config.ws_ping_timeout = 0.1, 0.3
     running.engine.script(["x" * 1024] * unread)
     async with running.socket(sock=await running.tight_socket(), max_queue=1, ping_interval=None) as silent:
         await silent.send(type="send", client_msg_id="m", content="Much, please.")
         for _ in range(20):
-            await silent.send(type="ping")  # their answers fill what the client takes without being read
+            await silent.send(type="ping")  # their answers fill the client's buffers
         await running.service._presence._registry.emptied()
         assert (await silent.closed())[0] == (1006 if unread else 1011)
 

@@ -1,4 +1,4 @@
-"""Who passes the gate, over real sockets: addresses, proxies, and the names that the server answers to."""
+"""The gate over real sockets: addresses, proxies, and the names that the server answers to."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PROXIED: dict[str, Any] = ELSEWHERE | {"trusted_proxies": ("127.0.0.1",)}
 
 
 def called(running: Running, name: str = "127.0.0.1", **headers: str) -> connect:
-    """A WebSocket to the server under a name; underscores in headers stand for hyphens."""
+    """Open a WebSocket to the server under a name; underscores in headers stand for hyphens."""
     given = {header.replace("_", "-"): value for header, value in headers.items()}
     url = f"ws://{name}:{running.port}/v1/ws"
     return connect(url, host="127.0.0.1", port=running.port, additional_headers=given)
 
 
 async def refused(running: Running, name: str = "127.0.0.1", **headers: str) -> tuple[int, str]:
-    """What a WebSocket's handshake is refused with."""
+    """Return the refusal of a WebSocket's handshake."""
     with pytest.raises(InvalidStatus) as refusal:
         async with called(running, name, **headers):
             pass
@@ -34,7 +34,7 @@ async def refused(running: Running, name: str = "127.0.0.1", **headers: str) -> 
 
 
 def message(body: str) -> str:
-    """What people are told."""
+    """Return the message for people."""
     told = json.loads(body)["error"]
     assert told.keys() == {"message", "type", "param", "code"}
     assert (told["type"], told["code"]) == ("permission_error", "forbidden")
@@ -71,7 +71,7 @@ async def test_nobody_elses_word_about_an_address_counts(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("path", ["/health", "/healthz", "/readyz"])
 async def test_this_machine_may_always_ask_how_the_service_is(path: str, tmp_path: Path) -> None:
-    """A container's health check; what a proxy hands on is not this machine's question."""
+    """A container's health check comes from this machine; a forwarded request does not."""
     async with serving(tmp_path, **PROXIED) as running:
         assert (await answer(running, path))[0] == 200
         assert (await answer(running, path, X_Forwarded_For="198.51.100.1"))[0] == 403
@@ -79,7 +79,7 @@ async def test_this_machine_may_always_ask_how_the_service_is(path: str, tmp_pat
 
 
 async def test_a_page_that_points_its_name_at_this_machine_gets_nothing(running: Running) -> None:
-    """DNS rebinding: its `Origin` and its `Host` agree, so that only the name tells."""
+    """DNS rebinding: its `Origin` and its `Host` agree, so only the name shows it."""
     by_socket = await refused(running, "evil.example", Origin=f"http://evil.example:{running.port}")
     for status, why in (by_socket, await answer(running, "/", Host="evil.example:8000")):
         assert status == 403

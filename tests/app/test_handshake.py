@@ -1,4 +1,4 @@
-"""How a connection begins, and how it never does."""
+"""How a connection begins, and how it is refused."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ async def test_a_client_is_told_to_come_back_when_the_model_takes_too_long(
 async def test_a_handshake_that_is_none_is_answered_and_ended(
     lines: list[str], status: int, running: Running
 ) -> None:
-    """Else it would stay for ever, and the server could not shut down."""
+    """Otherwise it would stay for ever, and the server could not shut down."""
     upgrade = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
     head = ["GET /v1/ws HTTP/1.1", "Host: 127.0.0.1", *upgrade, *lines]
     async with peer(running) as one:

@@ -99,7 +99,7 @@ async def test_a_service_whose_engine_loads_tells_how_far_it_is(running: Running
 
 
 async def test_a_service_without_its_store_is_not_ready(tmp_path: Path) -> None:
-    """The process is alive all the same: nobody should restart it for that."""
+    """The process is alive nevertheless: it must not be restarted for that."""
     engine = EngineClient(EngineOptions(model="none"))
     async with connect(f"unix://{tmp_path}/nothing") as store:
         report = await Readiness(
@@ -114,7 +114,7 @@ async def test_a_service_whose_store_takes_no_writes_is_not_ready(
     refusing: Callable[[Redis], AbstractAsyncContextManager[None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Messages would be refused, though the store answers; what it said counts for a moment."""
+    """Messages would be refused, though the store answers; its report counts for a moment."""
     readiness = Readiness(models=served_models(ScriptedEngine()), store=Writable(store, Durability.EVERYSEC))
     async with refusing(store):
         report = await readiness.report()
@@ -133,7 +133,7 @@ def value(metrics: str, name: str) -> float:
 async def test_every_fact_of_the_engine_is_a_metric(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each under a name of its own, so that a new fact can't be forgotten here in silence."""
+    """Each has a label of its own, so that no new fact is forgotten here silently."""
     facts = {name: 101.0 + place for place, name in enumerate(EngineStatistics.__struct_fields__)}
     told_of = msgspec.convert(facts, EngineStatistics, strict=False)
     monkeypatch.setattr(running.engine, "statistics", lambda: told_of)

@@ -1,4 +1,4 @@
-"""Images through the doors whose clients bring their own history: to a model that takes them, and on to an upstream's."""
+"""Images through the doors whose clients send their own history: to a model that takes them, and to an upstream's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MODEL = "midstream-demo"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """How a door's client shows an image. `parts`: of one message; `body`: around its messages."""
+    """How a door's client sends an image. `parts`: of one message; `body`: around its messages."""
 
     path: str
     messages: str
@@ -40,7 +40,7 @@ class Shown:
     image: Any
 
     def asks(self, *parts: Any, model: str = MODEL) -> dict[str, Any]:
-        """A request whose one message has these parts: a text, or the URL of an image."""
+        """Return a request whose one message has these parts: a text, or the URL of an image."""
         told = [self.image(part) if ":" in part else {"type": self.text, "text": part} for part in parts]
         message = {"id": "1", "role": "user", "content": told}
         return {"model": model, self.messages: [message], "forwardedProps": {"model": model}} | self.body
@@ -145,7 +145,7 @@ async def test_images_of_other_roles_are_refused(service: Running) -> None:
 
 
 async def test_a_kept_response_shows_its_images_again(service: Running) -> None:
-    """To the model that goes on from it, where they stood, and to whoever reads what it answered."""
+    """To the model that continues it, at their places, and to every reader of its answer."""
     async with client_of(service) as sdk:
         body = DOORS["responses"].asks("This", PNG.url, "or that", JPEG.url)
         first = await sdk.responses.create(**kept(body))
@@ -175,7 +175,7 @@ def client_of(running: Running) -> AsyncOpenAI:
 
 
 async def test_a_response_beside_the_store_is_shown_the_newest_images_as_others_are(service: Running) -> None:
-    """However many its conversation has: what is older, or gone, is told in words."""
+    """However many its conversation has: older or deleted ones are described in words."""
     async with client_of(service) as sdk:
         last: Any = openai.omit
         for count in (20, 20):
@@ -252,7 +252,7 @@ def _large() -> str:
 
 @asynccontextmanager
 async def in_front(folder: Path, behind: Running, *features: str) -> AsyncIterator[Running]:
-    """A Midstream whose upstream is another one."""
+    """A Midstream whose upstream is another Midstream."""
     file = folder / "upstreams.toml"
     served = f'[[upstream]]\nname = "one"\nurl = "{behind.url}/v1"\nmodel = "{MODEL}"\nserver = "midstream"\n'
     file.write_text("\n".join([f"{served}context_tokens = 4096", "[upstream.features]", *features]))
@@ -285,7 +285,7 @@ async def test_an_upstream_that_is_not_said_to_take_images_is_sent_none(
     async with in_front(tmp_path, service) as front:
         for door in DOORS.values():
             answered = await asked(front, door, door.asks("Look!", PNG.url))
-            if door.path == "/v1/ag-ui":  # its protocol has it passed over, and named
+            if door.path == "/v1/ag-ui":  # its protocol ignores such parts, and names them
                 assert answered.headers["X-Midstream-Ignored"] == "messages"
                 continue
             assert answered.status_code == 400

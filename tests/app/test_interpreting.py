@@ -1,4 +1,4 @@
-"""Live translation over real sockets: for clients that name it, with bad input, and for many readers."""
+"""Live translation over real sockets: for clients that name the feature, with bad input, and for many readers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ANN = {"client_id": "ann", "features": ["interpret"]}
 
 
 async def begin(socket: Socket, **fields: object) -> Frame:
-    """An interpretation that tells whole sentences; gives `accepted`."""
+    """Start an interpretation that sends whole sentences; return `accepted`."""
     asked = {"client_msg_id": "i", "source": "en", "target": "de", "told": "segment"}
     return await socket.ask(type="interpret.start", **asked | fields)
 
 
 async def grow(socket: Socket, off: int, text: str, **fields: object) -> Frame:
-    """Lets the source grow; gives its `source_ack`, or the error."""
+    """Extend the source; return its `source_ack`, or the error."""
     await socket.send(type="source", off=off, text=text, ref="s", **fields)
     while (frame := await socket.next()).get("ref") != "s":
         pass
@@ -66,7 +66,7 @@ async def test_who_does_not_name_it_sees_the_translation_without_a_hole(running:
         assert (refused["code"], "`interpret`" in refused["message"]) == ("bad_params", True)
         assert (await plain.ask(type="source", off=0, text="One."))["code"] == "bad_params"
     assert [frame["type"] for frame in told] == ["delta", "done"]
-    assert told[0]["first_seq"] == 2  # it covers the source's
+    assert told[0]["first_seq"] == 2  # it covers the source's events
 
 
 async def test_bad_sources_are_refused_in_words_and_nobody_else_notices(running: Running) -> None:
@@ -115,14 +115,14 @@ async def test_scripts_may_be_mixed(running: Running) -> None:
 
 
 class Reader:
-    """One of many readers of a conversation, who costs a test no more than its socket."""
+    """One of many readers of a conversation, who costs the test only its socket."""
 
     def __init__(self, told: asyncio.StreamReader) -> None:
         self._told = told
         self.frames: list[Frame] = []
 
     async def until(self, kind: str) -> None:
-        """Reads up to a frame of a type."""
+        """Read up to a frame of a type."""
         while not self.frames or self.frames[-1]["type"] != kind:
             line = await self._told.readline()
             assert line, "the stream ended"
@@ -130,7 +130,7 @@ class Reader:
                 self.frames.append(json.loads(line[len(b"data: ") :]))
 
     def texts(self) -> tuple[str, str]:
-        """The source and the translation, by the page of history and what came behind it."""
+        """Return the source and the translation, from the page of history and the later events."""
         source, target = (message["content"] for message in self.frames[0]["messages"])
         source += "".join(frame["text"] for frame in self.frames if frame["type"] == "source")
         return source, target + "".join(frame["text"] for frame in self.frames if frame["type"] == "delta")
@@ -138,7 +138,7 @@ class Reader:
 
 @asynccontextmanager
 async def subtitles(running: Running) -> AsyncIterator[Reader]:
-    """A reader of the event stream, who has the page of history."""
+    """A reader of the event stream who has the page of history."""
     told, asking = await asyncio.open_connection("127.0.0.1", running.port)
     path = f"{path_of()}?client_id=ann&features=interpret"
     asking.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\n\r\n".encode())

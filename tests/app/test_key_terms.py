@@ -1,4 +1,4 @@
-"""Keys that expire, that may do some things only, and that have limits of their own; limits that change while the service runs."""
+"""Keys that expire, keys with few permissions or limits of their own; limits that change while the service runs."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def test_a_key_asks_its_models_alone(keys: Path, tmp_path: Path) -> None:
 
 
 def change(keys: Path, name: str, words: str) -> None:
-    """An operator edits the terms of a key in its file."""
+    """An operator edits a key's terms in the file."""
     lines = [
         " ".join([line.split()[0], words]) if line.startswith(f"{name}:") else line
         for line in keys.read_text().splitlines()
@@ -230,7 +230,7 @@ async def test_a_key_has_limits_of_its_own_which_change_while_it_is_open(keys: P
 
 
 async def taken(socket: Socket) -> None:
-    """Sends until a message is accepted: the signal is handled in some turn of the loop."""
+    """Send until a message is accepted: the signal is handled in a later turn of the loop."""
     async with asyncio.timeout(WAIT_S):
         for number in count():
             answer = await socket.ask(type="send", client_msg_id=f"again-{number}", content="Hello?")
@@ -241,7 +241,7 @@ async def taken(socket: Socket) -> None:
 
 
 async def refused_by(socket: Socket, limit: str) -> None:
-    """Sends until a message is refused by a limit."""
+    """Send until a limit refuses a message."""
     for number in range(20):
         answer = await socket.ask(type="send", client_msg_id=f"{limit}-{number}", content="Hello?")
         if answer.get("code") == "rate_limited":
@@ -281,7 +281,7 @@ async def test_limits_change_while_the_service_runs(
         assert socket.ready["limits"]["messages_per_minute"] == 1
         await say(socket, "One.")
         await refused_by(socket, "messages_per_minute")
-        file.write_text("message_rate = 900.0")  # what it does not name is as the settings say
+        file.write_text("message_rate = 900.0")  # limits that it does not name come from the settings
         if notice == "a signal":
             os.kill(os.getpid(), signal.SIGHUP)
         await taken(socket)

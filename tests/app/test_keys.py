@@ -18,7 +18,7 @@ from connections.wire.errors import BadList
 
 
 def keys(*arguments: str, file: Path | str | None) -> Result:
-    """Runs the command."""
+    """Run the command."""
     environ = {} if file is None else {"MIDSTREAM_API_KEYS": str(file)}
     return CliRunner().invoke(main, ["keys", *arguments], env=environ)
 

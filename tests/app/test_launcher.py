@@ -1,4 +1,4 @@
-"""The settings of a vLLM that is started here, and those that do not go with it."""
+"""The settings of a vLLM that the service starts, and the settings that conflict with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the first signal to the last goodbye, and what the logs keep of it."""
+"""From the first signal to the last close, and its record in the logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG = "word " * 20_000
 
 
 async def begin(running: Running, socket: Socket) -> str:
-    """Starts a long reply; gives its turn's id once text comes."""
+    """Start a long reply; return its turn's id once text comes."""
     running.engine.script(LONG)
     await socket.send(type="send", client_msg_id="long", content="Go on.")
     turn_id: str = (await socket.next("accepted"))["turn_id"]

@@ -22,12 +22,12 @@ Replica = Callable[..., AbstractAsyncContextManager[Running]]
 
 @pytest.fixture
 def replica(tmp_path: Path, store_url: str) -> Replica:
-    """Makes a service on the one store."""
+    """Build a service on the one store."""
     return lambda **settings: serving(tmp_path, redis_url=store_url, **settings)
 
 
 async def say(socket: Socket, msg_id: str) -> list[Frame]:
-    """Sends a message; gives all frames up to its end, or its refusal."""
+    """Send a message; return all frames up to its end, or its refusal."""
     await socket.send(type="send", client_msg_id=msg_id, conversation_id=msg_id, content="Hello!")
     frames = [await socket.next()]
     while frames[-1]["type"] not in ("done", "error"):
@@ -131,7 +131,7 @@ async def test_a_key_limit_is_each_clients_where_nobody_is_asked(replica: Replic
 async def test_limits_that_nobody_can_look_at_keep_nobody_waiting(
     replica: Replica, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor out: what a store that is gone means for a message is told by those who need it."""
+    """Nor accept them: the code that needs the store decides what its loss means for a message."""
     monkeypatch.setattr(meter, "BLIND_S", 3600.0)
     async with replica(messages_per_minute=1) as running, running.socket() as socket:
         shared = running.service._presence._limiters.meter
@@ -142,7 +142,7 @@ async def test_limits_that_nobody_can_look_at_keep_nobody_waiting(
             saying = asyncio.create_task(say(socket, "m2"))
             await eventually(lambda: bool(shared._blind))
         assert (await saying)[-1]["type"] == "done"
-        assert (await say(socket, "m3"))[-1]["type"] == "done"  # for a moment nobody looks again
+        assert (await say(socket, "m3"))[-1]["type"] == "done"  # for a moment the store is not asked again
         shared._blind.clear()
         assert (await say(socket, "m4"))[-1]["code"] == "rate_limited"
 
@@ -156,7 +156,7 @@ async def test_refusals_of_limits_are_counted(replica: Replica) -> None:
 
 
 async def test_connections_that_say_nothing_leave_others_a_word(replica: Replica) -> None:
-    """More than may wait for their hello are refused before the handshake, and told when to come back."""
+    """Handshakes beyond the number that may wait for their hello are refused, with the time to come back."""
     async with (
         replica(max_pending_connections=2) as running,
         connect(running.ws_url) as silent,

@@ -1,4 +1,4 @@
-"""In a cluster each client and each key is counted where its slot is, and all limits hold or none counts."""
+"""In a cluster each client and each key is counted in its own slot, and all limits hold or none counts."""
 
 from __future__ import annotations
 

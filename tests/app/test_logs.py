@@ -1,4 +1,4 @@
-"""One line an event, for people or for machines, and nothing of what people write."""
+"""One line per event, for people or for machines, and nothing of what people write."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_text_in_a_file_has_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_traceback_shows_no_values(
     style: Literal["text", "json"], logger: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither of variables nor in messages, whoever logs it; the places are there."""
+    """Neither variables nor messages, whoever logs the exception; its places are there."""
     stream = written(monkeypatch, io.StringIO())
     logs.set_up(style=style, level="info")
     try:
@@ -89,7 +89,7 @@ async def test_a_task_that_failed_unheard_is_told_without_its_words(monkeypatch:
 
     stream = written(monkeypatch, io.StringIO())
     logs.set_up(style="json", level="info")
-    gc.collect()  # what other tests left is told ahead of it
+    gc.collect()  # so that garbage of other tests is reported before
     stream.truncate(0)
     stream.seek(0)
     loop = asyncio.get_running_loop()
@@ -117,7 +117,7 @@ def test_libraries_say_nothing_at_debug(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("logger", ["mcp.client.streamable_http", "client"])
 def test_the_library_of_mcp_says_nothing(logger: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It quotes what servers say, down to the ids of sessions; what matters of it is in lines of our own."""
+    """It quotes servers, down to the ids of sessions; our own lines say what matters."""
     stream = written(monkeypatch, io.StringIO())
     logs.set_up(style="json", level="debug")
     logging.getLogger(logger).critical("session id: private words")

@@ -1,4 +1,4 @@
-"""The whole log of a real server, at its most talkative, holds not a word of what people wrote or the model replied."""
+"""The whole log of a real server, at its lowest level, contains no word of people or of the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.app.in_process import Socket
 from tests.server_process import ServerProcess, serving
 
 WORDS = "unmistakable"
-"""Stands in everything that the test sends, and in no line of the program."""
+"""A word in everything that the test sends, and in no line of the program."""
 
 SEND = {"type": "send", "client_msg_id": "m", "content": WORDS}
 UNFIT: list[Any] = [
@@ -41,14 +41,14 @@ UNFIT: list[Any] = [
 
 
 async def chat(socket: Socket, number: int, content: str, **params: Any) -> str:
-    """A whole turn; gives the reply's text."""
+    """Run a whole turn; return the reply's text."""
     await socket.send(type="send", client_msg_id=f"{number}", content=content, params=params)
     frames = await socket.until("done")
     return "".join(frame["text"] for frame in frames if frame["type"] == "delta")
 
 
 async def spoil(store: Redis) -> None:
-    """Puts text in the place of roles that the store holds: what reads that complains by quoting it."""
+    """Replace stored roles with text: the code that reads them complains by quoting it."""
     async for name in store.scan_iter(_type="hash"):
         fields: dict[bytes, bytes] = await store.hgetall(name)  # type: ignore[assignment] # bytes, as it is connected
         for field, value in fields.items():
@@ -56,7 +56,7 @@ async def spoil(store: Redis) -> None:
 
 
 async def be_loud(server: ServerProcess, store: Redis) -> list[str]:
-    """Does all that may make a server talk; gives the replies that it made."""
+    """Do everything that may make a server log; return the replies."""
     replies = []
     async with connect(server.ws_url) as opened:
         socket = Socket(opened)

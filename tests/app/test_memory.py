@@ -1,4 +1,4 @@
-"""What was free in between is given back to the system, and a connection that is over leaves nothing behind."""
+"""Memory that was free in between goes back to the system, and a closed connection leaves nothing behind."""
 
 from __future__ import annotations
 

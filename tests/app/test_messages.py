@@ -1,4 +1,4 @@
-"""Anthropic's door as its clients meet it over HTTP: replies, counts, refusals, keys, and what happens when they leave."""
+"""Anthropic's door, as its clients see it over HTTP: replies, counts, refusals, keys, and clients that leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`docs/metrics.md` has what is exported, each metric in a sentence, and nothing else."""
+"""`docs/metrics.md` has exactly the exported metrics, each with a sentence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def test_every_metric_has_its_row_and_every_row_its_metric(running: Runnin
 
 
 async def test_names_keep_to_the_conventions_of_prometheus(running: Running) -> None:
-    """Base units, and `_total` for what only grows. `promtool check metrics` looks for more where it is installed."""
+    """Base units, and `_total` for counters alone. `promtool check metrics` checks more where it is installed."""
     text = (await running.get("/metrics"))[2]
     kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)", text, re.MULTILINE))
     assert {name for name, kind in kinds.items() if name.endswith("_total") != (kind == "counter")} == set()
@@ -29,7 +29,7 @@ async def test_names_keep_to_the_conventions_of_prometheus(running: Running) -> 
 
 
 async def test_no_label_grows_with_the_number_of_people(running: Running) -> None:
-    """What people choose, their names and their conversations, is no label."""
+    """Nothing that people choose, no name of theirs and no conversation, is a label."""
     async with running.socket({"client_id": "somebody-in-particular"}) as socket:
         await socket.send(
             type="send", client_msg_id="m", content="hello", conversation_id="a-place-of-theirs"

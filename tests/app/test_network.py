@@ -1,4 +1,4 @@
-"""Settings about the network that can't be meant stop the start."""
+"""Network settings that can't be meant stop the start."""
 
 from __future__ import annotations
 

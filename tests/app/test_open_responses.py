@@ -1,4 +1,4 @@
-"""What the compliance runner of Open Responses states, each as a test: over HTTP, then over a WebSocket."""
+"""The assertions of Open Responses' compliance runner, each as a test: over HTTP, then over a WebSocket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's doors as HTTP: what pages, impatient clients and broken requests meet."""
+"""OpenAI's doors as HTTP: for pages, for impatient clients and for broken requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HELLO: dict[str, Any] = {"model": "midstream-demo", "messages": [{"role": "user"
 
 
 def post(running: Running, body: str, length: int | None = None, **headers: str) -> str:
-    """A request by hand."""
+    """Send a request by hand."""
     lines = {"Host": f"127.0.0.1:{running.port}", "Connection": "close", **headers}
     head = "\r\n".join(f"{name}: {value}" for name, value in lines.items())
     return f"POST {CHAT} HTTP/1.1\r\n{head}\r\nContent-Length: {length or len(body)}\r\n\r\n{body}"
@@ -66,7 +66,7 @@ async def test_a_client_that_leaves_while_it_waits_for_the_whole_stops_the_engin
 
 
 async def test_a_client_that_does_not_read_holds_no_place(running: Running) -> None:
-    """Its turn ends as others do; what it did not take waits for it, and goes with it."""
+    """Its turn ends as others do; the unread rest waits for the client, and is dropped with it."""
     running.engine.script(["x" * 1024] * 900)
     sock = await running.tight_socket()
     body = json.dumps(HELLO | {"stream": True, "max_tokens": 4000})
@@ -158,7 +158,7 @@ async def test_pages_of_all_origins_may_ask_where_the_operator_says_so(tmp_path:
 
 
 async def test_a_compressed_body_is_refused_before_it_is_read(running: Running) -> None:
-    """A few bytes of it can be gigabytes."""
+    """A few compressed bytes can be gigabytes."""
     for coding in ("gzip", "GZIP", "br", "deflate, gzip"):
         async with peer(running) as client:
             client.write(post(running, "x", length=1_000_000, **{"Content-Encoding": coding}))
@@ -209,7 +209,7 @@ async def test_who_sends_no_token_shares_with_nobody(running: Running) -> None:
 
 
 async def test_a_refused_request_leaves_nothing_to_the_collector(running: Running) -> None:
-    """It may be megabytes, and the collector comes seldom."""
+    """It may be megabytes, and the collector runs rarely."""
     gc.collect()
     gc.disable()
     try:
@@ -224,7 +224,7 @@ async def test_a_refused_request_leaves_nothing_to_the_collector(running: Runnin
 async def test_a_large_body_keeps_its_place_until_its_text_is_counted(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is made of it takes memory while it waits for the tokenizer: the next one has to wait outside."""
+    """Its parsed form takes memory while it waits for the tokenizer: the next request has to wait outside."""
     counted, count, waiting = asyncio.Event(), running.engine.count_tokens, 0
 
     async def late(messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN) -> int:

@@ -1,4 +1,4 @@
-"""OpenAI's own client against a service: it works unchanged, and what goes wrong is raised by it."""
+"""OpenAI's own client against a service: it works unchanged, and raises its own errors."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ async def test_a_model_of_another_name_is_told_the_one_that_is_served(sdk: Async
 
 
 async def test_tools_pass_where_their_use_is_forbidden(sdk: AsyncOpenAI, running: Running) -> None:
-    """The model is not shown them, and its reply calls none, as was asked."""
+    """The model does not see them, and its reply calls none, as requested."""
     tool: Any = TOOL
     completion = await sdk.chat.completions.create(
         model=MODEL, messages=HELLO, tools=[tool], tool_choice="none"
@@ -382,7 +382,7 @@ async def test_a_reply_that_a_stop_cuts_is_raised(tmp_path: Path) -> None:
 
 
 async def test_nobody_finds_what_others_said(tmp_path: Path) -> None:
-    """Without authentication a token is a name; who sends none shares with nobody, and all share the operator's words."""
+    """Without authentication a token is a name; a client without one shares nothing but the operator's words."""
     async with serving(tmp_path, system_prompt="Be kind.") as running:
         for key in ("one", "two", "one"):
             async with client_of(running, key) as sdk:

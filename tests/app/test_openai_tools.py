@@ -223,7 +223,7 @@ async def test_each_reply_counts_as_a_message(tmp_path: Path) -> None:
 
 
 async def test_a_model_that_can_not_call_answers_without_tools_and_says_so(tmp_path: Path) -> None:
-    """As the page of Open WebUI needs it: each of its messages carries dozens of tools."""
+    """As Open WebUI's page needs it: each of its messages has dozens of tools."""
     async with serving(tmp_path, ScriptedEngine(features=())) as running, client_of(running) as sdk:
         for stream in (False, True):
             answer = await sdk.chat.completions.with_raw_response.create(

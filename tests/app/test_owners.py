@@ -30,7 +30,7 @@ STORY = "word " * 4000
 
 @pytest.fixture
 async def guarded(keys: Path, tmp_path: Path) -> AsyncIterator[Running]:
-    """A service that asks for a key of the file, or a JWT; its replies take their time."""
+    """A service that asks for a key of the file, or a JWT; its replies are slow."""
     async with serving(
         tmp_path, ScriptedEngine(pace_s=PACE_S), api_keys=str(keys), jwt_secret=SECRET
     ) as running:
@@ -38,17 +38,17 @@ async def guarded(keys: Path, tmp_path: Path) -> AsyncIterator[Running]:
 
 
 def shown_by(kind: str, keys: Path) -> str:
-    """A token of one person's."""
+    """Return a token of one person."""
     return token() if kind == "a JWT" else key_file.add(keys, "ann")
 
 
 def rewrite(keys: Path, kind: str, other: str) -> None:
-    """An operator changes what kind the keys are."""
+    """Change the keys' kind, as an operator does."""
     keys.write_text(keys.read_text().replace(kind, other))
 
 
 async def begin(socket: Socket, text: str = "Tell me a story.", **more: Any) -> list[Frame]:
-    """Sends a message with a long reply; gives all frames up to its first text."""
+    """Send a message with a long reply; return all frames up to its first text."""
     await socket.send(type="send", client_msg_id="m1", content=text, params={"max_new_tokens": 4000}, **more)
     return await socket.until("delta")
 
@@ -113,7 +113,7 @@ async def test_an_applications_key_keeps_its_users_apart(guarded: Running, keys:
 
 
 async def test_a_line_without_a_kind_is_an_applications_key(guarded: Running, keys: Path) -> None:
-    """As all were: its users stay apart, and find what was stored for them."""
+    """All were such keys: their users stay apart, and find their conversations."""
     key = key_file.add(keys, "shop", kind=Kind.APPLICATION)
     rewrite(keys, ":app", "")
     async with guarded.socket({"client_id": "ann", "token": key}) as one:
@@ -143,7 +143,7 @@ async def test_what_an_applications_user_had_is_the_persons_once_the_key_is_pers
     rewrite(keys, ":app", ":personal")
     async with guarded.socket({"client_id": "laptop", "token": key}) as socket:
         async with asyncio.timeout(60):
-            while not await rows(socket):  # noqa: ASYNC110 - it moves in the background, without a word
+            while not await rows(socket):  # noqa: ASYNC110 - it moves in the background, without an event
                 await asyncio.sleep(0.05)
         assert await rows(socket) == ["Tell me a story."]
     async with guarded.socket({"client_id": "phone", "token": key}) as socket:

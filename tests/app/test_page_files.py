@@ -1,4 +1,4 @@
-"""How the page is served: which headers and codings its files have, over real HTTP."""
+"""The served files of the page: their headers and encodings, over real HTTP."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DECODE = {"br": brotli.decompress, "gzip": gzip.decompress, None: bytes}
 async def fetch(
     running: Running, path: str, *, method: str = "GET", **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and the bytes of an answer as they come."""
+    """Return status, headers and the raw bytes of an answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
     sent = {"Host": f"127.0.0.1:{running.port}", "Connection": "close"} | {
         name.replace("_", "-"): value for name, value in headers.items()
@@ -40,7 +40,7 @@ async def fetch(
 
 
 async def named(running: Running) -> list[str]:
-    """What the page names."""
+    """Return the files that the page names."""
     return NAMED.findall((await fetch(running, "/"))[2].decode())
 
 
@@ -61,7 +61,7 @@ async def test_a_file_comes_in_the_coding_that_is_asked_for(
 
 
 async def test_a_source_is_what_lies_in_the_repository(running: Running) -> None:
-    """What guides tell people to import is the readable file."""
+    """Guides tell people to import the readable file."""
     assert (await fetch(running, "/static/client/chat-client.js"))[2] == (
         PAGE / "client/chat-client.js"
     ).read_bytes()
@@ -77,7 +77,7 @@ async def test_what_the_page_names_is_kept_for_good(running: Running) -> None:
 
 
 async def test_a_page_is_few_requests(running: Running) -> None:
-    """Before anything is said: the page, its sheet, its scripts; icons and the manifest come later."""
+    """Before the first message: the page, its sheet, its scripts; icons and the manifest come later."""
     blocking = [path for path in await named(running) if path.endswith((".js", ".css"))]
     assert len(blocking) == 4
 
@@ -118,7 +118,7 @@ async def test_a_part_of_a_file_is_a_part_of_its_plain_bytes(running: Running) -
 
 
 async def test_a_file_of_another_version_is_answered_for_this_once(running: Running) -> None:
-    """While replicas of two versions serve: what has no such sum is not kept by anybody under that name."""
+    """While replicas of two versions serve: no cache keeps a file under a name with another sum."""
     for path in ("/static/start.0123456789abcdef.js", "/static/main.0123456789abcdef.js"):
         status, headers, _ = await fetch(running, path)
         assert (status, headers["cache-control"]) == (200, "no-store")

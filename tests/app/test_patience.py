@@ -1,4 +1,4 @@
-"""Peers that are slow, endless or too many before they ever ask for anything."""
+"""Slow, endless or too many peers, before they ask for anything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEAD = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 
 @pytest.fixture
 async def hurried(tmp_path: Path) -> AsyncIterator[Running]:
-    """A service that waits a moment for a request, and long enough for one that comes at once to a busy machine."""
+    """A service that waits briefly for a request, but long enough for a prompt one on a busy machine."""
     async with serving(tmp_path, request_s=0.5) as running:
         yield running
 
@@ -46,7 +46,7 @@ async def test_a_second_request_has_its_own_time(hurried: Running) -> None:
 
 
 async def test_an_empty_line_behind_an_answer_keeps_no_socket(hurried: Running) -> None:
-    """It begins no request, and stopped the timer of idle connections."""
+    """It begins no request, and used to stop the timer of idle connections."""
     async with peer(hurried) as slow:
         slow.write(HEAD + "\r\n")
         assert (await slow.head()).startswith("HTTP/1.1 200")

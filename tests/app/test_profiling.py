@@ -1,4 +1,4 @@
-"""Profiles: what a sampler sees, the file that tools open, and the signal that asks for one."""
+"""Profiles: the sampler's view, the file that tools open, and the signal that starts one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL = Profile(
 
 
 def busy(stop: threading.Event) -> None:
-    """Something to see."""
+    """Work that the sampler can see."""
     while not stop.is_set():
         sum(range(1000))
 
@@ -79,7 +79,7 @@ def test_different_stacks_are_bounded_in_number_and_depth(monkeypatch: pytest.Mo
 
 
 def test_the_file_is_what_speedscope_reads() -> None:
-    """By its schema: samples are places among the shared frames, each with its weight, and all weights are the end."""
+    """By its schema: samples are indices of the shared frames, each with its weight; the weights sum up to the end."""
     told = speedscope("one", [("gateway", SMALL), ("engine 0", SMALL)])
     assert told["shared"]["frames"] == [
         {"name": "main", "file": "a.py", "line": 1},
@@ -149,7 +149,7 @@ async def test_whatever_goes_wrong_ends_nothing_and_the_next_wish_is_heard(tmp_p
 
 
 def logged(server: ServerProcess, event: str) -> dict[str, Any]:
-    """Waits for a line of the log."""
+    """Wait for a line of the log."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         for line in server.log.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""What is promised of every door that makes replies, tried at each: stops, history, keys, models, the end of the service."""
+"""The promises of every door that makes replies, tried at each: stops, history, keys, models, the end of the service."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_who_may_not_is_refused_in_the_doors_words(way: Way, keys: Path, t
 
 @each_door
 async def test_an_image_that_is_not_served_is_refused_by_a_sentence(way: Way, running: Running) -> None:
-    if way.name == "ag-ui":  # its protocol has it passed over, and named
+    if way.name == "ag-ui":  # its protocol ignores such parts, and names them
         return
     refused = await no_from(running, way, content=way.pictured)
     assert refused.status == (None if way.is_socket else 400)
@@ -100,7 +100,7 @@ async def test_a_service_that_ends_says_so_to_who_comes(way: Way, tmp_path: Path
 
 
 async def no_from(running: Running, way: Way, content: Any = "Hello?", **asking: str) -> Refused:
-    """How a door says no, which is a sentence."""
+    """A door's refusal is a sentence."""
     with pytest.raises(Refused) as refused:
         async with asked(running, way, content, **asking) as reply:
             await reply.text("nothing")
@@ -109,12 +109,12 @@ async def no_from(running: Running, way: Way, content: Any = "Hello?", **asking:
 
 
 async def begun(running: Running, requests: int = 1) -> None:
-    """Returns once the engine has been asked."""
+    """Return once the engine has a request."""
     while len(running.engine.requests) < requests:
         await running.get("/healthz")
 
 
 async def until_told_to_stop(running: Running) -> None:
-    """Returns once the engine knows that its reply is wanted no more."""
+    """Return once the engine knows that its reply is no longer wanted."""
     while not all(run.cancelled for run in running.engine._runs.values()):
         await running.get("/healthz")

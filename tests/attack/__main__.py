@@ -1,6 +1,6 @@
-"""`make attack`: one client against all the others, in every way that is known here; a table with marks, and JSON.
+"""`make attack`: one client against all others, in every known way; a table with marks, and JSON.
 
-Servers of its own on this machine are attacked, and nothing else. Exit status 1: a mark is missed, or an attack failed.
+It attacks servers of its own on this machine, and nothing else. Exit status 1: a mark is missed, or an attack failed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ ENDED = 128 + signal.SIGTERM
 
 
 def main() -> int:
-    """Run; gives 0 where every mark is met."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ENDED))  # servers end with their block
+    """Run; return 0 if every mark is met."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ENDED))  # so that the servers' blocks end
     options = _options()
     if options.list:
         print(listed(ATTACKS.values()))

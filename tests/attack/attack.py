@@ -1,4 +1,4 @@
-"""What an attack is, for those who write one and those who run it."""
+"""The definition of an attack, for its author and for the code that runs it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ MB = 1024 * KB
 
 
 class Ground(StrEnum):
-    """Which server is attacked."""
+    """The kind of server that is attacked."""
 
     SCRIPTED = "scripted"
-    """The gateway over an engine that says a word every 20 ms: what the gateway delays shows exactly."""
+    """The gateway over an engine that says a word every 20 ms, which shows the gateway's own delays exactly."""
     MODEL = "model"
-    """The product as it starts, with the demo model: for what reaches the tokenizer."""
+    """The product as it starts, with the demo model, for attacks that reach the tokenizer."""
     KEYS = "keys"
-    """As scripted, with API keys and a key set, so that nobody comes in without a token."""
+    """As scripted, with API keys and a key set: every client needs a token."""
     SPEECH = "speech"
-    """As scripted, and it listens: PocketSphinx understands the demo's sentences."""
+    """As scripted, with speech recognition: PocketSphinx recognizes the demo's sentences."""
 
 
 class Cost(StrEnum):
-    """What an attacker's memory is counted by."""
+    """The unit by which an attacker's memory is counted."""
 
     SOCKET = "socket"
     BODY = "body"
 
     @property
     def limit_bytes(self) -> int:
-        """What one may cost."""
+        """The limit of memory for one of them."""
         return 512 * KB if self is Cost.SOCKET else 12 * MB
 
 
@@ -43,7 +43,7 @@ class Cost(StrEnum):
 class Attack:
     """`run` is the life of one socket. An attacker has so many `sockets`; `together`: all attackers share that number.
 
-    `warm` makes what takes long to make, before the clock runs. `prepare` is done once before and not measured; what it gives is the job's note.
+    `warm` makes slow inputs before the clock runs. `prepare` runs once before that; its result is the job's note.
     """
 
     run: Callable[[Attacker], Awaitable[None]]
@@ -56,14 +56,14 @@ class Attack:
 
     @property
     def name(self) -> str:
-        """As the command line has it."""
+        """The name on the command line."""
         return self.run.__name__.replace("_", "-")
 
     @property
     def what(self) -> str:
-        """What one socket does, in one sentence."""
+        """One sentence that says what a socket does."""
         return (self.run.__doc__ or "").strip().partition("\n")[0]
 
     def sockets_of(self, attackers: int) -> int:
-        """How many sockets each of so many attackers has."""
+        """Number of sockets of each of so many attackers."""
         return max(1, self.sockets // attackers) if self.together else self.sockets

@@ -1,4 +1,4 @@
-"""What attackers do and share: sockets from an address of their own, and notes of what they are told."""
+"""Code that attacks share: sockets from an address of their own, and counts of the server's answers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.chaos.thin_socket import CLOSE, PING, PONG, TEXT, Frame, Refused, Thi
 
 HOST = "127.0.0.1"
 LATE_S = 0.5
-"""What an attacker was too slow for by more than this is left out."""
+"""If an attacker is later than this, it leaves out what it missed."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """An attack on one server. `keys`: of the attackers, where the server asks for some."""
+    """An attack on one server. `keys`: the attackers' keys, if the server asks for some."""
 
     attack: str
     port: int
@@ -23,11 +23,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     keys: tuple[str, ...] = ()
     note: str = ""
-    """What the attack's preparation found out."""
+    """Result of the attack's preparation."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What became of it. `told`: answers and ends by kind, and how often; `sockets`: open at once, the most."""
+    """Outcome of an attack. `told`: number of answers and ends by kind; `sockets`: the most that were open at once."""
 
     told: dict[str, int] = {}
     sent_bytes: int = 0
@@ -44,7 +44,7 @@ _told = msgspec.json.Decoder(_Told).decode
 
 
 class Socket(ThinSocket):
-    """A socket whose bytes are counted, and itself while it is open."""
+    """A socket that counts its bytes, and the sockets that are open."""
 
     open_now = 0
     outcome: Outcome | None = None
@@ -63,14 +63,14 @@ class Socket(ThinSocket):
         type(self).open_now -= 1
 
     async def pour_away(self) -> None:
-        """Read all that comes, unseen. Raises Dropped."""
+        """Read all that comes, and drop it. Raises Dropped."""
         while True:
             await self._fill()
             self._received.clear()
 
 
 class Attacker:
-    """One life of one socket's attack. `number`: whose; `place`: which of its sockets; `life`: how often it began before."""
+    """One life of a socket's attack. `number`: the attacker; `place`: the socket among its own; `life`: earlier lives."""
 
     def __init__(self, job: Job, outcome: Outcome, *, number: int, place: int, life: int) -> None:
         self.job = job
@@ -82,20 +82,20 @@ class Attacker:
 
     @property
     def client_id(self) -> str:
-        """Each attacker is one client."""
+        """Client id; each attacker is one client."""
         return f"attacker-{self.number}"
 
     @property
     def key(self) -> str | None:
-        """Each attacker has one key, where there are keys."""
+        """The attacker's key, if there are keys."""
         return self.job.keys[self.number % len(self.job.keys)] if self.job.keys else None
 
     def told(self, what: str, times: int = 1) -> None:
-        """Note what the server said."""
+        """Count an answer of the server."""
         self._outcome.told[what] = self._outcome.told.get(what, 0) + times
 
     async def connect(self, *, receive_buffer: int | None = None) -> Socket:
-        """A TCP connection from the attacker's own address. Raises OSError."""
+        """Open a TCP connection from the attacker's own address. Raises OSError."""
         source = f"127.0.2.{self.number + 1}"
         one = await Socket.connect((HOST, self.job.port), source=source, receive_buffer=receive_buffer)
         one.outcome = self._outcome
@@ -105,7 +105,7 @@ class Attacker:
         return one
 
     async def shake_hands(self, *, receive_buffer: int | None = None) -> Socket:
-        """A WebSocket that has not said hello. Raises Refused, Dropped, OSError."""
+        """Open a WebSocket without a hello. Raises Refused, Dropped, OSError."""
         one = await self.connect(receive_buffer=receive_buffer)
         await one.shake_hands()
         return one
@@ -117,14 +117,14 @@ class Attacker:
         receive_buffer: int | None = None,
         features: tuple[str, ...] = (),
     ) -> Socket:
-        """A WebSocket that said hello. Raises Refused, Dropped, OSError."""
+        """Open a WebSocket that said hello. Raises Refused, Dropped, OSError."""
         one = await self.connect(receive_buffer=receive_buffer)
         hello: Frame = {"client_id": client_id or self.client_id, "features": features}
         await one.greet(**hello | ({"token": self.key} if self.key else {}))
         return one
 
     async def listen(self, one: Socket) -> None:
-        """Read all that comes and note it. Raises Refused, Dropped."""
+        """Read all that comes and count it. Raises Refused, Dropped."""
         while True:
             opcode, payload = await one.read()
             if opcode == TEXT:
@@ -136,23 +136,23 @@ class Attacker:
                 raise Refused(int.from_bytes(payload[:2], "big"), payload[2:].decode())
 
     async def ask(self, one: Socket, request: bytes) -> None:
-        """Send an HTTP request, and note the answer's status. Raises Dropped."""
+        """Send an HTTP request, and count the answer's status. Raises Dropped."""
         await one.write(request)
         await self.hear(one)
 
     async def hear(self, one: Socket) -> None:
-        """Note the status of an HTTP answer. Raises Dropped."""
+        """Count the status of an HTTP answer. Raises Dropped."""
         status, _ = await one.answer()
         self.told(f"HTTP {status}")
 
     def close(self) -> None:
-        """End all that is open."""
+        """End all open sockets."""
         while self._sockets:
             self._sockets.pop().close()
 
 
 async def beats(per_s: float) -> AsyncIterator[int]:
-    """Count at a steady pace. What was missed is made up for a little, then left out."""
+    """Count at a steady pace. A short delay is made up for; a longer one is left out."""
     loop, number = asyncio.get_running_loop(), 0
     begun = loop.time()
     while True:

@@ -1,4 +1,4 @@
-"""Runs attacks: each by one attacker and by many, first on a bare socket, which is calm, then on the server."""
+"""Runs attacks, each by one attacker and by many: first on a bare socket, as a calm baseline, then on the server."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ PACKAGES = ("midstream", "uvicorn", "starlette", "websockets", "redis")
 SETTLE_S = 0.3
 LOOK_S = 0.1
 RAID_S = 30.0
-"""What a raid has to start, and to end behind its time, before it is ended."""
+"""Seconds that a raid has to start, and again to end after its time, before it is killed."""
 LIMIT_S = 300.0
-"""One attack by so many attackers, with all that belongs to it."""
+"""Seconds for one attack by so many attackers, with its start and end."""
 
 Say = Callable[[str], None]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run. `seconds`: how long each attack lasts, and each calm before it."""
+    """What to run. `seconds`: duration of each attack, and of each calm before it."""
 
     attacks: tuple[Attack, ...]
     attackers: tuple[int, ...]
@@ -76,7 +76,7 @@ def _results(plan: Plan, bare: int, places: Places, say: Say) -> Iterator[Trial 
             try:
                 stand = _Stand(places.on(attack.ground), bare, groups, plan.seconds)
                 trial = uvloop.run(stand.trial(attack, attackers))
-            except Exception as error:  # noqa: BLE001 - an attack's boundary: the others are run all the same
+            except Exception as error:  # noqa: BLE001 - an attack's boundary: the other attacks still run
                 say(traceback.format_exc())
                 yield Failure(name, f"{type(error).__name__}: {error}")
                 places.close()
@@ -88,7 +88,7 @@ def _results(plan: Plan, bare: int, places: Places, say: Say) -> Iterator[Trial 
 
 
 class _Stand:
-    """Where one trial is looked at from."""
+    """The observation of one trial."""
 
     def __init__(self, place: Place, bare: int, groups: Iterator[int], seconds: float) -> None:
         self._place = place
@@ -97,7 +97,7 @@ class _Stand:
         self._seconds = seconds
 
     async def trial(self, attack: Attack, attackers: int) -> Trial:
-        """Attack the bare socket, then the server. Raises TimeoutError, and OSError where the server has ended."""
+        """Attack the bare socket, then the server. Raises TimeoutError, and OSError if the server has ended."""
         async with asyncio.timeout(LIMIT_S):
             note = await self._place.prepared(attack)
             job = Job(
@@ -129,7 +129,7 @@ class _Stand:
         )
 
     async def _beside(self, job: Job) -> tuple[Noticed, Outcome, tuple[int, int]]:
-        """What neighbours notice of an attack, what became of it, and the server's memory before and at most."""
+        """Return what the neighbours notice, the outcome, and the server's memory before and at its peak."""
         neighbours = Neighbours(self._place.port, self._place.own_keys, group=next(self._groups))
         raid = await _Raid.ready(job)
         try:
@@ -145,7 +145,7 @@ class _Stand:
             await neighbours.leave()
 
     async def _given_back(self, before: int) -> tuple[float | None, int]:
-        """When memory was back where it was, about; None where that was not seen in time. And how much is left."""
+        """Return the seconds until memory was about back, or None if it was not in time; and the memory by then."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         while (now := self._place.resident_bytes()) > before + OWN_BYTES:
@@ -156,7 +156,7 @@ class _Stand:
 
 
 class _Watch:
-    """Looks at the server's memory until it is over."""
+    """Watches the server's memory during a block."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -164,7 +164,7 @@ class _Watch:
         self._looking = asyncio.create_task(self._look())
 
     async def over(self) -> tuple[int, int]:
-        """Memory before, and at most. Raises OSError where the server has ended."""
+        """Memory before, and at its peak. Raises OSError if the server has ended."""
         if not self._looking.done():
             self._looking.cancel()
         await asyncio.wait([self._looking])
@@ -179,14 +179,14 @@ class _Watch:
 
 
 class _Raid:
-    """The process of the attackers."""
+    """The attackers' process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     @classmethod
     async def ready(cls, job: Job) -> _Raid:
-        """A raid that waits to be let go. Raises TimeoutError."""
+        """Start a raid that waits for `go`. Raises TimeoutError."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -206,7 +206,7 @@ class _Raid:
         self._process.stdin.write(b"go\n")
 
     async def over(self) -> Outcome:
-        """What became of it. Raises TimeoutError."""
+        """Return the outcome. Raises TimeoutError."""
         async with asyncio.timeout(RAID_S):
             told, _ = await self._process.communicate()
         return msgspec.json.decode(told, type=Outcome)

@@ -1,4 +1,4 @@
-"""The servers that are attacked, one at a time, for all tests of the folder."""
+"""The attacked servers, one at a time, for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.attack.ground import Places
 
 @pytest.fixture(scope="module")
 def places() -> Iterator[Places]:
-    """Servers that are made when they are asked for."""
+    """Servers that are started when a test asks for them."""
     with closing(Places()) as made:
         yield made

@@ -1,4 +1,4 @@
-"""The servers that are attacked, one at a time, and what memory they take."""
+"""The attacked servers, one at a time, and their memory."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from tests.signing import jwk, provider, rsa_key
 
 SCRIPT = gateway.Script(words=1_000, pace_s=0.02, max_batch=32)
 ATTACKERS = 20
-"""As many keys there are for attackers."""
+"""Most attackers at once; each has a key."""
 PEOPLE = 9
-"""As many for those beside them."""
+"""People beside the attackers; each has a key."""
 GROWN_BYTES = 16 * MB
 END_S = 10.0
-"""What a server has to end by itself."""
+"""Seconds that a server has to end by itself."""
 QUIET = {"MIDSTREAM_LOG_LEVEL": "warning"}
 AS_DEPLOYED = {"PYTHONMALLOC": "malloc"}
-"""As `deploy/` does: what a burst took is given back."""
+"""As in `deploy/`: memory of a burst goes back to the system."""
 LISTENING = {
     "MIDSTREAM_SPEECH": "recognition",
     "MIDSTREAM_SPEECH_GRAMMAR": str(Path(__file__).parent.parent / "e2e" / "demo.jsgf"),
 }
 KV_BYTES = 32 * MB
-"""Of the engine: it takes this memory as it is used, whoever asks, and keeps it. All of it is used before the first attack."""
+"""The engine's memory for keys and values. It is kept once used, so all of it is used before the first attack."""
 LONG_PROMPTS = 16
 PROMPT_WORDS = 1_900
 
 
 class Place:
-    """A server that runs. `keys` are the attackers', `own_keys` those of the people beside them; none where nobody is asked."""
+    """A running server. `keys` are the attackers', `own_keys` the neighbours'; empty without authentication."""
 
     def __init__(
         self, ground: Ground, server: ServerProcess, keys: tuple[str, ...], own_keys: tuple[str, ...]
@@ -57,18 +57,18 @@ class Place:
 
     @property
     def port(self) -> int:
-        """Where it listens, on loopback."""
+        """Its port, on loopback."""
         return self.server.port
 
     def gateway_peak(self, *, anew: bool = False) -> int:
-        """The most memory that the gateway had at once; `anew`: counted from here on. Raises OSError where it has ended."""
+        """Return the gateway's peak memory; `anew` resets the peak. Raises OSError if it has ended."""
         assert self.server.process is not None
         if anew:
             forget_peak(self.server.process.pid)
         return peak_bytes(self.server.process.pid)
 
     def resident_bytes(self) -> int:
-        """Memory of the gateway, and of the engine where it is a process. Raises OSError where one has ended."""
+        """Return the memory of the gateway and of the engine's process, if any. Raises OSError if one has ended."""
         assert self.server.process is not None
         pids = [self.server.process.pid]
         if self.ground is Ground.MODEL:
@@ -77,11 +77,11 @@ class Place:
 
     @property
     def has_grown(self) -> bool:
-        """Whether an attack left much behind."""
+        """True if an attack left much behind."""
         return self.resident_bytes() > self._at_first + GROWN_BYTES
 
     async def prepared(self, attack: Attack) -> str:
-        """Do what an attack needs before, once; gives what it found out."""
+        """Run an attack's preparation, once; return its result."""
         if attack.prepare is None:
             return ""
         name = attack.prepare.__name__
@@ -93,21 +93,21 @@ class Place:
 
 
 class Places:
-    """At most one server, made when it is asked for."""
+    """At most one server, started when it is asked for."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._place: Place | None = None
 
     def on(self, ground: Ground) -> Place:
-        """The server of a kind, as it was left, or a new one."""
+        """Return the server of a kind, as the last attack left it, or a new one."""
         if self._place is None or self._place.ground is not ground:
             self.close()
             self._place = self._stack.enter_context(_opened(ground))
         return self._place
 
     def close(self) -> None:
-        """End the server; the next one is a new one."""
+        """End the server; the next one is new."""
         if self._place is not None:
             _end(self._place.server)
         self._place = None
@@ -115,7 +115,7 @@ class Places:
 
 
 def _end(server: ServerProcess) -> None:
-    """End a server that may have much to do."""
+    """End a server that may still be busy."""
     assert server.process is not None
     server.process.terminate()
     try:
@@ -149,7 +149,7 @@ def _opened(ground: Ground) -> Iterator[Place]:
 
 
 def _use_all_pages(port: int) -> None:
-    """Have the engine read prompts, each unlike the others, until every page of its memory for them was written."""
+    """Have the engine read distinct prompts until every page of its memory for them has been written."""
     with closing(HTTPConnection("127.0.0.1", port)) as line:
         for number in range(LONG_PROMPTS):
             content = f"{number} " + "once upon " * (PROMPT_WORDS // 2)

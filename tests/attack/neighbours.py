@@ -1,7 +1,7 @@
-"""People who do nothing odd, on the server that is attacked: what they notice.
+"""People who do nothing odd on the attacked server, and what they notice.
 
 Four read replies, one pings, four send messages, each from an address of their own and as a client of their own. The next
-group has other addresses and ids, so that no limit of theirs is used up.
+group has other addresses and ids, so that none of its limits is used up.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ WRITERS = 4
 PINGS_PER_S = 20
 MESSAGES_PER_S = 2.5
 AGAIN_S = 0.1
-"""Before a message that was refused is sent again."""
+"""Seconds before a refused message is sent again."""
 COME_S = 30.0
 LINGER_S = 20.0
-"""How long what was asked is waited for when the time is up; what is not answered then took at least so long."""
+"""Seconds to wait for open answers at the end; what is not answered then took at least so long."""
 LONG_REPLY = 1_000
 GOOD_ENDS = {"stop", "length"}
 
@@ -33,8 +33,8 @@ GOOD_ENDS = {"stop", "length"}
 class Noticed(msgspec.Struct):
     """Times in seconds: between texts of a reply, from a ping to its pong, from a message to `accepted`.
 
-    `refusals`: messages that were refused, by the error's code; each was sent again until it was taken, and its time counts
-    from the first try. `faults`: what went wrong besides.
+    `refusals`: refused messages by the error's code; each was sent again until it was accepted, and its time
+    counts from the first try. `faults`: other things that went wrong.
     """
 
     gaps: list[float] = msgspec.field(default_factory=list)
@@ -45,13 +45,13 @@ class Noticed(msgspec.Struct):
 
 
 class Person:
-    """One of them: a socket, and what there is to notice."""
+    """One of them: a socket and its observations."""
 
     def __init__(self, group: int, number: int, key: str | None, noticed: Noticed) -> None:
         self.name = f"neighbour-{group}-{number}"
         self.noticed = noticed
         self.asked: dict[object, float] = {}
-        """What was asked and not answered so far, and when."""
+        """Unanswered requests, and when they were sent."""
         self._news = asyncio.Event()
         self._source = f"127.1.{group % 250}.{number + 1}"
         self._key = key
@@ -83,7 +83,7 @@ class Person:
         self.asked.setdefault(what, self.now())
 
     def hear(self, what: object) -> float:
-        """Note the answer; gives how long it took."""
+        """Note the answer; return how long it took."""
         self._news.set()
         return self.now() - self.asked.pop(what)
 
@@ -94,12 +94,12 @@ class Person:
             await self._news.wait()
 
     def close(self) -> None:
-        """Go."""
+        """Leave."""
         if self._socket is not None:
             self._socket.close()
 
     def now(self) -> float:
-        """The clock of all times here."""
+        """Return the time of the clock that all times here use."""
         return asyncio.get_running_loop().time()
 
 
@@ -120,7 +120,7 @@ class Neighbours:
         self._begun = [asyncio.Event() for _ in self._readers]
 
     async def come(self) -> None:
-        """All are there, and replies are being read. Raises TimeoutError, Refused, Dropped, OSError."""
+        """Connect all, and start the replies. Raises TimeoutError, Refused, Dropped, OSError."""
         async with asyncio.timeout(COME_S):
             for person in self._people:
                 await person.come(self._port)
@@ -131,7 +131,7 @@ class Neighbours:
                 await begun.wait()
 
     async def notice(self, seconds: float) -> Noticed:
-        """Live for so long, then wait for what is unanswered. Gaps are of those seconds alone."""
+        """Live for so long, then wait for the open answers. Gaps are of those seconds alone."""
         loop = asyncio.get_running_loop()
         begun, end = loop.time(), loop.time() + seconds
         lives = [_ping(self._pinger, end), *(_write(writer, end) for writer in self._writers)]
@@ -146,7 +146,7 @@ class Neighbours:
         return self.noticed
 
     async def leave(self) -> None:
-        """All go."""
+        """Disconnect all."""
         await _cancel(*self._reading)
         for person in self._people:
             person.close()
@@ -157,7 +157,7 @@ class Neighbours:
                 await self._pinger.answered()
 
     def _take_gaps(self, begin: float, end: float) -> None:
-        """What lies between two texts, and behind the last, where that is longer than any before it."""
+        """Return the gaps between texts, and the last open one if it is longer than any before it."""
         for arrivals in self._arrivals:
             within = [at for at in arrivals if begin <= at <= end]
             gaps = [later - earlier for earlier, later in pairwise([begin, *within])][1:]
@@ -174,7 +174,7 @@ class Neighbours:
                 self.noticed.faults.append(f"{len(person.asked)} unanswered")
 
     async def _careful(self, life: Coroutine[None, None, None]) -> None:
-        """What ends somebody's connection is a fault of the server's."""
+        """Run a life; a lost connection is noted as the server's fault."""
         try:
             await life
         except (Refused, Dropped) as error:

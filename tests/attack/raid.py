@@ -1,7 +1,7 @@
 """`python -m tests.attack.raid JOB`: all attackers of one attack, in a process of their own.
 
-An attack is the life of one socket: it is begun anew, after a rest, whenever the server ends it. Loopback is all that
-attackers can reach, and their time is up after the job's `seconds`, whatever happens.
+An attack is the life of one socket: whenever the server ends it, it rests and begins again. Attackers can reach loopback
+alone, and stop after the job's `seconds`, whatever happens.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ COMMAND = "tests.attack.raid"
 READY = b"ready\n"
 FIRST_CLOSE_CODE = 1000
 REST_S = 0.1
-"""Before a socket that was ended comes back."""
+"""Rest of a socket that was ended before it comes back."""
 BACKSTOP_S = 20
-"""Behind a job's time: then the process ends by a signal."""
+"""Seconds after the job's time; then a signal ends the process."""
 NICENESS = 10
-"""Attackers give way: what is measured is the server, and not who gets a core first."""
+"""Attackers give way to the server: the measurement is of the server, not of the fight for a core."""
 
 
 async def assail(attack: Attack, job: Job) -> Outcome:
@@ -50,7 +50,7 @@ async def assail(attack: Attack, job: Job) -> Outcome:
 
 
 async def _live(attack: Attack, make: Callable[..., Attacker], end: float) -> None:
-    """One socket after the other, until the end."""
+    """Run one socket after the other, until the end."""
     loop, lives = asyncio.get_running_loop(), count()
     with suppress(TimeoutError):
         async with asyncio.timeout_at(end):
@@ -80,7 +80,7 @@ def _note(me: Attacker, refusals: ExceptionGroup[Refused]) -> None:
 
 
 def _make_room() -> None:
-    """Allow as many open files as the system lets this process have."""
+    """Raise the limit of open files to the most that the system allows this process."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -1,4 +1,4 @@
-"""One attack in a test's own event loop, with somebody beside it who reads a reply."""
+"""One attack in a test's own event loop, beside a neighbour who reads a reply."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tests.chaos.thin_socket import Frame
 ATTACKERS = 2
 WORDS = 20
 PATIENCE_S = 60.0
-"""How long a reply may take beside an attack: a busy machine makes no service wrong."""
+"""Seconds that a reply may take beside an attack: a busy machine makes no service wrong."""
 OWN_BYTES = 24 * MB
-"""Memory may grow by this much whoever asks, on a machine that does other work too."""
+"""Bytes that memory may grow by without any attack, on a machine that does other work too."""
 
 _groups = count(200)
 
 
 class Raided(msgspec.Struct, frozen=True):
-    """`reply`: all frames of the neighbour's turn; `grown_bytes`: the server's memory at the end, beyond what it was before.
+    """`reply`: all frames of the neighbour's turn; `grown_bytes`: growth of the server's memory from start to end.
 
-    `peak_bytes`: the most that the gateway had at once meanwhile, likewise.
+    `peak_bytes`: the gateway's peak memory meanwhile, above that of the start.
     """
 
     outcome: Outcome
@@ -38,13 +38,13 @@ class Raided(msgspec.Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the neighbour's reply came to a good end, and all of its text came before."""
+        """True if the neighbour's reply ended well, and all of its text came before."""
         done, text = self.reply[-1], "".join(one["text"] for one in self.reply if one["type"] == "delta")
         return done["type"] == "done" and done["reason"] in GOOD_ENDS and done["chars"] == len(text) > 0
 
 
 async def raided(attack: Attack, place: Place, *, seconds: float, attackers: int = ATTACKERS) -> Raided:
-    """Attack for a moment, with a reply to be read meanwhile."""
+    """Attack for a moment while a neighbour reads a reply."""
     job = Job(
         attack=attack.name,
         port=place.port,
@@ -61,7 +61,7 @@ async def raided(attack: Attack, place: Place, *, seconds: float, attackers: int
 
 
 async def read_a_reply(place: Place) -> list[Frame]:
-    """Be a neighbour who comes, asks and reads to the end. Raises Refused, Dropped, TimeoutError."""
+    """Connect, ask and read to the end. Raises Refused, Dropped, TimeoutError."""
     person = Person(next(_groups), 0, place.own_keys[0] if place.own_keys else None, Noticed())
     frames: list[Frame] = []
     with closing(person):
@@ -74,5 +74,5 @@ async def read_a_reply(place: Place) -> list[Frame]:
 
 
 def most_bytes(attack: Attack, outcome: Outcome) -> int:
-    """What the memory may have grown by."""
+    """Return how much the memory may grow."""
     return OWN_BYTES + outcome.sockets * max(attack.cost.limit_bytes, 512 * KB)

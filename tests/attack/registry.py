@@ -28,11 +28,11 @@ FIRST_SEEN = (
     "pipelined-requests",
     "reads-and-pings",
 )
-"""The eight that a review found, before there were guards."""
+"""The eight attacks that a review found before there were guards."""
 
 _BY_GROUND = sorted(
     (one for family in FAMILIES for one in family.ATTACKS), key=lambda one: list(Ground).index(one.ground)
 )
-"""A server is left only when all that attacks it is done."""
+"""The attacks, grouped by server: a server is ended once all attacks on it are done."""
 
 ATTACKS: dict[str, Attack] = {attack.name: attack for attack in _BY_GROUND}

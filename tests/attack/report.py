@@ -1,4 +1,4 @@
-"""What attacks did: figures of the people beside them, memory, and what is asked for."""
+"""Results of attacks: figures of the people beside them, memory, and marks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PING_MS = 50.0
 ACCEPTED_TIMES = 2.0
 GIVEN_BACK_S = 60.0
 OWN_BYTES = 6 * MB
-"""A process's memory moves by this much whoever asks (the row `nobody`): it is nobody's cost, and stays."""
+"""Bytes that a process's memory moves by without an attack (the row `nobody`), and keeps."""
 MS = 1000
 
 
@@ -31,14 +31,14 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     accepted_p50_ms: float | None
     accepted_p90_ms: float | None
     refusals: dict[str, int]
-    """Messages that were refused, by the error's code."""
+    """Refused messages, by the error's code."""
     faults: tuple[str, ...]
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the gateway, and of the engine where there is one, in bytes. `given_back_s` None: not within the limit.
+    """Memory of the gateway, and of the engine if it is a process, in bytes. `given_back_s` None: not within the limit.
 
-    `counted`: how many sockets or bodies there were at once, at most.
+    `counted`: the most sockets or bodies at once.
     """
 
     before: int
@@ -49,12 +49,12 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def each_bytes(self) -> float:
-        """What each of them took."""
+        """Bytes that each of them took."""
         return max(0, self.peak - self.before - OWN_BYTES) / max(1, self.counted)
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A value that must not be above its limit; None where it could not be had, which is above every limit."""
+    """A value with an upper limit; None if it could not be measured, which misses any limit."""
 
     name: str
     value: float | None
@@ -62,14 +62,14 @@ class Mark(msgspec.Struct, frozen=True):
 
     @property
     def met(self) -> bool:
-        """Whether it is not."""
+        """True if the value is at most its limit."""
         return self.value is not None and self.value <= self.limit
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One attack by so many attackers. `told`: what the server told them, by kind; `opened`: their sockets, one by one.
+    """One attack by so many attackers. `told`: the server's answers by kind; `opened`: number of their sockets, in all.
 
-    `calm_sent_bytes`: what the bare socket took of them, beside `sent_bytes`, what the server did.
+    `calm_sent_bytes`: bytes of theirs that the bare socket took; `sent_bytes`: that the server took.
     """
 
     attack: str
@@ -85,7 +85,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """All that is asked for, in the table's order."""
+        """All limits, in the table's order."""
         calm, attacked = self.calm, self.attacked
         return (
             Mark("gap p99, times calm", _times(attacked.gap_p99_ms, calm.gap_p99_ms), GAP_TIMES),
@@ -98,12 +98,12 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def met(self) -> bool:
-        """Whether all of it is."""
+        """True if every limit is met."""
         return all(mark.met for mark in self.marks)
 
     @property
     def left_something(self) -> bool:
-        """Whether the server is not as it was before: the next attack wants a new one."""
+        """True if the server is not as it was before: the next attack needs a new one."""
         return self.memory.given_back_s is None or "unanswered" in " ".join(self.attacked.faults)
 
 
@@ -119,12 +119,12 @@ class AttackReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_good(self) -> bool:
-        """Whether all of it ran, and every mark is met."""
+        """True if all attacks ran, and every mark is met."""
         return not self.failures and all(trial.met for trial in self.trials)
 
 
 def figures(noticed: Noticed) -> Figures:
-    """Return the figures of what was noticed."""
+    """Return the figures of the observations."""
 
     def ms(times: list[float], share: float) -> float | None:
         found = percentile(times, share)

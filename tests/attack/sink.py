@@ -1,6 +1,6 @@
-"""`python -m tests.attack.sink`: a bare socket, to see what an attack's traffic costs by itself.
+"""`python -m tests.attack.sink`: a bare socket, to measure the cost of an attack's traffic by itself.
 
-It takes all bytes, says yes to every handshake and request, and understands nothing.
+It takes all bytes, accepts every handshake and request, and understands nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnectio
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 READY = b'{"type":"ready","client_id":"anybody"}'
 KEPT_BYTES = 64 * 1024
-"""Of a head that did not end so far."""
+"""Bytes kept of an incomplete head."""
 
 
 class Sink(asyncio.Protocol):
-    """One connection. Nothing is read from a peer that does not take its answers."""
+    """One connection. It does not read from a peer that does not take its answers."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -30,7 +30,7 @@ class Sink(asyncio.Protocol):
         self._has_greeted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its type
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's type is not a subclass
 
     def pause_writing(self) -> None:
         assert self._transport is not None

@@ -50,7 +50,7 @@ def markdown(report: AttackReport) -> str:
 
 
 def listed(attacks: Iterable[Attack]) -> str:
-    """Return what each attack does, as the guide's list; those of the review come with a star."""
+    """Return the guide's list: what each attack does, with a star for those of the review."""
     return "\n".join(_item(attack) for attack in attacks)
 
 
@@ -69,7 +69,7 @@ def _item(attack: Attack) -> str:
 
 
 def put_between(page: str, name: str, content: str) -> str:
-    """Return a page with new content between the marks of this name. Raises ValueError where there are none."""
+    """Return a page with new content between the marks of this name. Raises ValueError if there are none."""
     begin, end = BEGIN.format(name), END.format(name)
     before, found, rest = page.partition(begin)
     _, also, behind = rest.partition(end)
@@ -89,7 +89,7 @@ def _cell(mark: Mark, miss: str) -> str:
 
 
 def line(trial: Trial) -> str:
-    """Return one line for whoever waits: the figures, and what the attackers were told."""
+    """Return a line of progress: the figures, and the server's answers to the attackers."""
     cells = (
         f"{title} {cell}" for title, cell in zip(HEADING[2:], _row(trial, "{}" + MISSED)[2:], strict=True)
     )

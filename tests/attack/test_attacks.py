@@ -1,4 +1,4 @@
-"""A moment of each attack that the server holds: the others have their replies, and nothing breaks. `make attack` has the figures."""
+"""A moment of each attack without a guard of its own: others get their replies. `make attack` has figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GUARDED = (
     "long-messages",
     "long-heads",
 )
-"""Seen in `test_guards.py`."""
+"""Attacks that `test_guards.py` tests."""
 TOLD = {
     "bad-frames": "error",
     "binary-frames": "closed 1008",
@@ -63,9 +63,9 @@ TOLD = {
     "commits-and-clears": "heard",
     "odd-sound": "error bad_frame",
 }
-"""What an attack's sockets must have been told."""
+"""Answers that an attack's sockets must get."""
 SECONDS = (0.4, 2.0, 6.0)
-"""Longer where a busy machine has told nothing so far."""
+"""Durations to try: a longer one if a busy machine has answered nothing so far."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`make attack`: what is asked for runs, and what is found is told and written; the guide lists what there is."""
+"""`make attack`: the requested attacks run, findings are printed and written; the guide lists all attacks."""
 
 from __future__ import annotations
 

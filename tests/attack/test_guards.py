@@ -1,4 +1,4 @@
-"""A moment of each attack that has a guard of its own: what the guard does is seen, besides that the others have their replies."""
+"""A moment of each attack that has a guard of its own: the guard is seen to act, and others get their replies."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ SHED = (
     "HTTP 429",
     "HTTP 503",
 )
-"""How a server says that it has enough."""
+"""Answers by which a server says that it has enough."""
 SECONDS = (2.0, 6.0, 18.0)
-"""Longer where a busy machine has told too little so far."""
+"""Durations to try: a longer one if a busy machine has answered too little so far."""
 TURNS = 1024
 READS = 32
-"""Long answers of the store that are read at once; what they took is given back when all is calm."""
+"""Long answers of the store that are read at once; their memory is given back when all is calm."""
 TAKES_TURNS = ("all-turns", "many-clients")
 
 
 async def raid(
     name: str, places: Places, *, attackers: int = 1, enough: Callable[[Raided], bool] = lambda _: True
 ) -> Raided:
-    """One attack, on a server that none before it has used up; the neighbour's reply must be whole."""
+    """Run one attack on a fresh server; the neighbour's reply must be complete."""
     for seconds in SECONDS:
         if places.on(ATTACKS[name].ground).has_grown or name in TAKES_TURNS:
             places.close()

@@ -1,4 +1,4 @@
-"""`make bench`: Midstream beside two other servers of the same model, in turns; a table, JSON and a picture."""
+"""`make bench`: Midstream and two other servers of the same model, in turns; a table, JSON and a picture."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHAPES = {shape.name: shape for shape in (TINY, SMALL)}
 
 
 def main() -> int:
-    """Measure; gives 0 when everything was measured."""
+    """Measure; return 0 if everything was measured."""
     options = _options()
     if options.engine_share:
         return _engine_share(options)
@@ -80,7 +80,7 @@ def _options() -> argparse.Namespace:
 
 
 def _engine_share(options: argparse.Namespace) -> int:
-    """Measure tokens a second over sockets beside the engine's alone."""
+    """Measure tokens per second over sockets, compared with the engine alone."""
     plan = msgspec.structs.replace(
         QUICK_PLAN if options.quick else FULL_PLAN, models=(SHAPES[options.model],)
     )
@@ -92,7 +92,7 @@ def _engine_share(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _model(options: argparse.Namespace) -> Iterator[Path]:
-    """Give the folder of the model; random weights are there for the block's time. Raises MeasurementFailed."""
+    """Yield the folder of the model; random weights exist only inside the block. Raises MeasurementFailed."""
     if options.model not in SHAPES:
         yield Path(options.model).resolve()
         return
@@ -134,7 +134,7 @@ def _measure(contenders: list[Contender], options: argparse.Namespace) -> Report
 
 
 def _write(report: Report, folder: Path) -> None:
-    """Write a report; one of doors alone leaves that of the servers as it is."""
+    """Write a report; a report of doors alone keeps the servers' figures."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / ("bench.json" if report.titles else "doors.json")
     file.write_bytes(encode(report))

@@ -1,6 +1,6 @@
-"""The process of the clients: reads a job on its standard input, does it, and writes what it observed.
+"""The clients' process: it reads a job on its standard input, runs it, and writes its observations.
 
-It is a process of its own so that no server shares an interpreter with its readers.
+It is a separate process, so that no server shares an interpreter with its readers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tests.bench.websocket_peer import WebSocketPeer
 
 
 def main() -> None:
-    """Do the job on standard input."""
+    """Run the job on standard input."""
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     observed = asyncio.run(do(job))
     sys.stdout.buffer.write(msgspec.json.encode(observed))
 
 
 async def do(job: Job) -> Observed:
-    """Do a job. Raises ServerMisbehaved, OSError, TimeoutError."""
+    """Run a job. Raises ServerMisbehaved, OSError, TimeoutError."""
     async with asyncio.timeout(job.limit_s), _peers(job) as peers:
         match job.measure:
             case Measure.LOAD:
@@ -101,7 +101,7 @@ async def _stop_one(peer: Peer, number: int, job: Job) -> Stop:
 
 
 async def _cancel(peer: Peer) -> Stop:
-    """Cancel, and wait for both answers; text that was on its way is read over."""
+    """Cancel, and wait for both answers; skip text that was on its way."""
     begun = cancelled = time.perf_counter()
     await peer.cancel()
     while (heard := await peer.hear()).kind is not Kind.END:
@@ -127,7 +127,7 @@ async def _stop_all(peers: list[Peer], job: Job) -> Observed:
 
 
 async def _first(enough: asyncio.Event, readers: list[asyncio.Task[None]]) -> None:
-    """Wait for one reader that has seen enough. Raises ServerMisbehaved, or what a reader raised."""
+    """Wait for one reader that has seen enough. Raises ServerMisbehaved, or the error of a reader."""
     waiting = asyncio.create_task(enough.wait())
     done, _ = await asyncio.wait((waiting, *readers), return_when=asyncio.FIRST_COMPLETED)
     if waiting not in done:
@@ -137,7 +137,7 @@ async def _first(enough: asyncio.Event, readers: list[asyncio.Task[None]]) -> No
 
 
 async def _ended(readers: list[asyncio.Task[None]]) -> None:
-    """Wait for all readers. Raises what one of them raised."""
+    """Wait for all readers. Raises the error of one of them."""
     await asyncio.wait(readers)
     for reader in readers:
         if not reader.cancelled():

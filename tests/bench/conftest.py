@@ -1,4 +1,4 @@
-"""A small report, made up."""
+"""A small, made-up report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Messages beyond what is served: `python -m tests.bench.congestion`, on the scripted engine.
+"""More messages than the service can accept: `python -m tests.bench.congestion`, on the scripted engine.
 
-First each client sends its next message once the last one was accepted: that is what is served. Then all send at a pace of
-their own, at once, twice and four times that. A service that collapses accepts less, the more it is asked for.
+First each client sends its next message once the last one was accepted, which gives the capacity. Then all send at fixed
+paces: once, twice and four times the capacity. A service that collapses accepts less under a larger load.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ CLIENTS = 64
 SECONDS = 5.0
 LEVELS = (1, 2, 4)
 ENVIRON = {"MIDSTREAM_LOG_LEVEL": "error", "MIDSTREAM_MESSAGE_RATE": "100000"}
-"""Rates of single clients are another bound: this is about all of them together."""
+"""The limits of single clients are off: the measurement is of all clients together."""
 
 Send = Callable[[int], Awaitable[None]]
 
 
 class Client:
-    """One socket of one client id at an address of its own, and what it was answered."""
+    """One socket of its own client id and address, and the answers that it got."""
 
     def __init__(self, socket: ClientConnection, answers: Counter[str]) -> None:
         self._socket = socket
@@ -41,7 +41,7 @@ class Client:
         self.answered = asyncio.Event()
 
     async def read(self) -> None:
-        """Counts answers until cancelled."""
+        """Count answers until cancelled."""
         async for text in self._socket:
             frame: dict[str, Any] = json.loads(text)
             if frame["type"] in ("accepted", "error"):
@@ -49,7 +49,7 @@ class Client:
                 self.answered.set()
 
     async def send(self) -> None:
-        """Begins a conversation."""
+        """Begin a conversation."""
         self._sent += 1
         name = f"m{id(self)}-{self._sent}"
         self.answered.clear()
@@ -58,14 +58,14 @@ class Client:
 
 
 async def one_by_one(client: Client, until: float) -> None:
-    """The next message behind the answer to the last one."""
+    """Send the next message after the answer to the last one."""
     while monotonic() < until:
         await client.send()
         await client.answered.wait()
 
 
 async def at_a_pace(client: Client, until: float, each_s: float) -> None:
-    """A message at each moment that is due, whatever became of those before."""
+    """Send a message at each due moment, whatever became of the earlier ones."""
     due = monotonic()
     while due < until:
         await asyncio.sleep(max(0.0, due - monotonic()))
@@ -74,7 +74,7 @@ async def at_a_pace(client: Client, until: float, each_s: float) -> None:
 
 
 async def measured(server: ServerProcess, drive: Callable[[Client, float], Awaitable[None]]) -> Counter[str]:
-    """What all clients were answered while they sent."""
+    """Count the answers that all clients got while they sent."""
     answers: Counter[str] = Counter()
     async with AsyncExitStack() as stack:
         clients = []
@@ -95,7 +95,7 @@ async def measured(server: ServerProcess, drive: Callable[[Client, float], Await
 
 
 async def measure(server: ServerProcess) -> None:
-    """Prints a row a level."""
+    """Print a row per level."""
     served = (await measured(server, one_by_one))["accepted"] / SECONDS
     print(f"served: {served:.0f} messages a second")
     for level in LEVELS:
@@ -107,7 +107,7 @@ async def measure(server: ServerProcess) -> None:
 
 
 def main() -> int:
-    """Starts a server, measures it, and stops it."""
+    """Start a server, measure it, and stop it."""
     with tempfile.TemporaryDirectory() as folder:
         script = Script(words=1)
         server = ServerProcess(Path(folder), ENVIRON, command=command(script))

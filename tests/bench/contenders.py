@@ -1,4 +1,4 @@
-"""The servers that are measured, as commands. Knows how each is started, not how it is spoken to."""
+"""The measured servers, as commands. Knows how each is started, not its protocol."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import msgspec
 from tests.bench.records import Door
 
 CB_BLOCKS = 192
-"""Pages of 256 tokens: room for the fullest level twice over. Unless told, continuous batching takes most of the free
+"""Pages of 256 tokens: room for twice the fullest level. By default continuous batching takes most of the free
 memory, fills it at its start, and leaves none to the other processes of the machine."""
 
 CB_BATCH_TOKENS = 2048
-"""Of one step: all prompts of the fullest level at once. Its attention mask grows with this and the pages."""
+"""Tokens of one step: all prompts of the fullest level at once. Its attention mask grows with this and the pages."""
 
 NEEDED_BY_SERVE = ("accelerate", "fastapi", "openai")
 
@@ -38,7 +38,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contender(msgspec.Struct, frozen=True, kw_only=True):
-    """A server: `name` for the command line and the files, `title` for people, `ready` the path that tells readiness."""
+    """A server: `name` for the command line and the files, `title` for people, `ready` the path of readiness."""
 
     name: str
     title: str
@@ -51,7 +51,7 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that its start may take."""
 
     def missing(self) -> list[str]:
-        """Name the packages that it needs and that are not installed."""
+        """Return the packages that it needs and that are not installed."""
         return [name for name in self.needs if find_spec(name) is None]
 
     def command(self, place: Place) -> list[str]:
@@ -59,7 +59,7 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
         return [sys.executable, "-m", *self.arguments(place)]
 
     def environment(self, place: Place) -> dict[str, str]:
-        """Return the whole environment of its process: the same for all but for what each is configured with."""
+        """Return the whole environment of its process: the same for all servers except for their own settings."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("MIDSTREAM_")}
         return {**kept, "HF_HUB_OFFLINE": "1", **self.variables(place)}
 
@@ -124,4 +124,4 @@ CONTENDERS = (
         arguments=_threads,
     ),
 )
-"""In the order of their turns; the first is the one that the others are compared with."""
+"""The servers in the order of their turns; the others are compared with the first."""

@@ -1,4 +1,4 @@
-"""What the other doors cost: the same prompts through each of them and through the native one, in turns, of one server."""
+"""The cost of the other doors: the same prompts through each and through the native one, in turns, on one server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.server_process import free_port
 NATIVE = Door.WEBSOCKET
 DOORS = (NATIVE, Door.CHAT, Door.REALTIME, Door.RESPONSES, Door.MESSAGES, Door.AI_SDK)
 SAMPLES = 24
-"""Replies of each measurement at least: few clients ask by several processes, one after the other."""
+"""The least replies of each measurement: few clients ask through several processes, one after the other."""
 JOB_S = 90.0
 
 
@@ -45,14 +45,14 @@ Samples = dict[int, dict[Door, list[_Sample]]]
 def doors(
     server: Contender, workload: Workload, setup: dict[str, str], *, say: Callable[[str], None]
 ) -> Doors:
-    """Measure all doors of a server; a failure ends it and is told."""
+    """Measure all doors of a server; a failure ends the measurement and is reported."""
     samples: Samples = {level.clients: {door: [] for door in DOORS} for level in workload.levels}
     failure = None
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
         place = Place(port=free_port(), folder=folder, **setup)
         try:
             with running(server, place) as pid:
-                for number in range(-1, workload.door_rounds):  # the first one warms up
+                for number in range(-1, workload.door_rounds):  # the first round warms up
                     say(f"Doors, round {number + 1} of {workload.door_rounds}")
                     for level, door, sample in _round(workload, place, pid, number):
                         if number >= 0:
@@ -88,7 +88,7 @@ def _times(level: Level, workload: Workload) -> int:
 
 
 def _sample(observed: Sequence[Observed]) -> _Sample:
-    """The medians of some jobs."""
+    """Return the medians of some jobs."""
     found = [figures(one, Observed(), Observed()) for one in observed]
     return _Sample(
         median(one.tokens_per_s or 0.0 for one in found),
@@ -115,6 +115,6 @@ def _beside(native: Sequence[_Sample], here: Sequence[_Sample]) -> DoorFigures:
 
 
 def model_of(url: str) -> str:
-    """Return what a server calls its model."""
+    """Return a server's name for its model."""
     with urllib.request.urlopen(f"{url}/v1/models", timeout=JOB_S) as answer:
         return msgspec.json.decode(answer.read(), type=_Models).data[0].id

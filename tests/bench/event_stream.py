@@ -1,4 +1,4 @@
-"""Reads a chat completion's event stream: bytes in, what was heard out. Knows no socket.
+"""Parses a chat completion's event stream: bytes in, events out. Knows no socket.
 
 Sources: the WHATWG HTML standard's section on server-sent events; OpenAI's streaming chat completions.
 """
@@ -19,14 +19,14 @@ class Delta(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """The one choice that was asked for."""
+    """The only choice."""
 
     delta: Delta
     finish_reason: str | None = None
 
 
 class Usage(msgspec.Struct):
-    """Comes with the last chunk."""
+    """Usage, which comes with the last chunk."""
 
     completion_tokens: int = 0
 
@@ -43,16 +43,16 @@ _decode = msgspec.json.Decoder(Chunk).decode
 
 
 class EventStream:
-    """Splits the body of a response at its blank lines. The end is where the tokens are told, or else `[DONE]`."""
+    """Splits the body of a response at its blank lines. The end is the usage, or else `[DONE]`."""
 
     def __init__(self, hear: Callable[[bytes], Heard | None] | None = None) -> None:
-        """`hear`: reads the events of another door than that of chat completions."""
+        """`hear`: parses the events of another door than chat completions."""
         self._hear = hear
         self._rest = b""
         self._ended = False
 
     def feed(self, body: bytes) -> list[Heard]:
-        """Take bytes and give what is complete. Raises ServerMisbehaved where an event tells an error."""
+        """Take bytes and return the complete events. Raises ServerMisbehaved if an event is an error."""
         *events, self._rest = (self._rest + body).split(b"\n\n")
         return [heard for event in events if (heard := self._heard(event)) is not None]
 

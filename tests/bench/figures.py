@@ -1,4 +1,4 @@
-"""Makes figures of what was observed. Pure: no clock, no server."""
+"""Makes figures of observations. Pure: no clock, no server."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MS = 1000.0
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one server at one level; None where it was not, or can't be, measured. `…_ms` are milliseconds."""
+    """Figures of one server at one level; None if not measured, or not measurable. `…_ms` are milliseconds."""
 
     tokens_per_s: float | None = None
-    """Of all replies together, from the first prompt sent to the last end."""
+    """For all replies together, from the first prompt sent to the last end."""
     first_token_p50_ms: float | None = None
     """From a prompt sent to its first text."""
     first_token_p99_ms: float | None = None
@@ -25,9 +25,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Between two pieces of text of one reply, as they come."""
     gap_p99_ms: float | None = None
     tokens_per_text: float | None = None
-    """Tokens in a piece of text: more than one where a server merges, holds back or sends in bursts."""
+    """Tokens in a piece of text: more than one if a server merges, holds back or sends in bursts."""
     tokens_per_reply: float | None = None
-    """Of the shortest reply: less than was asked for where the model stopped early."""
+    """Tokens of the shortest reply: fewer than requested if the model stopped early."""
     cancelled_p50_ms: float | None = None
     """From `cancel` sent to `cancelled`."""
     cancelled_p99_ms: float | None = None
@@ -43,7 +43,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
-    """Return the value below which a share (0 to 1) of the values lie, linear between neighbours; None of nothing."""
+    """Return the value below which a share (0 to 1) of the values lie, linear between neighbours; None without values."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -54,7 +54,7 @@ def percentile(values: Iterable[float], share: float) -> float | None:
 
 
 def figures(load: Observed, stopped: Observed, silenced: Observed) -> Figures:
-    """Return the figures of one turn, of its three jobs; a job that was not done is an empty observation."""
+    """Return the figures of one turn, of its three jobs; a job that was not run is an empty observation."""
     replies, stops = load.replies, stopped.stops
     first = [reply.arrivals[0] - reply.sent for reply in replies]
     gaps = [later - earlier for reply in replies for earlier, later in pairwise(reply.arrivals)]

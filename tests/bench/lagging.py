@@ -12,9 +12,9 @@ import msgspec
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader saw of one document. For each character of `text`, in milliseconds since the source began to come:
+    """A reader's view of one document. For each character of `text`, in milliseconds since the source began to come:
 
-    `elapsed`: when it stood there for good; `delays`: when the source that it was made from had come. `erased`: characters
+    `elapsed`: when it was final; `delays`: when the source that it was made from had come. `erased`: characters
     that were shown and taken back; `made`: tokens that were generated.
     """
 
@@ -45,7 +45,7 @@ def flicker(told: Sequence[Told]) -> float:
 
 
 class Screen:
-    """What a reader sees who is shown whole texts, one in place of the other."""
+    """The view of a reader who is shown whole texts, each in place of the last."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -54,7 +54,7 @@ class Screen:
         self._elapsed: list[float] = []
 
     def show(self, text: str, *, delay: float, elapsed: float) -> None:
-        """Show a text: what differs from the one before is taken back."""
+        """Show a text: the part that differs from the last one is taken back."""
         pairs = zip(self.text, text, strict=False)
         same = next(
             (place for place, (one, other) in enumerate(pairs) if one != other),
@@ -67,7 +67,7 @@ class Screen:
         self.text = text
 
     def told(self, *, source_ms: float, made: int) -> Told:
-        """What was seen in the end."""
+        """Return the final view."""
         return Told(
             text=self.text,
             delays=tuple(self._delays),

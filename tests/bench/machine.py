@@ -1,4 +1,4 @@
-"""What a measurement depends on: the processor, and the versions of what ran. Names no host."""
+"""The conditions of a measurement: the processor, and the versions of the software. Names no host."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BUSY = 0.7
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it was measured. `load_before`: runnable processes over the last minute, before the start."""
+    """The machine of a measurement. `load_before`: runnable processes over the last minute, before the start."""
 
     processor: str
     cores: int
@@ -40,7 +40,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def warning(self) -> str | None:
-        """A line for people where the machine had other work, else None."""
+        """A warning if the machine had other work, else None."""
         if self.load_before <= BUSY:
             return None
         return f"This machine is busy (load {self.load_before}): the figures will be too."
@@ -65,7 +65,7 @@ def _versions(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def _cores() -> int:
-    """Return the cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

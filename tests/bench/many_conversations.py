@@ -1,8 +1,8 @@
-"""What stored and live conversations cost: `python -m tests.bench.many_conversations`; a table, and JSON.
+"""The cost of stored and live conversations: `python -m tests.bench.many_conversations`; a table, and JSON.
 
-A hundred thousand conversations lie in a Redis, one owner has ten thousand of them, and a thousand are followed, every
-fourth one with a reply that is being written. Compared is the same gateway before any of that. A conversation is written
-by the product once; the others are copies of it under names of their own.
+A Redis holds a hundred thousand conversations, ten thousand of one owner. A thousand are followed, every
+fourth one with a reply that is being written. The same gateway is measured before that, too. The product writes one
+conversation; the others are copies under their own names.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ PACKAGES = ("midstream", "uvicorn", "starlette", "websockets", "redis")
 TTL_S = 30 * 24 * 3600
 REPLY = "word " * 300
 WORDS = 1_000
-"""Of a reply that is being written: enough for all the time that is measured."""
+"""Words of a reply that is being written: enough for the whole measurement."""
 WRITTEN = 4
-"""Of one in so many live conversations a reply is being written."""
+"""One in so many live conversations has a reply that is being written."""
 PACE_S = 0.25
-"""Between two texts of a reply: those that are written make a thousand texts a second together."""
+"""Seconds between two texts of a reply: all replies together make a thousand texts a second."""
 LISTED = "listed"
-"""Who has the longest list."""
+"""The owner with the longest list."""
 PROBE = "probe"
-"""Who is measured: each message goes to another one of its conversations."""
+"""The measured client: each of its messages goes to another one of its conversations."""
 EACH = 10
 """Conversations of most owners."""
 BATCH = 500
@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of everything."""
+    """The size of everything."""
 
     stored: int
     listed: int
@@ -76,7 +76,7 @@ QUICK = Scale(stored=500, listed=100, live=10, exchanges=2, samples=5)
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """One look. `took_s`: what was asked, and how long each answer took."""
+    """One measurement. `took_s`: by request, the seconds of each answer."""
 
     gateway_bytes: int
     store_bytes: int
@@ -114,7 +114,7 @@ def main() -> int:
 
 
 async def measure(scale: Scale) -> ManyReport:
-    """Look at a gateway with next to nothing in its store, with many conversations there, and with live ones too."""
+    """Measure a gateway with an almost empty store, with many conversations, and with live ones too."""
     machine = this_machine(PACKAGES)
     script = gateway.Script(words=WORDS, pace_s=PACE_S)
     with tempfile.TemporaryDirectory(prefix="midstream-many-") as name:
@@ -137,7 +137,7 @@ async def measure(scale: Scale) -> ManyReport:
                         used = (await client.info("memory"))["used_memory"]
                         return Seen(resident_bytes(pid), used, await _times(server.port, scale, lister))
 
-                    await look()  # what the first ones load is not theirs
+                    await look()  # the first one warms up
                     before = await look()
                     await _plant_all(client, copies, scale)
                     stored = await look(LISTED)
@@ -152,7 +152,7 @@ async def measure(scale: Scale) -> ManyReport:
 
 
 async def _template(client: Redis, scale: Scale) -> tuple[bytes, bytes | None]:
-    """Write one conversation as the product does, its journal compacted; gives both keys' contents."""
+    """Have the product write one conversation, its journal compacted; return both keys' contents."""
     engine = ScriptedEngine(context_tokens=1_000_000)
     sessions = Sessions(client=client, engine=engine, policy=Policy(ttl_s=TTL_S, max_turns=10))
     chat = Chat(sessions, engine, Owner("anonymous", "template"), Recorder())
@@ -200,7 +200,7 @@ def _owner(number: int) -> Owner:
 
 @asynccontextmanager
 async def _live(port: int, scale: Scale) -> AsyncIterator[None]:
-    """Follow so many conversations; every fourth one's reply is being written, the others' have ended."""
+    """Follow so many conversations; every fourth one has a reply that is being written, the others have ended."""
     async with AsyncExitStack() as stack:
         reading = await stack.enter_async_context(_tasks())
         for first in range(0, scale.live, AT_ONCE):
@@ -243,7 +243,7 @@ async def _read(one: ThinSocket) -> None:
 
 
 async def _times(port: int, scale: Scale, lister: str) -> dict[str, list[float]]:
-    """Ask for everything so often, one after the other. `lister`: whose list is read."""
+    """Send each request so often, one after the other. `lister`: the owner of the list."""
     reader = await _greeted(port, lister)
     probe = await _greeted(port, PROBE)
     took: dict[str, list[float]] = {}
@@ -278,7 +278,7 @@ async def _send(one: ThinSocket, conversation_id: str) -> dict[str, Any]:
 
 
 async def _ask(one: ThinSocket, **frame: Any) -> dict[str, Any]:
-    """Send a frame; give what answers it."""
+    """Send a frame; return its answer."""
     await one.put(**frame, ref="asked")
     while (answer := await one.get()).get("ref") != "asked":
         pass

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.metrics_cost`: what counting costs with every delta, in nanoseconds of processor time."""
+"""`python -m tests.bench.metrics_cost`: the cost of counting each delta, in nanoseconds of processor time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRIES = 5
 
 
 def main() -> None:
-    """Print one line for each."""
+    """Print one line for each way."""
     empty = _seconds(lambda: None)
     for name, once in _measured():
         print(f"{name}: {(_seconds(once) - empty) / TIMES * 1e9:.0f} ns")
@@ -37,7 +37,7 @@ def _measured() -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _seconds(once: Callable[[], object]) -> float:
-    """Return the shortest time for so many."""
+    """Return the shortest time for a number of calls."""
     took = []
     for _ in range(TRIES):
         began = process_time()

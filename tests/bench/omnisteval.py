@@ -1,4 +1,4 @@
-"""Has `omnisteval` say LongYAAL and chrF, in an environment of its own below `.cache`: files in its form, its report read.
+"""Computes LongYAAL and chrF with `omnisteval`, in an environment of its own below `.cache`.
 
 LongYAAL: Polák et al., "Better Late Than Never", arXiv 2509.17349. chrF: Popović, WMT 2015, by its `sacrebleu`.
 """
@@ -21,7 +21,7 @@ _LINE = re.compile(r"^\s+(\S.*?)\s{2,}(-?\d+\.\d+)\s*$", re.MULTILINE)
 
 
 class Scores(msgspec.Struct, frozen=True):
-    """`lag_ms`: LongYAAL by what of the source had come; `lag_computing_ms`: by the clock. `chrf`: from 0 to 100."""
+    """`lag_ms`: LongYAAL by the received source; `lag_computing_ms`: by the clock. `chrf`: from 0 to 100."""
 
     lag_ms: float
     lag_computing_ms: float
@@ -37,7 +37,7 @@ class Sentence(msgspec.Struct, frozen=True):
 
 
 def install() -> None:
-    """Make the environment where it is not there. Raises CalledProcessError, OSError."""
+    """Create the environment if it does not exist. Raises CalledProcessError, OSError."""
     if (CACHE / "bin" / "omnisteval").exists():
         return
     venv.create(CACHE, with_pip=True)
@@ -45,7 +45,7 @@ def install() -> None:
 
 
 def score(folder: Path, told: Sequence[Told], sentences: Sequence[Sequence[Sentence]]) -> Scores:
-    """Score what was told of documents against their sentences, by characters; the files stay. Raises CalledProcessError."""
+    """Score documents against their sentences, by characters; the files stay. Raises CalledProcessError."""
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder, told, sentences)
     files = {
@@ -68,13 +68,13 @@ def score(folder: Path, told: Sequence[Told], sentences: Sequence[Sequence[Sente
 
 
 def read(report: str) -> Scores:
-    """Read its report. Raises KeyError where a figure is missing."""
+    """Read its report. Raises KeyError if a figure is missing."""
     found = {name: float(value) for name, value in _LINE.findall(report)}
     return Scores(found["LongYAAL (CU)"], found["LongYAAL (CA)"], found["chrF"])
 
 
 def _write(folder: Path, told: Sequence[Told], sentences: Sequence[Sequence[Sentence]]) -> None:
-    """A time for each character that is no blank."""
+    """Return a time for each character that is not a blank."""
     lines, segments, references = [], [], []
     for number, (one, of) in enumerate(zip(told, sentences, strict=True)):
         places = [place for place, character in enumerate(one.text) if not character.isspace()]

@@ -1,4 +1,4 @@
-"""What a client of any of the servers can do. Each door implements it."""
+"""The interface of a client of any server. Each door implements it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class ServerMisbehaved(Exception):
 
 
 class Kind(Enum):
-    """Kinds of what a client hears."""
+    """Kinds of news that a client receives."""
 
     TEXT = auto()
     CANCELLED = auto()
@@ -19,7 +19,7 @@ class Kind(Enum):
 
 
 class Heard(NamedTuple):
-    """Something that a client heard; `tokens` and `steps_after` come with an END, where the server tells them."""
+    """News that a client received; `tokens` and `steps_after` come with an END, if the server reports them."""
 
     kind: Kind
     tokens: int = 0
@@ -30,13 +30,13 @@ class Peer(Protocol):
     """One client with one connection, asking for one reply at a time."""
 
     async def ask(self, content: str, max_new_tokens: int) -> None:
-        """Sends a prompt as a conversation of its own."""
+        """Send a prompt as a conversation of its own."""
 
     async def hear(self) -> Heard:
-        """Waits for what comes next. Raises ServerMisbehaved."""
+        """Wait for the next news. Raises ServerMisbehaved."""
 
     async def cancel(self) -> None:
-        """Stops the reply in the way of this door."""
+        """Stop the reply in the way of this door."""
 
     async def close(self) -> None:
-        """Leaves."""
+        """Leave."""

@@ -1,4 +1,4 @@
-"""Draws a report: what a reader of docs/benchmarks.md wants to know at a glance."""
+"""Draws a report: the figures that a reader of docs/benchmarks.md wants at a glance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PANELS = {
 COLOURS = ("#1f6feb", "#8957e5", "#bf3989", "#bc4c00")
 MARKERS = ("o", "s", "D", "^")
 SHARE = 0.8
-"""The part of the room for one number of clients that its points fill."""
+"""Share of the room for one number of clients that its points fill."""
 
 
 def draw(report: Report, path: Path) -> None:
@@ -46,7 +46,7 @@ def _points(axes: Any, report: Report, name: str) -> None:
             value = getattr(figures.get(clients), name, None)
             if value:
                 _point(axes, (place + offset, value), column)
-    if axes.texts:  # nothing can't be drawn to a logarithmic scale
+    if axes.texts:  # an empty plot has no logarithmic scale
         axes.set_yscale("log")
     axes.margins(y=0.2)
     axes.set_xlim(-0.5, len(levels) - 0.5)

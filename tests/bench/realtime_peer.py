@@ -1,4 +1,4 @@
-"""A client of OpenAI's Realtime protocol over a WebSocket: as much of it as a reply needs."""
+"""A client of OpenAI's Realtime protocol over a WebSocket, with the parts that a reply needs."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from tests.bench.peer import Heard, Kind, ServerMisbehaved
 
 
 class Usage(msgspec.Struct):
-    """Of a response."""
+    """Usage of a response."""
 
     output_tokens: int = 0
 
 
 class Response(msgspec.Struct):
-    """Of `response.done`."""
+    """Response in `response.done`."""
 
     status: str = ""
     usage: Usage | None = None
 
 
 class Problem(msgspec.Struct):
-    """Of `error`."""
+    """Error in `error`."""
 
     message: str = ""
 
 
 class Event(msgspec.Struct):
-    """The fields of server events that are looked at."""
+    """The fields of server events that are read."""
 
     type: str
     response: Response | None = None
@@ -42,7 +42,7 @@ _decode = msgspec.json.Decoder(Event).decode
 
 
 class RealtimePeer:
-    """A connection whose session was told. It asks once: the next prompt would have the first one before it."""
+    """A connection after `session.created`. It asks once: a second prompt would follow in the same conversation."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket

@@ -1,4 +1,4 @@
-"""The whole result as it is written to a file."""
+"""The whole result, as it is written to a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEMO_TITLE = "The bundled demo model"
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One server's turn in one round. `start_s`: seconds from its start until it was ready.
 
-    `levels` has the figures by the number of clients; `failures` say what was not measured, and why.
+    `levels` has the figures by the number of clients; `failures` list what was not measured, and why.
     """
 
     contender: str
@@ -25,7 +25,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoorFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one door at one level, medians over the rounds. `…_share`: how it does beside the native door in the same round, 1 being alike."""
+    """Medians of one door at one level over the rounds. `…_share`: ratio to the native door in the same round."""
 
     tokens_per_s: float
     first_token_ms: float
@@ -41,7 +41,7 @@ class Doors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All turns, and what they were measured with. `date` is an ISO 8601 day; `titles` are in the table's order."""
+    """All turns and their conditions. `date` is an ISO 8601 day; `titles` are in the table's order."""
 
     date: str
     machine: Machine
@@ -56,7 +56,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all was measured."""
+        """True if everything was measured."""
         failed = [failure for turn in self.turns for failure in turn.failures]
         return not failed and (self.doors is None or self.doors.failure is None)
 

@@ -1,4 +1,4 @@
-"""Runs a contender's process, and the process of its clients. Ends both by their own ids."""
+"""Runs a contender's process, and the clients' process. Ends both by their own ids."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ LAST_WORDS = 2000
 
 
 class MeasurementFailed(Exception):
-    """A server did not start, or a job was not done. The message is for people."""
+    """A server did not start, or a job failed. The message is for people."""
 
 
 @contextmanager
 def running(contender: Contender, place: Place) -> Iterator[int]:
-    """Run a server inside the block, once it is ready; gives the id of its process. Raises MeasurementFailed."""
+    """Run a server inside the block, once it is ready; yield its process id. Raises MeasurementFailed."""
     log = Path(place.folder) / f"{contender.name}.log"
     with log.open("ab") as output:
         process = subprocess.Popen(
             contender.command(place),
             env=contender.environment(place),
-            stdin=subprocess.PIPE,  # its end tells a keeper that nobody is left who wants the server
+            stdin=subprocess.PIPE,  # its end tells a keeper that the server is no longer needed
             stdout=output,
             stderr=output,
         )
@@ -46,7 +46,7 @@ def running(contender: Contender, place: Place) -> Iterator[int]:
 
 
 def observe(job: Job) -> Observed:
-    """Have a job done by clients in a process of their own. Raises MeasurementFailed."""
+    """Have clients run a job in a process of their own. Raises MeasurementFailed."""
     try:
         clients = subprocess.run(
             [sys.executable, "-m", "tests.bench.clients"],

@@ -1,4 +1,4 @@
-"""Tells from its CPU time when a server falls silent: the one end of a cancel that every server has."""
+"""Finds out from its CPU time when a server becomes idle: the one effect of a cancel that every server shows."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.bench.records import Silence
 
 WINDOW_S = 0.2
 IDLE_S = 0.003
-"""CPU time in a window that still counts as idle: heartbeats, a store's own chores and loops that look for work ten
-times a second take up to 2 ms. What ends within this time is not seen: shorter stops are shown as no time at all."""
+"""CPU seconds in a window that still counts as idle: heartbeats, a store's own chores and loops that look for work ten
+times a second take up to 2 ms. Stops shorter than this are reported as no time at all."""
 
 SAMPLE_S = 0.001
 CPUCLOCK_SCHED = 2
 
 
 class Sample(NamedTuple):
-    """CPU time used so far, and when it was read; both in seconds."""
+    """CPU time so far, and the time of its reading; both in seconds."""
 
     at: float
     cpu: float
@@ -33,17 +33,17 @@ class ProcessTree:
         self._clocks = [clock_of(one) for one in _tree(pid)]
 
     def sample(self) -> Sample:
-        """Read the CPU time of all threads that are or were. Raises OSError where one of the processes ended."""
+        """Read the CPU time of all threads, ended ones included. Raises OSError if one of the processes has ended."""
         return Sample(time.perf_counter(), sum(time.clock_gettime(clock) for clock in self._clocks))
 
 
 def can_watch() -> bool:
-    """Tell whether this system gives the CPU time of other processes: Linux does."""
+    """Return whether this system reports the CPU time of other processes: Linux does."""
     return Path("/proc/self/task").is_dir()
 
 
 def silent_from(samples: Sequence[Sample]) -> Sample | None:
-    """Return the first sample whose next window is idle; None where there is none yet. Samples are in order."""
+    """Return the first sample whose next window is idle, or None if there is none yet. Samples are in order."""
     end = 0
     for sample in samples:
         while end < len(samples) and samples[end].at < sample.at + WINDOW_S:
@@ -56,7 +56,7 @@ def silent_from(samples: Sequence[Sample]) -> Sample | None:
 
 
 async def watch(tree: ProcessTree, first: Sample, *, limit_s: float) -> Silence | None:
-    """Watch, from a first sample on, until the processes fall silent; None where they don't in `limit_s` seconds."""
+    """Watch from a first sample on until the processes are idle; None if they aren't in `limit_s` seconds."""
     samples = [first]
     while samples[-1].at < first.at + limit_s:
         await asyncio.sleep(SAMPLE_S)
@@ -68,7 +68,7 @@ async def watch(tree: ProcessTree, first: Sample, *, limit_s: float) -> Silence 
 
 
 def _forget(samples: list[Sample]) -> None:
-    """Drop the samples whose window is over: `silent_from` has refused them."""
+    """Drop the samples whose window is over: `silent_from` has rejected them."""
     while samples[-1].at - samples[0].at >= WINDOW_S:
         del samples[0]
 
@@ -80,5 +80,5 @@ def _tree(pid: int) -> list[int]:
 
 
 def clock_of(pid: int) -> int:
-    """Return the id of a process's CPU clock, as Linux's clock_getcpuclockid(3) makes it."""
+    """Return the id of a process's CPU clock, as Linux's clock_getcpuclockid(3) forms it."""
     return (~pid << 3) | CPUCLOCK_SCHED

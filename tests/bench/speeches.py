@@ -1,4 +1,4 @@
-"""How further doors are asked for a streamed reply over HTTP, and what their events tell."""
+"""The requests and events of further doors, for a streamed reply over HTTP."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from tests.bench.records import Door
 
 
 class Counts(msgspec.Struct):
-    """Tokens, by the names of several doors."""
+    """Tokens, under the names of several doors."""
 
     output_tokens: int = 0
 
 
 class Facts(msgspec.Struct, rename="camel"):
-    """Of a reply, as the AI SDK's door tells them."""
+    """Metadata of a reply, at the AI SDK's door."""
 
     generated_tokens: int = 0
 
 
 class Metadata(msgspec.Struct):
-    """Of a message of the AI SDK's."""
+    """Metadata of a message, at the AI SDK's door."""
 
     midstream: Facts
 
 
 class Response(msgspec.Struct):
-    """Of the Responses API."""
+    """Response of the Responses API."""
 
     usage: Counts | None = None
 
 
 class Event(msgspec.Struct):
-    """The fields of events that are looked at."""
+    """The fields of events that are read."""
 
     type: str
     response: Response | None = None
@@ -46,7 +46,7 @@ class Event(msgspec.Struct):
 
     @property
     def tokens(self) -> int:
-        """What was generated, where the event tells it."""
+        """Number of generated tokens, if the event has it."""
         if self.message_metadata is not None:
             return self.message_metadata.midstream.generated_tokens
         usage = self.usage or (self.response.usage if self.response is not None else None)
@@ -54,7 +54,7 @@ class Event(msgspec.Struct):
 
 
 class Speech(NamedTuple):
-    """A door. `body`: of a content and a number of new tokens."""
+    """A door. `body`: returns the request for a content and a number of new tokens."""
 
     path: str
     body: Callable[[str, int], dict[str, object]]
@@ -62,7 +62,7 @@ class Speech(NamedTuple):
     ends: tuple[str, ...]
 
     def heard(self, data: bytes) -> Heard | None:
-        """What an event tells. Raises ServerMisbehaved."""
+        """Return the news in an event. Raises ServerMisbehaved."""
         event = _decode(data)
         if event.type in ("error", "response.failed"):
             raise ServerMisbehaved(data.decode())
@@ -77,7 +77,7 @@ _decode = msgspec.json.Decoder(Event).decode
 
 
 def speech_of(door: Door, model: str) -> Speech:
-    """How a door is spoken to. Raises KeyError where it is none of these."""
+    """Return the speech of a door. Raises KeyError if it is none of these."""
     greedy: dict[str, object] = {"model": model, "stream": True, "temperature": 0}
 
     def response(content: str, tokens: int) -> dict[str, object]:

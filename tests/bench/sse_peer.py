@@ -1,4 +1,4 @@
-"""A client over HTTP/1.1 that reads a streamed chat completion. A cancel closes the connection: HTTP has no other."""
+"""A client over HTTP/1.1 that reads a streamed chat completion. A cancel closes the connection: HTTP has no other way."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ READ_BYTES = 65536
 HTTP_OK = 200
 
 Options = Callable[[int], dict[str, object]]
-"""Of a number of new tokens: the fields of a greedy request."""
+"""Returns the fields of a greedy request for a number of new tokens."""
 
 
 class SsePeer:
-    """A connection that is kept between prompts, or one for each of them. Use `open`."""
+    """A connection that is kept between prompts, or one per prompt. Use `open`."""
 
     def __init__(
         self,
@@ -47,16 +47,16 @@ class SsePeer:
     async def open(
         cls, url: str, options: Options, *, anew: bool = False, speech: Speech | None = None
     ) -> Self:
-        """Connects to a server by its http address. `options`: the fields of a request beside its messages.
+        """Connect to a server by its http address. `options`: the fields of a request beside its messages.
 
-        `anew`: each prompt goes over a new connection, for servers that close one without saying so.
+        `anew`: each prompt uses a new connection, for servers that close one without notice.
         """
         address = urlsplit(url)
         streams = await asyncio.open_connection(address.hostname, address.port)
         return cls(streams, address.netloc, options, anew=anew, speech=speech)
 
     async def ask(self, content: str, max_new_tokens: int) -> None:
-        """Sends a prompt as a conversation of its own; the reply is greedy."""
+        """Send a prompt as a conversation of its own; the reply is greedy."""
         if self._anew and self._response.complete:
             self._writer.close()
             address = urlsplit(f"//{self._host}")
@@ -72,7 +72,7 @@ class SsePeer:
         await self._writer.drain()
 
     async def hear(self) -> Heard:
-        """Waits for what comes next. Raises ServerMisbehaved."""
+        """Wait for the next news. Raises ServerMisbehaved."""
         while not self._heard:
             received = await self._reader.read(READ_BYTES)
             if not received:
@@ -84,11 +84,11 @@ class SsePeer:
         return heard
 
     async def cancel(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._writer.close()
 
     async def close(self) -> None:
-        """Leaves."""
+        """Leave."""
         self._writer.close()
 
     async def _finish(self) -> None:
@@ -101,7 +101,7 @@ class SsePeer:
 
 
 def of_transformers(model: str) -> Options:
-    """As transformers serves the model of a folder."""
+    """Return the options for transformers' server, with the model of a folder."""
     greedy = greedy_config(Path(model))
 
     def options(max_new_tokens: int) -> dict[str, object]:
@@ -112,7 +112,7 @@ def of_transformers(model: str) -> Options:
 
 
 def of_openai(model: str, more: Mapping[str, object] | None = None) -> Options:
-    """As OpenAI's clients say it; greedy where `more` does not say otherwise."""
+    """Return the options of OpenAI's clients; greedy unless `more` says otherwise."""
 
     def options(max_new_tokens: int) -> dict[str, object]:
         counted = {"stream_options": {"include_usage": True}}

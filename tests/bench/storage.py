@@ -1,7 +1,7 @@
-"""What a conversation costs in Redis: `python -m tests.bench.storage [exchanges] [tokens]`, on the embedded store.
+"""The memory of a conversation in Redis: `python -m tests.bench.storage [exchanges] [tokens]`, on the embedded store.
 
-It talks through the sessions floor with a scripted engine, then asks the store how much memory the conversation's keys take,
-while readers may still come back to the middle of a reply, and once their journal is compacted.
+It talks through the sessions floor with a scripted engine, then asks the store for the memory of the conversation's keys:
+while readers may still resume in the middle of a reply, and once their journal is compacted.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bound(self) -> float:
-        """What it may take once its journal is compacted."""
+        """The most bytes that it may take once its journal is compacted."""
         return PER_TEXT * self.text + PER_EXCHANGE * self.exchanges
 
     def __str__(self) -> str:
@@ -89,12 +89,12 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def cost(store: Redis, *, exchanges: int, tokens: int) -> Cost:
-    """Talks, and weighs. The store must be empty."""
+    """Talk, and measure. The store must be empty."""
     engine = ScriptedEngine(context_tokens=1_000_000, by_hand=True)
     sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=3600, max_turns=10))
     chat = Chat(
         sessions, engine, OWNER, Recorder()
-    )  # one reader an exchange: it looks through all that it has seen
+    )  # one reader an exchange: each reader checks everything that it has received
     words = random.Random(13)
     text = 0
     async with sessions.running(alone=True):
@@ -127,7 +127,7 @@ async def _bytes(store: Redis, keys: Keys) -> int:
 
 
 async def main(exchanges: int, tokens: int) -> int:
-    """Prints what it costs; 1 where that is more than it may be."""
+    """Print the bytes; return 1 if they are above the limit."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     with tempfile.TemporaryDirectory() as folder:
         async with embedded_store(Path(folder)) as url, connect(url) as store:

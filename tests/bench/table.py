@@ -1,4 +1,4 @@
-"""Prints a report as one table: a column a server, with its ratio to the first."""
+"""Prints a report as one table: a column for each server, with its ratio to the first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GAP = "  "
 
 
 DOOR_TARGET = 0.9
-"""Of the native door, what another one is to reach."""
+"""Share of the native door's figure that another door must reach."""
 DOOR_ROWS = {
     "tokens_per_s": "tokens/s, all clients",
     "tokens_share": "  of the native door's",
@@ -69,7 +69,7 @@ def _clients(count: int) -> str:
 
 
 def cell(name: str, value: float | None, first: float | None) -> str:
-    """Return a figure, with its ratio to the first column's where both are known."""
+    """Return a figure, with its ratio to the first column's if both are known."""
     if value is None:
         return NOT_MEASURED
     shown = number(value)

@@ -1,4 +1,4 @@
-"""The parts of the benchmark that wait for nothing: its report, its table and picture, its reading of a stream."""
+"""The parts of the benchmark that take no time: its report, its table and picture, its parser of a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients of the benchmark against a real server: what they observe is what happened. Nothing here is timed."""
+"""The benchmark's clients against a real server: their observations are right. Nothing is timed here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was observed becomes the right figures."""
+"""Observations become the right figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lags and flicker are what their papers say."""
+"""Lags and flicker are as their papers define them."""
 
 from __future__ import annotations
 

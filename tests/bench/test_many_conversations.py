@@ -1,4 +1,4 @@
-"""The measurement of many conversations works, on a few; `python -m tests.bench.many_conversations` has its figures."""
+"""The measurement of many conversations works with a few; `python -m tests.bench.many_conversations` has its figures."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\ndead"
 
 @asynccontextmanager
 async def answering(*answers: bytes, anew: bool = False) -> AsyncIterator[SsePeer]:
-    """A peer whose prompts get these answers, over each connection anew."""
+    """A peer whose prompts get these answers, each over a new connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for answer in answers:

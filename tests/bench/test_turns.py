@@ -1,4 +1,4 @@
-"""A server that can't be measured is told of, and keeps no other from its turn."""
+"""A server that can't be measured is reported, and the others get their turns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A contender of the benchmark's own: a thread per request that runs `model.generate` with a text streamer.
+"""A contender of the benchmark: a thread per request that runs `model.generate` with a text streamer.
 
-This is how a chat with transformers is usually put behind a WebSocket. It speaks as much of wire protocol v1 as a turn
-and its cancel need, so that the same client measures it; it keeps no history and checks no input.
+This is the usual way to put a chat with transformers behind a WebSocket. It implements as much of wire protocol v1 as a
+turn and its cancel need, so that the same client measures it; it stores no history and checks no input.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from transformers import (
 )
 
 MOST_THREADS = 256
-"""Requests at once; more would wait, and none of the levels has so many. Idle threads are used again."""
+"""Requests at once; more would wait, and no level has so many. Idle threads are used again."""
 
 
 class Stopped(StoppingCriteria):
@@ -43,7 +43,7 @@ class Stopped(StoppingCriteria):
 
     @property
     def steps_after(self) -> int | None:
-        """Steps that ended after the cancel was read; None where there was none."""
+        """Steps that ended after the cancel was read; None if there was no cancel."""
         return None if self._steps_at_cancel is None else self.steps - self._steps_at_cancel
 
     def cancel(self) -> None:
@@ -53,7 +53,7 @@ class Stopped(StoppingCriteria):
             self._cancelled.set()
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
-        """Called by `generate` after each step; one truth value a row."""
+        """Return one truth value per row; `generate` calls it after each step."""
         self.steps += 1
         return torch.full((input_ids.shape[0],), self._cancelled.is_set(), device=input_ids.device)
 
@@ -69,7 +69,7 @@ class Threads:
         self._pool = ThreadPoolExecutor(MOST_THREADS)
 
     async def texts(self, content: str, max_new_tokens: int, stopped: Stopped) -> AsyncIterator[str]:
-        """Generate a greedy reply in a thread and give its text as it comes. Raises what `generate` raises."""
+        """Generate a greedy reply in a thread and yield its text as it comes. Raises what `generate` raises."""
         streamer = AsyncTextIteratorStreamer(self._tokenizer, skip_prompt=True, skip_special_tokens=True)
         work = asyncio.get_running_loop().run_in_executor(
             self._pool, self._generate, content, max_new_tokens, stopped, streamer
@@ -110,7 +110,7 @@ class Chat:
         self._running: dict[str, Stopped] = {}
 
     async def serve(self) -> None:
-        """Read frames until the client leaves; what runs then is stopped."""
+        """Read frames until the client leaves; then stop its replies."""
         await self._socket.accept()
         try:
             async with asyncio.TaskGroup() as replies:

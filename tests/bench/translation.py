@@ -1,10 +1,11 @@
-"""How far live translation lags: `python -m tests.bench.translation`; a table, and whether the marks are met. Some four minutes.
+"""The lag of live translation: `python -m tests.bench.translation`, some four minutes; a table with marks.
 
-Documents of the bundled translator's language, each sentence of which has something that its training never saw, come at three
-words a second, and are translated into Chinese by the service as `make run` starts it: once two hypotheses agree, three words
-behind, and sentence by sentence; beside them re-translation of each sentence from scratch with each word. All have the same
-weights. References are those that the language has; work is counted in tokens that the decoder made, beside the offline
-translation. `omnisteval` says LongYAAL and chrF, in an environment of its own that is made the first time.
+Documents in the bundled translator's language, with something in each sentence that its training never saw, arrive at
+three words per second. The service, as `make run` starts it, translates them into Chinese: once two hypotheses agree,
+three words behind, and sentence by sentence. They are compared with re-translation of each sentence from scratch at each
+word, with the same weights. References are the language's own; work is counted in tokens that the decoder made, compared
+with the offline translation. `omnisteval` computes LongYAAL and chrF, in an environment of its own that is made the
+first time.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 LIVE = "agreement"
 MOST_LAG_MS, LEAST_CHRF, MOST_WORK = 2_000.0, 0.97, 1.5
-"""The marks: LongYAAL with computing; chrF beside the offline translation's; tokens beside its."""
+"""The marks: LongYAAL with computing time; chrF and tokens as ratios to the offline translation's."""
 WITHOUT_LIMITS = {"MIDSTREAM_MESSAGE_RATE": "10000", "MIDSTREAM_READ_RATE": "10000"}
 HEAD = (
     "way", "LongYAAL, ms", "with computing", "LAAL, ms", "with computing", "chrF", "of offline's", "to offline's", "flicker",
@@ -51,7 +52,7 @@ HEAD = (
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A source, and the words that it comes in, each with the blank behind it."""
+    """A source and its words, each followed by its blank."""
 
     pairs: tuple[Pair, ...]
 
@@ -68,13 +69,13 @@ class Document(msgspec.Struct, frozen=True):
         return len(self.words) / WORDS_PER_S * 1000
 
     def heard_ms(self, src_off: int) -> float:
-        """When so much of the source had come."""
+        """Return the time at which so much of the source had come."""
         until = accumulate(map(len, self.words))
         came = next(count for count, chars in enumerate(until, 1) if chars >= src_off)
         return came / WORDS_PER_S * 1000
 
     def timed(self, references: Sequence[str]) -> list[omnisteval.Sentence]:
-        """The sentences, with when they came and what they are translated to."""
+        """Return the sentences, with the times of their words and their translations."""
         took = [len(one.split()) / WORDS_PER_S for one in self.sentences]
         begun = [0.0, *accumulate(took)]
         return [omnisteval.Sentence(*one) for one in zip(begun, took, references, strict=False)]
@@ -87,7 +88,7 @@ class Offline(msgspec.Struct, frozen=True):
     made: int
 
     def told(self, document: Document) -> Told:
-        """As if each had been told when its source was whole."""
+        """Return the view of a reader who got each translation when its source was complete."""
         screen, shown = Screen(), ""
         for text, timed in zip(self.texts, document.timed(self.texts), strict=True):
             shown += text
@@ -97,7 +98,7 @@ class Offline(msgspec.Struct, frozen=True):
 
 
 def documents(count: int, *, seed: int = 19) -> list[Document]:
-    """Some documents of three to five sentences."""
+    """Return documents of three to five sentences."""
     rng = random.Random(seed)
     return [
         Document(tuple(sentence(rng, Split.HELD_OUT) for _ in range(rng.randint(3, 5)))) for _ in range(count)
@@ -105,7 +106,7 @@ def documents(count: int, *, seed: int = 19) -> list[Document]:
 
 
 async def spoken(document: Document, hear: Callable[[str], Awaitable[object]]) -> float:
-    """Says the words at their times; gives when that began."""
+    """Send the words at their times; return the time of the start."""
     begun = monotonic()
     for place, word in enumerate(document.words, 1):
         await asyncio.sleep(max(0.0, begun + place / WORDS_PER_S - monotonic()))
@@ -114,7 +115,7 @@ async def spoken(document: Document, hear: Callable[[str], Awaitable[object]]) -
 
 
 async def interpreted(client: midstream.Client, document: Document, name: str, **fields: Any) -> Told:
-    """What live translation tells."""
+    """Return a reader's view of a live translation."""
     place = {"conversation_id": name, "model": MODEL}
     interpretation = await client.interpret("zh", source="en", **place | fields)
     screen, begun = Screen(), monotonic()
@@ -135,7 +136,7 @@ async def interpreted(client: midstream.Client, document: Document, name: str, *
 
 
 async def asked(client: midstream.Client, text: str, name: str) -> tuple[str, int]:
-    """A translation from scratch, and how many tokens it took."""
+    """Return a translation from scratch, and the number of its tokens."""
     reply = await client.send(
         text,
         conversation_id=name,
@@ -148,7 +149,7 @@ async def asked(client: midstream.Client, text: str, name: str) -> tuple[str, in
 
 
 async def retranslated(client: midstream.Client, document: Document, name: str) -> Told:
-    """What a reader sees of a sentence that is translated anew with each word."""
+    """Return the view of a reader whose sentence is translated anew with each word."""
     screen, begun, made, source, settled, before = Screen(), monotonic(), 0, "", 0, ""
     for place, word in enumerate(document.words, 1):
         await asyncio.sleep(max(0.0, begun + place / WORDS_PER_S - monotonic()))
@@ -166,7 +167,7 @@ async def retranslated(client: midstream.Client, document: Document, name: str) 
 
 
 async def offline(client: midstream.Client, document: Document, name: str) -> Offline:
-    """Each sentence on its own."""
+    """Return the translations of each sentence on its own."""
     answers = [await asked(client, one, f"{name}:{place}") for place, one in enumerate(document.sentences)]
     return Offline([text for text, _ in answers], sum(tokens for _, tokens in answers))
 
@@ -174,7 +175,7 @@ async def offline(client: midstream.Client, document: Document, name: str) -> Of
 async def measured(
     url: str, many: Sequence[Document], ways: Sequence[str], *, at_once: int
 ) -> tuple[list[Offline], dict[str, list[Told]]]:
-    """The offline translations, and what each way told."""
+    """Return the offline translations, and the views of each way."""
     places, told = asyncio.Semaphore(at_once), {}
     async with midstream.connect(url, features=["interpret"]) as client:
         references = [await offline(client, one, f"offline:{n}") for n, one in enumerate(many)]
@@ -195,7 +196,7 @@ async def measured(
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What one way came to. `quality`: its chrF of the offline translation's; `near`: its chrF to the offline translation."""
+    """Results of one way. `quality`: ratio of its chrF to the offline one's; `near`: its chrF to the offline text."""
 
     scores: omnisteval.Scores
     laal_ms: float
@@ -216,7 +217,7 @@ class Figures(msgspec.Struct, frozen=True):
 
     @property
     def missed(self) -> list[str]:
-        """The marks that are missed."""
+        """Return the missed marks."""
         marks = {
             f"LongYAAL with computing is {self.scores.lag_computing_ms:.0f} ms, not {MOST_LAG_MS:.0f}": (
                 self.scores.lag_computing_ms <= MOST_LAG_MS
@@ -233,7 +234,7 @@ class Figures(msgspec.Struct, frozen=True):
 def figures(
     folder: Path, many: Sequence[Document], told: Sequence[Told], references: Sequence[Offline], best: float
 ) -> Figures:
-    """The figures of one way. `best`: the chrF of the offline translation. Raises CalledProcessError."""
+    """Return the figures of one way. `best`: the chrF of the offline translation. Raises CalledProcessError."""
     known = [document.timed([pair.chinese for pair in document.pairs]) for document in many]
     made = [document.timed(one.texts) for document, one in zip(many, references, strict=True)]
     scores = omnisteval.score(folder, told, known)
@@ -259,7 +260,7 @@ def figures(
 
 
 def main() -> int:
-    """Measures, and prints a row a way. Exits 1 where a mark is missed."""
+    """Measure, and print a row for each way. Exits with 1 if a mark is missed."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.translation", description=__doc__)
     parser.add_argument("--documents", type=int, default=100)
     parser.add_argument("--at-once", type=int, default=32, help="documents that come at the same time")

@@ -1,4 +1,4 @@
-"""Gives each server its turn, in rounds, and tells how it goes. One server runs at a time."""
+"""Gives each server its turn, in rounds, and reports progress. One server runs at a time."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.server_process import free_port
 
 JOB_S = 90.0
 STOPPED_TOKENS = 512
-"""Asked for where the reply is cancelled: more than are made until then."""
+"""Requested tokens of a reply that is cancelled: more than are made until then."""
 
 Say = Callable[[str], None]
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What all servers have in common. `model` is a folder."""
+    """The conditions that all servers share. `model` is a folder."""
 
     model: str
     device: str
@@ -71,7 +71,7 @@ def _turn(contender: Contender, workload: Workload, setup: Setup, number: int, s
 
 
 class _Asked:
-    """A running server and what is asked of it. All of it raises MeasurementFailed."""
+    """A running server and its jobs. Every method raises MeasurementFailed."""
 
     def __init__(self, contender: Contender, workload: Workload, place: Place, pid: int) -> None:
         self._contender = contender
@@ -80,7 +80,7 @@ class _Asked:
         self._pid = pid
 
     def warm_up(self) -> None:
-        """Have the first, slow steps of all sizes done."""
+        """Run the first, slow steps of all sizes."""
         self._do(Measure.LOAD, Level(1, 1), self._workload.warm_up_tokens)
         self._do(Measure.LOAD, Level(self._workload.most_clients, 1), self._workload.warm_up_tokens)
 

@@ -1,4 +1,4 @@
-"""A client over a WebSocket: as much of wire protocol v1 as the measurements need, and nothing that costs time."""
+"""A client over a WebSocket: the parts of wire protocol v1 that the measurements need, and nothing that costs time."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tests.bench.peer import Heard, Kind, ServerMisbehaved
 
 
 class Usage(msgspec.Struct):
-    """Of `done`."""
+    """Usage in `done`."""
 
     generated_tokens: int = 0
 
 
 class CancelFacts(msgspec.Struct):
-    """Of `done`, where there was a cancel."""
+    """The cancel in `done`, if there was one."""
 
     steps_after: int | None = None
 
 
 class Frame(msgspec.Struct):
-    """The fields of server frames that are looked at."""
+    """The fields of server frames that are read."""
 
     type: str
     code: str = ""
@@ -47,9 +47,9 @@ class WebSocketPeer:
 
     @classmethod
     async def open(cls, url: str, *, temperature: float = 0.0, top_p: float = 1.0) -> Self:
-        """Connects to a server by its http address. Compression is off: it would be measured too.
+        """Connect to a server by its http address. Compression is off: it would be measured too.
 
-        Replies are greedy where the temperature is 0.
+        Replies are greedy if the temperature is 0.
         """
         address = url.replace("http", "ws", 1) + "/v1/ws"
         sampling = {"temperature": temperature, "top_p": top_p} if temperature else {"temperature": 0.0}
@@ -59,7 +59,7 @@ class WebSocketPeer:
         return peer
 
     async def ask(self, content: str, max_new_tokens: int) -> None:
-        """Sends a prompt as a conversation of its own."""
+        """Send a prompt as a conversation of its own."""
         self._conversation = uuid.uuid4().hex
         await self._put(
             {
@@ -72,7 +72,7 @@ class WebSocketPeer:
         )
 
     async def hear(self) -> Heard:
-        """Waits for what comes next. Raises ServerMisbehaved."""
+        """Wait for the next news. Raises ServerMisbehaved."""
         frame = await self._frame("delta", "cancelled", "done")
         match frame.type:
             case "delta":
@@ -85,11 +85,11 @@ class WebSocketPeer:
         return Heard(Kind.END, frame.usage.generated_tokens, steps_after)
 
     async def cancel(self) -> None:
-        """Sends `cancel`."""
+        """Send `cancel`."""
         await self._put({"type": "cancel", "conversation_id": self._conversation})
 
     async def close(self) -> None:
-        """Leaves."""
+        """Leave."""
         await self._socket.close()
 
     async def _put(self, frame: dict[str, object]) -> None:

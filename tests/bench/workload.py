@@ -1,11 +1,11 @@
-"""What is asked of every server: how many clients, how many replies, which prompts. Knows no server."""
+"""The workload of every server: the numbers of clients and replies, and the prompts. Knows no server."""
 
 from __future__ import annotations
 
 import msgspec
 
 PROMPT = "Count from 1 to 500."
-"""Its reply is longer than any that is measured. All clients ask the same, in conversations of their own: no server
+"""A prompt whose reply is longer than any that is measured. All clients send it, in conversations of their own: no server
 shares the work of equal prompts that are this short."""
 
 
@@ -17,17 +17,17 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is asked. `budget_s`: no round is begun that would probably end later than this, in seconds."""
+    """The whole workload. `budget_s`: no round is begun that would probably end later than this, in seconds."""
 
     levels: tuple[Level, ...]
     max_new_tokens: int
     rounds: int
     budget_s: float
     door_rounds: int = 7
-    """Of all doors of our own server, behind the rounds of all servers."""
+    """Rounds of all doors of our own server, after the rounds of all servers."""
     warm_up_tokens: int = 8
     cancel_after_texts: int = 8
-    """Deltas that a reader has seen when it presses Stop; of several readers each waits a little longer."""
+    """Deltas that a reader has seen when it presses Stop; each of several readers waits a little longer than the last."""
 
     @property
     def most_clients(self) -> int:

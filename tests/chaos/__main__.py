@@ -1,6 +1,6 @@
 """`make chaos`: bad days, one after the other; a table with targets, and JSON.
 
-A command, not tests: it takes an hour and a half, and what it finds are figures. `make test` has its short runs.
+A command, not a test: it takes an hour and a half and gives figures. `make test` has short runs of its parts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RESULTS = Path(__file__).parents[2] / "docs" / "bench" / "chaos.json"
 
 
 def main() -> int:
-    """Run; gives 0 when everything ran and every target is met."""
+    """Run; return 0 if everything ran and every target is met."""
     options = _options()
     scale = QUICK if options.quick else FULL
     report = conduct(
@@ -40,7 +40,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", type=Part, choices=names, default=usual, metavar="PART",
                         help=", ".join(names))  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="a little of each, to see that all of it works")
-    parser.add_argument("--seed", type=int, default=1, help="of all that is drawn by lot (1)")
+    parser.add_argument("--seed", type=int, default=1, help="of all random choices (1)")
     parser.add_argument(
         "--out", type=Path, help=f"file for results ({RESULTS.name} in docs/bench, if all parts run in full)"
     )

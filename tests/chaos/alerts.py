@@ -1,6 +1,6 @@
-"""Alerts whose disasters take long: each with the real parts, under the shipped thresholds, looking back seconds instead of minutes.
+"""Alerts for slow disasters: each runs on real parts under the shipped thresholds, with windows of seconds, not minutes.
 
-The quick ones are in `tests/deploy/test_monitoring.py`. Needs Debian's package `prometheus`.
+The fast ones are in `tests/deploy/test_monitoring.py`. Needs Debian's package `prometheus`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ MOST_CONNECTIONS = 30
 LATE_S = 3.0
 FIRST_TOKEN_S = 7.0
 FILES_SHARE = 0.75
-"""Of the files that are left, so that 7 in 8 are open."""
+"""Share of the remaining files that is taken, so that 7 in 8 are open."""
 STALL_S = 0.4
 STALLS = 8
 
 
 class _Scene(NamedTuple):
-    """Two replicas of one store, and who watches them."""
+    """Two replicas of one store, and the Prometheus that watches them."""
 
     prometheus: Prometheus
     store: StoreServer
@@ -45,7 +45,7 @@ class _Scene(NamedTuple):
 
 
 def measure(stage: Stage) -> Sequence[Finding]:
-    """Let each disaster come; tells how soon its alert fired. Raises RuntimeError where there is no Prometheus."""
+    """Run each disaster; report how soon its alert fired. Raises RuntimeError if there is no Prometheus."""
     if PROMETHEUS is None:
         raise RuntimeError("prometheus is not installed (apt install prometheus)")
     with ExitStack() as stack:
@@ -95,7 +95,7 @@ async def _too_many_connections(scene: _Scene) -> None:
             await one.greet(client_id=f"one-of-many-{number}")
         except (Refused, Dropped):
             continue
-    await asyncio.sleep(LATE_S)  # a look of Prometheus while they are there
+    await asyncio.sleep(LATE_S)  # Prometheus scrapes once while they are there
     for one in opened:
         one.close()
 
@@ -108,7 +108,7 @@ async def _replies_wait(scene: _Scene) -> None:
 
 
 async def _first_tokens_are_late(scene: _Scene) -> None:
-    """Some replies fill the batch; others begin once these are stopped, and were accepted long before."""
+    """Fill the batch with replies; others were accepted long before, and begin once these are stopped."""
     talking = await _talking(scene)
     reading = [asyncio.create_task(_read_on(one)) for one in talking]
     await asyncio.sleep(FIRST_TOKEN_S)
@@ -128,7 +128,7 @@ async def _read_on(one: ThinSocket) -> None:
 
 
 async def _few_files_are_left(scene: _Scene) -> None:
-    """Sockets take what a limit leaves that was set too low."""
+    """Take the sockets that a limit allows which is set too low."""
     assert scene.doomed.process is not None
     pid = scene.doomed.process.pid
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
@@ -148,7 +148,7 @@ def _open_files(pid: int) -> int:
 
 
 async def _readers_are_late(scene: _Scene) -> None:
-    """What waited for a reader is handed on when it reads again: then it has its age."""
+    """Let a reader pause: what waited for it is sent when it reads again, and counts with its age."""
     one = (await _talking(scene, replies=1))[0]
     await asyncio.sleep(LATE_S)
     for _ in range(200):
@@ -176,7 +176,7 @@ async def _replica_dies(scene: _Scene) -> None:
 
 
 async def _talking(scene: _Scene, *, replies: int = BATCH_AND_MORE) -> list[ThinSocket]:
-    """Sockets, each with a reply that goes on and on, or waits for its place."""
+    """Open sockets, each with a reply that is endless or waits in the queue."""
     opened = []
     for number in range(replies):
         opened.append(
@@ -201,4 +201,4 @@ DISASTERS: dict[str, Callable[[_Scene], Awaitable[None]]] = {
     "MidstreamStoreFails": _store_dies,
     "MidstreamTurnsReaped": _replica_dies,
 }
-"""In the order in which they come. The last one ends a replica."""
+"""The disasters, in the order in which they run. The last one ends a replica."""

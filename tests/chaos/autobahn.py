@@ -1,6 +1,6 @@
-"""`make autobahn`: the WebSocket conformance suite against bare uvicorn and ours: nothing may fail that passes there.
+"""`make autobahn`: the WebSocket conformance suite against bare uvicorn and our server. No case may fail on ours alone.
 
-The suite runs on Python 2.7 alone. Where there is none, or the suite can't be installed, this says so: skipped.
+The suite runs on Python 2.7 alone. If there is none, or the suite can't be installed, the command says so and skips.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tests.server_process import serving
 SUITE = "autobahntestsuite==0.8.2"
 PLACE = Path(sys.prefix) / "autobahn"
 RUN = "import site, sys; site.addsitedir(sys.argv.pop(1)); from autobahntestsuite import wstest; wstest.run()"
-"""As a folder of packages, not a mere path: parts of the suite are namespaces."""
+"""The start of the suite; `addsitedir` is needed because parts of the suite are namespace packages."""
 CASES = ["*"]
 LEFT_OUT = ["9.*", "12.*", "13.*"]
-"""Messages of many megabytes, which our wire protocol does not allow, and compression, which is off."""
+"""Messages of many megabytes, which our wire protocol forbids, and compression, which is off."""
 FINE = {"OK", "NON-STRICT", "INFORMATIONAL", "UNIMPLEMENTED"}
 LIMIT_S = 900.0
 
@@ -33,7 +33,7 @@ Verdicts = dict[str, str]
 
 
 def main() -> int:
-    """Run; gives 1 where a case fails that bare uvicorn passes."""
+    """Run; return 1 if a case fails that bare uvicorn passes."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.autobahn", description=__doc__)
     parser.add_argument("--python", help="a Python 2.7 (else looked for on PATH and among pyenv's)")
     parser.add_argument("--cases", nargs="+", default=CASES, help="as the suite names them (all)")
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def worse_than(theirs: Verdicts, ours: Verdicts) -> list[str]:
-    """Return the cases that are fine there and not here."""
+    """Return the cases that bare uvicorn passes and our server fails."""
     return [case for case, verdict in theirs.items() if verdict in FINE and ours.get(case) not in FINE]
 
 
@@ -76,7 +76,7 @@ def _is_27(python: str) -> bool:
 
 
 def _installed(python: str) -> bool:
-    """Whether the suite is there, after an attempt to install it."""
+    """Return whether the suite is installed, after an attempt to install it."""
     if (PLACE / "autobahntestsuite").is_dir():
         return True
     pip = [
@@ -94,7 +94,7 @@ def _installed(python: str) -> bool:
 
 
 def _verdicts(python: str, command: Sequence[str], cases: list[str]) -> Verdicts:
-    """Return what the suite says of a server, case by case. Raises subprocess.SubprocessError."""
+    """Return the suite's verdicts on a server, by case. Raises subprocess.SubprocessError."""
     with tempfile.TemporaryDirectory(prefix="midstream-autobahn-") as folder:
         with serving(Path(folder), command=command) as server:
             plan = {

@@ -1,7 +1,7 @@
-"""`python -m tests.chaos.bare`: as little of a server as there can be, to measure ours beside it.
+"""`python -m tests.chaos.bare`: a minimal server to compare ours with.
 
-The same uvicorn, event loop and coding of frames, and no application worth the name. A client says something and is
-told something; from then on the server waits, sends it deltas as fast as it can, or repeats what it says.
+It has the same uvicorn, event loop and frame codec, and almost no application. After a greeting it waits, sends deltas as
+fast as it can, or echoes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ KINDS: dict[str, Callable[[WebSocket], Awaitable[None]]] = {"idle": idle, "delta
 
 
 def application(kind: str) -> ASGIApp:
-    """Return the application of a kind. It is ready at once."""
+    """Return the application of a kind. It is ready immediately."""
 
     async def endpoint(websocket: WebSocket) -> None:
         await websocket.accept()

@@ -1,4 +1,4 @@
-"""Somebody whose replies call tools: two devices on two servers settle the calls, whichever comes first."""
+"""A talker whose replies call tools: two devices on two servers settle the calls, and the first answer counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUIET_S = 2.0
 
 
 class Caller(Talker):
-    """Talks as others do; `phone` is its second device."""
+    """Talks as other talkers do; `phone` is its second device."""
 
     SEND: ClassVar[Frame] = {"on_disconnect": "continue", "tools": [*CLIENTS, *SERVERS]}
     FEATURES: ClassVar[tuple[str, ...]] = ("reasoning", "tools")
@@ -27,11 +27,11 @@ class Caller(Talker):
         self.phone = Device(name, features=self.FEATURES)
         self.settled = 0
         self._quiet: dict[str, float] = {}
-        """Until when nothing is said to a call: that was a conflict, of which another device's event will tell."""
+        """By call, the time until which no answer is sent: after a conflict, the other device's event will follow."""
         self._draw = draw
 
     async def talk(self) -> None:
-        """Talks until told to stop, and settles what its replies call."""
+        """Talk until stopped, and settle the calls of the replies."""
         settling = [asyncio.create_task(self._settle(device)) for device in (self.device, self.phone)]
         try:
             await super().talk()
@@ -41,21 +41,21 @@ class Caller(Talker):
             await asyncio.gather(*settling, return_exceptions=True)
 
     async def leave(self) -> None:
-        """Closes the connections of both devices."""
+        """Close the connections of both devices."""
         await asyncio.gather(self.device.leave(), self.phone.leave())
 
     async def account(self) -> Account:
-        """With what the phone was told wrongly. Raises Lost."""
+        """Return the account, with the faults that the phone saw. Raises Lost."""
         account = await super().account()
         account.faults.extend(self.phone.ledger.faults)
         return account
 
     def _has_end(self, said: Said) -> bool:
-        """Whether the whole exchange has: its last turn did not call."""
+        """True if the whole exchange has ended: its last turn made no calls."""
         return self._has_last(said.turn_id)
 
     def _has_last(self, turn_id: str) -> bool:
-        """Whether a turn, or one that follows it, is the last. A store that lost the one that followed has another."""
+        """True if this turn or a later one is the last. A store that lost the following turn makes a new one."""
         turns = self.device.ledger.turns
         turn = turns.get(turn_id)
         if turn is None or (turn.done is None and not turn.is_over):
@@ -65,7 +65,7 @@ class Caller(Talker):
         return any(self._has_last(name) for name, one in turns.items() if one.follows == turn_id)
 
     async def _settle(self, device: Device) -> None:
-        """Answers one device's calls, again and again, until cancelled."""
+        """Answer one device's calls, again and again, until cancelled."""
         while True:
             await asyncio.sleep(self._draw.uniform(0.0, 2 * PAUSE_S))
             try:
@@ -101,7 +101,7 @@ class Caller(Talker):
         self._judge(call, answer)
 
     def _judge(self, call: Frame, answer: Frame) -> None:
-        """Who comes second, or behind a death, is refused: the ledger says whether a call was settled twice."""
+        """Note the answer. A late answer may be refused: the ledger checks that no call is settled twice."""
         if answer["type"] == "tool_ack":
             self.settled += answer["state"] in SETTLED and not answer["already"]
         elif answer["code"] == "conflict":

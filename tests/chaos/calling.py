@@ -1,4 +1,4 @@
-"""What the scripted engine of the chaos calls, the tool that the server runs, and what both note for the ledger."""
+"""The chaos tests' scripted tool calls, the tool that the server runs, and their notes for the ledger."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from engine.scripted.steps import Call, Step, Thought
 from sessions.tools.server_tool import CallContext
 
 STARTED = "CHAOS_STARTED"
-"""Variable: the file in which each start of the server's tool has a line, its call's id."""
+"""Variable with the path of a file; each start of the server's tool adds the call's id as a line."""
 MALFORMED = "CHAOS_MALFORMED"
-"""Variable: the file in which each prompt has a line that no model should read."""
+"""Variable with the path of a file; each malformed prompt adds a line."""
 TAKES_S = 0.2
 CLIENTS = ({"name": "look"}, {"name": "pay", "approval": "always"})
 SERVERS = ({"name": "note", "where": "server"},)
 ROUNDS = 2
-"""So many replies to a message call at most, whatever the server allows."""
+"""The most replies to one message that call tools, whatever the server allows."""
 
 
 async def note(number: int, context: CallContext) -> str:
-    """Notes that it was started, and takes its time."""
+    """Note the start of the tool, and take some time."""
     _note(STARTED, context.call_id)
     await asyncio.sleep(TAKES_S)
     return "Noted."
 
 
 def steps(request: Request, words: Sequence[str]) -> list[Step]:
-    """Return what a model says to a prompt: some calls first, words behind their results. By lot, the same for one prompt."""
+    """Return the scripted reply to a prompt: calls first, text after their results. A prompt always draws the same."""
     _check(request.messages)
     rounds = sum(bool(message.calls) for message in _newest_exchange(request.messages))
     lot = zlib.crc32(repr(request.messages).encode())
@@ -44,7 +44,7 @@ def steps(request: Request, words: Sequence[str]) -> list[Step]:
 
 
 def problems(messages: Sequence[Message]) -> Iterator[str]:
-    """Say what of a prompt is not well formed: each call has its one result right behind it, in order."""
+    """Return what is malformed in a prompt: each call must have exactly one result directly after it, in order."""
     owed: list[str] = []
     for message in messages:
         if message.role == "tool":

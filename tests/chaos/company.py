@@ -1,4 +1,4 @@
-"""Clients that talk to several gateways on one store while something happens to that store, and what became of it all."""
+"""Clients that talk to several gateways on one store while that store has trouble, and their accounts of it."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from tests.server_process import ServerProcess
 PACE_S = 0.03
 QUIET_S = 60.0
 GO_ON_S = 60.0
-"""As long as a talker waits for an end: a busy machine may fail over once more than it was told to."""
+"""Seconds that a talker waits for an end: a busy machine may fail over once more than the test asked for."""
 LOOK_S = 0.05
 NONE = Target(0.0, at_most=True)
 
 
 class NoReplies(Exception):
-    """Nobody got a reply any more, though everything is well again."""
+    """Talkers got no more replies, although the trouble is over."""
 
 
 class Company:
-    """Talkers, each of which goes from gateway to gateway whenever it loses one."""
+    """Talkers; each moves to the next gateway when it loses one."""
 
     def __init__(self, talkers: list[Talker]) -> None:
         self.talkers = talkers
 
     @property
     def ended(self) -> int:
-        """Replies that came to their end."""
+        """Number of replies that ended."""
         return sum(talker.ended for talker in self.talkers)
 
     @property
     def unsaved(self) -> set[str]:
-        """Turns whose end was told as not saved: whoever was away for longer than a lease may have lost it."""
+        """Turns whose end was sent as not saved. A client that was away for longer than a lease may have lost it."""
         turns = (pair for talker in self.talkers for pair in talker.device.ledger.turns.items())
         return {turn_id for turn_id, turn in turns if turn.done is not None and not turn.done["saved"]}
 
     def judged(self, account: Account) -> Account:
-        """An account without what nobody promised: ends told as not saved, and turns of messages that were refused.
+        """Return an account without what nobody promised: unsaved ends, and turns of refused messages.
 
-        Of these somebody may have been told before the store lost them with its master; a gap says that it did.
+        Clients may have seen such turns before the store lost them with its master; they got a gap for it.
         """
         promised = {said.turn_id for talker in self.talkers for said in talker.said}
         refused = self._seen - promised
@@ -59,7 +59,7 @@ class Company:
         return msgspec.structs.replace(account, different=different)
 
     async def accounts(self, *, within_s: float = QUIET_S) -> list[Account]:
-        """What became of all that was said, by a server that answers; all leave then. Raises TimeoutError."""
+        """Return the talkers' accounts, taken from a server that answers; then all leave. Raises TimeoutError."""
         return [self.judged(await _account(talker, within_s)) for talker in self.talkers]
 
     @property
@@ -67,7 +67,7 @@ class Company:
         return {turn_id for talker in self.talkers for turn_id in talker.device.ledger.turns}
 
     async def go_on(self) -> None:
-        """Returns once each got a reply again. Raises NoReplies."""
+        """Return once each talker got another reply. Raises NoReplies."""
         before = [talker.ended for talker in self.talkers]
         end = asyncio.get_running_loop().time() + GO_ON_S
         while any(talker.ended == ended for talker, ended in zip(self.talkers, before, strict=True)):
@@ -81,7 +81,7 @@ class Company:
             await asyncio.sleep(LOOK_S)
 
     def findings(self, part: Part, label: str, accounts: Sequence[Account], times: int) -> Iterator[Finding]:
-        """What became of it; `label` says what happened `times` times."""
+        """Yield the findings; `label` names what happened `times` times."""
         yield Finding(
             part=part,
             label=f"{label}: replies to the end",
@@ -104,7 +104,7 @@ class Company:
 
 @asynccontextmanager
 async def gateways(stage: Stage, *environs: dict[str, str]) -> AsyncIterator[list[ServerProcess]]:
-    """A scripted gateway for each environment."""
+    """Run a scripted gateway for each environment."""
     command = gateway.command(gateway.Script(words=20, pace_s=PACE_S, hurry=stage.scale.hurry))
     servers = []
     for number, environ in enumerate(environs):
@@ -123,9 +123,9 @@ async def gateways(stage: Stage, *environs: dict[str, str]) -> AsyncIterator[lis
 async def talk_through(
     stage: Stage, urls: Sequence[str], happens: Callable[[Company], Awaitable[None]], *, rest_s: float = 0.0
 ) -> tuple[Company, list[Account]]:
-    """Have clients talk while it happens and for a while longer; gives their accounts.
+    """Have clients talk during the trouble and for a while longer; return their accounts.
 
-    `rest_s`: every other one rests so long between a reply and its next message.
+    `rest_s`: seconds that every other client rests between a reply and its next message.
     """
     turns = count()
     talkers = [
@@ -153,7 +153,7 @@ async def talk_through(
 
 
 def _state(talker: Talker) -> str:
-    """Where somebody is stuck."""
+    """Return where a talker is stuck."""
     there = "connected" if talker.device.is_there else "not connected"
     waits = "for an end" if len(talker.said) > talker.ended else "for accepted"
     refusals = dict(talker.refusals)
@@ -173,7 +173,7 @@ async def _account(talker: Talker, within_s: float) -> Account:
 
 
 def kept_promises(part: Part, accounts: Sequence[Account], logged: Sequence[str]) -> Iterator[Finding]:
-    """What there should be none of, and what servers logged."""
+    """Yield the findings that must be zero, and the servers' logged errors."""
     for label, name in Account.LABELS.items():
         yield none(part, label, [one for account in accounts for one in getattr(account, name)])
     yield Finding(
@@ -185,5 +185,5 @@ def kept_promises(part: Part, accounts: Sequence[Account], logged: Sequence[str]
 
 
 def none(part: Part, label: str, found: Sequence[str]) -> Finding:
-    """What there should be none of: how many there are, and the first of them."""
+    """Return a finding that must be zero: the number of faults, and the first ones."""
     return Finding(part=part, label=label, value=float(len(found)), target=NONE, note="; ".join(found[:3]))

@@ -1,4 +1,4 @@
-"""Runs the parts that are asked for, each in its time; what fails is in the report with its reason."""
+"""Runs the requested parts, each within its time; a part that fails is in the report with its reason."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ MEASURES: dict[Part, Callable[[Stage], Sequence[Finding]]] = {
     Part.ALERTS: alerts.measure,
     Part.UPGRADE: upgrade.measure,
 }
-"""In the order in which they run."""
+"""The parts, in the order in which they run."""
 
 LIMITS_S: dict[Part, float] = {
     Part.FAN_OUT: 150,
@@ -89,23 +89,23 @@ LIMITS_S: dict[Part, float] = {
     Part.ALERTS: 600,
     Part.UPGRADE: 300,
 }
-"""Together 89 minutes, without those that are run alone; a part that is not done by then has failed."""
+"""Time limits, 89 minutes in all without the parts that are run alone. A part that takes longer has failed."""
 
 ALONE = (
     *(Part.REALTIME_FRAMES, Part.TRANSLATIONS_FRAMES, Part.RESPONSES_FRAMES, Part.AI_SDK_FRAMES),
     *(Part.TOOLS, Part.ALERTS, Part.UPGRADE),
 )
-"""Parts that run only where they are named."""
+"""Parts that run only if they are named."""
 
 PACKAGES = ("midstream-server", "uvicorn", "starlette", "websockets", "redis")
 
 
 class OutOfTime(Exception):
-    """A part took longer than it may."""
+    """A part took longer than its limit."""
 
 
 def conduct(scale: Scale, parts: Collection[Part], *, seed: int, say: Callable[[str], None]) -> ChaosReport:
-    """Run the parts. `say` gets a line now and then."""
+    """Run the parts. `say` gets progress lines."""
     machine = this_machine(PACKAGES)
     if machine.warning:
         say(machine.warning)
@@ -117,7 +117,7 @@ def conduct(scale: Scale, parts: Collection[Part], *, seed: int, say: Callable[[
         begun = time.monotonic()
         try:
             findings += _measured(part, scale, seed, say)
-        except Exception as error:  # noqa: BLE001 - a part's boundary: the others run all the same
+        except Exception as error:  # noqa: BLE001 - a part's boundary: the other parts still run
             say(traceback.format_exc())
             failures.append(Failure(part, f"{type(error).__name__}: {error}"))
         took_s[part] = round(time.monotonic() - begun, 1)
@@ -138,7 +138,7 @@ def _measured(part: Part, scale: Scale, seed: int, say: Callable[[str], None]) -
 
 @contextmanager
 def _no_longer_than(seconds: float) -> Iterator[None]:
-    """Raise OutOfTime inside the block, wherever it is, once the time is up. For the main thread."""
+    """Raise OutOfTime inside the block once the time is up. For the main thread only."""
 
     def stop(_number: int, _frame: object) -> None:
         raise OutOfTime(f"not done in {seconds:.0f} s")

@@ -1,4 +1,4 @@
-"""A client of one conversation that comes back: what it sees goes into its ledger, over all its connections."""
+"""A client of one conversation that reconnects; one ledger holds what it sees over all its connections."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ KEPT = 500
 
 
 class Lost(Exception):
-    """The connection is gone, or could not be had."""
+    """The connection ended, or could not be opened."""
 
 
 class Device:
-    """At most one connection at a time."""
+    """A device with at most one connection at a time."""
 
     def __init__(self, client_id: str, conversation_id: str = "c", *, features: Sequence[str] = ()) -> None:
         self.client_id = client_id
@@ -34,7 +34,7 @@ class Device:
         self.ledger = Ledger(conversation_id)
         self.losses = 0
         self.history_seq = 0
-        """Of the last event in the history that was read last."""
+        """Sequence number of the last event in the history that was read last."""
         self._heard: deque[Frame] = deque(maxlen=KEPT)
         self._socket: ClientConnection | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -43,11 +43,11 @@ class Device:
 
     @property
     def is_there(self) -> bool:
-        """Whether it is connected, as far as known."""
+        """True if it is connected, as far as it knows."""
         return self._socket is not None
 
     async def come(self, url: str) -> None:
-        """Connects, and is told what it missed. Raises Lost."""
+        """Connect, and read what it missed. Raises Lost."""
         try:
             self._socket = await connect(url, compression=None, open_timeout=OPEN_S, close_timeout=1.0)
         except (OSError, TimeoutError, InvalidHandshake) as error:
@@ -64,13 +64,13 @@ class Device:
         self.ledger.vanish()
 
     async def leave(self) -> None:
-        """Cuts the connection, if there is one."""
+        """Cut the connection, if there is one."""
         if self._socket is not None and self._reading is not None:
             self._socket.transport.abort()
             await self._reading
 
     async def put(self, **frame: Any) -> None:
-        """Sends a frame. Raises Lost."""
+        """Send a frame. Raises Lost."""
         if self._socket is None:
             raise Lost("no connection")
         try:
@@ -79,7 +79,7 @@ class Device:
             raise Lost(str(error)) from error
 
     async def ask(self, **frame: Any) -> Frame:
-        """Sends a frame and gives what answers it. Raises Lost, also where nothing does in time."""
+        """Send a frame; return its answer. Raises Lost, also if no answer comes in time."""
         ref = uuid.uuid4().hex
         self._answers[ref] = asyncio.get_running_loop().create_future()
         try:
@@ -93,7 +93,7 @@ class Device:
             del self._answers[ref]
 
     async def until(self, holds: Callable[[], bool], *, within_s: float = ANSWER_S) -> bool:
-        """Waits for frames until something holds; whether it does in time. Raises Lost."""
+        """Read frames until `holds` returns True; return whether it did in time. Raises Lost."""
         try:
             async with asyncio.timeout(within_s):
                 while not holds():
@@ -106,7 +106,7 @@ class Device:
         return True
 
     async def history(self, *, leaf: str | None = None) -> list[Frame]:
-        """All messages of the active branch, oldest first; of the one through `leaf`, active from now on. Raises Lost."""
+        """Return all messages of the active branch, oldest first. `leaf` makes its branch the active one. Raises Lost."""
         messages: list[Frame] = []
         before = {} if leaf is None else {"leaf": leaf}
         while True:
@@ -128,7 +128,7 @@ class Device:
             self._gone()
 
     def told(self) -> list[str]:
-        """The newest frames that came, a line each, for whoever has to find out what went wrong."""
+        """Return the newest received frames, one a line, to find out what went wrong."""
         return [f"{self.client_id}:", *(json.dumps(frame) for frame in self._heard)]
 
     def _take(self, frame: Frame) -> None:

@@ -11,7 +11,7 @@ from app.server.server import listen, server
 from tests.chaos.bare import application
 
 MESSAGE_BYTES = 16 * 1024 * 1024
-"""As uvicorn's own: the suite asks for more than our wire protocol allows."""
+"""uvicorn's own limit: the suite sends more than our wire protocol allows."""
 COMMAND = ("tests.chaos.echo",)
 
 

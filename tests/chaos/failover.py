@@ -1,6 +1,6 @@
-"""A Redis Cluster and a Sentinel whose masters die, under talking clients, and slots that move to another node.
+"""A Redis Cluster and a Sentinel whose masters die while clients talk, and slots that move to another node.
 
-The service waits for a replica to have what it tells (`MIDSTREAM_STORE_DURABILITY=replicated`), so nothing may be lost.
+The service waits until a replica has what it sends (`MIDSTREAM_STORE_DURABILITY=replicated`), so nothing may be lost.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ WATCH = ("down-after-milliseconds {} 2000", "failover-timeout {} 5000")
 
 
 def cluster(stage: Stage) -> Sequence[Finding]:
-    """Masters of a cluster die one after the other, each with its replica there."""
+    """Kill the masters of a cluster, one after the other, each while its replica lives."""
     return asyncio.run(_cluster(stage))
 
 
 def sentinel(stage: Stage) -> Sequence[Finding]:
-    """The master that a Sentinel watches dies, again and again."""
+    """Kill the master that a Sentinel watches, several times."""
     return asyncio.run(_sentinel(stage))
 
 

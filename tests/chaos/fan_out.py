@@ -1,6 +1,6 @@
-"""How many deltas a gateway process sends, beside a bare Starlette app that sends the same frames.
+"""Deltas that a gateway process sends, compared with a bare Starlette app that sends the same frames.
 
-Compared is the processor time of a delta: on one machine with clients and other work, seconds would tell less.
+The comparison uses the processor time of a delta: seconds mean little on a machine that clients and other work share.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SHARE = Target(0.7)
 WARM_SHARE = 0.2
 WORDS = 50_000
 READERS = (1, 16)
-"""How many sockets follow one conversation: a client alone, and one with many devices."""
+"""Sockets on one conversation: a single client, and one with many devices."""
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """Of one server: deltas and tokens that clients got, in so many seconds, and the server's processor time."""
+    """Figures of one server: deltas and tokens that clients got, in `seconds`, and the server's processor time."""
 
     deltas: int
     tokens: int
@@ -42,7 +42,7 @@ class Rate(msgspec.Struct, frozen=True):
 
     @property
     def tokens_per_delta(self) -> float:
-        """More than one where the server merged."""
+        """Tokens in a delta; more than one if the server merged deltas."""
         return self.tokens / max(1, self.deltas)
 
 
@@ -55,7 +55,7 @@ _decode = msgspec.json.Decoder(_Seen).decode
 
 
 def measure(stage: Stage) -> Sequence[Finding]:
-    """Measure both servers, and ours with the journal too."""
+    """Measure both servers, and ours with its journal too."""
     servers = {
         "bare": bare.command("deltas"),
         "ours": gateway.command(gateway.Script(words=WORDS, word=bare.WORD, journal=False)),
@@ -111,7 +111,7 @@ def _rate(folder: Path, command: tuple[str, ...], scale: Scale, readers: int) ->
 
 
 async def _listen(port: int, pid: int, scale: Scale, readers: int) -> Rate:
-    """Have streams to all sockets, and count what comes in the middle of it."""
+    """Stream to all sockets, and count the frames for a while once all of them stream."""
     tally = _Tally()
     sockets = [await ThinSocket.connect(("127.0.0.1", port)) for _ in range(scale.streams)]
     for number, one in enumerate(sockets):
@@ -139,7 +139,7 @@ class _Tally(msgspec.Struct):
 
 
 async def _begin(one: ThinSocket, client: int, *, begins: bool) -> None:
-    """Say hello; ask for a long reply, or follow the one that a socket of the same client asked for."""
+    """Say hello; ask for a long reply, or follow the one that another socket of the client asked for."""
     await one.greet(client_id=f"reader-{client}")
     if begins:
         await one.put(type="send", client_msg_id="m", content="Go.", params={"max_new_tokens": WORDS})

@@ -1,4 +1,4 @@
-"""Nonsense from many sockets at once: the log stays without errors, memory stays flat, and everybody else is served."""
+"""Malformed input from many sockets at once: the log has no errors, memory stays flat, and other clients are served."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ GROWTH_PERCENT = Target(5.0, at_most=True)
 NONE = Target(0.0, at_most=True)
 AT_ONCE = 16
 A_MESSAGE = 15
-"""Frames on one connection; twenty bad ones in a minute would be its end."""
+"""Frames on one connection; after twenty bad ones in a minute the server would end it."""
 CLIENTS = 32
 WARM = 0.5
 HUNG_S = 10.0
 PATIENCE_S = 0.3
-"""How long an odd handshake is waited for: an unfinished one is never answered."""
+"""Seconds to wait for the answer to an odd handshake: an incomplete one never gets any."""
 LAST = "the last one"
 
 _Attack = Callable[[int, Random], Awaitable[str]]
@@ -98,7 +98,7 @@ def _fuzz(stage: Stage, part: Part, total: int, each: int, attack: _Attack) -> S
 async def _rounds(
     server: ServerProcess, attack: _Attack, rounds: int, stage: Stage, draw: Random
 ) -> Counter[str]:
-    """Attack so often, a few at once; gives how each ended."""
+    """Attack so often, a few at a time; return how each attack ended."""
     seeds = iter([draw.getrandbits(64) for _ in range(rounds)])
 
     async def attacks() -> list[str]:
@@ -131,7 +131,7 @@ async def _send_frames(port: int, draw: Random) -> str:
 
 
 async def _send_at(door: Door, port: int, draw: Random) -> str:
-    """The same at a door without a hello: a ping behind all of them is answered once they were read."""
+    """Do the same at a door without a hello: a ping after all of them is answered once they were read."""
     one = await ThinSocket.connect(("127.0.0.1", port))
     try:
         async with asyncio.timeout(HUNG_S):
@@ -175,7 +175,7 @@ async def _send_handshake(port: int, draw: Random) -> str:
 
 
 async def _is_fine(server: ServerProcess) -> None:
-    """See that somebody else is served as ever. Raises Dropped, Refused, TimeoutError."""
+    """Check that another client is served as usual. Raises Dropped, Refused, TimeoutError."""
     async with asyncio.timeout(HUNG_S):
         one = await ThinSocket.connect(("127.0.0.1", server.port))
         await one.greet()

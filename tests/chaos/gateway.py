@@ -1,6 +1,6 @@
-"""`python -m tests.chaos.gateway`: the service over a scripted engine, so that the gateway is what is measured.
+"""`python -m tests.chaos.gateway`: the service over a scripted engine, to measure the gateway alone.
 
-Its settings come from the environment, as the product's do; what the engine says comes as JSON in the argument.
+Its settings come from the environment, as the product's do; the argument is the engine's script in JSON.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from sessions.turn.turn_journal import TurnJournal
 from tests.chaos import calling
 
 UNHURRIED = {"MIDSTREAM_MESSAGE_RATE": "100000", "MIDSTREAM_READ_RATE": "100000"}
-"""For parts that send faster than a client may, and want to be heard all the same: `make attack` has the rates."""
+"""For parts that send faster than a client may and must still be accepted. `make attack` keeps the limits."""
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine says to everybody: `words` times a word, one a token, each `pace_s` seconds after the last.
+    """The engine's reply to everybody: `words` copies of a word, one a token, one every `pace_s` seconds.
 
-    Without `journal` nothing is written while a reply runs, so that what writing costs can be told.
-    At most `max_batch` replies are made at once. `hurry`: how many times shorter leases and heartbeats are than the product's, for those who can't wait.
+    Without `journal` nothing is written while a reply runs, which shows the cost of writing.
+    At most `max_batch` replies run at once. `hurry`: how many times shorter leases and heartbeats are than the product's.
     """
 
     words: int = 20
@@ -47,9 +47,9 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     max_batch: int = 1_000_000
     hurry: float = 1.0
     clock_off_s: float = 0.0
-    """How far its wall clock is off."""
+    """Seconds by which its wall clock is wrong."""
     calls: bool = False
-    """Whether it calls tools first, and answers in words behind their results."""
+    """True if it calls tools first, and answers with text after their results."""
 
 
 def command(script: Script) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def command(script: Script) -> tuple[str, ...]:
 
 
 class _Engine(ScriptedEngine):
-    """Plays one script to all, and does not remember what it was asked: that would look like a leak."""
+    """Plays one script to all, and does not keep its requests: that would look like a leak."""
 
     def __init__(self, script: Script) -> None:
         super().__init__(context_tokens=1_000_000, pace_s=script.pace_s, max_batch=script.max_batch)
@@ -73,7 +73,7 @@ class _Engine(ScriptedEngine):
 
 
 class _Unwritten(TurnJournal):
-    """Takes every event for written."""
+    """Drops every event as if it was written."""
 
     async def write(self, event: Journalled, patch: bytes = b"") -> bool:
         return True

@@ -1,4 +1,4 @@
-"""What a connection costs that says hello and then nothing, beside a bare server's."""
+"""Memory of an idle connection after its hello, compared with a bare server's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.server_process import serving
 TIMES = Target(1.5, at_most=True)
 AT_ONCE = 100
 WARM = 50
-"""Connections that come and go first: what the first ones load is not theirs."""
+"""Connections that are opened and closed first: memory that they cause once is not counted."""
 
 
 def measure(stage: Stage) -> Sequence[Finding]:
@@ -37,7 +37,7 @@ def measure(stage: Stage) -> Sequence[Finding]:
 
 
 def _cost(stage: Stage, folder: Path, command: tuple[str, ...], environ: dict[str, str]) -> float:
-    """Return KB for each connection."""
+    """Return the KB of memory per connection."""
     folder.mkdir()
     with serving(folder, environ, command=command) as server:
         assert server.process is not None

@@ -1,8 +1,8 @@
-"""Parts are killed at random moments while clients talk and come back: nothing that was acknowledged is lost or doubled.
+"""Parts are killed at random while clients talk and reconnect: no acknowledged message is lost or doubled.
 
-Three replicas share one store: two whose engine is scripted, which are back within a second or two, and the whole
-service with the bundled model, for the deaths of an engine's process. The store writes to its disk before it answers
-(`MIDSTREAM_STORE_DURABILITY=always`): one that writes each second may lose two seconds with its process, as it says.
+Three replicas share one store: two with scripted engines, which restart within a second or two, and the whole service
+with the bundled model, whose engine process is killed too. The store writes to its disk before it answers
+(`MIDSTREAM_STORE_DURABILITY=always`): a store that writes each second may lose two seconds when its process dies.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from tests.server_process import ServerProcess, serving
 
 PACE_S = 0.03
 VICTIMS = {"gateway": 8, "store": 5}
-"""Who is killed, and how often beside the others."""
+"""Relative frequency of each part's deaths."""
 VICTIMS_OF_THE_SERVICE = {"service": 1, "engine": 4}
 ENGINE_DEATHS = RestartPolicy().deaths - 2
-"""Of one service: at one more its supervisor gives up, as it should."""
+"""Deaths of one service's engine process; after one more its supervisor gives up, as it should."""
 CALM_S = (0.1, 1.2)
-"""Between a part's return and the next death, at random."""
+"""Seconds between a part's return and the next death, drawn at random."""
 TIME_S = 2520.0
-"""After this the rounds are over, however many there were."""
+"""Seconds after which the rounds end, however many there were."""
 GO_ON_S = 2.5
 LOOK_S = 0.05
 
 
 class Parts:
-    """Whom it can hit. `service` is the one with a real engine, where there is one."""
+    """The parts that it may kill. `service` is the one with a real engine, if there is one."""
 
     def __init__(
         self, *, store: StoreServer, gateways: Sequence[ServerProcess], service: ServerProcess | None
@@ -54,7 +54,7 @@ class Parts:
         self._engine_deaths = 0
 
     def kill(self, draw: Random) -> str | None:
-        """Kill a part and start it again; gives its name, None where it is not there at the moment."""
+        """Kill a part and restart it; return its name, or None if it is not running at the moment."""
         victims = VICTIMS | (VICTIMS_OF_THE_SERVICE if self._service else {})
         victim = draw.choices(list(victims), list(victims.values()))[0]
         if victim == "engine" and self._engine_deaths == ENGINE_DEATHS:
@@ -73,18 +73,18 @@ class Parts:
         return victim
 
     def _kill_engine(self, service: ServerProcess) -> bool:
-        if not service.is_ready():  # one that is killed again while it loads never answers anybody
+        if not service.is_ready():  # if it is killed again while it loads, it never answers
             return False
         try:
             os.kill(service.engine_pid(), signal.SIGKILL)
-        except (AssertionError, OSError):  # it is not there yet
+        except (AssertionError, OSError):  # it is not up yet
             return False
         self._engine_deaths += 1
         return True
 
 
 def measure(stage: Stage) -> Sequence[Finding]:
-    """Kill so often, and count what is missing."""
+    """Kill so often, and count the losses."""
     with ExitStack() as stack:
         store = stack.enter_context(store_server(stage.folder / "store", fsync="always"))
         environ = {
@@ -106,7 +106,7 @@ def measure(stage: Stage) -> Sequence[Finding]:
 
 
 async def _rounds(parts: Parts, stage: Stage) -> tuple[list[Talker], Counter[str]]:
-    """Kill while the talkers talk; then let them end what is under way."""
+    """Kill while the talkers talk; then let the open turns end."""
     loop, draw, killed = asyncio.get_running_loop(), stage.draw(), Counter[str]()
     turns = count()
     urls = [server.ws_url for server in parts.servers]
@@ -131,10 +131,10 @@ async def _rounds(parts: Parts, stage: Stage) -> tuple[list[Talker], Counter[str
 
 
 async def go_on(talkers: Sequence[Talker], *, within_s: float = GO_ON_S) -> None:
-    """Wait until some of them got replies again: without that nobody would have anything to lose."""
+    """Wait until some talkers got replies again: before that there is nothing new to lose. Gives up after `within_s`."""
     wanted = _ended(talkers) + len(talkers) // 4
     end = asyncio.get_running_loop().time() + within_s
-    while _ended(talkers) < wanted and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110 - they are many
+    while _ended(talkers) < wanted and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110 - no single event
         await asyncio.sleep(LOOK_S)
 
 
@@ -147,7 +147,7 @@ def _next_of(urls: list[str], turns: Iterator[int]) -> Callable[[], str]:
 
 
 async def accounts(parts: Parts, talkers: Sequence[Talker], *, within_s: float = QUIET_S) -> list[Account]:
-    """What became of all that was said, once everything is back. Raises TimeoutError."""
+    """Return the talkers' accounts, once everything is up again. Raises TimeoutError."""
     for server in parts.servers:
         await asyncio.to_thread(server.wait_ready)
     return await Company([*talkers]).accounts(within_s=within_s)

@@ -1,6 +1,6 @@
-"""What one device saw of a conversation, checked frame by frame against the wire protocol's promises. Pure.
+"""One device's view of a conversation, checked frame by frame against the wire protocol's promises. Pure.
 
-It outlives connections: what a device missed comes by `resume`, and must fit what it saw before.
+It outlives connections: `resume` brings what the device missed, which must fit what it saw before.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ SETTLED = ("done", "denied", "cancelled", "expired", "lost")
 
 
 class Reply:
-    """A turn as this device saw it. `done` is its end, once that came."""
+    """A turn as this device saw it. `done` is its end, once it has come."""
 
     def __init__(self) -> None:
         self.text = ""
         self.told = True
-        """Whether all of its text was told here, from its beginning on."""
+        """True if this device received all of its text, from the beginning on."""
         self.content: str | None = None
         self.message_id: str | None = None
         self.done: Frame | None = None
@@ -26,11 +26,11 @@ class Reply:
         self.follows: str | None = None
         """The turn whose calls were settled before it."""
         self.gone = False
-        """Whether its conversation was told to be gone."""
+        """True if its conversation was reported as gone."""
 
     @property
     def is_over(self) -> bool:
-        """Whether its end was told, or that it left the history."""
+        """True if its end came, or it left the history."""
         return self.done is not None or self.removed or self.gone
 
 
@@ -43,21 +43,21 @@ class Ledger:
         self.seq = 0
         self.turns: dict[str, Reply] = {}
         self.calls: dict[str, Frame] = {}
-        """Each call as it was told, with the state that was told last."""
+        """Each call as it was sent, with the newest state."""
         self.faults: list[str] = []
         self.gaps = 0
         self.lost_ends = 0
-        """Ends that the store lost: told, and gone in another epoch."""
+        """Number of ends that the store lost: they were sent, and are gone in another epoch."""
         self.gone: set[str] = set()
-        """Epochs of which this device was told that the conversation is gone."""
+        """Epochs in which this device learned that the conversation is gone."""
         self._rewound = False
         self._follows = False
         self._journalled_here: set[str] = set()
         self.repeats: set[str] = set()
-        """Turns that are told once more at the moment, out of the order, behind `accepted{duplicate}`."""
+        """Turns that are being repeated now, out of order, after `accepted{duplicate}`."""
 
     def take(self, frame: Frame) -> None:
-        """Enters a frame that came."""
+        """Enter a received frame."""
         if frame.get("conversation_id") != self.conversation_id:
             return
         match frame["type"]:
@@ -77,7 +77,7 @@ class Ledger:
                 self.vanish()
 
     def vanish(self) -> None:
-        """The conversation is gone, and this device was told so; another one may begin under its id."""
+        """Note that this device learned that the conversation is gone; another one may begin under its id."""
         if self.epoch is not None:
             self.gone.add(self.epoch)
         for turn in self.turns.values():
@@ -86,7 +86,7 @@ class Ledger:
         self.repeats.clear()
 
     def left(self) -> None:
-        """The connection is gone; of turns that were only being told once more, the rest is not owed."""
+        """Note that the connection is gone; the rest of turns that were only being repeated is no longer due."""
         for turn_id in self.repeats - self._journalled_here:
             if not self.turns[turn_id].is_over:
                 del self.turns[turn_id]
@@ -127,7 +127,7 @@ class Ledger:
         known["state"] = frame["state"]
 
     def _called(self, calls: list[Frame]) -> None:
-        """Calls as the history or a snapshot has them."""
+        """Enter the calls of the history or a snapshot."""
         for call in calls:
             self.calls[call["call_id"]] = self.calls.get(call["call_id"], {}) | call
 
@@ -154,14 +154,14 @@ class Ledger:
         turn.text = kept
 
     def _cancel_calls(self, done: Frame) -> None:
-        """A turn that ends otherwise than by its calls cancels those that are open, without an event of their own."""
+        """Cancel the open calls of a turn that ends for another reason than its calls; they get no event of their own."""
         if done.get("reason", "tools") != "tools":
             for call in self.calls.values():
                 if call.get("turn_id") == done["turn_id"] and call["state"] not in SETTLED:
                     call["state"] = "cancelled"
 
     def _repeated(self, frame: Frame) -> None:
-        """`accepted` once more: the turn's text so far may follow, as one delta."""
+        """Enter a repeated `accepted`: the turn's text so far may follow, as one delta."""
         self.repeats.add(frame["turn_id"])
         if (turn := self.turns.get(frame["turn_id"])) is None:
             turn = self.turns[frame["turn_id"]] = Reply()
@@ -169,7 +169,7 @@ class Ledger:
         turn.message_id = frame["message_id"]
 
     def _told_again(self, turn: Reply, frame: Frame) -> None:
-        """Text so far, or an end, of a turn that this device may have seen already."""
+        """Enter text so far, or an end, of a turn that this device may have seen already."""
         turn.removed = turn.removed or frame.get("removed", False)
         match frame["type"]:
             case "delta" if not turn.told and frame["off"] == 0:
@@ -182,7 +182,7 @@ class Ledger:
                 self._told_otherwise(turn, frame)
 
     def _told_otherwise(self, turn: Reply, done: Frame) -> None:
-        """What was told as not saved may have got another end with its replica: a gap said so."""
+        """Enter another end of a turn. It is legitimate if the first one was unsaved and died with its replica."""
         if turn.done is not None and turn.done.get("saved", True):
             self._fault(f"the end of {done['turn_id']} was told otherwise before")
         else:
@@ -202,7 +202,7 @@ class Ledger:
                 self._runs_again(running)
 
     def _runs_again(self, turn: Reply) -> None:
-        """A new epoch means that the store lost data; in the same one an end is an end, if it was told as saved."""
+        """Reopen a turn. Only a new epoch, in which the store lost data, may reopen one whose end was saved."""
         if not self._rewound and turn.done is not None and turn.done.get("saved", True):
             self._fault("a turn that had ended runs again")
         self.lost_ends += 1
@@ -213,7 +213,7 @@ class Ledger:
 
 
 def differences(ledger: Ledger, history: list[Frame]) -> list[str]:
-    """Return where a device's view differs from a whole history, of which no branch is hidden."""
+    """Return the differences between a device's view and a whole history without hidden branches."""
     replies = {message["turn_id"]: message for message in history if message["role"] == "assistant"}
     found = [f"{one['turn_id']} has no end" for one in replies.values() if one["status"] == "running"]
     for turn_id, turn in ledger.turns.items():

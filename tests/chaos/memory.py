@@ -1,4 +1,4 @@
-"""How much memory a process and its sockets take, as Linux tells it."""
+"""Memory of a process and its sockets, as Linux reports it."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ _HELD = re.compile(r"skmem:\(r(\d+),rb\d+,t\d+,tb\d+,f(\d+),w(\d+)")
 
 
 def resident_bytes(pid: int) -> int:
-    """Return a process's memory; what it shares with others counts in part (PSS). Raises OSError."""
+    """Return a process's memory; memory shared with others counts in part (PSS). Raises OSError."""
     found = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_text())
     assert found is not None
     return int(found[1]) * 1024
 
 
 def forget_peak(pid: int) -> None:
-    """From here on `peak_bytes` counts anew (proc(5): clear_refs). Raises OSError."""
+    """Reset `peak_bytes` (proc(5): clear_refs). Raises OSError."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def peak_bytes(pid: int) -> int:
-    """Return the most memory that a process had at once, all that it shares included. Raises OSError."""
+    """Return a process's peak memory, including all that it shares. Raises OSError."""
     found = _PEAK.search(Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) * 1024
 
 
 def kernel_bytes(port: int) -> int | None:
-    """Return what the kernel holds for all connections of a listening port; None where `ss` is not installed.
+    """Return the kernel's memory for all connections of a listening port, or None if `ss` is not installed.
 
-    Counted are the queues to and from the server and what is set aside for them (ss(8): r, w, f). What lies in the
-    clients' queues is theirs.
+    It counts the server's queues and the memory reserved for them (ss(8): r, w, f). Memory in the clients' queues is not
+    counted.
     """
     if shutil.which("ss") is None:
         return None

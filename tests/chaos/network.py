@@ -1,6 +1,6 @@
-"""A store that stands still, and networks that cut, delay, trickle and stall: between clients and server, and behind it.
+"""A store that hangs, and networks that cut, delay, trickle and stall: between clients and server, and behind the server.
 
-The first is measured by itself, because there no socket may drop; what networks do comes one after the other.
+The hanging store is measured separately, because it may drop no socket; the network troubles come one after the other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 def measure(stage: Stage) -> Sequence[Finding]:
-    """Have clients talk through all of it."""
+    """Have clients talk through all troubles."""
     with store_server(stage.folder / "store") as store:
         return asyncio.run(_measure(stage, store))
 
@@ -99,7 +99,7 @@ async def _scene(stage: Stage, store: StoreServer) -> AsyncIterator[Scene]:
 
 
 def _weathers(draw: Random) -> list[tuple[str, Callable[[Scene], None]]]:
-    """What networks do, in any order."""
+    """The network's troubles, in any order."""
     weathers: list[tuple[str, Callable[[Scene], None]]] = [
         ("clients are cut off", lambda scene: scene.clients.cut()),
         ("the way to clients lags", lambda scene: _set(scene.clients, LAG)),

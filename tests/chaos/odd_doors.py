@@ -1,4 +1,4 @@
-"""What honest clients send at the WebSockets beside the native one: what odd frames are made of there."""
+"""What honest clients send at the WebSockets beside the native one: the material of the odd frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHAT = {"requestId": "r1", "id": "c0", "trigger": "submit-message", "headers": 
 
 
 class Door(msgspec.Struct, frozen=True):
-    """A WebSocket without a hello. `honest`: messages of which each field may be odd."""
+    """A WebSocket without a hello. `honest`: messages whose fields may each become odd."""
 
     part: Part
     path: str

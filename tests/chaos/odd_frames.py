@@ -1,4 +1,4 @@
-"""Makes frames that no honest client sends, and some that it does. Pure: random numbers are the caller's."""
+"""Makes frames that no honest client sends, and some that one would. Pure: the caller passes the random numbers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Honest = Sequence[dict[str, Any]]
 
 
 def odd_frame(draw: Random, honest: Honest = HONEST) -> bytes:
-    """Return the bytes of one frame, or of the few that make one message. `honest`: what a door's clients send."""
+    """Return the bytes of one frame, or of the few that form one message. `honest`: the messages of a door's clients."""
     return draw.choices(KINDS, WEIGHTS)[0](draw, honest)
 
 
@@ -59,7 +59,7 @@ def _honest(draw: Random, honest: Honest = HONEST) -> bytes:
 
 
 def _wrong_field(draw: Random, honest: Honest = HONEST) -> bytes:
-    """An honest frame with a field that is missing, odd or unknown."""
+    """Return an honest frame with a missing, odd or unknown field."""
     frame = dict(draw.choice(honest))
     place = draw.choice([*frame, "params", "unknown"])
     if draw.random() < 0.3:
@@ -70,7 +70,7 @@ def _wrong_field(draw: Random, honest: Honest = HONEST) -> bytes:
 
 
 def _broken_json(draw: Random, honest: Honest = HONEST) -> bytes:
-    """Text with bytes of it changed, cut off or doubled; it may be no UTF-8 any more."""
+    """Return text with some bytes changed, cut off or doubled; it may no longer be UTF-8."""
     text = bytearray(json.dumps(draw.choice(honest)).encode())
     for _ in range(draw.randint(1, 4)):
         match draw.randrange(3):
@@ -102,7 +102,7 @@ def _fragments(draw: Random, honest: Honest = HONEST) -> bytes:
 
 
 def _against_the_rules(draw: Random, _: Honest = HONEST) -> bytes:
-    """Frames that RFC 6455 forbids: they end the connection."""
+    """Return frames that RFC 6455 forbids: they end the connection."""
     return draw.choice(
         (
             framed(b"{}", first_bits=0xC0),

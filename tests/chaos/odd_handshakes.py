@@ -1,4 +1,4 @@
-"""Makes requests that no honest client sends, and some that it does. Pure: random numbers are the caller's."""
+"""Makes requests that no honest client sends, and some that one would. Pure: the caller passes the random numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VERSIONS = ("HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/9", "http/1.1", "", "HTTP/
 
 
 def odd_handshake(draw: Random) -> bytes:
-    """Return the bytes of a request, whole or not."""
+    """Return the bytes of a request, complete or not."""
     return draw.choices(KINDS, WEIGHTS)[0](draw)
 
 
@@ -90,7 +90,7 @@ def _noise(draw: Random) -> bytes:
 
 
 def _more_behind(draw: Random) -> bytes:
-    """A whole handshake with something right behind it, before it is answered."""
+    """Return a complete handshake with data directly after it, before it is answered."""
     return _request(list(HEADERS)) + draw.randbytes(draw.randrange(1, 50))
 
 

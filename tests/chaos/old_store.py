@@ -1,6 +1,6 @@
-"""A store that version 0.1.0 left, killed in the midst of a reply, under the service of today.
+"""The store of version 0.1.0, killed in the middle of a reply, under today's service.
 
-Its people come with their devices: everything that they had is there, and each conversation goes on.
+Its users connect with their devices: all their data is there, and each conversation goes on.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ KEPT: dict[str, dict[str, list[str]]] = {
     },
     "alice": {"Hello.": ["Hello.", "Hello, Alice."]},
 }  # fmt: skip
-"""What each had, by the titles of their conversations; a reply that was being written is whatever there was of it."""
+"""Each user's messages by conversation title; an interrupted reply is whatever was written of it."""
 NONE = Target(0.0, at_most=True)
 LIMIT_S = 30.0
 NEW = "And now?"
 
 
 def measure(stage: Stage) -> Sequence[Finding]:
-    """Lay the store out, start the service on it, and let its people come."""
+    """Load the store, start the service on it, and connect its users."""
     with store_server(stage.folder / "store") as store:
         asyncio.run(_lay_out(store.port))
         key = new_key()
@@ -76,14 +76,14 @@ async def _lay_out(port: int) -> None:
 
 
 async def _left(port: int) -> list[str]:
-    """What is still under the names of devices, whose conversations are the person's now."""
+    """Return what is still stored under the names of devices, whose conversations now belong to the person."""
     async with Redis(port=port) as client:
         names = [await client.keys(f"ms:*{{{device}*") for device in (LAPTOP, PHONE)]
     return [name.decode() for some in names for name in some if b"seats" not in name]
 
 
 async def _come(port: int, key: str) -> dict[str, list[str]]:
-    """Each device comes, the person's last one looks at all of it; gives what is wrong."""
+    """Connect each device; the person's last one reads everything. Return the faults."""
     missing, stuck = list[str](), list[str]()
     async with asyncio.timeout(LIMIT_S), AsyncExitStack() as sockets:
         shown = {"laptop": token(), "phone": token(), "alice": key}
@@ -121,7 +121,7 @@ async def _told(one: ThinSocket, conversation_id: str) -> list[dict[str, Any]]:
 
 
 async def _goes_on(one: ThinSocket, conversation_id: str, before: int) -> bool:
-    """Whether a message gets its reply, and both are in the history."""
+    """Return whether a message gets its reply, and both are in the history."""
     message = {"conversation_id": conversation_id, "client_msg_id": "new", "content": NEW}
     await one.put(type="send", **message, params={"max_new_tokens": 4})
     while (await one.get())["type"] != "done":
@@ -131,7 +131,7 @@ async def _goes_on(one: ThinSocket, conversation_id: str, before: int) -> bool:
 
 
 async def _ask(one: ThinSocket, **frame: Any) -> dict[str, Any]:
-    """Send a frame; give what answers it."""
+    """Send a frame; return its answer."""
     await one.put(**frame, ref="asked")
     while (answer := await one.get()).get("ref") != "asked":
         pass

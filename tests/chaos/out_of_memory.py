@@ -1,4 +1,4 @@
-"""A store without memory, under talking clients: new messages are refused, replies go on, and nothing told is lost."""
+"""A store without memory while clients talk: new messages are refused, replies go on, and nothing sent is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.refusing_store import without_memory
 
 
 def measure(stage: Stage) -> Sequence[Finding]:
-    """Take the memory away and give it back, again and again."""
+    """Take the memory away and give it back, several times."""
     with store_server(stage.folder / "store") as store:
         return asyncio.run(_measure(stage, store))
 

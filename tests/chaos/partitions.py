@@ -1,6 +1,6 @@
-"""Partitions: one of several replicas is cut off from the store, or its way there lags, trickles or stands still; the others go on.
+"""Partitions: one replica's link to the store is cut, slow, trickles or hangs, while the other replicas work on.
 
-What stands still for longer than a lease is the hardest: its turns are closed by others, and it learns of that later.
+A hang for longer than a lease is the hardest: other replicas close its turns, and it learns so later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REPLICAS = 3
 LAG = Weather(delay_s=0.05)
 TRICKLE = Weather(delay_s=0.002, piece_bytes=64)
 LOSS = Weather(delay_s=0.3)
-"""As a network that loses packets: each comes when it was sent again."""
+"""A network that loses packets: each one comes when it is sent again."""
 KINDS = ("lags", "trickles", "loses packets", "is cut", "is out of reach", "stands still")
 
 

@@ -1,6 +1,6 @@
-"""A network of the test's own between two parties, which delays, trickles, stalls and cuts.
+"""A simulated network between two parties, which delays, trickles, stalls and cuts.
 
-What it does to each direction can be changed at any time and counts for what passes from then on.
+Each direction can be changed at any time; the change holds for the bytes that pass from then on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FAIR = Weather()
 
 
 class Proxy:
-    """Passes TCP connections on to one address. `there` is the way to the server, `back` the one from it."""
+    """Passes TCP connections on to one address. `there` is the direction to the server, `back` the one from it."""
 
     def __init__(self, port: int) -> None:
         self.there = FAIR
@@ -40,24 +40,24 @@ class Proxy:
         self._refuses = False
 
     def cut(self) -> None:
-        """Every connection is gone at once, for both parties; what was on its way is lost."""
+        """Cut every connection at once, for both parties; bytes on the way are lost."""
         for writer in self._open:
             writer.transport.abort()
 
     def stall(self) -> None:
-        """Nothing passes any more, and nobody is told."""
+        """Hold all bytes back without a sign to either party."""
         self._flows.clear()
 
     def flow(self) -> None:
-        """Bytes pass again, those that waited first."""
+        """Let bytes pass again, the held ones first."""
         self._flows.set()
 
     def refuse(self, *, refuse: bool = True) -> None:
-        """New connections are reset, or taken again."""
+        """Reset new connections, or accept them again."""
         self._refuses = refuse
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carries one connection until either side ends it."""
+        """Carry one connection until either side ends it."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -69,13 +69,13 @@ class Proxy:
             self._tasks.discard(task)
 
     async def ended(self) -> None:
-        """Waits until no connection is left."""
+        """Wait until no connection is left."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             from_server, to_server = await asyncio.open_connection("127.0.0.1", self._to)
-        except OSError:  # nobody is there
+        except OSError:  # nobody listens
             return
         self.connections += 1
         self._open |= {writer, to_server}
@@ -83,7 +83,7 @@ class Proxy:
             async with asyncio.TaskGroup() as ways:
                 ways.create_task(self._pass_on(reader, to_server, back=False))
                 ways.create_task(self._pass_on(from_server, writer, back=True))
-        except* OSError:  # cut, by whomever
+        except* OSError:  # cut by either side
             pass
         finally:
             self._open -= {writer, to_server}
@@ -113,7 +113,7 @@ async def _end(writer: asyncio.StreamWriter) -> None:
 
 @asynccontextmanager
 async def proxy(port: int) -> AsyncIterator[Proxy]:
-    """A proxy to a port of the loopback, on a free port."""
+    """Run a proxy to a loopback port, on a free port."""
     made = Proxy(port)
     async with await asyncio.start_server(made.take, "127.0.0.1", 0) as server:
         made.port = server.sockets[0].getsockname()[1]

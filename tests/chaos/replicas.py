@@ -1,6 +1,6 @@
-"""Several replicas on one store: cancels from another replica, an owner that is killed, an owner that stands still.
+"""Several replicas on one store: cancels from another replica, an owner that is killed, an owner that hangs.
 
-Two devices of one client are on different replicas; what one asks for, the other sees.
+Two devices of one client are on different replicas; each sees what the other asks for.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ NONE = Target(0.0, at_most=True)
 PACE_S = 0.02
 WORDS = 5_000
 CLOCK_OFF_S = -30.0
-"""Of the last replica, which asks the first one for what it does: no clocks are compared."""
+"""Seconds by which the last replica's clock is wrong. It asks the first replica to act: clocks must not be compared."""
 SEEN = 3
-"""Deltas that both devices see before something happens."""
+"""Deltas that both devices see before the trouble."""
 LIMIT_S = 40.0
 
 
 class NotInTime(Exception):
-    """Something that must happen did not."""
+    """A required event did not happen."""
 
 
 class Stall(msgspec.Struct, frozen=True):
-    """An owner that stood still: how long until its turn was closed by another, and what was wrong afterwards."""
+    """An owner that hung: seconds until another replica closed its turn, and the faults afterwards."""
 
     closed_s: float
     faults: list[str]
 
 
 def measure(stage: Stage) -> Sequence[Finding]:
-    """Play each scene, on so many replicas."""
+    """Play each scene with so many replicas."""
     return tuple(finding for number in stage.scale.replicas for finding in _measure(stage, number))
 
 
@@ -99,7 +99,7 @@ def _measure(stage: Stage, number: int) -> Iterator[Finding]:
 
 
 async def _cancels(servers: list[ServerProcess], times: int) -> list[float]:
-    """Return how long each cancel took, in seconds, seen from the device that asked for it."""
+    """Return the seconds that each cancel took, as the device that asked for it saw it."""
     loop, took = asyncio.get_running_loop(), list[float]()
     here, there = await _two_devices("cancels", servers)
     for number in range(times):
@@ -117,11 +117,11 @@ async def _cancels(servers: list[ServerProcess], times: int) -> list[float]:
 
 
 async def _killed(servers: list[ServerProcess], name: str, later_s: float) -> float:
-    """Return the seconds from an owner's death until the other device was told the end of its turn."""
+    """Return the seconds from an owner's death until the other device got the end of its turn."""
     loop = asyncio.get_running_loop()
     here, there = await _two_devices(name, servers)
     turn_id = await _begin(here, there, "m")
-    await asyncio.sleep(later_s)  # a lease is as old as chance has it
+    await asyncio.sleep(later_s)  # so that a lease has a random age
     await asyncio.to_thread(servers[0].kill)
     begun = loop.time()
     done = await _ended(there, turn_id)
@@ -136,7 +136,7 @@ async def _killed(servers: list[ServerProcess], name: str, later_s: float) -> fl
 
 
 async def _stalled(servers: list[ServerProcess], scale: Scale) -> Stall:
-    """Have an owner stand still until its turn is closed, and the conversation go on; then wake it."""
+    """Suspend an owner until its turn is closed and the conversation goes on; then wake it."""
     loop = asyncio.get_running_loop()
     here, there = await _two_devices("stalled", servers)
     turn_id = await _begin(here, there, "m")
@@ -161,7 +161,7 @@ async def _stalled(servers: list[ServerProcess], scale: Scale) -> Stall:
 
 
 async def _two_devices(name: str, servers: list[ServerProcess]) -> tuple[Device, Device]:
-    """Devices of one client on the first and the last replica, attached to one conversation."""
+    """Connect devices of one client to the first and the last replica, attached to one conversation."""
     here, there = Device(name), Device(name)
     await here.come(servers[0].ws_url)
     first = await _send(here, "first", max_new_tokens=1)
@@ -172,7 +172,7 @@ async def _two_devices(name: str, servers: list[ServerProcess]) -> tuple[Device,
 
 
 async def _begin(owner: Device, other: Device, client_msg_id: str) -> str:
-    """Ask for a long reply, and wait until both see text of it; gives its turn."""
+    """Ask for a long reply, and wait until both devices see its text; return its turn."""
     turn_id = await _send(owner, client_msg_id, max_new_tokens=WORDS)
     for device in (owner, other):
         turns = device.ledger.turns

@@ -1,4 +1,4 @@
-"""What the bad days showed: one flat list, for the table and the file."""
+"""The findings of the bad days: one flat list, for the table and the file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.bench.machine import Machine
 
 
 class Part(StrEnum):
-    """What can be run by itself: `--only`."""
+    """The parts, as `--only` names them."""
 
     FAN_OUT = "fan-out"
     IDLE = "idle"
@@ -46,7 +46,7 @@ class Finding(Measured, frozen=True, kw_only=True):
 
     @property
     def is_about_faults(self) -> bool:
-        """Whether none of it may be: then it counts on a busy machine too."""
+        """True if its target is zero: such a finding counts on a busy machine too."""
         return self.target is not None and self.target.at_most and self.target.value == 0
 
 
@@ -63,7 +63,7 @@ class ChaosReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_good(self) -> bool:
-        """Whether all of it ran, and every target is met."""
+        """True if all parts ran and every target is met."""
         return not self.failures and all(one.met is not False for one in self.findings)
 
 

@@ -1,4 +1,4 @@
-"""What a server's log says of trouble: a line a defect."""
+"""The errors in a server's log, one line each."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class _Line(msgspec.Struct):
 
 
 _FOR_PEOPLE = re.compile(rb"Midstream is ready|.*\(\d+%\)$|engine: INFO: ")
-"""What a server prints while it loads and once it is ready, and what its engine notes, beside its log."""
+"""Lines that a server prints while it loads and once it is ready, and its engine's notes; they are not log lines."""
 
 _decode = msgspec.json.Decoder(_Line).decode
 
 
 def unhandled(log: Path) -> list[str]:
-    """Return the errors in a log of JSON lines: what was logged as one, and what was not logged but printed.
+    """Return the errors in a log of JSON lines: entries of level error, and anything printed outside the log.
 
-    Lines that were printed one behind the other are one error, which is told by its last words.
+    Consecutive printed lines are one error, represented by its last line.
     """
     lines = (line for line in log.read_bytes().splitlines() if not _FOR_PEOPLE.match(line))
     groups = ((is_logged, list(group)) for is_logged, group in groupby(lines, _is_logged))
@@ -48,6 +48,6 @@ def _error(line: bytes) -> str:
 
 
 def _printed(lines: list[bytes]) -> list[str]:
-    """The last words of a traceback; those of a group stand behind bars."""
+    """Return the last line of a traceback; those of an exception group have bars in front."""
     words = [line.decode(errors="replace").strip(" |+-^~") for line in lines]
     return [word for word in words if word][-1:]

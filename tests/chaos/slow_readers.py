@@ -1,7 +1,7 @@
-"""Sockets that stop reading, beside others that read: what they cost, whom they disturb, how long they stay.
+"""Sockets that stop reading, beside others that read: their cost, their effect on others, and how long they stay.
 
-Each slow socket is another device of a client that reads: it asks for a long history, reads none of it, and is
-attached from then on to a conversation whose reply is being written.
+Each slow socket is another device of a client that reads. It asks for a long history, reads none of it, and stays
+attached to a conversation whose reply is being written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FREED_S = Target(60.0, at_most=True)
 PACE_S = 0.02
 WORDS = 50_000
 PAGE = ("x" * 32_000,) * 6
-"""What the history is made of: 192 KB, more than the kernel takes for a peer that does not read."""
+"""Messages of the history: 192 KB, more than the kernel buffers for a peer that does not read."""
 RECEIVE_BYTES = 8 * 1024
 COME_AT_ONCE = 4
 LIMIT_S = 90.0
@@ -36,7 +36,7 @@ LOOKS_AT_ONCE = 20
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """One load. `gaps_…` are seconds between texts: before, while slow ones come, beside them, and after."""
+    """One load. `gaps_…` are seconds between texts: before, while slow sockets connect, beside them, and after."""
 
     gaps_before: list[float]
     gaps_meanwhile: list[float]
@@ -49,7 +49,7 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 def measure(stage: Stage) -> Sequence[Finding]:
-    """Let the slow ones come, and wait until they are gone."""
+    """Connect the slow sockets, and wait until they are gone."""
     scale = stage.scale
     script = gateway.Script(words=WORDS, pace_s=PACE_S, hurry=scale.hurry)
     roomy = {
@@ -137,7 +137,7 @@ async def _observe(server: ServerProcess, scale: Scale) -> _Seen:
 
 
 async def _begin(port: int, client: int) -> ThinSocket:
-    """Give a client a long history and a reply that goes on and on."""
+    """Give a client a long history and an endless reply."""
     one = await ThinSocket.connect(("127.0.0.1", port))
     await one.greet(client_id=f"client-{client}")
     for number, content in enumerate(PAGE):
@@ -158,7 +158,7 @@ async def _read(one: ThinSocket, arrivals: list[float]) -> None:
 
 
 async def _come(port: int, scale: Scale) -> list[tuple[ThinSocket, float]]:
-    """Open the slow sockets, a few at once; gives when each stopped reading."""
+    """Open the slow sockets, a few at a time; return when each stopped reading."""
     at_once = asyncio.Semaphore(COME_AT_ONCE)
 
     async def one(number: int) -> tuple[ThinSocket, float]:
@@ -172,12 +172,12 @@ async def _come(port: int, scale: Scale) -> list[tuple[ThinSocket, float]]:
 
 
 async def _wait_freed(slow: list[tuple[ThinSocket, float]]) -> list[float]:
-    """Return how long each socket lived that the server ended within the limit."""
+    """Return the lifetime of each socket that the server ended within the limit."""
     loop, freed, left = asyncio.get_running_loop(), list[float](), slow
     end = loop.time() + LIMIT_S
     while left and loop.time() < end:
         await asyncio.sleep(LOOK_S)
-        over = await _over(left)  # looked at once: the next look may find more
+        over = await _over(left)  # checked once: another check may find more
         now = loop.time()
         freed += [now - since for one, since in left if one in over]
         left = [(one, since) for one, since in left if one not in over]
@@ -187,7 +187,7 @@ async def _wait_freed(slow: list[tuple[ThinSocket, float]]) -> list[float]:
 
 
 async def _over(some: list[tuple[ThinSocket, float]]) -> set[ThinSocket]:
-    """Return which sockets are over. A few at a time: those that read must not wait for a thousand looks."""
+    """Return the sockets that are over. A few at a time: those that read must not wait for a thousand checks."""
     over = set()
     for place, (one, _) in enumerate(some):
         if one.is_over:

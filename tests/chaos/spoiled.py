@@ -1,6 +1,6 @@
-"""Conversations that an eviction or a hand takes from the store, whole or in part, and journals that are spoiled.
+"""Conversations that are evicted or deleted from the store, in whole or in part, and corrupt journals.
 
-Clients talk meanwhile. Every conversation goes on, who lost one is told, and a spoiled journal is nobody else's trouble.
+Clients talk meanwhile. Every conversation goes on, its clients learn of a loss, and a corrupt journal affects no other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.chaos.talker import Account, Talker
 from tests.server_process import ServerProcess
 
 REST_S = 1.0
-"""Of every other talker, so that quiet conversations are hit too."""
+"""Rest of every other talker, so that quiet conversations are hit too."""
 SHARE = 2
 """One in so many talkers is hit each time."""
 WELL = {"stop", "length"}
@@ -34,13 +34,13 @@ SOME = Target(1.0)
 
 
 def eviction(stage: Stage) -> Sequence[Finding]:
-    """Take hashes, journals and both by hand, then whatever a store takes that evicts."""
+    """Delete hashes, journals and both; then let a store with too little memory evict."""
     with store_server(stage.folder / "store") as store:
         return asyncio.run(_eviction(stage, store))
 
 
 def poison(stage: Stage) -> Sequence[Finding]:
-    """Put something else in the place of journals."""
+    """Replace journals with something else."""
     with store_server(stage.folder / "store") as store:
         return asyncio.run(_poison(stage, store))
 
@@ -77,7 +77,7 @@ async def _take(client: Redis, talker: Talker, draw: Random, taken: Counter[str]
 
 
 async def _under_pressure(client: Redis, stage: Stage) -> int:
-    """Leave the store half of the memory that its data take, for a while; gives how many keys it took."""
+    """Leave the store half of the memory that its data needs, for a while; return how many keys it evicted."""
     memory, before = await client.info("memory"), (await client.info("stats"))["evicted_keys"]
     await client.config_set("maxmemory-policy", "allkeys-lru")
     await client.config_set("maxmemory", int(memory["used_memory"] - memory["used_memory_dataset"] / 2))
@@ -170,12 +170,12 @@ def _of_poison(stage: Stage, company: Company, accounts: list[Account], hit: set
 
 
 def _keys(talker: Talker) -> Keys:
-    """Of its conversation: nobody has shown a key, so that its owner is this one client."""
+    """Return the store's keys of a talker's conversation: without authentication its owner is this one client."""
     return Keys.of(Owner("anonymous", talker.device.client_id), talker.device.ledger.conversation_id)
 
 
 def _running(talker: Talker) -> list[str]:
-    """Its turn that has no end so far, as it knows; none where it is quiet."""
+    """Return the ids of its turns that have no end so far, as it knows; empty if it is quiet."""
     return [turn_id for turn_id, turn in talker.device.ledger.turns.items() if not turn.is_over]
 
 

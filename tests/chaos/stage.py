@@ -1,4 +1,4 @@
-"""What a part is given: how much of everything, a folder, a seed, and somebody to tell."""
+"""The inputs of a part: its scale, a folder, a seed, and a function that reports progress."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ import msgspec
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of everything. `…_s` are seconds."""
+    """Size of each part. `…_s` are seconds."""
 
     hurry: float
     """How many times shorter leases and heartbeats are than the product's."""
     settle_s: float
-    """Between doing something and measuring what it left."""
+    """Seconds between an action and the measurement of its remains."""
     streams: int
     streams_s: float
-    """How long each server of the fan-out is measured."""
+    """Seconds that each server of the fan-out is measured."""
     idle: int
     storm_per_s: int
     storm_s: float
     slow: int
     normal: int
     calm_s: float
-    """How long the normal readers are measured without the slow ones, before and after."""
+    """Seconds that the normal readers are measured without the slow ones, before and after."""
     frames: int
     handshakes: int
     stalls: int
     stall_s: float
     weather_s: float
-    """How long a network misbehaves, each in its way."""
+    """Seconds of each network trouble."""
     replicas: tuple[int, ...]
     cancels: int
-    """From another replica, for each number of replicas."""
+    """Cancels from another replica, for each number of replicas."""
     owner_kills: int
     owner_stall_s: float
     failovers: int
-    """Masters that die, of a cluster and of what a Sentinel watches."""
+    """Masters that die, in a cluster and under a Sentinel."""
     partitions: int
-    """Troubles of one replica's way to the store."""
+    """Troubles of one replica's link to the store."""
     spoils: int
-    """Times that conversations are taken from the store, or their journals spoiled."""
+    """Times that conversations are taken from the store, or their journals corrupted."""
     kills: int
     engines: bool
-    """Whether engines' processes are among those that are killed."""
+    """True if engine processes are killed too."""
     talkers: int
     upgrades: int
-    """Replicas of an earlier version, all of which give way to today's."""
+    """Replicas of an earlier version; all are replaced by today's."""
     tool_kills: int
-    """Of gateways and of the store, while calls are open."""
+    """Kills of gateways and of the store, while calls are open."""
     walks: int
     """Random walks of the state machine."""
 
@@ -119,7 +119,7 @@ QUICK = Scale(
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a part plays. `folder` is its own and empty."""
+    """Context of a part. `folder` is its own and empty."""
 
     scale: Scale
     folder: Path

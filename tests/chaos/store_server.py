@@ -1,4 +1,4 @@
-"""A Redis-compatible server of the test's own, which it may stall and kill; what was written is in its append-only file."""
+"""A Redis-compatible server of the test, which it may suspend and kill; its data is in its append-only file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOK_S = 0.02
 
 
 class StoreServer:
-    """One server; it keeps its port and its data over restarts."""
+    """One server; it keeps its port and its data across restarts."""
 
     def __init__(self, folder: Path, *, fsync: str = "everysec") -> None:
         self.port = free_port()
@@ -29,7 +29,7 @@ class StoreServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts the process and waits until it answers."""
+        """Start the process and wait until it answers."""
         options = {
             "port": str(self.port),
             "bind": "127.0.0.1",
@@ -44,19 +44,19 @@ class StoreServer:
         self._wait_ready()
 
     def kill(self) -> None:
-        """Ends the process without a chance to say goodbye."""
+        """Kill the process."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Ends the process as an operator does."""
+        """End the process as an operator does."""
         self._end(signal.SIGTERM)
 
     def stall(self) -> None:
-        """The process stands still; its connections stay."""
+        """Suspend the process; its connections stay."""
         self._signal(signal.SIGSTOP)
 
     def wake(self) -> None:
-        """The process goes on."""
+        """Resume the process."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -74,7 +74,7 @@ class StoreServer:
             while True:
                 try:
                     client.ping()
-                except redis.RedisError:  # not there yet, or still reading its file
+                except redis.RedisError:  # not up yet, or still reading its file
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(LOOK_S)
@@ -84,7 +84,7 @@ class StoreServer:
 
 @contextmanager
 def store_server(folder: Path, *, fsync: str = "everysec") -> Iterator[StoreServer]:
-    """A server that runs inside the block. `fsync`: when what was written is on its disk; `always` before it is answered."""
+    """Run a server inside the block. `fsync`: when data reaches its disk; `always` means before the answer."""
     folder.mkdir(exist_ok=True)
     server = StoreServer(folder, fsync=fsync)
     server.start()

@@ -1,4 +1,4 @@
-"""Clients that all come at once, as after a restart: each is served or refused with a reason, and none is left hanging."""
+"""Clients that all connect at once, as after a restart: each is served or refused with a reason, and none hangs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.server_process import serving
 
 WITHIN_S = 5.0
 SOURCES = tuple(f"127.0.0.{last}" for last in range(2, 6))
-"""Loopback addresses to come from, so that no port is used twice."""
+"""Loopback addresses to connect from, so that no port is used twice."""
 TICK_S = 0.02
 
 
 def measure(stage: Stage) -> Sequence[Finding]:
-    """Let the storm come."""
+    """Run the storm."""
     with serving(stage.folder, command=gateway.command(gateway.Script())) as server:
         outcomes = asyncio.run(_storm(server.port, stage.scale))
     served = [outcome for outcome in outcomes if isinstance(outcome, float)]
@@ -63,7 +63,7 @@ async def _storm(port: int, scale: Scale) -> list[float | Exception | None]:
 
 
 async def _come(port: int, source: str, opened: list[ThinSocket]) -> float | Exception | None:
-    """Return how long it took until `ready`, or what came instead, None where that was nothing."""
+    """Return the seconds until `ready`, or what came instead, or None if nothing came."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     try:

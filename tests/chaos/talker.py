@@ -1,4 +1,4 @@
-"""Somebody who talks whatever happens: each message is sent until it is acknowledged, and its reply waited for."""
+"""A client that talks whatever happens: it sends each message until it is acknowledged, and waits for its reply."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.chaos.ledger import Frame, differences
 PAUSE_S = 0.1
 END_S = 60.0
 LATER = {"busy", "store_unavailable", "engine_unavailable", "overloaded", "draining"}
-"""Refusals that leave no trace: the message is sent again."""
+"""Refusals that change nothing: the message is sent again."""
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A message that was acknowledged."""
+    """An acknowledged message."""
 
     client_msg_id: str
     content: str
@@ -29,7 +29,7 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class Talker:
-    """One client with one conversation. `url` gives where to connect next; `rest_s`: between a reply and the next message."""
+    """One client with one conversation. `url` returns where to connect next; `rest_s`: seconds before a message."""
 
     SEND: ClassVar[Frame] = {"grace_s": 20, "params": {"max_new_tokens": 20, "temperature": 0}}
     FEATURES: ClassVar[tuple[str, ...]] = ()
@@ -41,17 +41,17 @@ class Talker:
         self.faults: list[str] = []
         self.ended = 0
         self.unanswered = 0
-        """Requests that nobody answered for so long that the connection was given up."""
+        """Number of requests without an answer for so long that the connection was given up."""
         self._url = url
         self._rest_s = rest_s
         self._stop = asyncio.Event()
 
     def stop(self) -> None:
-        """Says nothing more once the reply under way has ended."""
+        """Send nothing more once the current reply has ended."""
         self._stop.set()
 
     async def talk(self) -> None:
-        """Talks until told to stop."""
+        """Talk until stopped."""
         while not self._stop.is_set():
             number = len(self.said)
             content = f"{self.device.client_id}, message {number}: What is {number} plus 8?"
@@ -90,7 +90,7 @@ class Talker:
         return answer
 
     async def _wait_end(self, said: Said) -> None:
-        """Wait until the reply has ended. The time is that of silence on one connection: without one there is nobody to tell."""
+        """Wait until the reply has ended. The limit is for silence while there is a connection."""
         while not self._has_end(said):
             try:
                 if not await self._follow(said):
@@ -103,7 +103,7 @@ class Talker:
                 await asyncio.sleep(PAUSE_S)
 
     async def _follow(self, said: Said) -> bool:
-        """Whether something was told in time: an event, or a gap that may have covered the end. Raises Lost."""
+        """Return whether something came in time: an event, or a gap that may have covered the end. Raises Lost."""
         if not self.device.is_there:
             await self._be_there()
             await self._say_again(said)
@@ -117,7 +117,7 @@ class Talker:
         return is_told
 
     async def _say_again(self, said: Said) -> None:
-        """Send it under the same id, unless its end is known: what was not told of its turn comes then. Raises Lost."""
+        """Send it under the same id, unless its end is known: missing parts of its turn come then. Raises Lost."""
         if self._has_end(said):
             return
         again = await self._try(said.client_msg_id, said.content)
@@ -137,15 +137,15 @@ class Talker:
 
     @property
     def told_gone(self) -> set[str]:
-        """Messages that were acknowledged, and of whose conversation this client was told that it is gone."""
+        """Acknowledged messages of conversations that this client was told are gone."""
         return {one.client_msg_id for one in self.said if one.epoch in self.device.ledger.gone}
 
     async def leave(self) -> None:
-        """Closes all its connections."""
+        """Close all its connections."""
         await self.device.leave()
 
     async def account(self) -> Account:
-        """What became of everything that was said. Raises Lost."""
+        """Return an account of everything that it said. Raises Lost."""
         await self._be_there()
         history = await self.device.history()
         users = Counter(message["message_id"] for message in history if message["role"] == "user")
@@ -160,7 +160,7 @@ class Talker:
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Of one talker, after all that happened: each list should be empty."""
+    """One talker's account after all troubles: each list should be empty."""
 
     LABELS: ClassVar[dict[str, str]] = {
         "acknowledged messages lost": "lost",

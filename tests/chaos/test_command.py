@@ -1,4 +1,4 @@
-"""`make chaos`: parts that are asked for run, each in its time; what is found is told and written."""
+"""`make chaos`: the requested parts run, each within its time; findings are printed and written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
 
 
 def play(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
-    """Has the storm find a value where nothing may be."""
+    """Have the storm find a value whose target is zero."""
 
     def measure(stage: Stage) -> Sequence[Finding]:
         return (Finding(part=Part.STORM, label="hung", value=value, target=Target(0.0, at_most=True)),)

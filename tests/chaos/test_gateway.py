@@ -20,7 +20,7 @@ from tests.chaos.stage import QUICK, Stage
 def test_nothing_is_lost_and_nobody_is_left_hanging(
     measure: Callable[[Stage], Sequence[Finding]], tmp_path: Path
 ) -> None:
-    """How fast and how large is for the command to say: a busy machine makes no service wrong."""
+    """Speed and size are left to the command: a busy machine makes no service wrong."""
     found = measure(Stage(scale=QUICK, folder=tmp_path, seed=1, say=print))
     assert [one.label for one in found if one.value is None] == []
     wrong = [f"{one.label}: {one.note}" for one in found if one.is_about_faults and not one.met]

@@ -1,4 +1,4 @@
-"""The ledger finds what it is there to find."""
+"""The ledger finds each broken promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the thin client sends is what RFC 6455 means; what the odd ones send is different each time, and the same each time."""
+"""The thin client follows RFC 6455; the odd ones send varied input, the same for the same seed."""
 
 from __future__ import annotations
 

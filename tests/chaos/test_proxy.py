@@ -1,4 +1,4 @@
-"""The network of the tests does what it is told."""
+"""The simulated network does as it is told."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GONE = (ConnectionResetError, asyncio.IncompleteReadError)
 
 @pytest.fixture
 async def between() -> AsyncIterator[Proxy]:
-    """A proxy to a server that repeats what it is told."""
+    """A proxy to a server that echoes."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):

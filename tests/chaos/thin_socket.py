@@ -1,6 +1,6 @@
-"""A WebSocket client with next to nothing in it: thousands fit in one process, and it reads only when it is told to.
+"""A minimal WebSocket client: thousands fit in one process, and it reads only on request.
 
-Frames of the client are masked with zeros (RFC 6455 lets it choose), so that they go out as they are.
+Its frames are masked with zeros (RFC 6455 lets the client choose), so that their payload is sent unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LENGTH = re.compile(r"^content-length: *(\d+)", re.IGNORECASE | re.MULTILINE)
 
 
 class Refused(Exception):
-    """The server closed the connection or refused it, and said why: an HTTP status or a close code."""
+    """The server closed or refused the connection and said why: an HTTP status or a close code."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(code, reason)
@@ -34,23 +34,23 @@ class Refused(Exception):
 
 
 class Dropped(Exception):
-    """The connection ended, and nobody said why."""
+    """The connection ended without a reason."""
 
 
 class ThinSocket:
-    """One connection. Pings are answered while frames are waited for."""
+    """One connection. It answers pings while it waits for frames."""
 
     def __init__(self, opened: socket.socket) -> None:
         self._socket = opened
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
-        self._body = 0  # of the last HTTP answer: bytes that were not read yet
+        self._body = 0  # unread bytes of the last HTTP answer
 
     @classmethod
     async def connect(
         cls, address: tuple[str, int], *, source: str = "127.0.0.1", receive_buffer: int | None = None
     ) -> Self:
-        """Opens a TCP connection from a loopback address of choice. Raises OSError."""
+        """Open a TCP connection from a given loopback address. Raises OSError."""
         opened = socket.socket()
         opened.setblocking(False)
         if receive_buffer is not None:
@@ -66,7 +66,7 @@ class ThinSocket:
         return thin
 
     async def shake_hands(self, *, path: str = "/v1/ws", extra: str = "") -> None:
-        """Becomes a WebSocket; `extra`: more lines of the request. Raises Refused, Dropped."""
+        """Become a WebSocket; `extra`: more lines of the request. Raises Refused, Dropped."""
         host, port = self._socket.getpeername()
         head = HANDSHAKE.format(host=f"{host}:{port}", extra=extra).replace("/v1/ws", path, 1)
         await self.write(head.encode())
@@ -75,13 +75,13 @@ class ThinSocket:
             raise Refused(status, reason)
 
     async def greet(self, **hello: Any) -> Frame:
-        """Shakes hands and says hello; gives `ready`. Raises Refused, Dropped."""
+        """Shake hands and say hello; return `ready`. Raises Refused, Dropped."""
         await self.shake_hands()
         await self.put(type="hello", **hello)
         return await self.get()
 
     async def answer(self) -> tuple[int, str]:
-        """Reads an HTTP answer's head; gives its status and reason. The body of the one before is passed over. Raises Dropped."""
+        """Skip the last answer's body and read a head; return its status and reason. Raises Dropped."""
         while len(self._received) < self._body:
             await self._fill()
         del self._received[: self._body]
@@ -95,29 +95,29 @@ class ThinSocket:
         return int(status), reason
 
     async def body(self) -> Frame:
-        """The body of the last HTTP answer, which is an object. Raises Dropped."""
+        """Return the body of the last HTTP answer, which is an object. Raises Dropped."""
         while len(self._received) < self._body:
             await self._fill()
         told: Frame = json.loads(bytes(self._received[: self._body]))
         return told
 
     async def put(self, **frame: Any) -> None:
-        """Sends a frame of the protocol. Raises Dropped."""
+        """Send a frame of the protocol. Raises Dropped."""
         await self.send(json.dumps(frame).encode())
 
     async def send(self, payload: bytes, *, opcode: int = TEXT) -> None:
-        """Sends a WebSocket frame. Raises Dropped."""
+        """Send a WebSocket frame. Raises Dropped."""
         await self.write(framed(payload, opcode=opcode))
 
     async def write(self, data: bytes) -> None:
-        """Sends bytes. Raises Dropped."""
+        """Send bytes. Raises Dropped."""
         try:
             await self._loop.sock_sendall(self._socket, data)
         except OSError as error:
             raise Dropped(str(error)) from error
 
     async def get(self) -> Frame:
-        """The next frame of the protocol. Raises Refused, Dropped."""
+        """Return the next frame of the protocol. Raises Refused, Dropped."""
         while True:
             opcode, payload = await self.read()
             if opcode == PING:
@@ -129,7 +129,7 @@ class ThinSocket:
                 raise Refused(int.from_bytes(payload[:2], "big"), payload[2:].decode())
 
     async def read(self) -> tuple[int, bytes]:
-        """The next WebSocket frame: opcode and payload. Raises Dropped."""
+        """Return the next WebSocket frame: opcode and payload. Raises Dropped."""
         while (taken := take_frame(self._received)) is None:
             await self._fill()
         return taken
@@ -145,28 +145,28 @@ class ThinSocket:
 
     @property
     def is_over(self) -> bool:
-        """Whether the server has reset or ended the connection; nothing is read to learn it (Linux)."""
+        """True if the server has reset or ended the connection; found without a read (Linux)."""
         return self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED
 
     async def until_over(self, *, within_s: float) -> None:
-        """Waits until `is_over`. Raises TimeoutError."""
+        """Wait until `is_over`. Raises TimeoutError."""
         async with asyncio.timeout(within_s):
-            while not self.is_over:  # noqa: ASYNC110 - nothing is read, so nothing tells
+            while not self.is_over:  # noqa: ASYNC110 - nothing is read, so there is no event
                 await asyncio.sleep(_LOOK_S)
 
     def close(self) -> None:
-        """Ends the connection without a word."""
+        """End the connection without a close frame."""
         self._socket.close()
 
 
 _ESTABLISHED = 1
 _LOOK_S = 0.01
 _BIND_ADDRESS_NO_PORT = 24
-"""Linux: the port is chosen at the connect, so that one port serves many sources and destinations (ip(7))."""
+"""Linux: choose the port at the connect, so that one port serves many sources and destinations (ip(7))."""
 
 
 def framed(payload: bytes, *, opcode: int = TEXT, first_bits: int = _FIN) -> bytes:
-    """Returns a client's frame (RFC 6455, section 5.2)."""
+    """Return a client's frame (RFC 6455, section 5.2)."""
     length = len(payload)
     if length < 126:
         size = bytes([_MASKED | length])
@@ -178,7 +178,7 @@ def framed(payload: bytes, *, opcode: int = TEXT, first_bits: int = _FIN) -> byt
 
 
 def take_frame(received: bytearray) -> tuple[int, bytes] | None:
-    """Takes a server's frame off the front; None where there is no whole one. Servers here send no fragments."""
+    """Take a server's frame off the front; None if no whole one is there. Servers here send no fragments."""
     if len(received) < 2:
         return None
     length, start = received[1] & 0x7F, 2

@@ -1,4 +1,4 @@
-"""Parts are killed while calls of tools are open: none is started twice, each turn ends once, every prompt is well formed."""
+"""Parts are killed while tool calls are open: no call starts twice, each turn ends once, every prompt is well formed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.server_process import serving
 TIME_S = 900.0
 GO_ON_S = 10.0
 QUIET_S = 120.0
-"""For exchanges under way: each has several turns, and calls that are taken over first."""
+"""Seconds for open exchanges: each has several turns, and calls that another replica has to take over."""
 
 
 def measure(stage: Stage) -> Sequence[Finding]:
-    """Kill so often, and count what is missing, and what there is too much."""
+    """Kill so often, and count losses and duplicates."""
     started, malformed = stage.folder / "started", stage.folder / "malformed"
     for file in (started, malformed):
         file.touch()

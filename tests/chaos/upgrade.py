@@ -1,7 +1,7 @@
-"""A rolling upgrade under talking clients: replicas of an earlier version are replaced by today's, one after the other.
+"""A rolling upgrade while clients talk: replicas of an earlier version are replaced by today's, one after the other.
 
-Both versions are of this repository; the earlier one is taken out of its history. Each conversation is watched through
-another replica as well, of either version. What can't be mixed is refused at its start.
+Both versions come from this repository; the earlier one is taken from its history. Each conversation is also watched
+through another replica, of either version. Versions that can't be mixed are refused at their start.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from tests.server_process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 BEFORE = "fa49edf33b57f060fcfd8cc7a351891ef9d9fa19"
-"""A state of the day before that may be beside today's: tools and `continue` are complete in it."""
+"""A commit of the day before that can run beside today's: it has tools and `continue` in full."""
 TOO_OLD = "b7cfb645ad4dafdc7db777238846d23bc2a6adba"
-"""One without `continue`: it can't read what today's writes."""
+"""A commit without `continue`: it can't read what today's version writes."""
 DRAIN = {"MIDSTREAM_DRAIN_S": "20"}
-"""Seconds in which each reply ends by itself: none may be cut off by an upgrade."""
+"""Seconds in which each reply ends by itself: an upgrade may cut none off."""
 REFUSED = "replicas of an older version still serve from this store"
 
 
 class NoHistory(Exception):
-    """The earlier versions are not here: no git, or a clone without its history."""
+    """The earlier versions are missing: there is no git, or a clone without its history."""
 
 
 def measure(stage: Stage) -> Sequence[Finding]:
-    """Replace all replicas, then try a mix that can't be. Raises NoHistory."""
+    """Replace all replicas, then try a mix that must be refused. Raises NoHistory."""
     before, too_old = (taken_out(commit, stage.folder / commit[:8]) for commit in (BEFORE, TOO_OLD))
     return [*asyncio.run(_rolled(stage, before)), _refused(stage, too_old)]
 
 
 def taken_out(commit: str, folder: Path) -> Path:
-    """Lay out the tree of a commit; returns its folder. Raises NoHistory."""
+    """Write out the tree of a commit; return its folder. Raises NoHistory."""
     if shutil.which("git") is None:
         raise NoHistory("git is not installed")
     packed = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
@@ -59,7 +59,7 @@ def taken_out(commit: str, folder: Path) -> Path:
 
 
 class _Replicas:
-    """What a proxy knows: where there are replicas at the moment. Each is started in a folder of its own."""
+    """The proxy's list of running replicas. Each is started in a folder of its own."""
 
     def __init__(self, stage: Stage, store_url: str) -> None:
         self.urls: list[str] = []
@@ -68,7 +68,7 @@ class _Replicas:
         self._environ = {"MIDSTREAM_REDIS_URL": store_url, "MIDSTREAM_LOG_LEVEL": "warning", **DRAIN}
 
     def start(self, root: Path) -> ServerProcess:
-        """One more, of the version whose tree is in `root`."""
+        """Start one more replica, of the version whose tree is in `root`."""
         folder = self._stage.folder / f"replica-{len(self.all)}"
         folder.mkdir()
         script = gateway.Script(words=20, pace_s=PACE_S, hurry=self._stage.scale.hurry)
@@ -79,12 +79,12 @@ class _Replicas:
         return server
 
     def drain(self, server: ServerProcess) -> int:
-        """Nobody new is led there; then it ends as it does. Returns its exit status."""
+        """Send it no new clients; then let it end by itself. Return its exit status."""
         self.urls.remove(server.ws_url)
         return server.stop()
 
     def end(self) -> None:
-        """End what still runs."""
+        """End the replicas that still run."""
         for server in self.all:
             if server.process is not None and server.process.poll() is None:
                 server.stop()
@@ -132,7 +132,7 @@ async def _rolled(stage: Stage, before: Path) -> list[Finding]:
 
 
 class _Watcher:
-    """Another device of somebody who talks: it comes again wherever there is a replica, by way of the newest."""
+    """Another device of a talker: it reconnects whenever there is a replica, to the newest first."""
 
     def __init__(self, client_id: str, urls: Sequence[str]) -> None:
         self.device = Device(client_id)
@@ -140,7 +140,7 @@ class _Watcher:
         self._task = asyncio.create_task(self._watch())
 
     async def stop(self) -> None:
-        """Leaves for good."""
+        """Leave for good."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         await self.device.leave()
@@ -174,5 +174,5 @@ def _refused(stage: Stage, too_old: Path) -> Finding:
 
 
 def stage_in(stage: Stage, folder: Path) -> Stage:
-    """The same in another folder."""
+    """Return the same variables with another folder."""
     return Stage(scale=stage.scale, folder=folder, seed=stage.seed, say=stage.say)

@@ -1,6 +1,6 @@
-"""Random walks: two devices of one client, on any of two replicas, send, repeat, cancel, leave and come back as chance has it.
+"""Random walks: two devices of one client, on either of two replicas, send, repeat, cancel, leave and return at random.
 
-Whatever happened, both devices and the history agree in the end, byte for byte.
+In the end both devices and the history agree, byte for byte.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ STEPS = 25
 LIMIT_S = 30.0
 LOOK_S = 0.01
 REFUSALS = {"busy", "queue_full"}
-"""What a send may be answered besides `accepted`."""
+"""Possible answers to a send besides `accepted`."""
 UNDONE = {"conflict", "not_found"}
-"""What taking back an ended exchange may be answered."""
+"""Possible answers to a rollback of an ended exchange."""
 DEVICES = st.integers(0, 1)
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Walk(RuleBasedStateMachine):
         words=st.integers(1, 60),
     )
     def send(self, which: int, words: int, **fields: Any) -> None:
-        """Say something new."""
+        """Send something new."""
         client_msg_id = f"m{len(self._sent)}"
         self._sent[client_msg_id] = f"{client_msg_id}, {words} words, please."
         answer = self._ask(
@@ -78,7 +78,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(which=DEVICES, chance=st.integers(0, 99))
     def send_again(self, which: int, chance: int) -> None:
-        """Say something once more under its id: it makes no second turn."""
+        """Send a message again under its id: it makes no second turn."""
         if known := sorted(self._turn_of):
             client_msg_id = known[chance % len(known)]
             answer = self._ask(which, self._message(client_msg_id))
@@ -88,14 +88,14 @@ class Walk(RuleBasedStateMachine):
 
     @rule(which=DEVICES, chance=st.integers(0, 99))
     def send_something_else(self, which: int, chance: int) -> None:
-        """Say something else under an id that was used."""
+        """Send something else under an id that was used."""
         if known := sorted(self._turn_of):
             message = self._message(known[chance % len(known)]) | {"content": "Something else."}
             assert self._ask(which, message).get("code") == "conflict"
 
     @rule(which=DEVICES, mode=st.sampled_from(("keep", "rollback")), seen=st.none() | st.integers(0, 80))
     def cancel(self, which: int, mode: str, seen: int | None) -> None:
-        """Cancel what runs, and what waits behind it."""
+        """Cancel the running turn, and the waiting ones."""
         frame = {"type": "cancel", "conversation_id": self._conversation, "mode": mode}
         answer = self._ask(which, frame | ({} if seen is None else {"seen_off": seen}))
         assert answer["type"] == "cancelled", answer
@@ -127,7 +127,7 @@ class Walk(RuleBasedStateMachine):
         self._run(asyncio.sleep(ms / 1000))
 
     def teardown(self) -> None:
-        """Let everything end, and compare."""
+        """Let all turns end, and compare."""
         try:
             self._run(self._compare())
         finally:
@@ -158,7 +158,7 @@ class Walk(RuleBasedStateMachine):
         assert len(contents) == len(set(contents)), contents
 
     async def _steady_history(self, here: Device, there: Device) -> list[Frame]:
-        """The history at a moment at which both devices know all of it: what was taken back last may still be on its way."""
+        """Return the history once both devices know all of it: the newest rollback may still be on its way."""
         end = self._loop.time() + LIMIT_S
         while True:
             history = await self._all_messages(here)
@@ -169,12 +169,12 @@ class Walk(RuleBasedStateMachine):
             await asyncio.sleep(LOOK_S)
 
     async def _all_messages(self, device: Device) -> list[Frame]:
-        """Every branch: what was cancelled while it waited stands beside what went on."""
+        """Return every branch: a turn that was cancelled while it waited stands beside those that ran."""
         messages = await device.history()
         for turn_id, turn in device.ledger.turns.items():
             known = {message["turn_id"] for message in messages}
             if turn_id not in known and turn.done is not None and not turn.removed:
-                with suppress(Lost):  # it is nowhere, and missed as such
+                with suppress(Lost):  # it is nowhere, and counted as missing
                     branch = await device.history(leaf=turn.done["message_id"])
                     messages += [message for message in branch if message["turn_id"] not in known]
         return messages
@@ -184,7 +184,7 @@ class Walk(RuleBasedStateMachine):
             raise AssertionError("\n".join(["turns without an end", *self._open(device), *device.told()]))
 
     def _is_over(self, device: Device) -> bool:
-        """Whether a device knows the end of all turns that it can know of."""
+        """Return whether a device knows the end of all turns that it can know of."""
         return device.ledger.epoch is not None and not self._open(device)
 
     def _open(self, device: Device) -> list[str]:
@@ -233,7 +233,7 @@ def measure(stage: Stage) -> Sequence[Finding]:
             settings=settings(
                 max_examples=stage.scale.walks,
                 stateful_step_count=STEPS,
-                phases=(Phase.generate,),  # what happened once at random can't be made smaller
+                phases=(Phase.generate,),  # a random failure can't be shrunk
                 deadline=None,
                 database=None,
                 suppress_health_check=list(HealthCheck),

@@ -1,4 +1,4 @@
-"""Parts die; turns end once, and what was accepted is kept: promises 1 and 13."""
+"""Processes die; each turn ends once, and accepted messages are kept: promises 1 and 13."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ GREEDY = {"temperature": 0}
 async def test_the_engine_is_killed_in_the_middle_of_a_reply_and_before_the_first_token_of_another(
     own_server: ServerProcess, client_id: str
 ) -> None:
-    """The one ends once as interrupted, its socket stays, and the next message is answered. To the other it costs time.
+    """Alice's turn ends once as interrupted, her socket stays, and her next message is answered. Bob's only takes longer.
 
-    Of that nothing was sent yet, so it is tried again.
+    Nothing of his reply had been sent, so it is tried again.
     """
     engine = own_server.engine_pid()
     async with (
@@ -47,7 +47,7 @@ async def test_the_engine_is_killed_in_the_middle_of_a_reply_and_before_the_firs
 async def test_the_service_is_killed_in_the_middle_of_a_reply(
     own_server: ServerProcess, client_id: str
 ) -> None:
-    """After a restart the reply is there as far as it was written, and its turn has an end."""
+    """After a restart the reply is stored as far as it was written, and its turn has an end."""
     async with wire(own_server.ws_url, client_id) as alice:
         accepted = await alice.say(LONG, params=GREEDY, client_msg_id="once")
         await alice.until(has_text(accepted["turn_id"], 40))
@@ -70,7 +70,7 @@ async def test_the_service_is_killed_in_the_middle_of_a_reply(
 async def test_the_service_is_stopped_in_the_middle_of_a_reply_and_started_again(
     own_server: ServerProcess, client_id: str
 ) -> None:
-    """It says goodbye first, ends the reply in its time, and leaves with exit code 0; the restart forgets nothing."""
+    """It says goodbye first, ends the reply in its time, and exits with code 0; the restart loses nothing."""
     branched = await Branched.made(own_server, f"{client_id}-bob")
     said = own_server.log.read_bytes()
     async with wire(own_server.ws_url, client_id) as alice:
@@ -94,7 +94,7 @@ async def test_the_service_is_stopped_in_the_middle_of_a_reply_and_started_again
 
 
 class Branched(NamedTuple):
-    """A conversation whose only message was edited, as it was told at the time."""
+    """A conversation whose only message was edited, as its client saw it then."""
 
     text: str
     message_id: str
@@ -102,7 +102,7 @@ class Branched(NamedTuple):
 
     @classmethod
     async def made(cls, server: ServerProcess, client_id: str) -> Branched:
-        """The question has the id `once`, and its reply is the active one no more."""
+        """Make one. The question has the id `once`; its reply is no longer the active one."""
         async with wire(server.ws_url, client_id) as bob:
             text, done = await bob.chat("What is 7 plus 8?", params=GREEDY, client_msg_id="once")
             question, _ = await bob.history()
@@ -110,7 +110,7 @@ class Branched(NamedTuple):
             return cls(text, done["message_id"], await bob.history())
 
     async def is_there(self, server: ServerProcess, client_id: str) -> None:
-        """Both branches are; any of them can be made active, and a message sent again is only told again."""
+        """Check both branches: either can be made active, and a repeated message only repeats its answer."""
         async with wire(server.ws_url, client_id) as bob:
             active = await bob.history()
             before = await bob.history(leaf=self.message_id)

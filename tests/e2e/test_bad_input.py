@@ -1,4 +1,4 @@
-"""Bad input gets a clear error, for its sender alone."""
+"""Bad input gets a clear error, which only its sender sees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.server_process import ServerProcess
 
 
 def send(**fields: Any) -> str:
-    """A `send` frame, with something wrong."""
+    """Return a `send` frame with an error."""
     return json.dumps({"type": "send", "client_msg_id": "m", "content": "Hello!"} | fields)
 
 
@@ -49,7 +49,7 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
 
 @pytest.mark.parametrize("name", BAD)
 async def test_the_sender_is_told_and_stays(server: ServerProcess, client_id: str, name: str) -> None:
-    """Another client's stream goes on meanwhile, whole."""
+    """Another client's stream goes on meanwhile, complete."""
     frame, code, word = BAD[name]
     async with (
         wire(server.ws_url, client_id) as alice,
@@ -69,7 +69,7 @@ async def test_the_sender_is_told_and_stays(server: ServerProcess, client_id: st
 
 
 async def provoke(client: Wire, frame: str | bytes) -> dict[str, Any]:
-    """Sends raw text or bytes; gives the error."""
+    """Send raw text or bytes; return the error."""
     await client.socket.send(frame)
     return await client.until("error")
 

@@ -1,4 +1,4 @@
-"""Edits and other replies over a real model: beside what was said, and from what was kept of it."""
+"""Edits and regenerated replies over a real model: they become siblings, and reuse what was computed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GREEDY = {"temperature": 0}
 async def test_another_reply_is_made_from_what_was_kept_of_the_prompt(
     server: ServerProcess, client_id: str
 ) -> None:
-    """The same words under the same parameters; the prompt is not computed again."""
+    """The same content under the same parameters; the prompt is not computed again."""
     async with wire(server.ws_url, client_id) as alice:
         text, done = await alice.chat(
             "Please tell me, as briefly as you can: what is 7 plus 8, and what is 3 plus 4?", params=GREEDY

@@ -1,4 +1,4 @@
-"""Stop means stop, wherever the turn is: promises 3, 4, 5 and 13. Of one that waits for its place: test_status.py."""
+"""A stop works wherever the turn is: promises 3, 4, 5 and 13. For a turn in the queue see test_status.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GREEDY = {"temperature": 0}
 
 
 async def stop(client: Wire, turn_id: str, **fields: object) -> tuple[Frame, Frame]:
-    """Cancels; gives `cancelled` and `done`."""
+    """Cancel; return `cancelled` and `done`."""
     await client.put(type="cancel", turn_id=turn_id, ref="stop", **fields)
     cancelled = await client.until("cancelled")
     return cancelled, await client.until(is_end_of(turn_id))
@@ -27,7 +27,7 @@ def assert_stopped(done: Frame, cause: str = "client") -> None:
 
 
 async def test_between_tokens(server: ServerProcess, client_id: str) -> None:
-    """The history keeps what was received, not one character more, and the next turn goes on from there."""
+    """The history keeps exactly the text that was received, and the next turn goes on from there."""
     async with wire(server.ws_url, client_id) as alice:
         accepted = await alice.say(LONG, params=GREEDY)
         await alice.until(has_text(accepted["turn_id"], 40))
@@ -44,7 +44,7 @@ async def test_between_tokens(server: ServerProcess, client_id: str) -> None:
 
 
 async def test_history_ends_where_the_reader_stopped(server: ServerProcess, client_id: str) -> None:
-    """`seen_off` counts code points; what was sent but not seen is not kept."""
+    """`seen_off` counts code points; text that was sent but not seen is not kept."""
     async with wire(server.ws_url, client_id) as alice:
         accepted = await alice.say(LONG, params=GREEDY)
         await alice.until(has_text(accepted["turn_id"], 40))
@@ -57,7 +57,7 @@ async def test_history_ends_where_the_reader_stopped(server: ServerProcess, clie
 
 
 async def test_in_the_first_moment(server: ServerProcess, client_id: str) -> None:
-    """A cancel right behind its message finds it, before it is even accepted."""
+    """A cancel directly after its message finds it, even before it is accepted."""
     async with wire(server.ws_url, client_id) as alice:
         await alice.put(type="send", client_msg_id="m", content=LONG)
         await alice.put(type="cancel")
@@ -69,7 +69,7 @@ async def test_in_the_first_moment(server: ServerProcess, client_id: str) -> Non
 
 
 async def test_in_prefill(server: ServerProcess, client_id: str) -> None:
-    """A long prompt is read in chunks, and a cancel is read between them."""
+    """A long prompt is computed in chunks, and cancels are read between them."""
     async with wire(server.ws_url, client_id) as alice:
         accepted = await alice.say("repeat " * 3000)
         _, done = await stop(alice, accepted["turn_id"])
@@ -79,7 +79,7 @@ async def test_in_prefill(server: ServerProcess, client_id: str) -> None:
 
 
 async def test_after_the_end_and_twice(server: ServerProcess, client_id: str) -> None:
-    """Neither is an error, and neither changes what is kept."""
+    """Neither is an error, and neither changes the history."""
     async with wire(server.ws_url, client_id) as alice:
         text, done = await alice.chat("Hello!")
         for _ in range(2):
@@ -93,7 +93,7 @@ async def test_after_the_end_and_twice(server: ServerProcess, client_id: str) ->
 
 
 async def test_a_message_behind_a_cancel_is_never_busy(server: ServerProcess, client_id: str) -> None:
-    """The client need not wait for the end that it asked for."""
+    """The client need not wait for the end of the turn it cancelled."""
     async with wire(server.ws_url, client_id) as alice:
         first = await alice.say(LONG)
         await alice.until(has_text(first["turn_id"]))
@@ -130,7 +130,7 @@ async def test_a_second_message_is_busy_or_interrupts(server: ServerProcess, cli
 
 
 async def test_rollback_leaves_nothing_of_the_exchange(server: ServerProcess, client_id: str) -> None:
-    """While it runs by `done{removed}`, after its end by `removed`."""
+    """By `done{removed}` while it runs, by `removed` after its end."""
     async with wire(server.ws_url, client_id) as alice:
         first, _ = await alice.chat("Hello!")
         accepted = await alice.say(LONG)
@@ -168,7 +168,7 @@ async def test_a_client_that_leaves_stops_costing_gpu_time(server: ServerProcess
 
 
 async def test_a_second_device_keeps_the_reply_alive(server: ServerProcess, client_id: str) -> None:
-    """Only the last one to leave turns off the light."""
+    """Only the last device to leave ends the reply."""
     async with wire(server.ws_url, client_id) as phone:
         async with wire(server.ws_url, client_id) as laptop:
             await laptop.chat("Hello!")
@@ -181,7 +181,7 @@ async def test_a_second_device_keeps_the_reply_alive(server: ServerProcess, clie
 
 
 async def test_someone_elses_turn_is_out_of_reach(server: ServerProcess, client_id: str) -> None:
-    """A guessed turn id stops nothing and tells nothing."""
+    """A guessed turn id stops nothing and reveals nothing."""
     async with (
         wire(server.ws_url, client_id) as alice,
         wire(server.ws_url, f"{client_id}-mallory") as mallory,
@@ -196,6 +196,6 @@ async def test_someone_elses_turn_is_out_of_reach(server: ServerProcess, client_
 
 
 async def metrics(server: ServerProcess) -> str:
-    """The text of `/metrics`."""
+    """Return the text of `/metrics`."""
     with await asyncio.to_thread(urllib.request.urlopen, f"{server.url}/metrics") as answer:
         return str(answer.read().decode())

@@ -1,4 +1,4 @@
-"""A stopped reply goes on over a real model: token for token what it would have been, and nothing is computed twice."""
+"""A stopped reply goes on over a real model: token for token as if it had not stopped, and nothing is computed twice."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ COUNT = "Count to 30."
 LONG = "Count from 1 to 300."
 GREEDY = {"temperature": 0, "max_new_tokens": 1500}
 PAGE = 16
-"""Tokens whose keys and values are kept together: what is behind the last whole one is computed again."""
+"""Tokens in a page of keys and values: those after the last full page are computed again."""
 
 
 async def go_on(alice: Wire, reply_id: str, **fields: object) -> Frame:
-    """Has a reply go on to its end; gives `done`."""
+    """Continue a reply to its end; return `done`."""
     accepted = await alice.say("", **{"type": "continue", "message_id": reply_id, "params": GREEDY} | fields)
     assert accepted["type"] == "accepted", accepted
     return await alice.until(is_end_of(accepted["turn_id"]))
 
 
 async def whole(server: ServerProcess, client_id: str, content: str) -> tuple[str, Frame]:
-    """The reply that nobody stops."""
+    """The same reply without a stop."""
     async with wire(server.ws_url, f"{client_id}-whole") as alice:
         return await alice.chat(content, params=GREEDY)
 
 
 def assert_token_for_token(first: Frame, done: Frame, end: Frame) -> None:
-    """The kept tokens and the new ones are those of the whole reply, and what was computed is not computed again."""
+    """The kept tokens and the new ones are those of the whole reply, and kept ones are not computed again."""
     kept = done["usage"]["prompt_tokens"] - end["usage"]["prompt_tokens"]
     assert kept + done["usage"]["generated_tokens"] == end["usage"]["generated_tokens"]
     assert done["usage"]["prompt_tokens"] - done["usage"]["cached_tokens"] <= PAGE

@@ -1,4 +1,4 @@
-"""A model that takes images behind a real server: the same reply through every door, as `generate` has it, and whole turns beside it."""
+"""A model that takes images behind a real server: every door gives the reply of `generate`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def model_of(client: httpx.AsyncClient) -> dict[str, Any]:
 
 
 def said(folder: Path, *messages: Message) -> str:
-    """The greedy reply, up to an end if it has one."""
+    """Return the greedy reply, up to its end token if it has one."""
     tokenizer, made = _alone(folder)[1], generated(folder, messages, TOKENS)
     end = made.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in made else len(made)
     text: str = tokenizer.decode(made[:end], skip_special_tokens=True)
@@ -91,7 +91,7 @@ async def test_a_reply_to_an_image_is_that_of_generate(
 
 
 def ending(folder: Path) -> Image:
-    """An image whose reply ends by itself, soon: with random weights that is luck."""
+    """Return an image whose reply ends soon by itself: with random weights that is luck."""
     end = _alone(folder)[1].eos_token_id
     asked = (
         (one, Message("user", QUESTION, images=(one.moved(len(QUESTION)),))) for one in map(image, range(60))
@@ -127,7 +127,7 @@ async def kept(server: ServerProcess, shown: Image) -> str:
 async def talk(
     socket: Socket, name: str, content: str, *attachments: str, place: str = "talk"
 ) -> tuple[str, dict[str, Any]]:
-    """The text of a turn, and its end."""
+    """Return the text of a turn, and its end."""
     await socket.send(
         type="send",
         client_msg_id=name,
@@ -155,7 +155,7 @@ async def test_an_uploaded_image_is_seen_in_later_turns(server: ServerProcess, f
 
 
 async def test_broken_images_end_their_turns_alone(server: ServerProcess) -> None:
-    """Beside a bomb, which is no more than it says, and a talk that shows nothing. Its conversation goes on without it."""
+    """A decompression bomb, which is read only to its declared size, and a turn without images end well beside it."""
     broken = Image("", "image/png", 0, 0, data=png(40, 40, points=b"nothing that inflates"))
     bomb = Image("", "image/png", 0, 0, data=png(40, 40, points=zlib.compress(bytes(100_000_000), 9)))
     ids = [await kept(server, shown) for shown in (broken, bomb)]

@@ -1,4 +1,4 @@
-"""The service is killed in the middle of replies that came in by every door that keeps them: each ends once, as it was told."""
+"""The service is killed during replies of every door that stores them: each one ends once, with the sent text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AT_MOST_S = 60.0
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A gateway over a scripted engine that goes on for a minute."""
+    """A gateway over a scripted engine whose reply takes a minute."""
     with serving(tmp_path, gateway.UNHURRIED, command=gateway.command(SCRIPT)) as one:
         yield one
 
@@ -36,7 +36,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 async def test_a_reply_ends_once_and_its_history_is_what_was_sent_whichever_door_it_came_by(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The readers of an event stream and of a background response go on where they were."""
+    """The readers of an event stream and of a background response resume where they were."""
     async with asyncio.timeout(AT_MOST_S), AsyncExitStack() as open_doors:
         places, replies = dict[str, str](), dict[str, Reply]()
         for way in KEEPS:
@@ -75,12 +75,12 @@ async def test_a_reply_ends_once_and_its_history_is_what_was_sent_whichever_door
 
 
 def place_of(way: Way) -> str:
-    """A conversation of its own for each door; that of the Realtime API stands in its path."""
+    """Return a conversation of its own for each door; the Realtime API's is in its path."""
     return "ours" if way.name == "realtime" else way.name.replace(" ", "-")
 
 
 async def cut(ann: Wire, place: str) -> list[Frame]:
-    """The messages of a conversation, once its turn has an end."""
+    """Return the messages of a conversation, once its turn has ended."""
     while True:
         history = await ann.history(conversation_id=place)
         if history[-1]["status"] != "running":
@@ -100,7 +100,7 @@ def is_told_once(events: list[Frame], content: str) -> None:
 
 
 async def until_killed(server: ServerProcess, client: httpx.AsyncClient) -> list[Frame]:
-    """What was told of a background response, in whose middle the service dies."""
+    """Return the events of a background response, during which the service is killed."""
     asks = {"model": "midstream-demo", "input": "Hello?", "background": True, "stream": True}
     events = list[Frame]()
     with suppress(httpx.HTTPError):
@@ -114,7 +114,7 @@ async def until_killed(server: ServerProcess, client: httpx.AsyncClient) -> list
 
 
 async def ended(client: httpx.AsyncClient, response_id: str) -> Frame:
-    """A kept response, once it is written no more."""
+    """Return a stored response, once it is no longer being written."""
     while True:
         told: Frame = (await client.get(f"/v1/responses/{response_id}")).json()
         if told["status"] != "in_progress":
@@ -122,7 +122,7 @@ async def ended(client: httpx.AsyncClient, response_id: str) -> Frame:
 
 
 async def goes_on(client: httpx.AsyncClient, events: list[Frame]) -> None:
-    """A background response is followed from where its reader was, to its only end."""
+    """Follow a background response from where its reader was to its only end."""
     response_id = events[0]["response"]["id"]
     told = await ended(client, response_id)
     follow = {"stream": "true", "starting_after": str(events[-1]["sequence_number"])}
@@ -135,7 +135,7 @@ async def goes_on(client: httpx.AsyncClient, events: list[Frame]) -> None:
 
 
 async def events(client: httpx.AsyncClient, place: str, last: str) -> list[Frame]:
-    """What a reader of an event stream is told that comes back, up to the end of a turn."""
+    """Return the events of a resumed event stream, up to the end of a turn."""
     told = list[Frame]()
     path = f"/v1/conversations/{place}/events?client_id=ann"
     async with client.stream("GET", path, headers={"Last-Event-ID": last}) as answer:

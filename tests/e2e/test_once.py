@@ -1,4 +1,4 @@
-"""A message makes one generation, however often it is sent: promise 6."""
+"""A message starts one generation, however often it is sent: promise 6."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GREEDY = {"temperature": 0}
 
 
 async def test_sent_again_while_it_runs(server: ServerProcess, client_id: str) -> None:
-    """The same socket is only told so; another one gets the text from the beginning, then what follows."""
+    """The same socket only gets a repeated `accepted`; another one gets the text from the beginning, then the rest."""
     same = {"client_msg_id": "once", "params": GREEDY}
     async with wire(server.ws_url, client_id) as alice, wire(server.ws_url, client_id) as again:
         accepted = await alice.say("Count from 1 to 60.", **same)
@@ -27,7 +27,7 @@ async def test_sent_again_while_it_runs(server: ServerProcess, client_id: str) -
 
 
 async def test_sent_again_after_its_end(server: ServerProcess, client_id: str) -> None:
-    """The answer is told again, from the history."""
+    """The answer is sent again, from the history."""
     async with wire(server.ws_url, client_id) as alice:
         text, done = await alice.chat("What is 7 plus 8?", client_msg_id="once")
     async with wire(server.ws_url, client_id) as again:

@@ -15,7 +15,7 @@ from tests.server_process import ServerProcess
 
 MODEL = "midstream-demo"
 ROUNDED = 0.3
-"""Of logarithms, where the server computes in bfloat16 and a prompt's beginning was kept or not."""
+"""Tolerance for logarithms: the server computes in bfloat16, with or without a cached prefix."""
 COUNT: list[Any] = [{"role": "user", "content": "Count from 1 to 300."}]
 
 
@@ -29,7 +29,7 @@ STEPS_AFTER = 'midstream_steps_after_cancel_total{engine="0",model="midstream-de
 
 
 async def figure(server: ServerProcess, name: str) -> float:
-    """A number of `/metrics`."""
+    """Return a value of `/metrics`."""
     host, port = "127.0.0.1", server.port
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(f"GET /metrics HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
@@ -40,7 +40,7 @@ async def figure(server: ServerProcess, name: str) -> float:
 
 
 async def test_a_chat_whose_beginning_is_kept(sdk: AsyncOpenAI) -> None:
-    """The second turn finds the first one's keys and values, though nothing else is kept of it."""
+    """The second turn finds the first one's keys and values, though nothing else of it is stored."""
     messages: list[Any] = [{"role": "user", "content": "My name is Ada."}]
     first = await sdk.chat.completions.create(model=MODEL, messages=messages, temperature=0)
     reply = first.choices[0].message.content
@@ -77,7 +77,7 @@ async def test_a_seed_repeats_a_reply(sdk: AsyncOpenAI) -> None:
 
 
 async def test_logprobs_are_those_of_the_reply_streamed_or_not(sdk: AsyncOpenAI) -> None:
-    """The tokens are the text; without a temperature each is the likeliest of its alternatives."""
+    """The tokens form the text; without a temperature each is the likeliest of its alternatives."""
     asked: dict[str, Any] = {"model": MODEL, "messages": COUNT, "temperature": 0, "stop": " 12"}
     plain = await sdk.chat.completions.create(**asked)
     asked |= {"logprobs": True, "top_logprobs": 5}
@@ -101,7 +101,7 @@ async def test_logprobs_are_those_of_the_reply_streamed_or_not(sdk: AsyncOpenAI)
 
 
 async def test_logprobs_are_the_models_whatever_the_temperature(sdk: AsyncOpenAI) -> None:
-    """The first token's alternatives are scored before the temperature, and asking does not change what is drawn."""
+    """The first token's alternatives are scored before the temperature, and asking does not change what is sampled."""
     asked: dict[str, Any] = {"model": MODEL, "messages": COUNT, "seed": 5, "max_tokens": 12}
     texts, firsts = [], []
     for heat in (0, 1.5):

@@ -1,4 +1,4 @@
-"""Two services on one store, real models in both: what one of them begins is seen, stopped and kept by the other."""
+"""Two services on one store, real models in both: turns of one are seen, stopped and kept by the other."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def here(replica: ServerProcess) -> ServerProcess:
 
 
 async def resumed(client: Wire, seen: list[Frame]) -> Frame:
-    """Comes back on another replica, behind the last event that was seen."""
+    """Resume on another replica, after the last event that was seen."""
     told = [frame for frame in seen if frame["type"] in ("accepted", "delta", "done")]
     epoch = next(frame["epoch"] for frame in told if frame["type"] == "accepted")
     await client.put(type="resume", conversation_id="default", epoch=epoch, after_seq=told[-1]["seq"])
@@ -51,7 +51,7 @@ async def resumed(client: Wire, seen: list[Frame]) -> Frame:
 
 
 async def goes_on(there: ServerProcess, client_id: str, seen: list[Frame], turn_id: str) -> Frame:
-    """The end of a turn as it is told by the other replica; nothing is missing, and the history says the same."""
+    """Read the end of a turn on the other replica; check that nothing is missing and the history agrees."""
     async with wire(there.ws_url, client_id) as again:
         await resumed(again, seen)
         done = await again.until(is_end_of(turn_id))

@@ -1,4 +1,4 @@
-"""Speaking and hearing through a real service: the voice speaks, the recognizer hears it, OpenAI's client asks."""
+"""Speech through a real service: the voice speaks, the recognizer hears it, and OpenAI's client asks."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ SENTENCES = (
 )
 SCRIPTED = gateway.command(gateway.Script())
 MOST_WRONG = 0.35
-"""Of all words, 0.2 with espeak-ng 1.51: it is no human, and the model of the wheel has never heard it."""
+"""Share of all words, 0.2 with espeak-ng 1.51: it is no human voice, and the wheel's model was not trained on it."""
 
 
 @pytest.fixture(scope="module")
 def speaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A service that hears and speaks. No model is asked: the engine is the scripted one."""
+    """A service that hears and speaks. The engine is the scripted one."""
     environ = {
         "MIDSTREAM_SPEECH": "both",
         "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR),
@@ -81,7 +81,7 @@ def words_of(text: str) -> list[str]:
 
 
 def wrong_words(wanted: list[str], got: list[str]) -> int:
-    """Words that are missing, too many or others (Levenshtein)."""
+    """Return the number of missing, extra or wrong words (Levenshtein)."""
     row = list(range(len(got) + 1))
     for number, one in enumerate(wanted, 1):
         above, row = row, [number]
@@ -97,7 +97,7 @@ def long_recording(sdk: OpenAI, seconds: int) -> Recording:
 
 
 def pid_of(server: ServerProcess, name: str) -> int | None:
-    """The process of the server's whose command has a word."""
+    """Return the id of the server's child process whose command contains a word."""
     assert server.process is not None
     return child_of(server.process.pid, name)
 
@@ -190,7 +190,7 @@ def test_minutes_of_silence_and_noise_have_few_words(sdk: OpenAI) -> None:
     ("asked", "status", "why"),
     [
         ({"file": ("a.wav", b"")}, 400, "The file is empty"),
-        ({"file": ("a.mp3", b"ID3 garbage" * 999)}, 400, "no sound that this server takes"),
+        ({"file": ("a.mp3", b"ID3 garbage" * 999)}, 400, "not a kind of sound that this server takes"),
         ({"file": ("a.wav", wav(b"\xff" * 8_000 * 2_400, tag=7, rate=8_000, bits=8))}, 400, "2,400 seconds"),
         ({"file": ("a.wav", bytes(26 << 20))}, 413, "too large"),
         ({"model": "whisper-1"}, 404, 'This server has "pocketsphinx"'),
@@ -255,7 +255,7 @@ async def test_who_leaves_ends_the_voice(speaking: ServerProcess) -> None:
                 await anext(answer.aiter_raw())
                 assert pid_of(speaking, "espeak-ng") is not None
             async with asyncio.timeout(30):
-                while pid_of(speaking, "espeak-ng") is not None:  # noqa: ASYNC110 - another's process has no event here
+                while pid_of(speaking, "espeak-ng") is not None:  # noqa: ASYNC110 - another process has no event here
                     await asyncio.sleep(0.01)
 
 
@@ -287,7 +287,7 @@ def test_sound_and_words_reach_neither_the_log_nor_the_disk(speaking: ServerProc
 
 @pytest.fixture
 async def recognizer() -> AsyncIterator[Recognizer]:
-    """English at large, which takes its time."""
+    """A large model of English, which is slow."""
     recognizer = pocketsphinx()
     async with recognizer.running():
         yield recognizer
@@ -300,7 +300,7 @@ def cpu_s(recognizer: Recognizer) -> float:
 
 
 async def test_what_nobody_waits_for_is_recognised_no_further(recognizer: Recognizer, sdk: OpenAI) -> None:
-    """Were it, each of the silent ones would wait for a segment of the long one, of a second or so."""
+    """If it were, each silent speaker would wait about a second, for a segment of the long one."""
     recording = await asyncio.to_thread(long_recording, sdk, 120)
     async with aclosing(recognizer.hear(recording, owner="a")) as segments:
         await anext(segments)
@@ -317,7 +317,7 @@ async def test_all_who_wait_are_told_when_the_process_ends(recognizer: Recognize
     first = recognizer.hear(recording, owner="a")
     await anext(first)
     waiting = asyncio.ensure_future(anext(recognizer.hear(recording, owner="a")))
-    while len(recognizer._keeper._waiting) < 2:  # noqa: ASYNC110 - it is one turn of the loop
+    while len(recognizer._keeper._waiting) < 2:  # noqa: ASYNC110 - it takes one turn of the loop
         await asyncio.sleep(0)
     assert recognizer._keeper._child is not None
     recognizer._keeper._child.kill()
@@ -347,7 +347,7 @@ def test_a_grammar_that_is_none_stops_the_start(tmp_path: Path) -> None:
     server.start(wait=False)
     assert server.process is not None
     assert server.process.wait(timeout=60) != 0
-    assert "MIDSTREAM_SPEECH_GRAMMAR (--speech-grammar) may name no JSGF" in server.log.read_text()
+    assert "MIDSTREAM_SPEECH_GRAMMAR (--speech-grammar) may not be a JSGF file" in server.log.read_text()
 
 
 async def test_a_grammar_tells_what_is_no_whole_sentence() -> None:

@@ -1,4 +1,4 @@
-"""A reply that has no text yet says why: it waits behind others, or its prompt is long."""
+"""A reply without text so far says why: it is queued, or its prompt is long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.server_process import ServerProcess, serving
 LONG = "Count from 1 to 500."
 GREEDY = {"temperature": 0}
 FOR_SECONDS = GREEDY | {"max_new_tokens": 4000, "format": {"type": "regex", "pattern": "([0-9]+, ){1200}"}}
-"""The model counts no further by itself; places in the queue are told four times a second."""
+"""Parameters of a reply of seconds: the format keeps the model counting. Positions are sent four times a second."""
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +24,13 @@ def narrow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
 
 
 def statuses(client: Wire, turn_id: str, state: str) -> list[Frame]:
-    """What a client was told of one turn in one state."""
+    """Return the `status` frames that a client got for one turn in one state."""
     told = [frame for frame in client.seen if frame["type"] == "status" and frame["turn_id"] == turn_id]
     return [status for status in told if status["state"] == state]
 
 
 class Waiting(NamedTuple):
-    """Alice's reply is written, Bob's waits behind it. `running` and `next`: their `accepted`; `queued`: what Bob was told."""
+    """Alice's reply is being written, Bob's is queued. `running` and `next`: their `accepted`; `queued`: Bob's status."""
 
     alice: Wire
     bob: Wire
@@ -52,13 +52,13 @@ async def waiting(narrow_server: ServerProcess, client_id: str) -> AsyncIterator
 
 
 async def stopped(client: Wire, turn: Frame) -> Frame:
-    """Cancels a client's turn; gives its end."""
+    """Cancel a client's turn; return its end."""
     await client.put(type="cancel", turn_id=turn["turn_id"])
     return await client.until(is_end_of(turn["turn_id"]))
 
 
 async def test_a_reply_waits_for_its_place_and_then_comes(waiting: Waiting) -> None:
-    """The second client is next in line, is told so, and gets its text once the first one stops."""
+    """The second client is next in line, learns so, and gets its text once the first one stops."""
     alice, bob, running, behind, queued = waiting
     await stopped(alice, running)
     done = await bob.until(is_end_of(behind["turn_id"]))
@@ -72,7 +72,7 @@ async def test_a_reply_waits_for_its_place_and_then_comes(waiting: Waiting) -> N
 async def test_a_cancel_in_the_queue_needs_no_step_and_lets_the_next_one_move_up(
     waiting: Waiting, narrow_server: ServerProcess, client_id: str
 ) -> None:
-    """Who waits behind a cancelled turn is told of the place gained; who runs before it is stopped as ever."""
+    """The turn behind a cancelled one learns its new position; the running turn can still be stopped."""
     async with wire(narrow_server.ws_url, f"{client_id}-carol") as carol:
         third = await carol.say("Hello!")
         assert (await carol.until("status"))["queue_position"] == 2
@@ -89,7 +89,7 @@ async def test_a_cancel_in_the_queue_needs_no_step_and_lets_the_next_one_move_up
 
 
 async def test_a_long_prompt_says_how_far_it_is(server: ServerProcess, client_id: str) -> None:
-    """Its share grows, and ends with the first text."""
+    """Its progress grows, and ends with the first text."""
     words = "one two three four five six seven eight nine ten "
     async with wire(server.ws_url, client_id) as alice:
         accepted = await alice.say(words * 100, params={"max_new_tokens": 4})

@@ -1,4 +1,4 @@
-"""An operator's system prompt: the same for all who name none, computed once, and telling nobody anything."""
+"""An operator's system prompt: the same for every client without its own, computed once, and revealing nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHORT: dict[str, Any] = {"max_new_tokens": 2}
 
 @pytest.fixture(scope="module")
 def bookshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A running server whose operator wrote a system prompt into a file."""
+    """A running server with a system prompt in a file."""
     folder: Path = tmp_path_factory.mktemp("bookshop")
     (folder / "system.txt").write_text(SYSTEM)
     with serving(folder, {"MIDSTREAM_SYSTEM_PROMPT": f"@{folder}/system.txt"}) as server:
@@ -27,7 +27,7 @@ def bookshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess
 async def test_it_is_computed_once_for_all_clients_and_their_words_are_not_shared(
     bookshop: ServerProcess, client_id: str
 ) -> None:
-    """Whoever says what another one said finds no more of it than one who says something else."""
+    """A client that repeats another's words finds no more in the cache than one with different words."""
     secret = "My locker in the back room has the code 9254, don't tell."
     async with (
         wire(bookshop.ws_url, f"{client_id}-a") as alice,
@@ -45,7 +45,7 @@ async def test_it_is_computed_once_for_all_clients_and_their_words_are_not_share
 async def test_a_client_that_names_its_own_gets_its_own_and_learns_nothing_of_the_operators(
     bookshop: ServerProcess, client_id: str
 ) -> None:
-    """Not even one that guessed every word of it, after a conversation of its own under it."""
+    """Not even a client that guesses every word of it, after a conversation of its own under it."""
     async with wire(bookshop.ws_url, client_id) as eve:
         _, under = await eve.chat("Hello!", params=SHORT)
         _, guessed = await eve.chat("Hello!", conversation_id="guess", params=SHORT | {"system": SYSTEM})

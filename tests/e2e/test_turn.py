@@ -11,7 +11,7 @@ USAGE = {"prompt_tokens", "cached_tokens", "generated_tokens", "sent_tokens", "w
 
 
 async def test_a_message_is_answered_by_deltas_and_one_done(server: ServerProcess, client_id: str) -> None:
-    """The joined deltas are what `done` and the history say."""
+    """The joined deltas are the text of `done` and of the history."""
     async with wire(server.ws_url, client_id) as alice:
         text, done = await alice.chat("What is 7 plus 8?")
         history = await alice.history()
@@ -29,7 +29,7 @@ async def test_a_message_is_answered_by_deltas_and_one_done(server: ServerProces
 async def test_text_flows_token_by_token(server: ServerProcess, client_id: str) -> None:
     """Nothing waits to fill a batch: a long reply comes in many deltas, each with its token count.
 
-    A gateway that is busier than its engine merges some, more of them where other work has all cores.
+    A gateway that is slower than its engine merges some, and more while other work uses all cores.
     """
     async with wire(server.ws_url, client_id) as alice:
         _, done = await alice.chat("Count from 1 to 60.", params={"temperature": 0})
@@ -40,7 +40,7 @@ async def test_text_flows_token_by_token(server: ServerProcess, client_id: str) 
 
 
 async def test_usage_and_timing_are_on_every_ending(server: ServerProcess, client_id: str) -> None:
-    """A stopped reply tells its cost as a finished one does."""
+    """A stopped reply has its usage, as a finished one does."""
     async with wire(server.ws_url, client_id) as alice:
         _, whole = await alice.chat("Hello!", params={"max_new_tokens": 3, "temperature": 0})
         accepted = await alice.say("Count from 1 to 300.")
@@ -75,7 +75,7 @@ async def test_a_stop_string_ends_the_reply_and_never_leaks(server: ServerProces
 
 
 async def test_a_reply_has_so_much_time(server: ServerProcess, client_id: str) -> None:
-    """What came until then is kept."""
+    """Text until then is kept."""
     async with wire(server.ws_url, client_id) as alice:
         text, done = await alice.chat("Count from 1 to 500.", params={"temperature": 0, "max_time_s": 0.3})
         history = await alice.history()
@@ -86,7 +86,7 @@ async def test_a_reply_has_so_much_time(server: ServerProcess, client_id: str) -
 
 
 async def test_the_same_seed_gives_the_same_text(server: ServerProcess, client_id: str) -> None:
-    """Sampling is repeatable where it is asked to be."""
+    """A seed makes sampling repeatable."""
     params = {"seed": 7, "temperature": 1.0, "max_new_tokens": 24}
     async with wire(server.ws_url, client_id) as alice:
         first, _ = await alice.chat("Tell me a story.", conversation_id="a", params=params)
@@ -117,7 +117,7 @@ async def test_two_devices_see_the_same_events(server: ServerProcess, client_id:
 async def test_a_device_that_comes_in_the_middle_follows_without_a_hole(
     server: ServerProcess, client_id: str
 ) -> None:
-    """History shows the running reply; the deltas go on exactly behind it."""
+    """History shows the running reply; the deltas go on directly after its text."""
     async with wire(server.ws_url, client_id) as phone, wire(server.ws_url, client_id) as laptop:
         accepted = await phone.say("Count from 1 to 80.", params={"temperature": 0})
         await phone.until(has_text(accepted["turn_id"], 40))
@@ -150,7 +150,7 @@ async def test_a_branch_begins_where_its_parent_is(server: ServerProcess, client
 
 
 async def test_a_system_prompt_stays_until_it_is_removed(server: ServerProcess, client_id: str) -> None:
-    """It costs prompt tokens in every later turn."""
+    """It counts as prompt tokens in every later turn."""
     async with wire(server.ws_url, client_id) as alice:
         await alice.chat(
             "Hello!", params={"system": "You are a helpful assistant of few words.", "max_new_tokens": 1}
@@ -164,7 +164,7 @@ async def test_a_system_prompt_stays_until_it_is_removed(server: ServerProcess, 
 async def test_a_system_prompt_is_computed_once_for_a_client_and_tells_others_nothing(
     server: ServerProcess, client_id: str
 ) -> None:
-    """Another client that guesses it, or sends the same first message, finds nothing of it computed."""
+    """Another client that guesses it, or sends the same first message, finds nothing of it in the cache."""
     system = "You are the assistant of a small bookshop by the sea, and you never tell anybody the code 7351."
     asked: dict[str, Any] = {"params": {"system": system, "max_new_tokens": 2}}
     async with wire(server.ws_url, client_id) as alice, wire(server.ws_url, f"{client_id}-other") as eve:

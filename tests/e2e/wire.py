@@ -1,4 +1,4 @@
-"""A bare client: frames in, frames out, nothing hidden. And the promises that every stream of frames must keep."""
+"""A bare client that shows every frame, and checks of the promises that every stream of frames must keep."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ JOURNALLED = ("accepted", "delta", "reasoning", "tool_call", "tool_state", "done
 
 
 class Wire:
-    """One socket. `seen` keeps every frame that arrived."""
+    """One socket. `seen` holds every received frame."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.seen: list[Frame] = []
 
     async def put(self, **frame: Any) -> None:
-        """Sends a frame."""
+        """Send a frame."""
         await self.socket.send(json.dumps(frame))
 
     async def get(self) -> Frame:
-        """The next frame."""
+        """Return the next frame."""
         frame: Frame = json.loads(await self.socket.recv())
         self.seen.append(frame)
         return frame
 
     async def until(self, wanted: str | Callable[[Frame], bool]) -> Frame:
-        """Reads up to the first frame of a type, or one that fits."""
+        """Read up to the first frame of a type, or the first one that fits; return it."""
         while True:
             frame = await self.get()
             if frame["type"] == wanted if isinstance(wanted, str) else wanted(frame):
                 return frame
 
     async def say(self, content: str, **fields: Any) -> Frame:
-        """Sends a message; gives `accepted` or `error`."""
+        """Send a message; return `accepted` or `error`."""
         ref = uuid.uuid4().hex
         await self.put(**({"type": "send", "client_msg_id": ref, "content": content, "ref": ref} | fields))
         return await self.until(lambda frame: frame.get("ref") == fields.get("ref", ref))
 
     async def chat(self, content: str, **fields: Any) -> tuple[str, Frame]:
-        """A whole turn: the reply's text as kept, and `done`."""
+        """Run a whole turn; return the reply's kept text, and `done`."""
         accepted = await self.say(content, **fields)
         assert accepted["type"] == "accepted", accepted
         done = await self.until(is_end_of(accepted["turn_id"]))
         return text_of(self.seen, accepted["turn_id"]), done
 
     async def history(self, **fields: Any) -> list[Frame]:
-        """The messages of a page."""
+        """Return the messages of a page."""
         await self.put(**({"type": "history"} | fields))
         page = await self.until("history")
         messages: list[Frame] = page["messages"]
@@ -62,7 +62,7 @@ class Wire:
 
 @asynccontextmanager
 async def wire(url: str, client_id: str, **options: Any) -> AsyncIterator[Wire]:
-    """A connection that said hello."""
+    """Open a connection that said hello."""
     async with connect(url, **options) as socket:
         opened = Wire(socket)
         await opened.put(type="hello", client_id=client_id)
@@ -72,12 +72,12 @@ async def wire(url: str, client_id: str, **options: Any) -> AsyncIterator[Wire]:
 
 
 def is_end_of(turn_id: str) -> Callable[[Frame], bool]:
-    """Whether a frame ends this turn."""
+    """Return a check: does a frame end this turn?"""
     return lambda frame: frame["type"] == "done" and frame["turn_id"] == turn_id
 
 
 def has_text(turn_id: str, chars: int = 1) -> Callable[[Frame], bool]:
-    """Whether a frame brings a turn's text to so many code points."""
+    """Return a check: does a frame bring a turn's text to so many code points?"""
     return lambda frame: (
         frame["type"] == "delta"
         and frame["turn_id"] == turn_id
@@ -86,7 +86,7 @@ def has_text(turn_id: str, chars: int = 1) -> Callable[[Frame], bool]:
 
 
 def text_of(frames: list[Frame], turn_id: str) -> str:
-    """The joined deltas of a turn, cut to `done.chars`; checks offsets, order and the hash on the way."""
+    """Return the joined deltas of a turn, cut to `done.chars`, after checks of offsets, order and the hash."""
     text, done = "", None
     for frame in frames:
         if frame.get("turn_id") != turn_id:
@@ -107,7 +107,7 @@ def text_of(frames: list[Frame], turn_id: str) -> str:
 
 
 def assert_no_hole(frames: list[Frame], conversation_id: str = "default") -> None:
-    """Every journalled event is told, or covered by the `first_seq` of one that is told."""
+    """Check that every journalled event was received, or is covered by the `first_seq` of one that was."""
     last: int | None = None
     for frame in frames:
         if frame.get("conversation_id") != conversation_id or frame.get("duplicate"):

@@ -45,7 +45,7 @@ def test_sound_without_a_header_has_24000_samples_a_second() -> None:
     ("file", "why"),
     [
         (b"", "empty"),
-        (b"ID3\x04 a song", "no sound that this server takes"),
+        (b"ID3\x04 a song", "not a kind of sound that this server takes"),
         (wav(b""), "too short"),
         (wav(tag=3, bits=32), "of a kind that is not taken"),
         (wav(bits=24), "of a kind that is not taken"),

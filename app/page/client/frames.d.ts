@@ -15,7 +15,7 @@ export interface HelloRequest {
   features?: string[];
 }
 
-/** A user's message. `attachments`: ids of images that were uploaded, which stand before the text. */
+/** A user's message. `attachments`: ids of uploaded images, which precede the text. */
 export interface SendRequest {
   type: "send";
   ref?: string | null;
@@ -33,11 +33,11 @@ export interface SendRequest {
 }
 
 /**
- * How the reply is made. What is left out is as the model or the server has it.
+ * How to generate the reply. Missing fields are as the model or the server has them.
  *
- * `model`: a name or an alias; the conversation keeps it. `reasoning`: `auto`, `off`, or an effort that the model's
- * template knows. `chars_per_s`: how fast text is sent at most, however fast it is made. `target`: the language that the
- * message is translated to, `source`: that it is in, for a model that translates, by its codes.
+ * `model`: a name or an alias, which the conversation keeps. `reasoning`: `auto`, `off`, or an effort that
+ * the model's template knows. `chars_per_s`: the highest rate at which text is sent. `target`: the language
+ * to translate the message to, `source`: the language that it is in; both are codes of a translation model.
  */
 export interface Params {
   max_new_tokens?: number | null;
@@ -58,7 +58,7 @@ export interface Params {
   source?: string | null;
 }
 
-/** The reply is JSON that a schema allows. It always is, whatever `strict` says. */
+/** The reply is JSON that the schema allows, whatever `strict` says. */
 export interface JsonSchemaFormat {
   type: "json_schema";
   schema: Record<string, unknown>;
@@ -83,9 +83,9 @@ export interface GrammarFormat {
 }
 
 /**
- * What the model may call. `parameters`: a JSON Schema of an object.
+ * A tool that the model may call. `parameters`: a JSON Schema of an object.
  *
- * One of the server's (`where`) is named as `ready.tools` names it; its description and parameters are the server's then.
+ * A server tool (`where`) has its name in `ready.tools`; its description and parameters are then the server's.
  */
 export interface OfferedTool {
   name: string;
@@ -95,7 +95,7 @@ export interface OfferedTool {
   approval?: "always" | "never";
 }
 
-/** Another version of a user's message. The old one is kept beside it. `attachments`: as of `send`. */
+/** Another version of a user's message. The old one is kept beside it. `attachments`: as in `send`. */
 export interface EditRequest {
   type: "edit";
   ref?: string | null;
@@ -127,7 +127,7 @@ export interface RegenerateRequest {
   message_id: string;
 }
 
-/** Asks for more of a reply that was stopped or cut. */
+/** Asks for the rest of a reply that was stopped or cut off. */
 export interface ContinueRequest {
   type: "continue";
   ref?: string | null;
@@ -145,7 +145,7 @@ export interface ContinueRequest {
 /**
  * Begins a live translation: the user's message is a source that grows by `source`, the reply its translation.
  *
- * `told`: when words of an unfinished sentence are told: once two hypotheses agree, `wait` words behind, or never.
+ * `told`: when words of an unfinished sentence are sent: once two hypotheses agree, `wait` words behind, or never.
  */
 export interface InterpretStartRequest {
   type: "interpret.start";
@@ -164,7 +164,7 @@ export interface InterpretStartRequest {
   grace_s?: number;
 }
 
-/** More of what is translated: `text` stands behind `off` characters. `final`: it grows no more. */
+/** More of the source: `text` follows `off` characters. `final`: it does not grow any more. */
 export interface SourceRequest {
   type: "source";
   ref?: string | null;
@@ -195,7 +195,7 @@ export interface ToolResultRequest {
   error?: string | null;
 }
 
-/** Allows a call, or denies it. `args_sha256`: the hash of the arguments that the user saw; `args`: run with these instead. */
+/** Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: others to run with. */
 export interface ToolDecisionRequest {
   type: "tool_decision";
   ref?: string | null;
@@ -215,7 +215,7 @@ export interface ResumeRequest {
   after_seq: number;
 }
 
-/** Asks for a page of messages, and attaches. `leaf`: makes the branch through that message the active one. */
+/** Asks for a page of messages, and attaches. `leaf`: the branch through this message becomes the active one. */
 export interface HistoryRequest {
   type: "history";
   ref?: string | null;
@@ -225,7 +225,7 @@ export interface HistoryRequest {
   leaf?: string | null;
 }
 
-/** Asks for the owner's conversations; `before` is the last one of the page before. */
+/** Asks for the owner's conversations. `before`: the last one of the previous page. */
 export interface ConversationsRequest {
   type: "conversations";
   ref?: string | null;
@@ -233,7 +233,7 @@ export interface ConversationsRequest {
   before?: string | null;
 }
 
-/** Looks for words in the titles and messages of the owner's conversations; `before` is the `next` of the answer before. */
+/** Searches the titles and messages of the owner's conversations. `before`: the `next` of the previous answer. */
 export interface SearchRequest {
   type: "search";
   ref?: string | null;
@@ -250,14 +250,14 @@ export interface RenameRequest {
   title: string;
 }
 
-/** Makes a link by which others read the active branch as it is now. Sent again, it renews what the link shows. */
+/** Makes a link to the active branch as it is now. Sent again, it updates what the link shows. */
 export interface ShareRequest {
   type: "share";
   ref?: string | null;
   conversation_id: string;
 }
 
-/** Takes back the link of a conversation. */
+/** Revokes the link of a conversation. */
 export interface UnshareRequest {
   type: "unshare";
   ref?: string | null;
@@ -271,7 +271,7 @@ export interface DeleteRequest {
   conversation_id: string;
 }
 
-/** Says that all events up to `seq` have arrived. */
+/** Confirms that all events up to `seq` have arrived. */
 export interface AckRequest {
   type: "ack";
   ref?: string | null;
@@ -279,7 +279,7 @@ export interface AckRequest {
   seq: number;
 }
 
-/** Shows a new token of the same person. */
+/** Sends a new token of the same person. */
 export interface AuthRefreshRequest {
   type: "auth.refresh";
   ref?: string | null;
@@ -294,7 +294,7 @@ export interface PingRequest {
 }
 
 /**
- * Begins to listen for a conversation; its replies are spoken where `output` is given.
+ * Begins to listen for a conversation; its replies are spoken if `output` is given.
  *
  * `grace_s`: how long a reply waits for its listener to come back. `model`: as in `params`.
  */
@@ -310,13 +310,13 @@ export interface AudioStartRequest {
   grace_s?: number;
 }
 
-/** The microphone's sound, one channel. */
+/** The sound of the microphone, one channel. */
 export interface AudioInput {
   format?: "alaw" | "mulaw" | "pcm16";
   rate?: number;
 }
 
-/** The sound of replies, one channel. `voice`: without one, the server's default. */
+/** The sound of replies, one channel. `voice`: by default the server's first. */
 export interface AudioOutput {
   format?: "alaw" | "mulaw" | "pcm16";
   rate?: number;
@@ -324,11 +324,11 @@ export interface AudioOutput {
 }
 
 /**
- * When the user's turn is over. `none`: by `audio.commit` alone, and speech interrupts nothing.
+ * When the user's turn ends. `none`: only by `audio.commit`, and speech interrupts nothing.
  *
- * `silence_ms`: so much silence ends it; `finished_ms`, `unfinished_ms`: so much, where the recognizer knows that the sentence
- * is over, or that it is not;
- * `threshold`: the share of sound that has to be speech before somebody speaks.
+ * `silence_ms`: silence that ends it; `finished_ms`, `unfinished_ms`: silence that ends a sentence that the
+ * recognizer takes for complete, or for incomplete; `threshold`: the share of sound that must be speech to
+ * count as speaking.
  * `interrupt`: speech over a reply stops it once it has lasted `interrupt_ms`.
  */
 export interface TurnDetection {
@@ -341,14 +341,14 @@ export interface TurnDetection {
   interrupt_ms?: number;
 }
 
-/** What was said so far is the message. */
+/** Ends the current utterance: it becomes the message. */
 export interface AudioCommitRequest {
   type: "audio.commit";
   ref?: string | null;
   conversation_id?: string;
 }
 
-/** What was said so far is forgotten. */
+/** Drops the current utterance. */
 export interface AudioClearRequest {
   type: "audio.clear";
   ref?: string | null;
@@ -362,7 +362,7 @@ export interface AudioStopRequest {
   conversation_id?: string;
 }
 
-/** Says how much of a reply's sound was played, in milliseconds from its beginning. */
+/** Reports how much of a reply's sound was played, in milliseconds from its beginning. */
 export interface PlayedRequest {
   type: "played";
   ref?: string | null;
@@ -372,10 +372,10 @@ export interface PlayedRequest {
 }
 
 /**
- * Answers `hello` and `auth.refresh`. `features`: what the server has beyond the base.
+ * Answers `hello` and `auth.refresh`. `features`: what the server offers beyond the base.
  *
- * `models`: those that may be named in `params`; `model`: the default, which `limits` are of. `tools`: those that the server
- * runs where a client asks for them. `suggestions`: messages that an empty conversation may begin with.
+ * `models`: names for `params`; `model`: the default, which the `limits` are of. `tools`: the tools that the server
+ * runs if a client asks for them. `suggestions`: messages to begin an empty conversation with.
  */
 export interface Ready {
   type: "ready";
@@ -396,9 +396,9 @@ export interface Ready {
 /**
  * A model that may be named. `context_tokens`: its window; null until it is loaded.
  *
- * `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
- * `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`, `images`; `translate`: that it
- * does, and nothing else.
+ * `unsupported`: params that it can't follow. `fallbacks`: models that answer if it can't, in order.
+ * `features`: what it offers besides text: `tools`, `reasoning`, `format`, `continue`, `images`; `translate`: it only
+ * translates.
  */
 export interface Model {
   name: string;
@@ -409,7 +409,7 @@ export interface Model {
   features?: string[];
 }
 
-/** The limits that hold for clients; null: no limit. `max_images`: of one request, none where no model takes any. */
+/** The limits for clients; null: no limit. `max_images`: of one request, 0 if no model takes images. */
 export interface Limits {
   max_frame_bytes: number;
   max_content_chars: number;
@@ -437,12 +437,13 @@ export interface ServerTool {
 }
 
 /**
- * A turn exists: the user's message is in the history. `parent_id` is the message it answers, null at a root.
+ * A turn exists: the user's message is in the history. `parent_id`: the message that it answers, null at a root.
  *
- * `queue_position`: its place behind the running turn, 1 being the next. `model`: which one is asked for the reply.
- * `follows`: the turn whose calls are settled now; `message_id` is the reply that made them, and no message is new.
- * `continues`: the reply that goes on, behind the text that it has. `interprets`: its reply is the live translation of its
- * message, which grows by `source` events. `attachments`: the images that the message shows.
+ * `queue_position`: its place behind the running turn; 1 is the next. `model`: the model that is asked for
+ * the reply. `follows`: the turn whose calls are settled now; then `message_id` is the reply that made them,
+ * and there is no new message. `continues`: the reply that is continued after its text so far. `interprets`:
+ * the reply is the live translation of the message, which grows by `source` events. `attachments`: the
+ * images that the message shows.
  */
 export interface Accepted {
   type: "accepted";
@@ -465,7 +466,7 @@ export interface Accepted {
   attachments?: Attachment[];
 }
 
-/** What an interpretation translates from and to: tags of languages (BCP 47); `auto`: whichever the source is. */
+/** The languages of an interpretation, as tags (BCP 47). A source of `auto` may be any language. */
 export interface Languages {
   source: string;
   target: string;
@@ -480,9 +481,9 @@ export interface Attachment {
 }
 
 /**
- * Text that follows the turn's text so far. `off`: code points before it; `tokens`: how many are behind it.
+ * Text that follows the turn's text so far. `off`: code points before it; `tokens`: the number of its tokens.
  *
- * `src_off`, of an interpretation: how much of its source had been read for the last of it.
+ * `src_off`, in an interpretation: how much of the source had been read for the end of this text.
  */
 export interface Delta {
   type: "delta";
@@ -496,7 +497,7 @@ export interface Delta {
   src_off?: number;
 }
 
-/** What the model thinks aloud beside its reply. Fields as in `Delta`; `off` counts what was thought before. */
+/** The model's reasoning beside its reply. Fields as in `Delta`; `off` counts the reasoning before it. */
 export interface Reasoning {
   type: "reasoning";
   conversation_id: string;
@@ -511,8 +512,8 @@ export interface Reasoning {
 /**
  * The model calls a tool. `index` counts the calls of a reply from 0; `off`: code points of the text before it.
  *
- * `args`: the text of a JSON object, whole; `args_sha256`: of that text in UTF-8. `expires_at`: Unix milliseconds, where
- * it waits for a client.
+ * `args`: the text of a whole JSON object; `args_sha256`: the hash of that text in UTF-8. `expires_at`: Unix
+ * milliseconds, if it waits for a client.
  */
 export interface ToolCall {
   type: "tool_call";
@@ -533,9 +534,10 @@ export interface ToolCall {
 }
 
 /**
- * The state of a call changes. `content` or `error`: its result, once it is done.
+ * A call has a new state. `content` or `error`: its result, once it is done.
  *
- * `args`, `args_sha256`: what it runs with, if whoever allowed it changed the arguments. `question`: what it asks now.
+ * `args`, `args_sha256`: what it runs with, if they were changed when it was allowed. `question`: its
+ * current question.
  */
 export interface ToolState {
   type: "tool_state";
@@ -552,13 +554,13 @@ export interface ToolState {
   question?: Question;
 }
 
-/** Where a call of a tool is. All but `waiting` and `running` are final. */
+/** The state of a tool call. All but `waiting` and `running` are final. */
 export type CallState = "cancelled" | "denied" | "done" | "expired" | "lost" | "running" | "waiting";
 
 /**
- * What a running call asks the user. `schema`: of the answer, a flat object, as the text of a JSON Schema.
+ * A question of a running call to the user. `schema`: the JSON Schema of the answer, a flat object, as text.
  *
- * `sha256` stands for this question alone: an answer names it. `expires_at`: Unix milliseconds.
+ * `sha256` identifies this question: an answer names it. `expires_at`: Unix milliseconds.
  */
 export interface Question {
   message: string;
@@ -567,7 +569,7 @@ export interface Question {
   expires_at: number;
 }
 
-/** The source of an interpretation grew. `off`: code points of it before `text`; `final`: it grows no more. */
+/** The source of an interpretation grew. `off`: code points before `text`; `final`: it does not grow any more. */
 export interface SourceText {
   type: "source";
   conversation_id: string;
@@ -579,7 +581,7 @@ export interface SourceText {
   first_seq?: number;
 }
 
-/** Answers `source`: it was taken, now or before (`already`). `chars`: how much of the source there is; `final`: that is all. */
+/** Answers `source`: it was taken, now or before (`already`). `chars`: length of the source; `final`: it is all. */
 export interface SourceAck {
   type: "source_ack";
   ref?: string;
@@ -591,10 +593,10 @@ export interface SourceAck {
 }
 
 /**
- * The end of a turn; each has one. `chars`: length of the reply as kept; `text_sha256`: the hash of that text in UTF-8.
+ * The end of a turn; each has one. `chars`: length of the stored reply; `text_sha256`: hash of its text in UTF-8.
  *
- * `reasoning_chars`: length of what is kept of its reasoning; `open`: its calls that are not settled.
- * `model`: which one wrote the reply; `requested_model`: the one that was asked for, where another one stood in for it.
+ * `reasoning_chars`: length of the stored reasoning; `open`: its calls that are not settled.
+ * `model`: the model that wrote the reply; `requested_model`: the requested one, if a fallback wrote it.
  * `follows`: the turn whose calls were settled before it.
  */
 export interface Done {
@@ -621,16 +623,16 @@ export interface Done {
 }
 
 /**
- * Why a turn ended. `interrupted` means a failure of a part of the service, never the user.
+ * Why a turn ended. `interrupted`: a part of the service failed, or stopped; the user did nothing.
  *
- * `tools`: it called tools, and another turn follows it once their calls are settled.
+ * `tools`: it called tools, and another turn follows once their calls are settled.
  */
 export type Reason = "cancelled" | "error" | "filtered" | "interrupted" | "length" | "stop" | "timeout" | "tools";
 
 /**
- * Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept; `reasoning_tokens` are in what it thought.
+ * Tokens of a turn. `wasted_tokens`: generated, but not in the stored reply; `reasoning_tokens`: of reasoning.
  *
- * `reasoning_ms`: for how long it thought, where it did and that is known.
+ * `reasoning_ms`: the duration of the reasoning, if there was any and it is known.
  */
 export interface Usage {
   prompt_tokens: number;
@@ -651,9 +653,9 @@ export interface Timing {
 }
 
 /**
- * How a cancel went. `steps_after`: steps of the engine after it; null if the engine did not confirm in time.
+ * The outcome of a cancel. `steps_after`: engine steps after it; null if the engine did not confirm in time.
  *
- * `precision`: of a spoken reply, whether the cut is at a word that was heard, or at a chunk of several.
+ * `precision`, for a spoken reply: whether the cut is at a word that was heard, or at a chunk of several.
  */
 export interface CancelFacts {
   cause: Cause;
@@ -665,14 +667,14 @@ export interface CancelFacts {
 /** Who cancelled a turn. */
 export type Cause = "client" | "disconnect" | "drain" | "interrupt" | "operator" | "rollback";
 
-/** Why a turn ended with `error` or `interrupted`, in words for its reader. */
+/** Why a turn ended with `error` or `interrupted`, in words for the user. */
 export interface Failure {
   code: string;
   message: string;
   retry_after_ms?: number;
 }
 
-/** An exchange that had ended was taken out of the history. */
+/** An ended exchange was removed from the history. */
 export interface Removed {
   type: "removed";
   conversation_id: string;
@@ -681,7 +683,7 @@ export interface Removed {
   first_seq?: number;
 }
 
-/** Answers `cancel`: the end of the turn is decided. `already`: it was before. */
+/** Answers `cancel`: the end of the turn is decided. `already`: it was decided before. */
 export interface Cancelled {
   type: "cancelled";
   ref?: string;
@@ -709,7 +711,7 @@ export interface Resumed {
   live: string | null;
 }
 
-/** Some missed events are gone; a snapshot follows. `min_seq`: the oldest event that is still there. */
+/** Some missed events are gone; a snapshot follows. `min_seq`: the oldest event that is still kept. */
 export interface Gap {
   type: "gap";
   conversation_id: string;
@@ -721,7 +723,7 @@ export interface Gap {
 /**
  * The conversation at `seq`: the running turn, if any, and its text so far.
  *
- * `reasoning`, `calls`: what else that reply has so far. If no turn runs, `calls` are those that are open.
+ * `reasoning`, `calls`: the rest of that reply so far. If no turn runs, `calls` are the open ones.
  */
 export interface Snapshot {
   type: "snapshot";
@@ -734,7 +736,7 @@ export interface Snapshot {
   calls?: ShownCall[];
 }
 
-/** A call as a reply in the history has it. Fields as in `ToolCall` and `ToolState`. */
+/** A call of a reply in the history. Fields as in `ToolCall` and `ToolState`. */
 export interface ShownCall {
   call_id: string;
   index: number;
@@ -752,9 +754,9 @@ export interface ShownCall {
 }
 
 /**
- * Messages oldest first along the active branch; `seq` is of the last event that they hold. Not journalled.
+ * Messages oldest first along the active branch; `seq` is of the last event that they include. Not journalled.
  *
- * Without a `ref` where nobody asked for it: another branch is the active one.
+ * It has no `ref` if nobody asked for it: another branch became active.
  */
 export interface History {
   type: "history";
@@ -769,9 +771,9 @@ export interface History {
 /**
  * A message of a page. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
  *
- * `siblings`: those that share its parent, in the order in which they came, itself too; of many the nearest.
- * `sibling_count`: how many there are; `sibling_index`: how many of them came before this one. `model`: which one wrote it,
- * of a reply. `reasoning`, `calls`: what a reply has beside its text, where it has such; `attachments`: what a user's has.
+ * `siblings`: the messages with the same parent, in the order in which they came, itself too; of many the nearest.
+ * `sibling_count`: their number; `sibling_index`: the number of earlier ones. `model`: the model that wrote a
+ * reply. `reasoning`, `calls`: of a reply, if it has them; `attachments`: of a user's message.
  * `interprets`: the message is a source, and its replies are translations.
  */
 export interface Message {
@@ -809,7 +811,7 @@ export interface ConversationSummary {
   messages: number;
 }
 
-/** Answers `search`. `next`: send it as `before` to go on; left out once everything was searched. */
+/** Answers `search`. `next`: the `before` of the next page; left out once everything was searched. */
 export interface Found {
   type: "found";
   ref?: string;
@@ -834,7 +836,7 @@ export interface Hit {
   role?: string;
 }
 
-/** Answers `share` and `unshare`. `share_id`: of the link, `/s/{share_id}`; null where nothing is shared now. */
+/** Answers `share` and `unshare`. `share_id`: of the link, `/s/{share_id}`; null if nothing is shared. */
 export interface Shared {
   type: "shared";
   ref?: string;
@@ -842,14 +844,14 @@ export interface Shared {
   share_id?: string;
 }
 
-/** The conversation has another title, which the model wrote; not journalled. */
+/** The conversation has a new title, which the model wrote; not journalled. */
 export interface Titled {
   type: "title";
   conversation_id: string;
   title: string;
 }
 
-/** The conversation is gone; not journalled. `ref` is set for the one who asked. */
+/** The conversation was deleted; not journalled. `ref` is set for the connection that asked for it. */
 export interface Deleted {
   type: "deleted";
   conversation_id: string;
@@ -866,8 +868,9 @@ export interface Pong {
 /**
  * What a turn waits for, to be shown to people; not journalled.
  *
- * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a share from 0 to 1; `model`
- * (fallback) is the one that answers instead of the one that was asked for. `call_id` and `message` (tool): which call says what.
+ * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a share from 0
+ * to 1; `model` (fallback): the model that answers instead of the requested one. `call_id`, `message`
+ * (tool): the call, and what it reports.
  */
 export interface Status {
   type: "status";
@@ -881,7 +884,7 @@ export interface Status {
   message?: string;
 }
 
-/** A limit has little room left. `name`: the setting's; `reset_s`: seconds until it has more. */
+/** A limit has little room left. `name`: of the setting; `reset_s`: seconds until there is more. */
 export interface LimitsLeft {
   type: "limits";
   ref?: string;
@@ -890,7 +893,7 @@ export interface LimitsLeft {
   reset_s: number;
 }
 
-/** The server is about to stop: this connection closes 1012 in `drain_ms` at the latest. */
+/** The server is about to stop: it closes this connection with 1012 within `drain_ms`. */
 export interface Goaway {
   type: "goaway";
   ref?: string;
@@ -898,7 +901,7 @@ export interface Goaway {
   reason: string;
 }
 
-/** A request was refused; it left no trace. */
+/** A request was refused, and had no effect. */
 export interface ErrorFrame {
   type: "error";
   ref?: string;
@@ -908,7 +911,7 @@ export interface ErrorFrame {
   retry_after_ms?: number;
 }
 
-/** Answers `audio.start`. `stream`: of the binary frames that the client sends; `voice`: the one that speaks. */
+/** Answers `audio.start`. `stream`: of the client's binary frames; `voice`: the voice of replies. */
 export interface AudioStarted {
   type: "audio.started";
   ref?: string;
@@ -917,7 +920,7 @@ export interface AudioStarted {
   voice?: string;
 }
 
-/** Listening has ended: by `audio.stop`, or because another connection listens for the conversation now. */
+/** Listening has ended: by `audio.stop`, or because another connection now listens for the conversation. */
 export interface AudioStopped {
   type: "audio.stopped";
   ref?: string;
@@ -925,7 +928,7 @@ export interface AudioStopped {
   reason: "elsewhere" | "stop";
 }
 
-/** The sound of a turn comes in binary frames of this stream. Its first sample is at `from_ms` of the reply. */
+/** A turn's sound follows in binary frames of this stream. Its first sample is at `from_ms` of the reply. */
 export interface AudioReply {
   type: "audio.reply";
   conversation_id: string;
@@ -936,7 +939,7 @@ export interface AudioReply {
   from_ms: number;
 }
 
-/** The user began to speak, or has stopped, at this time of the sound that came. */
+/** The user began or stopped speaking, at this time of the received sound. */
 export interface Speech {
   type: "speech";
   conversation_id: string;
@@ -944,7 +947,7 @@ export interface Speech {
   at_ms: number;
 }
 
-/** What the user said. Until it is final, each text begins with the one before. `item`: of what is said between two silences. */
+/** The words of the user. Until it is final, each text extends the one before. `item`: words between two silences. */
 export interface Heard {
   type: "heard";
   conversation_id: string;
@@ -961,7 +964,7 @@ export interface Marks {
   marks: Mark[];
 }
 
-/** A word of a text, with what stands at it without white space, and when it is heard. */
+/** A word of a text, with adjoining characters other than white space, and its time. */
 export interface Mark {
   off: number;
   len: number;

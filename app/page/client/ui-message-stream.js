@@ -13,7 +13,7 @@ const FINISH_REASONS = { stop: "stop", length: "length", filtered: "content-filt
 const CALL_ENDS = {
   cancelled: "The call was cancelled.",
   expired: "Nobody answered the call in time.",
-  lost: "The call was begun, and nobody knows what came of it.",
+  lost: "The call was started, and its outcome is not known.",
 };
 
 const GONE = "The reply ended while there was no connection; load the chat again.";

@@ -1,1 +1,1 @@
-"""What clients of OpenAI's API ask for: the fields that are served, and what they mean to the floors below."""
+"""The requests of OpenAI's clients: the supported fields, and their meaning for the floors below."""

@@ -1,6 +1,6 @@
-"""OpenAI's requests as far as they are served (API reference: Chat, Completions). Only types; fields are named as they are there.
+"""OpenAI's requests, as far as supported (API reference: Chat, Completions). Only types, with its names.
 
-Beside OpenAI's own fields stand those of vLLM, SGLang, Ollama and DeepSeek that mean something here.
+Besides OpenAI's own fields there are those of vLLM, SGLang, Ollama and DeepSeek that have an effect here.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import msgspec
 
 
 def null() -> msgspec.Raw:
-    """What stands for a field that is not there. A function, since msgspec describes no default of this kind in a schema."""
+    """Return the value of a missing field. A function, since msgspec's schemas support no such default."""
     return msgspec.Raw(b"null")
 
 
 class ImageUrl(msgspec.Struct, frozen=True):
-    """An image in a `data:` URL. `detail`: how closely the model shall look."""
+    """An image in a `data:` URL. `detail`: how closely the model should look at it."""
 
     url: str
     detail: str | None = None
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of a message's content: text, an image, or what an assistant thought."""
+    """A part of a message's content: text, an image, or an assistant's reasoning."""
 
     type: str
     text: str | None = None
@@ -37,7 +37,7 @@ class MessageFunction(msgspec.Struct, frozen=True):
 
 
 class MessageCall(msgspec.Struct, frozen=True):
-    """A call that an assistant's message made."""
+    """A call in an assistant's message."""
 
     function: MessageFunction
     id: str = ""
@@ -45,7 +45,7 @@ class MessageCall(msgspec.Struct, frozen=True):
 
 
 class ChatMessage(msgspec.Struct, frozen=True):
-    """A message of a request. `reasoning` is vLLM's newer name of `reasoning_content`; `function_call` is refused."""
+    """A message of a request. `reasoning` is vLLM's newer name for `reasoning_content`; `function_call` is refused."""
 
     role: str
     content: str | list[Part] | None = None
@@ -58,7 +58,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
 
 
 class Function(msgspec.Struct, frozen=True):
-    """What may be called. `parameters`: a JSON Schema of an object."""
+    """A function that may be called. `parameters`: a JSON Schema of an object."""
 
     name: str
     description: str | None = None
@@ -101,7 +101,7 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
 
 class NamedSchema(msgspec.Struct, frozen=True):
-    """A JSON Schema. `strict` changes nothing: a reply that has a schema always keeps to it."""
+    """A JSON Schema. `strict` has no effect: a reply with a schema always follows it."""
 
     name: str = ""
     schema: msgspec.Raw = msgspec.field(default_factory=null)
@@ -109,14 +109,14 @@ class NamedSchema(msgspec.Struct, frozen=True):
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
-    """What a reply has to be: `text`, `json_object` or `json_schema`."""
+    """The format of a reply: `text`, `json_object` or `json_schema`."""
 
     type: str
     json_schema: NamedSchema | None = None
 
 
 class StructuredOutputs(msgspec.Struct, frozen=True):
-    """vLLM's word for the same: one of these. `json`: a JSON Schema, or its text; `grammar`: Lark's dialect of llguidance."""
+    """vLLM's fields for the same; one of them. `json`: a JSON Schema, or its text; `grammar`: Lark as in llguidance."""
 
     json: msgspec.Raw = msgspec.field(default_factory=null)
     regex: str | None = None
@@ -127,7 +127,7 @@ class StructuredOutputs(msgspec.Struct, frozen=True):
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """OpenRouter's word for how much is thought. `exclude`: what was thought is not told."""
+    """OpenRouter's fields for reasoning. `exclude`: it is not sent."""
 
     effort: str | None = None
     enabled: bool | None = None
@@ -135,22 +135,22 @@ class Reasoning(msgspec.Struct, frozen=True):
 
 
 class Thinking(msgspec.Struct, frozen=True):
-    """DeepSeek's word for the same: `enabled` or `disabled`."""
+    """DeepSeek's field for the same: `enabled` or `disabled`."""
 
     type: str
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
-    """How a stream is told."""
+    """Options of a stream."""
 
     include_usage: bool | None = None
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What both doors take. Fields that are not here and would change the text are in `unserved`.
+    """The fields of both doors. Other fields that would change the text are in `unserved`.
 
-    `n`: replies. Of other servers are `top_k`, `repetition_penalty`, `min_p`, `min_tokens`, `ignore_eos`,
-    `skip_special_tokens` and all that begins with `guided_`.
+    `n`: number of replies. `top_k`, `repetition_penalty`, `min_p`, `min_tokens`, `ignore_eos`,
+    `skip_special_tokens` and those that begin with `guided_` come from other servers.
     """
 
     model: str
@@ -181,7 +181,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def includes_usage(self) -> bool:
-        """Whether a stream is to tell its totals."""
+        """Whether a stream ends with its usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
@@ -207,7 +207,7 @@ class ChatRequest(Asked, frozen=True, kw_only=True):
 
 
 class CompletionRequest(Asked, frozen=True, kw_only=True):
-    """A request of `POST /v1/completions`. `logprobs`: of how many of the likeliest tokens beside each one."""
+    """A request of `POST /v1/completions`. `logprobs`: number of likeliest tokens to send with each one."""
 
     prompt: str | list[str]
     logprobs: int | None = None

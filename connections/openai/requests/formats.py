@@ -1,4 +1,4 @@
-"""The format that a reply has to have, by any of the names that OpenAI and vLLM have for it. Pure."""
+"""The format of a reply, by any of the names that OpenAI and vLLM have for it. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Found = tuple[str, Format]
 
 
 def format_of(request: Asked) -> Found | None:
-    """The one format that is asked for, and by which field; None: text. Raises Problem."""
+    """Return the one requested format, and its field; None: text. Raises Problem."""
     found = list(_formats(request))
     if len(found) > 1:
         raise invalid(found[1][0], _TOO_MANY.format(found[1][0]))
@@ -94,7 +94,7 @@ def _some(text: str, where: str, most: int) -> str:
 
 
 def _choice(texts: Sequence[str], where: str) -> str:
-    """A pattern that these texts match, and nothing else."""
+    """Return a pattern that matches exactly these texts."""
     if not 0 < len(texts) <= MAX_CHOICES or not all(texts):
         raise invalid(where, worded(where, f"must have 1 to {MAX_CHOICES} texts, none of them empty."))
     pattern = "|".join(_MEANS_MORE.sub(r"\\\g<0>", text) for text in texts)
@@ -102,5 +102,5 @@ def _choice(texts: Sequence[str], where: str) -> str:
 
 
 def tells_nothing(raw: msgspec.Raw) -> bool:
-    """Whether a field is null."""
+    """Return whether a field is null."""
     return bytes(raw) == _NULL

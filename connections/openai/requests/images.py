@@ -1,4 +1,4 @@
-"""Images in requests, for doors that say no in OpenAI's words. Pure."""
+"""Images in requests, for doors that refuse in OpenAI's terms. Pure."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from sessions.turn.prompt import NO_IMAGES
 
 OF_USERS = "Images belong to messages of the role user alone."
 IMAGES = ("image_url", "input_image", "image")
-"""What the parts of messages are called that are images."""
+"""Types of message parts that are images."""
 
 
 def image_at(url: str | None, where: str, limits: Limits, *, detail: str | None = None) -> Image:
-    """The image in a `data:` URL. `where`: its part of the request. Raises Problem."""
+    """Return the image in a `data:` URL. `where`: its part of the request. Raises Problem."""
     return _read(lambda: from_url(_given(url, where), detail or ""), where, limits)
 
 
 def image_of(data: str | None, media_type: str, where: str, limits: Limits) -> Image:
-    """The image in base64. Raises Problem."""
+    """Return the image in base64. Raises Problem."""
     return _read(lambda: from_base64(_given(data, where), media_type), where, limits)
 
 
 def check_images(messages: Sequence[Message], field: str, limits: Limits) -> None:
-    """Raises Problem where a request has more images than one may; those that are kept, and not at hand, are not counted."""
+    """Raise Problem if a request has too many images. Stored ones without their bytes are not counted."""
     if sum(bool(image.data) for message in messages for image in message.images) > limits.max_images:
         raise invalid(field, f"A request may have at most {limits.max_images} images.")
 
 
 def _read(read: Callable[[], Image], where: str, limits: Limits) -> Image:
-    """What a model does not take is not looked at."""
+    """Read an image, but only for a model that takes images."""
     if not limits.max_images:
         raise invalid(where, NO_IMAGES, code="unsupported_parameter")
     try:
@@ -51,5 +51,5 @@ def _given(text: str | None, where: str) -> str:
 
 
 def not_here(where: str, limits: Limits) -> Problem:
-    """An image in a message that may have none."""
+    """Return the refusal of an image in a message that may have none."""
     return invalid(where, OF_USERS if limits.max_images else NO_IMAGES)

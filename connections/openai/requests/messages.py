@@ -1,4 +1,4 @@
-"""The messages of a request as the model is to read them: roles, parts, calls and their results. Pure."""
+"""Converts a request's messages for the model: roles, parts, calls and their results. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.messages import Message, ToolCall
 
 MAX_MESSAGES = 2048
 MAX_NAME_CHARS = 256
-"""Of a call's id and of its function's name, in the history: other servers may have made them."""
+"""Characters of a call's id and of its function's name in the history, which may come from other servers."""
 Role = Literal["system", "user", "assistant", "tool"]
 
 _ROLES: dict[str, Role] = {
@@ -28,7 +28,7 @@ _ROLES: dict[str, Role] = {
     "tool": "tool",
 }
 _BOUNDED = ("system", "user")
-"""Whose messages are as long as one may be. What tools and the model said is bounded by the body, and by the window."""
+"""Roles whose messages have a limited length. Other messages are limited by the body, and by the window."""
 _REFUSED = {
     "function_call": "This server takes `tool_calls` in place of `function_call`.",
     "audio": "This server does not speak: replies are text.",
@@ -37,7 +37,7 @@ _THOUGHTS = ("reasoning", "thinking")
 
 
 def messages_of(given: Sequence[ChatMessage], limits: Limits) -> tuple[Message, ...]:
-    """The messages. Raises Problem."""
+    """Return the messages. Raises Problem."""
     if not given:
         raise invalid("messages", "`messages` must have at least one message.")
     if len(given) > MAX_MESSAGES:
@@ -110,7 +110,7 @@ def _calls(given: Sequence[MessageCall], where: str) -> Iterator[ToolCall]:
 
 
 def _content(message: ChatMessage, where: str, limits: Limits) -> tuple[Seen, str]:
-    """What the message says and shows, and what was thought in it."""
+    """Return what the message says and shows, and its reasoning."""
     match message.content:
         case str() as text:
             return (text, ()), ""

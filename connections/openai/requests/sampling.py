@@ -1,4 +1,4 @@
-"""How tokens are chosen, and where a reply ends: ranges of a request's numbers. Pure."""
+"""Sampling, and where a reply ends: the ranges of a request's numbers. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_TOP_LOGPROBS = 20
 MAX_BIASES = 1024
 MAX_TOKEN_ID = 2**31 - 1
 OFF = -1
-"""Of `top_k` and `seed`: none, as vLLM and llama.cpp have it."""
+"""A `top_k` or `seed` of none, as in vLLM and llama.cpp."""
 
 _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("min_p", lambda n: 0 <= n <= 1, "from 0 to 1"),
@@ -29,7 +29,7 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
 
 
 def params_of(request: Asked, limits: Limits, *, length: str, top_logprobs: int | None) -> Params:
-    """How a reply is generated. `length`: the field that says how long it may get. Raises Problem."""
+    """Return the sampling parameters. `length`: the field that limits the length. Raises Problem."""
     for field, fits, wanted in _RANGES:
         value = getattr(request, field)
         if value is not None and not fits(value):
@@ -64,7 +64,7 @@ def params_of(request: Asked, limits: Limits, *, length: str, top_logprobs: int 
 
 
 def replies_of(request: Asked, prompts: int = 1) -> int:
-    """How many replies each prompt has. Raises Problem."""
+    """Return the number of replies to each prompt. Raises Problem."""
     replies = 1 if request.n is None else request.n
     most = MOST_REPLIES // prompts
     if not 1 <= replies <= most:

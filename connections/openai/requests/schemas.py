@@ -1,4 +1,4 @@
-"""JSON Schemas in requests, as texts that the floors below take. Pure."""
+"""JSON Schemas in requests, as texts for the floors below. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from connections.openai.problems import Problem, invalid
 from connections.wire.sentences import worded
 
 MAX_SCHEMA_BYTES = 256 * 1024
-"""Of one schema. What a model can be asked to keep to is less, and its engine says so."""
+"""Bytes of one schema. A model can follow less, and its engine says so."""
 _encode = msgspec.json.Encoder().encode
 
 
 def schema_text(raw: msgspec.Raw, where: str, *, as_text: bool = False) -> str | None:
-    """The schema in one line of JSON, its fields in their order; None where there is none.
+    """Return the schema as one line of JSON, with its fields in order; None if there is none.
 
-    `as_text`: it may also be written as a string that holds it. Raises Problem.
+    `as_text`: it may also be a string that contains it. Raises Problem.
     """
     schema = _decoded(bytes(raw), where)
     if as_text and isinstance(schema, str):
@@ -28,7 +28,7 @@ def schema_text(raw: msgspec.Raw, where: str, *, as_text: bool = False) -> str |
 
 
 def json_object(text: str) -> bool:
-    """Whether a text is a JSON object."""
+    """Return whether a text is a JSON object."""
     try:
         return isinstance(msgspec.json.decode(text), dict)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

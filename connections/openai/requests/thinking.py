@@ -1,4 +1,4 @@
-"""How much a model shall think, and what else its chat template is told, by any of the fields that clients have for it. Pure."""
+"""How much a model should reason, and other variables of its chat template, by any of its fields' names. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 _EFFORT = re.compile(r"[a-z]{1,16}\Z")
 _EFFORTS = {"none": "off", "off": "off", "auto": "auto", "default": "auto"}
 _OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"})
-"""What a template is told by other fields, or not at all."""
+"""Variables of a template that come from other fields, or can't be set."""
 
 
 def reasoning_of(request: ChatRequest) -> tuple[str, str]:
-    """How much is thought (`auto`, `off` or an effort), and the field that says so; empty: none does. Raises Problem."""
+    """Return the reasoning (`auto`, `off` or an effort) and its field, empty if there is none. Raises Problem."""
     for field, effort in _asked(request):
         if not _EFFORT.match(effort):
             raise invalid(field, worded(field, "must be none, or a word like low, medium or high."))
@@ -30,7 +30,7 @@ def reasoning_of(request: ChatRequest) -> tuple[str, str]:
 
 
 def template_of(request: ChatRequest) -> dict[str, TemplateValue]:
-    """The further variables of the chat template. Raises Problem."""
+    """Return the other variables of the chat template. Raises Problem."""
     variables: dict[str, TemplateValue] = {}
     if request.enable_thinking or request.think is True or _is_enabled(request):
         variables["enable_thinking"] = True
@@ -44,7 +44,7 @@ def template_of(request: ChatRequest) -> dict[str, TemplateValue]:
 
 
 def template_field(request: ChatRequest) -> str:
-    """The field that asks for variables of the template."""
+    """Return the field with variables of the template."""
     if request.chat_template_kwargs:
         return "chat_template_kwargs"
     fields = {
@@ -56,7 +56,7 @@ def template_field(request: ChatRequest) -> str:
 
 
 def shows_reasoning(request: ChatRequest) -> bool:
-    """Whether what is thought is told."""
+    """Return whether reasoning is sent."""
     is_excluded = request.reasoning is not None and request.reasoning.exclude
     return request.include_reasoning is not False and not is_excluded
 

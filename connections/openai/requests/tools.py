@@ -1,4 +1,4 @@
-"""The tools of a request: what may be called, and what has to be. Pure."""
+"""The tools of a request: which may be called, and which must be. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MODES = ("auto", "none", "required")
 
 
 class _Choice(msgspec.Struct, frozen=True):
-    """Which of the tools are shown, and what the model is to do with them."""
+    """The tools that the model sees, and what it should do with them."""
 
     tools: tuple[Tool, ...]
     mode: Literal["auto", "none", "required", "named"]
@@ -37,7 +37,7 @@ class _Choice(msgspec.Struct, frozen=True):
 
 
 def tools_spec(request: ChatRequest) -> ReplySpec:
-    """The tools of a request, and how they are chosen. Raises Problem."""
+    """Return the tools of a request, and how to choose among them. Raises Problem."""
     tools = _tools(request.tools or [])
     choice = _choice(request.tool_choice, tools)
     if not choice.tools and choice.mode in ("required", "named"):

@@ -1,1 +1,1 @@
-"""Sound in a Realtime session: what it is asked to be, what is heard, and how much of a reply was played."""
+"""The sound of a Realtime session: its settings, what is heard, and how much of a reply was played."""

@@ -1,6 +1,7 @@
-"""What is heard, in the session's events: what is said becomes an item, and a message of the session. Pure.
+"""Converts what is heard to the session's events: an utterance becomes an item, and a message of the session. Pure.
 
-Speech over a reply is told once it ends that, so that no cough empties a player. A guess is told once it came true.
+Speech over a reply is reported once it ends the reply, so that a cough empties no player. A guess is reported
+once it is right.
 """
 
 from __future__ import annotations
@@ -38,25 +39,25 @@ class Hearing:
         self._buffer = _Buffer()
 
     def take(self, ms: float) -> None:
-        """So much sound came."""
+        """Count received sound."""
         self._buffer.ms += ms
 
     def ends(self) -> None:
-        """What came so far is all that is said."""
+        """Note that the current utterance is complete."""
         self._buffer.ended_ms, self._buffer.ms = self._buffer.ms, 0.0
 
     def forget(self) -> None:
-        """What came so far is none of what will be said."""
+        """Forget the sound so far: it is no part of the next utterance."""
         self._buffer = _Buffer()
 
     def heed(self, act: Act, *, talking: bool) -> list[Frame]:  # noqa: PLR0911 - one for each kind
-        """Return what is told about what is done. `talking`: a reply is being made or played."""
+        """Return the frames about an act. `talking`: a reply is being made or played."""
         match act:
             case Spoke(True, at_ms):
                 self._now = _Utterance(started_ms=at_ms)
                 return [] if talking and self._interrupts else self._start()
             case Spoke(False, at_ms):
-                if self._now.is_committed:  # nobody judges when it begins: it is what came since
+                if self._now.is_committed:  # without detection it is all sound since then
                     self._now = _Utterance()
                 self._now.stopped_ms = at_ms
                 self._now.ms = self._lasted()
@@ -79,7 +80,7 @@ class Hearing:
                 return []
 
     def message(self, send: Send, *, is_guess: bool) -> tuple[Send | None, list[Frame]]:
-        """Return what was said as the message that it is, and what is told of it; None: it waits for `response.create`."""
+        """Return the utterance as a message, and the frames about it; None: it waits for `response.create`."""
         self._now.text = send.content
         if not self._creates:
             return None, [] if is_guess else self._commit(send.content, State.WAITING)
@@ -91,7 +92,7 @@ class Hearing:
         return self._asking.say(send, self._now.item_id), told
 
     def refused(self, known_by: str) -> list[Frame]:
-        """Note that a message was not taken: what was said waits, as any item."""
+        """Note that a message was refused: its utterance waits, as any item."""
         self._asking.give_back(known_by)
         if self._guess is not None and self._guess.known_by == known_by:
             self._guess = None
@@ -113,7 +114,7 @@ class Hearing:
         return sound is not None and sound.transcription is not None
 
     def _lasted(self) -> int:
-        """How long the utterance is that has ended, in ms: where nobody judged when it began, what was sent of it."""
+        """Return the length of the last utterance in ms; without detection, that of the sound sent for it."""
         now, sent_ms = self._now, self._buffer.ended_ms
         self._buffer.ended_ms = 0.0
         if now.started_ms is None:
@@ -129,7 +130,7 @@ class Hearing:
         return _said(SpeechStopped(audio_end_ms=self._now.stopped_ms or 0, item_id=self._now.item_id))
 
     def _words(self, text: str) -> list[Frame]:
-        """Words so far; each text begins with the one before."""
+        """Take the words so far; each text extends the one before."""
         if not self._transcribes or not text.startswith(self._now.told) or text == self._now.told:
             return []
         more, self._now.told = text[len(self._now.told) :], text
@@ -159,7 +160,7 @@ class Hearing:
 
 
 class _Guess:
-    """What was understood by a pause."""
+    """The words that were understood at a pause."""
 
     __slots__ = ("known_by", "text")
 
@@ -169,7 +170,7 @@ class _Guess:
 
 
 class _Buffer:
-    """Sound that came, in ms. `ended_ms`: of what was committed and is not understood so far."""
+    """Received sound in ms. `ended_ms`: committed sound that is not understood yet."""
 
     __slots__ = ("ended_ms", "ms")
 
@@ -178,7 +179,7 @@ class _Buffer:
 
 
 class _Utterance:
-    """What is said between two silences. `told`: the words that its client knows of; `ms`: how long it was."""
+    """The words between two silences. `told`: those that its client knows; `ms`: their length."""
 
     __slots__ = ("is_committed", "is_told", "item_id", "ms", "started_ms", "stopped_ms", "text", "told")
 

@@ -1,4 +1,4 @@
-"""A session's sound: what its microphone hears goes to the recognizer, and replies are played as a clock says."""
+"""A session's sound: the microphone's sound goes to the recognizer, and replies are played by a clock."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ from speech.errors import RecognizerLost, TooFarBehind
 from speech.sound.wav import Coding
 
 TICK_S = 0.05
-"""How often it is noted what was played."""
+"""How often the played sound is noted."""
 EARLY_S = 10
-"""So much sound may come before it can be listened to; beyond that it is dropped."""
+"""Seconds of early sound that wait until listening begins; more is dropped."""
 HEARD_WITHIN_S = 20.0
-"""So long a `commit` waits for a recognizer, which may have to be started first."""
+"""How long a `commit` waits for a recognizer, which may have to be started first."""
 AGAIN_S = 1.0
-"""So long nothing is tried again that was refused."""
+"""Pause before a refused start is tried again."""
 _ELSEWHERE = "Another connection speaks in this conversation now. To speak here again, send session.update."
 _OWN = (AudioStarted, Speech, Heard, Marks)
-"""What is told here in other words."""
+"""Frames that this door sends in other words."""
 
 
 class Microphone(SpokenLine):
-    """The `Speaker` that one session is. It begins to listen with the first sound, or where a reply is to be spoken."""
+    """The `Speaker` of one session. It begins to listen with the first sound, or when a reply is to be spoken."""
 
     tells_late = True
 
@@ -85,7 +85,7 @@ class Microphone(SpokenLine):
 
     @asynccontextmanager
     async def running(self, inner: Handler[Asked]) -> AsyncIterator[None]:
-        """Listen and play while the context lasts. `inner`: what answers frames."""
+        """Listen and play while the context lasts. `inner`: answers frames."""
         self._inner, self.say_as_frame = inner, inner.handle
         try:
             yield
@@ -93,12 +93,12 @@ class Microphone(SpokenLine):
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            self._inner = self.say_as_frame = None  # a cycle, which the collector would find in its time
+            self._inner = self.say_as_frame = None  # breaks a cycle that only the collector would free
 
     async def ready(self) -> tuple[Talk, _Listens]:
-        """Return what is spoken in, and how it is listened to, once replies can be spoken. Raises Invalid where they can't be.
+        """Return the talk and the listening once replies can be spoken. Raises Invalid if they can't be.
 
-        Where other settings end a listening, it is the one after that.
+        If other settings end a listening, the next one is returned.
         """
         while True:
             self.listen()
@@ -114,13 +114,13 @@ class Microphone(SpokenLine):
                 raise _unavailable()
 
     def changed(self) -> None:
-        """Note that the session's settings are others: what was refused may be tried again."""
+        """Note that the session's settings changed: what was refused may be tried again."""
         self._again_at = 0.0
         if self._listens is not None:
             self.listen()
 
     def listen(self) -> None:
-        """Begin to listen as the settings say; where it listens otherwise, anew, once no reply is played."""
+        """Begin to listen with the settings; if it listens with others, begin anew once no reply is played."""
         start, listens = self._settings.start(self._asking.conversation_id), self._listens
         if listens is None:
             if asyncio.get_running_loop().time() >= self._again_at:
@@ -130,7 +130,7 @@ class Microphone(SpokenLine):
             self.stop(AudioStopped(conversation_id=self._asking.conversation_id, reason="stop"))
 
     def append(self, audio: str) -> None:
-        """Take what the microphone hears, in base64. Where nobody is going to listen it is dropped. Raises Invalid."""
+        """Take the microphone's sound, in base64. It is dropped if nobody will listen. Raises Invalid."""
         form = self._settings.input
         sound = decoded(audio, form, "audio")
         self.listen()
@@ -143,7 +143,7 @@ class Microphone(SpokenLine):
             self._early.add(sound, form)
 
     async def commit(self) -> None:
-        """Have what was said so far understood, and made an item. Raises Invalid."""
+        """Make the current utterance an item with its words. Raises Invalid."""
         if self._listens is None:
             raise _nothing_said()
         try:
@@ -161,7 +161,7 @@ class Microphone(SpokenLine):
             raise _nothing_said()
 
     def clear(self) -> None:
-        """Forget what was said so far."""
+        """Drop the current utterance."""
         self._early.clear()
         self._heard.forget()
         if self.talk is not None:
@@ -169,9 +169,9 @@ class Microphone(SpokenLine):
         self.connection.push(Said(events=(Cleared(),)))
 
     async def understand(self, audio: str, field: str) -> str:
-        """Return the words of sound that is no microphone's; it takes a place of its own. Raises Invalid, Overloaded."""
+        """Return the words of sound outside the microphone; it takes a place. Raises Invalid, Overloaded."""
         form, desk = self._settings.input, self._desk
-        assert desk is not None  # noqa: S101 - it was made with one
+        assert desk is not None  # noqa: S101 - it was created with one
         language = desk.language_of(self._settings.start(self._asking.conversation_id))
         listening = Listening(coding=Coding(form.format), rate=form.rate, detects=False, language=language)
         sound = decoded(audio, form, field)
@@ -188,12 +188,12 @@ class Microphone(SpokenLine):
         return ""
 
     async def answer(self, send: Send, output: AudioOutput) -> None:
-        """Have a message answered that was not spoken, and the reply spoken. Raises Invalid, Overloaded."""
+        """Have a typed message answered, and the reply spoken. Raises Invalid, Overloaded."""
         talk, _ = await self.ready()
         await talk.answer(self, send, output)
 
     def truncate(self, turn_id: str, ms: int) -> Slow | None:
-        """End a reply at what its client says that he heard of it, whether or not it was cut already."""
+        """End a reply at what its client reports as heard, whether or not it was cut already."""
         self._spoken.stop(turn_id, ms)
         reply = next((one for one in self._playing if one.turn_id == turn_id), None)
         if reply is None:
@@ -207,7 +207,7 @@ class Microphone(SpokenLine):
         )
 
     def clear_output(self) -> Slow | None:
-        """End what is played, at what was heard by now. A guess is not played."""
+        """End the current reply, at what was heard by now. A guess is not played."""
         slows: list[Slow] = []
         for turn_id in [
             one.turn_id for one in self._playing if one.turn_id and not (one.is_over or one.is_guess)
@@ -218,7 +218,7 @@ class Microphone(SpokenLine):
         return Chained(_one_by_one(slows), *slows) if slows else None
 
     def tell(self, frame: Frame) -> None:
-        """Tell the client, in this door's words."""
+        """Send a frame to the client, in this door's terms."""
         match frame:
             case AudioStopped(reason="elsewhere"):
                 self._again_at = inf
@@ -230,7 +230,7 @@ class Microphone(SpokenLine):
                 self.connection.push(frame)
 
     def heed(self, act: Act, *, talking: bool) -> None:
-        """Tell what is done about what is said."""
+        """Send the frames about an act."""
         if act is Do.CUT:
             for reply in self._playing:
                 if not reply.is_over:
@@ -240,17 +240,17 @@ class Microphone(SpokenLine):
             self._understand(act.text)
 
     def message(self, send: Send, *, is_guess: bool) -> Send | None:
-        """What was said is an item; it is sent where the session answers at once."""
+        """Make the utterance an item; return the message if the session answers at once."""
         worded, told = self._heard.message(send, is_guess=is_guess)
         self._push(told)
         return worded
 
     def refused(self, send: Send) -> None:
-        """What was said waits as any item."""
+        """Let the utterance wait, as any item."""
         self._push(self._heard.refused(send.client_msg_id))
 
     async def say(self, said: Message) -> None:
-        """Send a message as the connection's own. Raises Refused, BadParams."""
+        """Send a message for the connection. Raises Refused, BadParams."""
         if isinstance(said.playback, SpokenReply):
             self._playing = [*self._playing[1 - MOST_REPLIES :], said.playback]
             self._task(self._play(said.playback))
@@ -263,7 +263,7 @@ class Microphone(SpokenLine):
             self._push([Guess(known_by=said.send.client_msg_id, came="void")])  # no turn of it will end
 
     def began(self) -> None:
-        """What came too early is listened to first."""
+        """Listen to early sound first."""
         if self._listens is None or self._listens.is_over:
             return
         if early := self._early.take(self.start.input):
@@ -271,7 +271,7 @@ class Microphone(SpokenLine):
         self._listens.hears.set()
 
     def ended(self) -> None:
-        """What was said is lost, and with it what nobody listened to."""
+        """Drop the current utterance, and sound that nobody listened to."""
         if self._listens is not None:
             self._listens.hears.clear()
         self._early.clear()
@@ -290,7 +290,7 @@ class Microphone(SpokenLine):
         return task
 
     async def _keep(self, start: AudioStart) -> None:
-        """Listen until it is over, or refused."""
+        """Listen until it ends, or is refused."""
         try:
             if self._inner is not None and (slow := self._inner.handle(self.connection, start)) is not None:
                 await slow
@@ -323,7 +323,7 @@ class Microphone(SpokenLine):
 
 
 class _Listens:
-    """How it listens, and what does. `is_over`: it was told to stop.
+    """A listening with its settings. `is_over`: it was told to stop.
 
     `speaks`: replies can be spoken; `hears`: the recognizer listens. Both are set at the end, too.
     """
@@ -339,7 +339,7 @@ class _Listens:
 
 
 class _Early:
-    """Sound that nobody listens to so far, in one coding: what comes in another one takes its place."""
+    """Early sound in one coding; sound in another coding replaces it."""
 
     __slots__ = ("_form", "_sound")
 
@@ -356,13 +356,13 @@ class _Early:
             self._sound += sound
 
     def take(self, form: AudioInput) -> bytes:
-        """Return what there is in this coding, once."""
+        """Return the sound in this coding, once."""
         sound = bytes(self._sound) if form == self._form else b""
         self._sound.clear()
         return sound
 
     def clear(self) -> None:
-        """Forget it."""
+        """Drop it."""
         self._sound.clear()
 
 
@@ -372,7 +372,7 @@ async def _one_by_one(slows: Iterable[Slow]) -> None:
 
 
 def decoded(audio: str, form: AudioInput, field: str) -> bytes:
-    """Return sound that came in base64. Raises Invalid."""
+    """Return sound from base64. Raises Invalid."""
     try:
         sound = b64decode(audio, validate=True)
     except (NotBase64, ValueError):

@@ -1,7 +1,7 @@
-"""How much of each reply's sound its listener has heard, as far as a clock can say. Pure; the clock is the caller's.
+"""Estimates how much of each reply's sound its listener has heard. Pure; the caller passes the clock.
 
-Clients of this protocol play what they are sent as it comes, and say how far they are only when they stop. So a reply is
-taken to be played from its first sound on, without a gap where sound came in time, `LAG_MS` behind its sending.
+Clients of this protocol play sound as it comes, and report only when they stop. So a reply is assumed to be played from
+its first sound on, without a gap if sound came in time, `LAG_MS` after it was sent.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 LAG_MS = 200
-"""Between the sending of sound and the ear: the network, and what a player keeps before it begins."""
+"""The delay from sending sound to hearing it: the network, and the player's buffer."""
 
 
 class PlayClock:
@@ -21,33 +21,33 @@ class PlayClock:
         self._plays: dict[str, _Play] = {}
 
     def sent(self, turn_id: str, ms: float) -> None:
-        """So much more of a turn's sound was handed to its client."""
+        """Note that more of a turn's sound was sent to its client."""
         now = self._clock()
         play = self._plays.setdefault(turn_id, _Play(now))
-        if play.heard_ms(now) >= play.sent_ms:  # it had run dry: what comes now begins now
+        if play.heard_ms(now) >= play.sent_ms:  # it had run dry: new sound begins now
             play.begun = now + (LAG_MS - play.sent_ms) / 1000
         play.sent_ms += ms
 
     def sent_ms(self, turn_id: str) -> int:
-        """How much of it was handed over."""
+        """Return how much of it was sent."""
         return int(self._plays[turn_id].sent_ms) if turn_id in self._plays else 0
 
     def heard_ms(self, turn_id: str) -> int:
-        """How much of it was heard by now."""
+        """Return how much of it was heard by now."""
         return int(self._plays[turn_id].heard_ms(self._clock())) if turn_id in self._plays else 0
 
     def stop(self, turn_id: str, ms: int) -> None:
-        """It is played no further: so much of it was."""
+        """Note where playing stopped."""
         if turn_id in self._plays:
             self._plays[turn_id].stopped_ms = ms
 
     def forget(self, turn_id: str) -> None:
-        """It is over."""
+        """Forget an ended one."""
         self._plays.pop(turn_id, None)
 
 
 class _Play:
-    """One reply. `begun`: when its first sample would have been heard, had it never run dry."""
+    """One reply. `begun`: when its first sample would have been heard without pauses."""
 
     __slots__ = ("begun", "sent_ms", "stopped_ms")
 

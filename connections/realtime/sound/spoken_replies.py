@@ -1,4 +1,4 @@
-"""What is told of spoken replies: guesses once they came true, and how much was heard of a reply that was cut. Pure."""
+"""Reports spoken replies: guesses once they are right, and how much was heard of a reply that was cut. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sessions.events import Accepted, Done
 
 
 class Guess(ServerFrame, frozen=True, kw_only=True, tag="realtime.guess"):
-    """A turn that was begun at a pause, by what it is known by. `void`: its message was refused."""
+    """A turn that began at a pause, by its `known_by`. `void`: its message was refused."""
 
     known_by: str
     came: Literal["up", "true", "false", "void"]
 
 
 class Heard(msgspec.Struct, frozen=True, kw_only=True):
-    """How a spoken reply ended. `stop_ms`: where its client said that it stopped, if it did; the end where that was too late."""
+    """How a spoken reply ended. `stop_ms`: where its client said that it stopped; the end if that was too late."""
 
     ms: int
     by_speech: bool
@@ -29,19 +29,19 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpokenReplies:
-    """Those of one session."""
+    """The spoken replies of one session."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: in seconds."""
         self.clock = PlayClock(clock)
-        self._guesses: dict[str, list[Frame] | None] = {}  # None: it came to nothing, and is told by nothing
-        self._turns: dict[str, str] = {}  # those of guesses
+        self._guesses: dict[str, list[Frame] | None] = {}  # None: it was wrong, and is never sent
+        self._turns: dict[str, str] = {}  # the turns of guesses
         self._bytes_a_ms: dict[str, float] = {}
         self._stops: dict[str, int] = {}
         self._interrupted: set[str] = set()
 
     def keeps(self, frame: Frame) -> bool:
-        """Whether a frame is of a guess, and is told once that came true, if ever. They are as many as a pause brings."""
+        """Return whether a frame is kept: it belongs to a guess, and is sent if that is right. A pause has few."""
         turn_id = getattr(frame, "turn_id", None)
         if not self._guesses or turn_id is None:
             return False
@@ -56,7 +56,7 @@ class SpokenReplies:
         return True
 
     def judge(self, guess: Guess) -> Sequence[Frame]:
-        """Note what became of a guess; return what is to be told of it now."""
+        """Note the outcome of a guess; return the frames to send now."""
         if guess.came == "up":
             self._guesses[guess.known_by] = []
             return ()
@@ -68,23 +68,23 @@ class SpokenReplies:
         return kept if guess.came == "true" else ()
 
     def begin(self, reply: AudioReply) -> None:
-        """The sound of a turn comes so."""
+        """Note the form of a turn's sound."""
         self._bytes_a_ms[reply.turn_id] = reply.rate * (2 if reply.format == "pcm16" else 1) / 1000
 
     def sent(self, sound: Sound) -> None:
-        """Sound was handed to the client."""
+        """Note sound that was sent to the client."""
         self.clock.sent(sound.turn_id, len(sound.samples) / self._bytes_a_ms[sound.turn_id])
 
     def stop(self, turn_id: str, ms: int) -> None:
-        """The client says that it stopped there; no more than was sent can have been heard."""
+        """Note where the client says that it stopped; no more than was sent can have been heard."""
         self._stops[turn_id] = min(ms, self.clock.sent_ms(turn_id))
 
     def interrupt(self, turn_id: str) -> None:
-        """Somebody speaks over a reply, which ends it."""
+        """Note that a reply was interrupted by speech."""
         self._interrupted.add(turn_id)
 
     def end(self, done: Done) -> Heard:
-        """A spoken turn has ended."""
+        """Note that a spoken turn has ended."""
         turn_id = done.turn_id
         stop_ms = self._stops.pop(turn_id, None)
         whole_ms = self.clock.sent_ms(turn_id)

@@ -1,4 +1,4 @@
-"""What clients are told of sound (OpenAI's API reference: Realtime server events). Only types; fields are named as there."""
+"""Events about sound (OpenAI's API reference: Realtime server events). Only types, with its names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from connections.realtime.sound.wishes import AudioFormat, Detection, Transcript
 
 
 class InputSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Of what the client sends."""
+    """The client's sound."""
 
     format: AudioFormat
     turn_detection: Detection | None
@@ -20,7 +20,7 @@ class InputSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Of what it hears. `voice`: the one that speaks."""
+    """The sound for the client. `voice`: that of replies."""
 
     format: AudioFormat
     voice: str | None
@@ -28,39 +28,39 @@ class OutputSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AudioSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Of sound, both ways."""
+    """The sound in both directions."""
 
     input: InputSettings
     output: OutputSettings
 
 
 class SpeechStarted(ServerEvent, frozen=True, kw_only=True, tag="input_audio_buffer.speech_started"):
-    """Somebody speaks. `item_id`: of the item that this will be."""
+    """Speech began. `item_id`: of the item that it will be."""
 
     audio_start_ms: int
     item_id: str
 
 
 class SpeechStopped(ServerEvent, frozen=True, kw_only=True, tag="input_audio_buffer.speech_stopped"):
-    """He has ended."""
+    """Speech has ended."""
 
     audio_end_ms: int
     item_id: str
 
 
 class Committed(ServerEvent, frozen=True, kw_only=True, tag="input_audio_buffer.committed"):
-    """What was said becomes an item."""
+    """The utterance becomes an item."""
 
     previous_item_id: str | None
     item_id: str
 
 
 class Cleared(ServerEvent, frozen=True, kw_only=True, tag="input_audio_buffer.cleared"):
-    """What was said so far is forgotten."""
+    """The utterance was dropped."""
 
 
 class Duration(msgspec.Struct, frozen=True):
-    """How long somebody spoke."""
+    """The length of speech."""
 
     seconds: float
     type: Literal["duration"] = "duration"
@@ -69,7 +69,7 @@ class Duration(msgspec.Struct, frozen=True):
 class TranscriptDelta(
     ServerEvent, frozen=True, kw_only=True, tag="conversation.item.input_audio_transcription.delta"
 ):
-    """Words that follow those so far."""
+    """More words."""
 
     item_id: str
     content_index: int = 0
@@ -79,7 +79,7 @@ class TranscriptDelta(
 class TranscriptCompleted(
     ServerEvent, frozen=True, kw_only=True, tag="conversation.item.input_audio_transcription.completed"
 ):
-    """All words, which count: they are what the history has."""
+    """All words, as the history has them."""
 
     item_id: str
     content_index: int = 0
@@ -88,17 +88,17 @@ class TranscriptCompleted(
 
 
 class OutputAudioDelta(InReply, frozen=True, kw_only=True, tag="response.output_audio.delta"):
-    """Sound that follows the sound so far, in base64."""
+    """More sound, in base64."""
 
     delta: str
 
 
 class OutputAudioDone(InReply, frozen=True, kw_only=True, tag="response.output_audio.done"):
-    """No more sound comes."""
+    """The sound is complete."""
 
 
 class OutputTranscriptDelta(InReply, frozen=True, kw_only=True, tag="response.output_audio_transcript.delta"):
-    """Words that follow those so far. They are ahead of their sound."""
+    """More words, ahead of their sound."""
 
     delta: str
 
@@ -110,7 +110,7 @@ class OutputTranscriptDone(InReply, frozen=True, kw_only=True, tag="response.out
 
 
 class ItemTruncated(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.truncated"):
-    """An item ends at what was heard. `audio_end_ms`: as it counts; `transcript` is ours: the words that are kept."""
+    """An item ends at what was heard. `audio_end_ms`: its length now; `transcript` is our own: the remaining words."""
 
     item_id: str
     content_index: int = 0
@@ -119,6 +119,6 @@ class ItemTruncated(ServerEvent, frozen=True, kw_only=True, tag="conversation.it
 
 
 class OutputCleared(ServerEvent, frozen=True, kw_only=True, tag="output_audio_buffer.cleared"):
-    """A reply is played no further."""
+    """Playing a reply was stopped."""
 
     response_id: str

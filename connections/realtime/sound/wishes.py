@@ -1,4 +1,4 @@
-"""How a session's client sends sound and wants to hear it, in the session's words and in the native socket's. Pure."""
+"""The settings of a client's sound and of replies' sound, in the session's terms and in the native socket's. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PCM_RATE, TELEPHONE_RATE = 24_000, 8_000
 OPENAIS_VOICES = frozenset(
     ("alloy", "ash", "ballad", "cedar", "coral", "echo", "marin", "sage", "shimmer", "verse")
 )
-"""Stock clients name one of these whether or not their user chose it: the default voice speaks for them all."""
+"""Voices that stock clients name even if their user chose none: the default voice speaks for them."""
 SILENCES_MS = {"low": 1500, "medium": 800, "auto": 800, "high": 500}
-"""What `eagerness` means here: no model judges whether a sentence is over, so it is how long a silence ends it."""
+"""The silences for each `eagerness`: here silence ends an utterance, no model judges whether a sentence is complete."""
 _FORMATS: dict[str, tuple[Format, int]] = {
     "audio/pcm": ("pcm16", PCM_RATE),
     "audio/pcmu": ("mulaw", TELEPHONE_RATE),
@@ -27,28 +27,28 @@ _FORMATS: dict[str, tuple[Format, int]] = {
 }
 _NAMES = {coding: name for name, (coding, _) in _FORMATS.items()}
 LEAD_MS = 300
-"""Sound before the first that counted as speech is understood, too, whatever `prefix_padding_ms` says."""
+"""Sound before speech was detected that is understood, too, whatever `prefix_padding_ms` says."""
 _LEAST_THRESHOLD = 0.05
 _MODALITIES = {"text", "audio"}
 _UNSUPPORTED = "unsupported_parameter"
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """What this server has. `voices`: the default first; none: replies are text. `languages`: empty: any is understood."""
+    """What this server offers. `voices`: the default first; none: replies are text. `languages`: empty: any."""
 
     voices: tuple[str, ...] = ()
     languages: tuple[str, ...] = ()
 
 
 class AudioFormat(msgspec.Struct, frozen=True):
-    """How samples are written; always one channel."""
+    """The format of samples; always one channel."""
 
     type: str = "audio/pcm"
     rate: int | None = None
 
 
 class Detection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When somebody's turn is over, and what happens then."""
+    """When the user's turn ends, and what follows."""
 
     type: Literal["server_vad", "semantic_vad"]
     threshold: float | None = None
@@ -61,7 +61,7 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Transcription(msgspec.Struct, frozen=True, kw_only=True):
-    """The words of what is said are told. There is one recognizer, whatever `model` says."""
+    """The words of the user are sent. There is one recognizer, whatever `model` says."""
 
     model: str | None = None
     language: str | None = None
@@ -69,13 +69,13 @@ class Transcription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VoiceId(msgspec.Struct, frozen=True):
-    """A voice of the client's own; there are none here."""
+    """A voice of the client's own, which is not supported."""
 
     id: str
 
 
 class InputWishes(msgspec.Struct, frozen=True, kw_only=True):
-    """Of what the client sends."""
+    """Options of the client's sound."""
 
     format: AudioFormat | UnsetType | None = UNSET
     turn_detection: Detection | UnsetType | None = UNSET
@@ -83,7 +83,7 @@ class InputWishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputWishes(msgspec.Struct, frozen=True, kw_only=True):
-    """Of what it hears."""
+    """Options of replies' sound."""
 
     format: AudioFormat | UnsetType | None = UNSET
     voice: str | VoiceId | UnsetType | None = UNSET
@@ -91,14 +91,14 @@ class OutputWishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AudioWishes(msgspec.Struct, frozen=True, kw_only=True):
-    """Of sound, both ways."""
+    """Options of sound in both directions."""
 
     input: InputWishes | UnsetType | None = UNSET
     output: OutputWishes | UnsetType | None = UNSET
 
 
 class SoundSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds. `speaks`: replies are spoken; `detection` None: the client says when its user's turn is over."""
+    """The current settings. `speaks`: replies are spoken; `detection`: None: the client ends its user's turn."""
 
     offer: Offer
     speaks: bool
@@ -109,12 +109,12 @@ class SoundSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, offer: Offer) -> SoundSettings:
-        """What a session begins with: its replies are spoken where there is a voice, as at OpenAI."""
+        """Return the first settings of a session: replies are spoken if there is a voice, as at OpenAI."""
         return cls(offer=offer, speaks=bool(offer.voices))
 
     @property
     def creates(self) -> bool:
-        """Whether what was said is answered at once."""
+        """Whether an utterance is answered at once."""
         return self.detection is not None and self.detection.create_response is not False
 
     @property
@@ -124,11 +124,11 @@ class SoundSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def voice(self) -> str | None:
-        """The voice that speaks."""
+        """The voice of replies."""
         return self.output.voice or next(iter(self.offer.voices), None)
 
     def start(self, conversation_id: str) -> AudioStart:
-        """What begins to listen so. A client that leaves ends the reply to it, as on this door any."""
+        """Return the frame that begins to listen with these settings. If the client leaves, the reply to it ends."""
         language = None if self.transcription is None else self.transcription.language
         return AudioStart(
             conversation_id=conversation_id,
@@ -143,7 +143,7 @@ class SoundSettings(msgspec.Struct, frozen=True, kw_only=True):
 def changed(
     settings: SoundSettings, audio: msgspec.Raw, modalities: msgspec.Raw, where: str
 ) -> SoundSettings:
-    """What is wished for holds now, all else as it was. Raises Invalid, which names the field."""
+    """Return the settings with the given options changed. Raises Invalid, which names the field."""
     named: list[str] | None = _decoded(modalities, list[str] | None, f"{where}.output_modalities")
     settings = _with_modalities(settings, named, f"{where}.output_modalities")
     wishes: AudioWishes | None = _decoded(audio, AudioWishes | None, f"{where}.audio")
@@ -157,12 +157,12 @@ def changed(
 
 
 def named_format(sound: AudioInput | AudioOutput) -> AudioFormat:
-    """A format as clients are told of it."""
+    """Return a format for clients."""
     return AudioFormat(_NAMES[sound.format], sound.rate if sound.format == "pcm16" else None)
 
 
 def in_force(wished: Detection | None) -> Detection | None:
-    """What holds where a client left something out."""
+    """Return the settings with defaults for what a client left out."""
     if wished is None:
         return None
     shown = msgspec.structs.replace(
@@ -182,7 +182,7 @@ def in_force(wished: Detection | None) -> Detection | None:
 
 
 def _decoded(raw: msgspec.Raw, kind: Any, field: str) -> Any:
-    """Raises Invalid."""
+    """Decode an option. Raises Invalid."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
@@ -256,7 +256,7 @@ def _check_language(wished: Transcription | None, offer: Offer, field: str) -> N
 
 
 def _check(wished: Detection | None, field: str) -> None:
-    """Raises Invalid."""
+    """Raise Invalid if a setting is out of range."""
     if wished is None:
         return
     if wished.idle_timeout_ms is not None:

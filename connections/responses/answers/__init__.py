@@ -1,1 +1,1 @@
-"""What they are told: responses, their items, and the events of a stream."""
+"""Answers: responses, their items, and the events of a stream."""

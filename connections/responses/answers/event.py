@@ -1,4 +1,4 @@
-"""The root of what a response's stream tells. Only a type."""
+"""The root of the events of a response's stream. Only a type."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The root of what a stream tells. `stream_id`: the lane of a WebSocket that it belongs to."""
+    """The root of a stream's events. `stream_id`: the lane of a WebSocket that it belongs to."""
 
     sequence_number: int = 0
     stream_id: str | msgspec.UnsetType = msgspec.UNSET

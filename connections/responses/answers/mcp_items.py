@@ -1,7 +1,7 @@
-"""Items of tools that the server runs: what each is called, and what it says. Pure.
+"""Items of server tools: their ids and contents. Pure.
 
-A call's items are named after it, so whoever brings them back names the call. An approval is named after the arguments, too: what was shown is what
-is run.
+A call's items contain its id, so a client that returns them names the call. An approval's id contains the hash of the
+arguments, too: only the arguments that were shown can run.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from sessions.tools.server_tool import ServerTool
 
 
 class Labels(msgspec.Struct, frozen=True):
-    """Which server has a tool, by its name."""
+    """Maps tools to the labels of their servers."""
 
     by_tool: dict[str, str] = {}
 
     def of(self, tool: str) -> str:
-        """The label of a tool's server; that of none where it is not known any more."""
+        """Return the label of a tool's server; that of no server if it is unknown by now."""
         return self.by_tool.get(tool, "")
 
 
 def list_item(listed: Listed, item_id: str) -> McpListTools:
-    """The item of a server's tools."""
+    """Return the item of a server's tools."""
     tools = tuple(map(_listed, listed.tools))
     return McpListTools(id=item_id, server_label=listed.label, tools=tools, error=listed.error)
 
@@ -46,17 +46,17 @@ def _listed(tool: ServerTool) -> ListedTool:
 
 
 def call_item_id(call_id: str, name: str) -> str:
-    """What the item of a call is called. `name`: what the items of its response have in common."""
+    """Return the id of a call's item. `name`: the common part of the ids of its response."""
     return f"mcp_{name}_{call_id.encode().hex()}"
 
 
 def approval_id(call: ServerCall, name: str) -> str:
-    """What an approval is asked for by."""
+    """Return the id of an approval."""
     return f"mcpr_{name}_{call.call_id.encode().hex()}-{call.args_sha256}"
 
 
 def approval_item(call: ServerCall, name: str, labels: Labels) -> McpApprovalRequest:
-    """The item of a call that waits for somebody who allows it."""
+    """Return the item of a call that waits for an approval."""
     return McpApprovalRequest(
         id=approval_id(call, name), server_label=labels.of(call.name), name=call.name, arguments=call.args
     )
@@ -65,7 +65,7 @@ def approval_item(call: ServerCall, name: str, labels: Labels) -> McpApprovalReq
 def call_item(
     call: ServerCall, name: str, labels: Labels, *, asked: str | None = None, is_cut: bool = False
 ) -> McpCall:
-    """The item of a call. `asked`: the approval that it was asked for by; `is_cut`: nothing more happens to it."""
+    """Return the item of a call. `asked`: the id of its approval; `is_cut`: it does not change any more."""
     settled = call.state.is_settled
     status: McpStatus = "incomplete" if is_cut else "in_progress"
     if settled:

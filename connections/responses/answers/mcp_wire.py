@@ -1,4 +1,4 @@
-"""Items and events of tools that the server runs, as the Responses API has them (OpenAI's API reference: MCP). Only types."""
+"""Items and events of server tools in the Responses API (OpenAI's API reference: MCP). Only types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ McpStatus = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
 class McpTool(msgspec.Struct, frozen=True, kw_only=True, tag="mcp"):
-    """An MCP server whose tools the reply might call, as it was asked for."""
+    """An MCP server whose tools the reply may call, as requested."""
 
     server_label: str
     server_description: str | None = None
@@ -41,7 +41,7 @@ class McpListTools(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_list_tool
 
 
 class McpApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_approval_request"):
-    """A call that waits for somebody who allows it. Its id stands for these arguments."""
+    """A call that waits for an approval. Its id stands for these arguments."""
 
     id: str
     server_label: str
@@ -50,7 +50,7 @@ class McpApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_app
 
 
 class McpApprovalResponse(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_approval_response"):
-    """What was said to that, as it is kept."""
+    """The stored answer to an approval."""
 
     id: str
     approval_request_id: str
@@ -59,18 +59,18 @@ class McpApprovalResponse(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_ap
 
 
 class ToolError(msgspec.Struct, frozen=True, tag="mcp_tool_execution_error"):
-    """What came of a call that failed, as the model reads it."""
+    """The outcome of a failed call, as the model reads it."""
 
     content: tuple[dict[str, str], ...]
 
     @classmethod
     def of(cls, text: str) -> ToolError:
-        """The same of a text."""
+        """Make one from a text."""
         return cls(({"type": "text", "text": text},))
 
 
 class McpCall(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_call"):
-    """A call that the server runs. `approval_request_id`: by which it was allowed, or not."""
+    """A call that the server runs. `approval_request_id`: of its approval, whether it was allowed or denied."""
 
     id: str
     status: McpStatus
@@ -86,43 +86,43 @@ McpItem = McpListTools | McpApprovalRequest | McpCall
 
 
 class InListing(Event, frozen=True, kw_only=True):
-    """The root of what is told of a server's tools, or of a call of one."""
+    """The root of events about a server's tools, or a call of one."""
 
     item_id: str
     output_index: int
 
 
 class Listing(InListing, frozen=True, kw_only=True, tag="response.mcp_list_tools.in_progress"):
-    """The tools of a server are looked up."""
+    """The tools of a server are being listed."""
 
 
 class ListingDone(InListing, frozen=True, kw_only=True, tag="response.mcp_list_tools.completed"):
-    """They are there."""
+    """The tools were listed."""
 
 
 class ListingFailed(InListing, frozen=True, kw_only=True, tag="response.mcp_list_tools.failed"):
-    """There are none now."""
+    """The server has no tools now."""
 
 
 class Calling(InListing, frozen=True, kw_only=True, tag="response.mcp_call.in_progress"):
-    """A call is run."""
+    """A call is running."""
 
 
 class CallArgumentsDelta(InListing, frozen=True, kw_only=True, tag="response.mcp_call_arguments.delta"):
-    """Its arguments, which come in one piece."""
+    """The arguments of a call, which come in one piece."""
 
     delta: str
 
 
 class CallArgumentsDone(InListing, frozen=True, kw_only=True, tag="response.mcp_call_arguments.done"):
-    """Its arguments."""
+    """The arguments of a call are complete."""
 
     arguments: str
 
 
 class CallDone(InListing, frozen=True, kw_only=True, tag="response.mcp_call.completed"):
-    """It has a result."""
+    """The call has a result."""
 
 
 class CallFailed(InListing, frozen=True, kw_only=True, tag="response.mcp_call.failed"):
-    """It has none."""
+    """The call has failed."""

@@ -1,4 +1,4 @@
-"""A response as it was asked for: what a request's fields become in the answer. Pure."""
+"""Converts a request's fields to those of its response. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sessions.events import Usage
 
 
 def asked_for(request: Creation, *, response_id: str, model: str, created: int) -> wire.Response:
-    """A response that has just begun."""
+    """Return a response that has just begun."""
     return wire.Response(
         id=response_id,
         created_at=created,
@@ -42,7 +42,7 @@ def asked_for(request: Creation, *, response_id: str, model: str, created: int) 
 
 
 def usage_of(usage: Usage) -> wire.Usage:
-    """The tokens of a turn."""
+    """Return the usage of a turn."""
     return wire.Usage(
         input_tokens=usage.prompt_tokens,
         input_tokens_details=wire.InputDetails(usage.cached_tokens),
@@ -53,7 +53,7 @@ def usage_of(usage: Usage) -> wire.Usage:
 
 
 def said_in(output: tuple[wire.Output, ...]) -> tuple[Message, ...]:
-    """What a reply's items are to the model that goes on from them."""
+    """Return a reply's items as messages for the model that continues from it."""
     texts = [
         part.text
         for item in output

@@ -1,4 +1,4 @@
-"""One response, as its client is told of it: items that begin, grow and are done, and the response around them. Pure."""
+"""Converts one reply to a response: items that begin, grow and end, and the response around them. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Growing:
-    """The text or the thoughts that are being written."""
+    """The text or the reasoning that is being written."""
 
     def __init__(self, item_id: str, index: int, *, is_thought: bool) -> None:
         self.item_id = item_id
@@ -44,11 +44,11 @@ class _Growing:
         return "".join(self.texts)
 
     def part(self) -> wire.Part:
-        """All of it so far."""
+        """Return all of it so far."""
         return wire.ReasoningText(self.text) if self.is_thought else self._said()
 
     def item(self, status: wire.ItemStatus, *, seals: bool) -> wire.Output:
-        """The item of it. `seals`: its client wants thoughts that it can bring back."""
+        """Return its item. `seals`: the client wants reasoning that it can send back."""
         if not self.is_thought:
             content = (self._said(),) if status != "in_progress" else ()
             return wire.Message(id=self.item_id, status=status, content=content)
@@ -64,7 +64,7 @@ class _Growing:
 
 
 class ServerCalls(msgspec.Struct, frozen=True):
-    """What a response says of tools that the server runs. `labels`: whose they are; `before`: items that it begins with."""
+    """The parts of a response about server tools. `labels`: of their servers; `before`: items that it begins with."""
 
     labels: Labels = Labels()
     before: tuple[McpItem, ...] = ()
@@ -74,10 +74,10 @@ NO_CALLS = ServerCalls()
 
 
 class Telling:
-    """Tells one response. `name`: what its items are named after. `logprobs`, `seals`: what its client asks for besides.
+    """Converts one response. `name`: the common part of its items' ids. `logprobs`, `seals`: the client's options.
 
-    Where nobody waits for a response, a text's events have as many numbers as the text has code points. So a number stands
-    for the same place whenever it is told, however pieces were merged; see `behind`.
+    In a background response, a text's events take as many numbers as the text has code points. So a number means
+    the same place however pieces were merged; see `behind`.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Telling:
         self._growing: _Growing | None = None
 
     def begin(self) -> list[wire.StreamEvent]:
-        """What comes first."""
+        """Return the first events."""
         told: list[wire.StreamEvent] = [
             wire.Created(response=self.response),
             wire.InProgress(response=self.response),
@@ -111,7 +111,7 @@ class Telling:
         return self._numbered([*told, *(event for item in self._calls.before for event in self._whole(item))])
 
     def piece(self, piece: Piece | ServerCall) -> list[wire.StreamEvent]:
-        """What a piece of the reply is told by, which may be nothing."""
+        """Return the events of a piece of the reply, possibly none."""
         match piece:
             case Text():
                 return self._numbered(self._text(piece.text, piece.logprobs))
@@ -125,7 +125,7 @@ class Telling:
                 assert_never(piece)
 
     def end(self, done: Done, model: str, now: int) -> list[wire.StreamEvent]:
-        """What comes last. `now`: Unix seconds."""
+        """Return the last events. `now`: Unix seconds."""
         is_whole = done.reason in (Reason.STOP, Reason.TOOLS)
         events = [*self._close("completed" if is_whole else "incomplete"), *self._cut()]
         self.response = ended(self.response, done, tuple(self._done), model=model, now=now)
@@ -140,7 +140,7 @@ class Telling:
         return self._numbered([*events, terminal(self.response)])
 
     def fail(self, problem: Problem) -> list[wire.StreamEvent]:
-        """What comes last where the turn has no end that could be told."""
+        """Return the last events if the turn has no end to send."""
         events = [*self._close("incomplete"), *self._cut()]
         why = wire.Failed(problem.word, str(problem))
         self.response = msgspec.structs.replace(
@@ -167,7 +167,7 @@ class Telling:
             yield wire.ReasoningDelta(item_id=growing.item_id, output_index=growing.index, delta=text)
 
     def _open(self, *, is_thought: bool) -> Iterator[wire.StreamEvent]:
-        """Begins an item, unless one of its kind is being written."""
+        """Begin an item, unless one of its kind is open."""
         if self._growing is not None and self._growing.is_thought is is_thought:
             return
         yield from self._close("completed")
@@ -178,7 +178,7 @@ class Telling:
         yield wire.PartAdded(item_id=item_id, output_index=index, part=growing.part())
 
     def _close(self, status: wire.ItemStatus) -> Iterator[wire.StreamEvent]:
-        """Ends the item that is being written, if there is one."""
+        """End the open item, if there is one."""
         if (growing := self._growing) is None:
             return
         self._growing = None
@@ -212,7 +212,7 @@ class Telling:
         yield wire.ItemDone(output_index=index, item=item)
 
     def _whole(self, item: McpItem) -> Iterator[wire.StreamEvent]:
-        """An item that is told at once."""
+        """Return the events of an item that is complete at once."""
         index = len(self._done)
         self._done.append(item)
         begun = item
@@ -230,7 +230,7 @@ class Telling:
         yield wire.ItemDone(output_index=index, item=item)
 
     def _server_call(self, call: ServerCall) -> Iterator[wire.StreamEvent]:
-        """A call that the server runs: it begins, waits for somebody who allows it, or is over."""
+        """Return the events of a server tool's call: it begins, waits for an approval, or has ended."""
         if call.waits:
             yield from self._close("completed")
             yield from self._whole(approval_item(call, self._name, self._calls.labels))
@@ -259,7 +259,7 @@ class Telling:
         return over(item_id=item.id, output_index=index)
 
     def _cut(self) -> Iterator[wire.StreamEvent]:
-        """Ends the calls whose response is over before them."""
+        """End the calls that are still open when the response ends."""
         for index in self._running.values():
             item = self._done[index]
             if isinstance(item, McpCall):
@@ -281,7 +281,7 @@ class Telling:
 
 
 def problem_at(done: Done) -> Problem | None:
-    """Why a response has no regular end; None where it has one."""
+    """Return why a response has no regular end; None if it has one."""
     if done.reason in _EARLY or done.reason in (Reason.STOP, Reason.TOOLS):
         return None
     return problem_in(done.error or STOPPED)
@@ -290,7 +290,7 @@ def problem_at(done: Done) -> Problem | None:
 def ended(
     response: wire.Response, done: Done, output: tuple[wire.Output, ...], *, model: str, now: int
 ) -> wire.Response:
-    """The response as the end of its turn leaves it."""
+    """Return the response after the end of its turn."""
     status: wire.Status = "completed"
     early, problem = _EARLY.get(done.reason), problem_at(done)
     if problem is not None:
@@ -310,7 +310,7 @@ def ended(
 
 
 def terminal(response: wire.Response) -> wire.StreamEvent:
-    """What comes last of a response."""
+    """Return the last event of a response."""
     match response.status:
         case "completed":
             return wire.Completed(response=response)
@@ -321,7 +321,7 @@ def terminal(response: wire.Response) -> wire.StreamEvent:
 
 
 def behind(events: Sequence[wire.StreamEvent], number: int | None) -> Sequence[wire.StreamEvent]:
-    """What of the events of a response, that nobody waits for, comes behind a number; None: all of them, of any."""
+    """Return the events of a background response after a number; None: all events of any response."""
     if number is None:
         return events
     return [cut for event in events if (cut := _behind(event, number)) is not None]
@@ -336,14 +336,14 @@ def _behind(event: wire.StreamEvent, number: int) -> wire.StreamEvent | None:
 
 
 def as_events(events: Sequence[wire.StreamEvent]) -> bytes:
-    """Server-sent events."""
+    """Return server-sent events."""
     return b"".join(
         b"event: %b\ndata: %b\n\n" % (_type_of(event).encode(), _encode(event)) for event in events
     )
 
 
 def as_lines(events: Sequence[wire.StreamEvent]) -> bytes:
-    """One a line, which is one message of a WebSocket. JSON has no line breaks of its own."""
+    """Return one line for each, which is one message of a WebSocket. JSON contains no line breaks."""
     return b"\n".join(map(_encode, events))
 
 

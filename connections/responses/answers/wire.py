@@ -1,4 +1,4 @@
-"""What the Responses API tells, as far as it is told here. Only types; fields are named as they are there (OpenAI; Open Responses)."""
+"""The Responses API's answers, as far as sent. Only types, with its names (OpenAI; Open Responses)."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class OutputText(msgspec.Struct, frozen=True, tag="output_text"):
 
 
 class ReasoningText(msgspec.Struct, frozen=True, tag="reasoning_text"):
-    """What a model thought."""
+    """A model's reasoning."""
 
     text: str
 
 
 class InputImage(msgspec.Struct, frozen=True, tag="input_image"):
-    """An image of a request, in a `data:` URL; null: it is not kept any more."""
+    """An image of a request, in a `data:` URL; null: it is no longer stored."""
 
     image_url: str | None
     detail: str = "auto"
@@ -58,7 +58,7 @@ Part = OutputText | ReasoningText
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
-    """What a model said, or its user."""
+    """A message of the model or its user."""
 
     id: str
     status: ItemStatus
@@ -67,7 +67,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
 
 
 class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, tag="function_call"):
-    """A call. `arguments`: the text of a JSON object; `call_id`: what its output names."""
+    """A call. `arguments`: the text of a JSON object; `call_id`: its output refers to this."""
 
     id: str
     status: ItemStatus
@@ -77,7 +77,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, tag="function_call
 
 
 class FunctionCallOutput(msgspec.Struct, frozen=True, kw_only=True, tag="function_call_output"):
-    """What came of a call, as it is kept."""
+    """The stored result of a call."""
 
     id: str
     status: ItemStatus = "completed"
@@ -86,7 +86,7 @@ class FunctionCallOutput(msgspec.Struct, frozen=True, kw_only=True, tag="functio
 
 
 class ReasoningItem(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning"):
-    """What a model thought before it went on. `encrypted_content`: the same for a client to bring back, where it asks for that."""
+    """A model's reasoning. `encrypted_content`: the same for a client to send back, if requested."""
 
     id: str
     status: ItemStatus
@@ -99,18 +99,18 @@ Output = Message | FunctionCall | ReasoningItem | McpItem
 
 
 InputItem = FunctionCallOutput | McpApprovalResponse | Output
-"""What a response answered."""
+"""An item that a response answered."""
 
 
 class InputDetails(msgspec.Struct, frozen=True):
-    """Of the prompt's tokens."""
+    """Details of the prompt's tokens."""
 
     cached_tokens: int
     cache_write_tokens: int = 0
 
 
 class OutputDetails(msgspec.Struct, frozen=True):
-    """Of a reply's tokens."""
+    """Details of the reply's tokens."""
 
     reasoning_tokens: int
 
@@ -133,20 +133,20 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Incomplete(msgspec.Struct, frozen=True):
-    """Why a response ended early: `max_output_tokens` or `content_filter`; `cancelled` where its client stopped it."""
+    """Why a response ended early: `max_output_tokens` or `content_filter`; `cancelled` if its client stopped it."""
 
     reason: str
 
 
 class Effort(msgspec.Struct, frozen=True):
-    """How much was to be thought."""
+    """The requested reasoning."""
 
     effort: str | None = None
     summary: str | None = None
 
 
 class FunctionTool(msgspec.Struct, frozen=True, kw_only=True, tag="function"):
-    """A tool that the reply might call."""
+    """A tool that the reply may call."""
 
     name: str
     description: str | None
@@ -155,13 +155,13 @@ class FunctionTool(msgspec.Struct, frozen=True, kw_only=True, tag="function"):
 
 
 class ConversationId(msgspec.Struct, frozen=True):
-    """The conversation that a response is kept in."""
+    """The conversation that stores a response."""
 
     id: str
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """A response, and how it was asked for. Times are Unix seconds."""
+    """A response, and how it was requested. Times are Unix seconds."""
 
     id: str
     object: Literal["response"] = "response"
@@ -205,31 +205,31 @@ class Created(Event, frozen=True, kw_only=True, tag="response.created"):
 
 
 class Queued(Event, frozen=True, kw_only=True, tag="response.queued"):
-    """A response that nobody waits for exists."""
+    """A background response exists."""
 
     response: Response
 
 
 class InProgress(Event, frozen=True, kw_only=True, tag="response.in_progress"):
-    """It is being written."""
+    """The response is being written."""
 
     response: Response
 
 
 class Completed(Event, frozen=True, kw_only=True, tag="response.completed"):
-    """It came to its end."""
+    """The response is complete."""
 
     response: Response
 
 
 class EndedEarly(Event, frozen=True, kw_only=True, tag="response.incomplete"):
-    """It was cut, or stopped."""
+    """The response was cut off, or stopped."""
 
     response: Response
 
 
 class FailedEvent(Event, frozen=True, kw_only=True, tag="response.failed"):
-    """It has no regular end."""
+    """The response has no regular end."""
 
     response: Response
 
@@ -242,21 +242,21 @@ class ItemAdded(Event, frozen=True, kw_only=True, tag="response.output_item.adde
 
 
 class ItemDone(Event, frozen=True, kw_only=True, tag="response.output_item.done"):
-    """An item is as it stays."""
+    """An item is complete."""
 
     output_index: int
     item: Output
 
 
 class InItem(Event, frozen=True, kw_only=True):
-    """The root of what is told of an item that is being written."""
+    """The root of events about an open item."""
 
     item_id: str
     output_index: int
 
 
 class InPart(InItem, frozen=True, kw_only=True):
-    """The root of what is told of a part of it."""
+    """The root of events about a part of it."""
 
     content_index: int = 0
 
@@ -268,13 +268,13 @@ class PartAdded(InPart, frozen=True, kw_only=True, tag="response.content_part.ad
 
 
 class PartDone(InPart, frozen=True, kw_only=True, tag="response.content_part.done"):
-    """A part is as it stays."""
+    """A part is complete."""
 
     part: Part
 
 
 class TextDelta(InPart, frozen=True, kw_only=True, tag="response.output_text.delta"):
-    """Text that follows."""
+    """More text."""
 
     delta: str
     logprobs: tuple[ReplyToken, ...] = ()
@@ -288,13 +288,13 @@ class TextDone(InPart, frozen=True, kw_only=True, tag="response.output_text.done
 
 
 class ReasoningDelta(InPart, frozen=True, kw_only=True, tag="response.reasoning_text.delta"):
-    """Thoughts that follow."""
+    """More reasoning."""
 
     delta: str
 
 
 class ReasoningDone(InPart, frozen=True, kw_only=True, tag="response.reasoning_text.done"):
-    """All of the thoughts."""
+    """All of the reasoning."""
 
     text: str
 
@@ -313,7 +313,7 @@ class ArgumentsDone(InItem, frozen=True, kw_only=True, tag="response.function_ca
 
 
 class Cancelled(Event, frozen=True, kw_only=True, tag="midstream:response.cancelled"):
-    """Of this server alone: a response was stopped. `steps_after`: steps that the engine took for it since, null where that is not known."""
+    """Only from this server: a response was stopped. `steps_after`: engine steps after that, null if not known."""
 
     response_id: str
     latency_ms: float
@@ -321,7 +321,7 @@ class Cancelled(Event, frozen=True, kw_only=True, tag="midstream:response.cancel
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Why a request was refused, as HTTP's refusals say it."""
+    """Why a request was refused, as in HTTP refusals."""
 
     type: str
     code: str
@@ -330,7 +330,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class ErrorEvent(Event, frozen=True, kw_only=True, tag="error"):
-    """A request on a WebSocket was refused. OpenAI's clients read the fields beside `error`, others those within."""
+    """A request on a WebSocket was refused. OpenAI's clients read the fields beside `error`, others those within it."""
 
     status: int
     code: str

@@ -1,1 +1,1 @@
-"""Responses that are kept, as turns of conversations."""
+"""Stored responses, as turns of conversations."""

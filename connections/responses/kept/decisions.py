@@ -1,4 +1,4 @@
-"""What a request says to calls that have to be allowed, held against the response that asked. Pure."""
+"""A request's answers to approvals, checked against the response that asked. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from sessions.turn.calls import Decision
 
 RESPONSE = "mcp_approval_response"
 _OVER = {
-    CallState.DENIED: "was answered before: the call was denied. Go on from the response that followed.",
+    CallState.DENIED: "was answered before: the call was denied. Continue from the response that followed.",
     CallState.EXPIRED: "was not answered in time. The call was not carried out, and the conversation went on.",
     CallState.CANCELLED: "is of a call that was cancelled. It was not carried out.",
 }
-_ALLOWED = "was answered before: the call was allowed. Go on from the response that followed."
+_ALLOWED = "was answered before: the call was allowed. Continue from the response that followed."
 
 
 def parted(given: str | Sequence[Item]) -> tuple[str | list[Item], list[tuple[int, Item]]]:
-    """An input without its answers to approvals, and those with their places. One whose call is there, too, is history."""
+    """Separate an input from its answers to approvals, with their places. Answers next to their calls are history."""
     if isinstance(given, str):
         return given, []
     ran = {call_id_in(item.id or "") for item in given if item.type == "mcp_call"}
@@ -40,7 +40,7 @@ def parted(given: str | Sequence[Item]) -> tuple[str | list[Item], list[tuple[in
 def decisions_in(
     answers: Sequence[tuple[int, Item]], place: Place | None, calls: Sequence[CallRecord]
 ) -> tuple[Decision, ...]:
-    """What is said to calls. `place`: of the response that is gone on from; `calls`: those that it ended with. Raises Problem."""
+    """Return the decisions. `place`: of the continued response; `calls`: those that it ended with. Raises Problem."""
     decisions: dict[str, Decision] = {}
     for number, item in answers:
         decision = _decision(item, f"input[{number}]", place, calls)

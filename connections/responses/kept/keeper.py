@@ -1,4 +1,4 @@
-"""Responses that are kept: turns of conversations. A response is a place in a conversation's tree, so going on from any is free."""
+"""Stored responses are turns of conversations. Each is a place in a conversation's tree, so any can be continued."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ ENDED_S = 5.0
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A response that is kept, and what was said up to its end.
+    """A stored response, and the messages up to its end.
 
-    `turns`: those that wrote it, one behind the other where the server ran what they called; `waits`: another one is to come.
+    `turns`: those that wrote it, several if the server ran their calls; `waits`: another one will follow.
     """
 
     place: Place
@@ -55,7 +55,7 @@ class Kept(msgspec.Struct, frozen=True):
 
     @property
     def last(self) -> KeptTurn:
-        """The turn that it ends with so far."""
+        """The last turn so far."""
         return self.turns[-1]
 
     @property
@@ -65,7 +65,7 @@ class Kept(msgspec.Struct, frozen=True):
 
     @property
     def said(self) -> tuple[Message, ...]:
-        """What a model reads that goes on from it."""
+        """The messages for a model that continues from it."""
         return read_in(self.path, self.note)
 
     @property
@@ -75,19 +75,19 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Where(msgspec.Struct, frozen=True):
-    """Where a response is to go. `behind`: the one that it goes on from; None: it goes on with all of the conversation."""
+    """The place of a new response. `behind`: the one that it continues; None: it continues the conversation."""
 
     conversation_id: str
     behind: Kept | None
 
 
 class Keeper(StoredTurns):
-    """Finds responses for their owners, and begins turns that are kept."""
+    """Finds responses for their owners, and begins stored turns."""
 
     answered_code: ClassVar[str] = "approval_answered"
 
     async def find(self, owner: Owner, response_id: str, *, with_path: bool = False) -> Kept | None:
-        """A response; None where this owner has no such, or it is kept nowhere. Raises StoreDown."""
+        """Return a response; None if this owner has no such, or it is not stored. Raises StoreDown."""
         if (place := place_of(response_id)) is None:
             return None
         turn = await self.sessions.kept.turn(owner, place.conversation_id, place.turn_id)
@@ -107,19 +107,19 @@ class Keeper(StoredTurns):
         return Kept(place, tuple(turns), decode_note(turn.note), waits, tuple(path))
 
     async def previous(self, owner: Owner, response_id: str) -> Kept:
-        """A response that is gone on from. Raises Problem, StoreDown."""
+        """Return a response to continue. Raises Problem, StoreDown."""
         kept = await self.find(owner, response_id, with_path=True)
         if kept is None:
             raise not_found(response_id)
         if not kept.has_ended:
-            why = "The response before this one is still being written: go on from it when it has ended."
+            why = "The response before this one is still being written: continue from it when it has ended."
             raise Problem(400, why, code="response_in_progress", param="previous_response_id")
         return kept
 
     async def with_bytes(
         self, caller: Caller, place: Place, messages: Sequence[Message]
     ) -> tuple[Message, ...]:
-        """Messages as a prompt shows them that is made of a conversation: with the bytes of their newest images. Raises Refused."""
+        """Return messages with the bytes of their newest images, as in a conversation's prompt. Raises Refused."""
         if not any(one.images for one in messages):
             return tuple(messages)
         keys = Keys.of(caller.owner, place.conversation_id)
@@ -127,14 +127,14 @@ class Keeper(StoredTurns):
             return await self.sessions.images.shown(keys, messages)
 
     async def images(self, owner: Owner, place: Place, images: Sequence[Image]) -> tuple[Image, ...]:
-        """Images with their bytes, as far as they are kept. Raises StoreDown."""
+        """Return images with their bytes, as far as they are stored. Raises StoreDown."""
         digests = sorted({image.digest for image in images if not image.data})
         known = await self.sessions.images.of(owner, place.conversation_id, digests)
         data = {digest: image.data for digest, image in known.items()}
         return tuple(image.with_data(data) for image in images)
 
     async def begin(self, caller: Caller, given: Said, generation: Generation, place: Where) -> StoredReply:
-        """Begins a turn with a message, and returns once it is accepted. Raises Refused."""
+        """Begin a turn with a message; return once it is accepted. Raises Refused."""
         for image in given.images:
             await self.sessions.images.keep(caller.owner, image, group=caller.group)
         send = Send(
@@ -145,7 +145,7 @@ class Keeper(StoredTurns):
             shown=tuple((image.at, image.detail) for image in given.images),
             place=Behind() if place.behind is None else Behind(place.behind.last.record.reply_id),
             on_busy="enqueue",
-            on_disconnect="continue",  # whoever leaves stops it: the calls of a reply wait for another request
+            on_disconnect="continue",  # a client that leaves cancels it itself; a reply's calls wait for another request
             group=caller.group,
             client_id=caller.client.client_id,
             untitled=True,
@@ -153,7 +153,7 @@ class Keeper(StoredTurns):
         return await self.send(caller, send, generation)
 
     async def go_on(self, caller: Caller, given: Outputs, behind: Kept) -> StoredReply:
-        """Brings what came of calls; returns once the turn is accepted that begins then. Raises Refused."""
+        """Answer calls; return once the turn that follows them is accepted. Raises Refused."""
         return await self.answer(
             caller.owner,
             behind.place.conversation_id,
@@ -163,18 +163,18 @@ class Keeper(StoredTurns):
         )
 
     async def answered(self, owner: Owner, behind: Kept) -> tuple[CallRecord, ...]:
-        """The calls of a response that users were asked about, with what came of them. Raises StoreDown."""
+        """Return the calls of a response that needed an approval, with their outcomes. Raises StoreDown."""
         path = await self.sessions.kept.path(owner, behind.place.conversation_id, behind.last.record.reply_id)
         return tuple(call for reply in path[-1:] for call in reply.calls if is_asked(call))
 
     async def note(self, owner: Owner, place: Place, note: Note) -> None:
-        """Keeps how a response was asked for. Raises NotFound, StoreDown."""
+        """Store how a response was requested. Raises NotFound, StoreDown."""
         noted = encode_note(note)
         if not await self.sessions.kept.note(owner, place.conversation_id, place.turn_id, noted):
             raise NotFound("The conversation was deleted before the response began.")
 
     async def follow(self, owner: Owner, kept: Kept) -> StoredReply:
-        """Reads a response from its beginning on, as it is written. Raises Refused."""
+        """Read a response from its beginning, as it is written. Raises Refused."""
         record = kept.turns[0].record
         stored = StoredReply(turn_id=record.turn_id, model=kept.note.response.model)
         position = Position(kept.turns[0].epoch, record.accepted_seq)
@@ -186,7 +186,7 @@ class Keeper(StoredTurns):
         return stored
 
     async def cancel(self, owner: Owner, kept: Kept) -> None:
-        """Ends a response, and returns when that is told. Raises Refused."""
+        """End a response; return when the end is published. Raises Refused."""
         if kept.has_ended:
             return
         stored = await self.follow(owner, kept)
@@ -198,14 +198,14 @@ class Keeper(StoredTurns):
                 async for _ in stored:
                     pass
         except TimeoutError:
-            return  # its end is decided, and told when the store takes it
+            return  # its end is decided, and published when the store takes it
         finally:
             self.forget(stored)
 
     async def delete(self, owner: Owner, kept: Kept) -> None:
-        """Takes a response out, and with the last one a conversation that no client named. Raises Refused: Conflict where it was gone on from."""
+        """Delete a response, with the last one a conversation that no client named. Raises Refused."""
         place = kept.place.conversation_id
-        await self.sessions.take_back(owner, place, kept.last.record.turn_id)  # and the calls before it
+        await self.sessions.take_back(owner, place, kept.last.record.turn_id)  # with the calls before it
         await self.sessions.kept.forget(owner, place, kept.place.turn_id)
         is_first = kept.turns[0].record.parent_id is None
         if is_first and place.startswith(BEGUN_HERE) and await self.sessions.kept.is_empty(owner, place):
@@ -213,7 +213,7 @@ class Keeper(StoredTurns):
 
 
 def not_found(response_id: str) -> Problem:
-    """A response that can't be gone on from."""
+    """Return the refusal of a response that can't be continued."""
     why = (
         f'There is no response "{response_id[:160]}" to go on from: it was not kept, or not for you. '
         "Send the whole conversation as `input`."

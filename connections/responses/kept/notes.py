@@ -1,4 +1,4 @@
-"""What is kept of a response beside its turn, and what can be: how it was asked for, and where it goes in a conversation. Pure."""
+"""The note that is stored with a response's turn, and what can be stored: how it was requested, and its place. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WISHES = (
 
 
 class Note(msgspec.Struct, frozen=True):
-    """How a response was asked for. `system`: what the input of its conversation said as system, from the beginning on.
+    """How a response was requested. `system`: the system messages in its conversation's inputs, from the beginning.
 
     `labels`: of the servers of tools, by the tools' names; `before`: items that it begins with.
     """
@@ -53,18 +53,18 @@ class Note(msgspec.Struct, frozen=True):
 
     @property
     def calls(self) -> ServerCalls:
-        """What it says of tools that the server runs."""
+        """What it shows of server tools."""
         return ServerCalls(self.labels, self.before)
 
 
 class Outputs(msgspec.Struct, frozen=True):
-    """What is said to calls: what came of them, and whether they may run."""
+    """Answers to calls: results, and decisions."""
 
     answers: tuple[CallAnswer, ...]
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What a user says and shows, and what is to be read as system from now on."""
+    """What a user says and shows, and the system text from now on."""
 
     content: str
     system: str
@@ -84,9 +84,9 @@ def fitting(
     open_calls: Sequence[CallRecord],
     decisions: Sequence[Decision] = (),
 ) -> Input | None:
-    """An input as a conversation's next message, or as what is said to its calls. None: it can't be kept as such.
+    """Return an input as a conversation's next message, or as answers to its calls. None: it can't be stored.
 
-    A conversation is what its user and its model said in turn. What a client brings of a reply has no place in it.
+    A conversation has what its user and its model said in turn. There is no place for a reply from a client.
     """
     is_one_by_one = bool(request.tools) and request.parallel_tool_calls is False
     if request.store is False or shows_logprobs(request) or is_one_by_one:
@@ -109,7 +109,7 @@ def fitting(
 
 
 def _shown(messages: Sequence[Message]) -> Seen:
-    """What several messages say and show, as one."""
+    """Return what several messages say and show, as one."""
     content, images = "", list[Image]()
     for message in messages:
         start = len(content) + len(BETWEEN) if content and message.content else len(content)
@@ -119,14 +119,14 @@ def _shown(messages: Sequence[Message]) -> Seen:
 
 
 def system_of(request: Creation, said: Said) -> str:
-    """What the model reads first: the instructions are for one response alone."""
+    """Return what the model reads first; the instructions are for one response only."""
     return BETWEEN.join(text for text in (request.instructions or "", said.system) if text)
 
 
 def generation_of(
     request: Creation, said: Said, params: Params, spec: ReplySpec, servers: Sequence[OfferedTool] = ()
 ) -> Generation:
-    """How the reply of a turn that is kept is made. `servers`: those of the tools that the server runs."""
+    """Return how to generate a stored turn's reply. `servers`: those of its server tools."""
     run_here = {offered.tool.name: offered for offered in servers}
     return Generation(
         params,
@@ -141,9 +141,9 @@ def generation_of(
 
 
 def goes_on_alike(request: Creation, asked: wire.Response, *, decides: bool) -> bool:
-    """Whether a request wants the reply behind calls to be made as the one was that called: it is a part of that.
+    """Return whether a request wants the reply after calls generated as the one that called, of which it is a part.
 
-    `decides`: it says no more than whether calls may run, so what it leaves out is as before.
+    `decides`: the request only answers approvals, so all that it leaves out is as before.
     """
     new = asked_for(request, response_id="", model="", created=0)
     plain = asked_for(Creation(model=""), response_id="", model="", created=0)
@@ -156,12 +156,12 @@ def goes_on_alike(request: Creation, asked: wire.Response, *, decides: bool) -> 
 
 
 def is_asked(call: CallRecord) -> bool:
-    """Whether a user was asked about a call that the server runs."""
+    """Return whether a server tool's call needed an approval."""
     return call.where == "server" and call.needs == "approval"
 
 
 def goes_on(turn: KeptTurn) -> bool:
-    """Whether another turn follows by itself, since the server runs all that one called."""
+    """Return whether another turn follows by itself, since the server runs all of its calls."""
     done, reply = turn.record.done, turn.reply
     if done is None or reply is None or done.reason is not Reason.TOOLS or not reply.calls:
         return False
@@ -169,7 +169,7 @@ def goes_on(turn: KeptTurn) -> bool:
 
 
 def open_in(kept: KeptTurn) -> tuple[CallRecord, ...]:
-    """The calls of a turn that wait for its client."""
+    """Return the calls of a turn that wait for its client."""
     calls = () if kept.reply is None else kept.reply.calls
     return tuple(
         call
@@ -180,7 +180,7 @@ def open_in(kept: KeptTurn) -> tuple[CallRecord, ...]:
 
 
 def read_in(path: Sequence[MessageRecord], note: Note) -> tuple[Message, ...]:
-    """The messages of a path as a model reads them; what came of calls that are open is still to come."""
+    """Return the messages of a path for a model; results of open calls are still missing."""
     messages = [Message("system", note.system)] if note.system else []
     for record in path:
         calls = tuple(map(as_written, record.calls))
@@ -200,7 +200,7 @@ def read_in(path: Sequence[MessageRecord], note: Note) -> tuple[Message, ...]:
 def input_items(
     path: Sequence[MessageRecord], kept: Sequence[KeptTurn], note: Note, name: str
 ) -> list[tuple[wire.InputItem, tuple[Image, ...]]]:
-    """The items of a path, the oldest first, but for the response at its end, each with the images that it shows."""
+    """Return the items of a path, oldest first, without the response at its end. Each has its images."""
     replies = {turn.record.reply_id for turn in kept}
     before = [record for record in path if record.message_id not in replies]
     items: list[tuple[wire.InputItem, tuple[Image, ...]]] = []
@@ -211,7 +211,7 @@ def input_items(
             continue
         items += [(item, ()) for item in output_of(record, named, note.labels)]
         items += [(_settled(call, named), ()) for call in record.calls if _is_told(call)]
-        if record is not before[-1]:  # else what came of them is in the response
+        if record is not before[-1]:  # else their outcomes are in the response
             ran = [ServerCall.kept(call) for call in record.calls if is_asked(call) and call.state.is_settled]
             items += [(call_item(call, named, note.labels), ()) for call in ran]
     return items
@@ -229,7 +229,7 @@ def _users(record: MessageRecord, item_id: str) -> wire.Message:
 
 
 def with_images(item: wire.InputItem, images: Sequence[Image]) -> wire.InputItem:
-    """A user's item with its images, as far as their bytes are there."""
+    """Return a user's item with its images, as far as their bytes are there."""
     if not isinstance(item, wire.Message):
         return item
     left = iter(images)
@@ -247,7 +247,7 @@ def _url(image: Image) -> str | None:
 
 
 def _is_told(call: CallRecord) -> bool:
-    """Whether what became of a call is an item of its own."""
+    """Return whether the outcome of a call is an item of its own."""
     return call.state.is_settled and (call.where == "client" or is_asked(call))
 
 
@@ -270,7 +270,7 @@ def output_of(
     first: int = 0,
     is_over: bool = True,
 ) -> tuple[wire.Output, ...]:
-    """The items of a reply that has ended, as they were told: thoughts, then text, then calls. `first`: how many come before."""
+    """Return the items of an ended reply, as they were sent: reasoning, text, calls. `first`: how many come before."""
     items: list[wire.Output] = []
 
     def named(kind: str) -> str:
@@ -301,7 +301,7 @@ def output_of(
 
 
 def resource_of(turns: Sequence[KeptTurn], note: Note, name: str, *, waits: bool) -> wire.Response:
-    """A kept response as it stands. `waits`: another turn of it is to come."""
+    """Return a stored response in its current state. `waits`: another turn of it will follow."""
     done, reply = turns[-1].record.done, turns[-1].reply
     if waits or done is None or reply is None:
         return note.response

@@ -1,4 +1,4 @@
-"""Items that a client names instead of sending them, and inputs that repeat what a response here ends with."""
+"""Items that a client names instead of sending them, and inputs that repeat a stored response."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from engine.messages import Message
 from sessions.records import Owner
 
 MOST_RESPONSES = 64
-"""Whose items one request may name."""
+"""Responses whose items one request may name."""
 REFERENCE = "item_reference"
 
 
 async def resolved(keeper: Keeper, owner: Owner, request: Creation, limits: Limits) -> Creation:
-    """The request with the items that it names.
+    """Return the request with the items that it names.
 
-    Where all that it has up to the last item of a response here is what was said up to the end of that, it goes on from
-    there: so a client that repeats its conversation has that kept as one. Raises Problem, StoreDown.
+    If its items up to the last one of a stored response are that response's conversation, it continues from there. So a
+    client that repeats its conversation has one stored conversation. Raises Problem, StoreDown.
     """
     given = request.input
     if isinstance(given, str):
@@ -48,7 +48,7 @@ async def resolved(keeper: Keeper, owner: Owner, request: Creation, limits: Limi
 
 
 def _behind_calls(items: Sequence[Item], last: int) -> int:
-    """Where the reply ends that an item belongs to: some clients send its calls without their ids."""
+    """Return the end of the reply that an item belongs to: some clients send its calls without their ids."""
     end = last + 1
     while end < len(items) and items[end].type == "function_call":
         end += 1
@@ -56,7 +56,7 @@ def _behind_calls(items: Sequence[Item], last: int) -> int:
 
 
 async def _items(keeper: Keeper, owner: Owner, given: Sequence[Item]) -> list[Item]:
-    """Raises Problem, StoreDown."""
+    """Return all items. Raises Problem, StoreDown."""
     known: dict[Place, dict[str, Item]] = {}
     items: list[Item] = []
     for number, item in enumerate(given):
@@ -67,7 +67,7 @@ async def _items(keeper: Keeper, owner: Owner, given: Sequence[Item]) -> list[It
         if place is not None and place not in known:
             known[place] = await _named(keeper, owner, place)
         if len(known) > MOST_RESPONSES:
-            why = f"`input` may name items of {MOST_RESPONSES} responses: send others as they are."
+            why = f"`input` may name items of {MOST_RESPONSES} responses: send the others as they are."
             raise invalid("input", why)
         if place is None or (found := known[place].get(item.id or "")) is None:
             raise _unknown(f"input[{number}].id")
@@ -76,7 +76,7 @@ async def _items(keeper: Keeper, owner: Owner, given: Sequence[Item]) -> list[It
 
 
 async def _named(keeper: Keeper, owner: Owner, place: Place) -> dict[str, Item]:
-    """The items of a response, by their ids."""
+    """Return the items of a response, by their ids."""
     kept = await keeper.find(owner, place.response_id)
     if kept is None:
         return {}
@@ -111,14 +111,14 @@ def _as_given(item: wire.Output) -> Item:
 
 
 def _same(given: Sequence[Message], said: Sequence[Message]) -> bool:
-    """Whether two conversations say the same; what is system counts as one, wherever it stands."""
+    """Return whether two conversations say the same; system messages count as one, at any place."""
     return _parted(given) == _parted(said)
 
 
 def _parted(messages: Sequence[Message]) -> tuple[str, list[Message], dict[str, str]]:
-    """What is system, what users and the model said in turn, and what came of calls, by their ids.
+    """Return the system text, the messages in turn, and results of calls, by their ids.
 
-    What the model said until its user spoke again is one: items do not tell between which turns it called.
+    All that the model said until the user spoke again counts as one: items do not show which turn called.
     """
     system = BETWEEN.join(one.content for one in messages if one.role == "system" and one.content)
     said: list[Message] = []
@@ -140,9 +140,9 @@ def _joined(one: Message, other: Message) -> Message:
 
 
 def _compared(message: Message) -> Message:
-    """A message whose calls have their arguments in one spelling: clients read them, and write them anew.
+    """Return a message with its calls' arguments in one spelling: clients parse them and write them anew.
 
-    An image is known by its digest, and is shown where it stands.
+    An image is known by its digest, and its place counts.
     """
     calls = tuple(
         msgspec.structs.replace(call, arguments=_respelled(call.arguments)) for call in message.calls

@@ -1,1 +1,1 @@
-"""What clients of the Responses API ask for, read and checked."""
+"""Requests of the Responses API, read and checked."""

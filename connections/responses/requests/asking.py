@@ -1,4 +1,4 @@
-"""From the body of a request to what a turn is asked. Pure; whatever is refused is refused by the field's name."""
+"""Converts the body of a request to what a turn is asked. Pure; a refusal names the field."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def creation(body: bytes) -> Creation:
-    """The request in a body, whose fields have their types. Raises Problem, TooManyValues."""
+    """Return the request in a body, with checked types. Raises Problem, TooManyValues."""
     request = request_in(body, _decoded)
     _check_metadata(request.metadata or {})
     if request.truncation not in (None, "auto", "disabled"):
@@ -55,7 +55,7 @@ def creation(body: bytes) -> Creation:
 def ask_of(
     request: Creation, limits: Limits, before: Sequence[Message] = (), servers: Sequence[Listed] = ()
 ) -> Ask:
-    """What a turn without a conversation is asked. `before`: the messages that the input follows; `servers`: whose tools it may call.
+    """Return what a turn without a conversation is asked. `before`: messages before the input; `servers`: for tools.
 
     Raises Problem.
     """
@@ -70,7 +70,7 @@ def ask_of(
 
 
 def spec_of(request: Creation, servers: Sequence[Listed] = ()) -> ReplySpec:
-    """What the reply may be. Raises Problem."""
+    """Return the requirements of the reply. Raises Problem."""
     spec, found = tools_spec(request, servers), format_of(request)
     if found is not None and spec.tools and spec.tool_choice in ("required", "named"):
         why = "`text.format` excludes a `tool_choice` that leaves no text."
@@ -79,7 +79,7 @@ def spec_of(request: Creation, servers: Sequence[Listed] = ()) -> ReplySpec:
 
 
 def format_of(request: Creation) -> Format | None:
-    """The format that is asked for; None: text. Raises Problem."""
+    """Return the requested format; None: text. Raises Problem."""
     given = request.text.format if request.text is not None else None
     match None if given is None else given.type:
         case None | "text":
@@ -98,7 +98,7 @@ def format_of(request: Creation) -> Format | None:
 
 
 def fields_of() -> dict[str, str]:
-    """What the client calls the fields that the floors below have other names for."""
+    """Return the client's names of fields that the floors below name otherwise."""
     return {
         "max_new_tokens": "max_output_tokens",
         "special_tokens": "skip_special_tokens",
@@ -111,12 +111,12 @@ def fields_of() -> dict[str, str]:
 
 
 def shows_logprobs(request: Creation) -> bool:
-    """Whether what is known of tokens is told."""
+    """Return whether log-probabilities are sent."""
     return LOGPROBS in (request.include or ()) or bool(request.top_logprobs)
 
 
 def seals_thoughts(request: Creation) -> bool:
-    """Whether thoughts also come as a text for the client to bring back."""
+    """Return whether reasoning also comes as a text for the client to send back."""
     return SEALED_THOUGHTS in (request.include or ())
 
 
@@ -129,7 +129,7 @@ def _decoded(body: bytes) -> Creation:
 
 
 def _reasoning_of(request: Creation) -> str:
-    """How much is thought: `auto`, `off` or an effort."""
+    """Return the reasoning: `auto`, `off` or an effort."""
     effort = (request.reasoning.effort if request.reasoning is not None else None) or "auto"
     if not _EFFORT.match(effort):
         field = "reasoning.effort"

@@ -1,4 +1,4 @@
-"""Requests of the Responses API as far as they are served (OpenAI's API reference; Open Responses). Only types; fields are named as they are there."""
+"""Requests of the Responses API, as far as supported (OpenAI; Open Responses). Only types, with its names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Metadata = dict[str, str]
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of an item's content: a text, an image in a `data:` URL, or what an assistant refused to say."""
+    """A part of an item's content: a text, an image in a `data:` URL, or an assistant's refusal."""
 
     type: str
     text: str | None = None
@@ -21,9 +21,9 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """What the model is to read: a message, a call, what came of one, what was thought, or a reference to a stored item.
+    """An item of the input: a message, a call, its result, reasoning, or a reference to a stored item.
 
-    Or what is said to a call that has to be allowed: `approve`, by `approval_request_id`.
+    It may also be the answer to an approval: `approve`, with `approval_request_id`.
     """
 
     type: str | None = None
@@ -42,24 +42,25 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class ToolNames(msgspec.Struct, frozen=True):
-    """Some tools of an MCP server. `read_only`, by what the server says of them, is not served."""
+    """Some tools of an MCP server. `read_only`, by the server's own annotations, is not supported."""
 
     tool_names: list[str] | None = None
     read_only: bool | None = None
 
 
 class Approvals(msgspec.Struct, frozen=True):
-    """The tools of an MCP server whose calls have to be allowed, and need not."""
+    """The tools of an MCP server whose calls need an approval, and those whose calls do not."""
 
     always: ToolNames | None = None
     never: ToolNames | None = None
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """What may be called: a function, or tools of an MCP server (`mcp`).
+    """A function, or tools of an MCP server (`mcp`), that may be called.
 
-    `parameters`: a JSON Schema of an object. `strict` changes nothing, as at the chat's door. `server_label`: what the
-    operator calls the server; `server_url` is not looked at. `authorization`, `headers`: not passed on, so refused.
+    `parameters`: a JSON Schema of an object. `strict` has no effect, as at the chat's door. `server_label`:
+    the operator's name of the server; `server_url` is ignored. `authorization`, `headers`: refused, since
+    they are not passed on.
     """
 
     type: str
@@ -86,7 +87,7 @@ class NamedTool(msgspec.Struct, frozen=True):
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
-    """The one tool to call, or the tools that may be called, and whether one has to be."""
+    """The tool to call, or the tools that may be called, and whether one must be."""
 
     type: str
     name: str | None = None
@@ -96,7 +97,7 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
 
 class TextFormat(msgspec.Struct, frozen=True):
-    """What a reply has to be: `text`, `json_object` or `json_schema`. A reply always keeps to its schema."""
+    """The format of a reply: `text`, `json_object` or `json_schema`. A reply always follows its schema."""
 
     type: str
     name: str | None = None
@@ -106,14 +107,14 @@ class TextFormat(msgspec.Struct, frozen=True):
 
 
 class TextConfig(msgspec.Struct, frozen=True):
-    """How the text of a reply is written."""
+    """Options of the reply's text."""
 
     format: TextFormat | None = None
     verbosity: str | None = None
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """How much is thought. What is thought is told whole, so there is no `summary` of it."""
+    """How much the model reasons. All of its reasoning is sent, so there is no `summary`."""
 
     effort: str | None = None
     summary: str | None = None

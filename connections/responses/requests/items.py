@@ -1,4 +1,4 @@
-"""From the items of a request to the messages that the model reads. Pure; whatever is refused is refused by its place."""
+"""Converts the items of a request to messages for the model. Pure; a refusal names its place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
 }
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _SEALED = "midstream."
-"""What begins thoughts that a client is to bring back and shall not look into. They are no secret of this server's."""
+"""Begins reasoning that a client should send back without reading it. It is not secret."""
 _NO_SUMMARY = "has a summary that this server did not write."
 SUMMARY = "What was said before, as a summary:"
 _NO_APPROVAL = (
@@ -47,7 +47,7 @@ class _Error(msgspec.Struct):
 
 
 class _Reply:
-    """What an assistant said, as far as its items have been read."""
+    """An assistant's message, as far as its items have been read."""
 
     def __init__(self) -> None:
         self.thought: list[str] = []
@@ -57,7 +57,7 @@ class _Reply:
         self.allowed: dict[str, str] = {}
 
     def take(self) -> Iterator[Message]:
-        """The message, if there is one; what comes next begins another."""
+        """Return the message, if there is one, and begin another."""
         if self.said is not None or self.calls:
             thought = "\n".join(self.thought)
             yield Message("assistant", self.said or "", reasoning=thought, calls=tuple(self.calls))
@@ -68,7 +68,7 @@ class _Reply:
 def messages_of(
     given: str | Sequence[Item], limits: Limits, before: Sequence[Message] = ()
 ) -> tuple[Message, ...]:
-    """The messages of an input. `before`: those that it follows. Raises Problem."""
+    """Return the messages of an input. `before`: those before it. Raises Problem."""
     if isinstance(given, str):
         given = [Item(role="user", content=given)] if given else []
     if not given and not before:
@@ -108,7 +108,7 @@ def _messages(given: Sequence[Item], limits: Limits, called: set[str]) -> Iterat
 
 
 def _take_server_item(item: Item, kind: str, where: str, reply: _Reply, called: set[str]) -> None:
-    """What a client brings back of tools that the server ran: calls, and what came of them. Raises Problem."""
+    """Take a returned item of server tools: a call with its result. Raises Problem."""
     if kind == "mcp_list_tools":
         return
     if kind == "mcp_approval_response":
@@ -133,7 +133,7 @@ def _no_approval(where: str) -> Problem:
 
 
 def call_id_in(item_id: str) -> str | None:
-    """The call that an item is named after, of one that the server ran; None where it is named otherwise."""
+    """Return the call in an item's id, if the server ran it; None for other ids."""
     try:
         return bytes.fromhex(item_id.rpartition("_")[2].partition("-")[0]).decode() or None
     except ValueError:
@@ -141,7 +141,7 @@ def call_id_in(item_id: str) -> str | None:
 
 
 def _error_text(item: Item) -> str:
-    """What came of a call that failed."""
+    """Return the outcome of a failed call."""
     try:
         error = msgspec.json.decode(item.error, type=_Error | None)
     except msgspec.DecodeError:
@@ -168,7 +168,7 @@ def _other(item: Item, kind: str, where: str, limits: Limits, called: set[str]) 
 
 
 def _said(item: Item, where: str, limits: Limits) -> Message:
-    """A message that is not the assistant's: only a user's may show images."""
+    """Return a message not from the assistant; only a user's may show images."""
     role, field = _role(item, where), f"{where}.content"
     if isinstance(item.content, list):
         if role != "user" and any(part.type in IMAGES for part in item.content):
@@ -215,7 +215,7 @@ def _call(item: Item, where: str) -> ToolCall:
 
 
 def _thought(item: Item, where: str) -> str:
-    """What was thought: by its content, or by what this server gave its client to bring back."""
+    """Return the reasoning in an item's content, or in what this server gave its client to send back."""
     if item.content:
         return _text(item.content, f"{where}.content")
     if item.encrypted_content is None:
@@ -252,12 +252,12 @@ def _no_such(kind: str, where: str) -> Problem:
 
 
 def sealed(text: str) -> str:
-    """A text that its client brings back as it is."""
+    """Return a text for the client to send back unchanged."""
     return _SEALED + urlsafe_b64encode(text.encode(errors="replace")).decode()
 
 
 def unsealed(text: str) -> str | None:
-    """What was sealed; None where that was not done here."""
+    """Return a sealed text; None if this server did not seal it."""
     if not text.startswith(_SEALED):
         return None
     try:
@@ -267,5 +267,5 @@ def unsealed(text: str) -> str | None:
 
 
 def encoded(messages: Sequence[Message]) -> bytes:
-    """What a bound on messages counts, the bytes of images among them."""
+    """Return the bytes that limits of messages count, with those of images."""
     return msgspec.json.encode(messages)

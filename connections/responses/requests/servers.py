@@ -1,6 +1,6 @@
-"""Tools of a request that the server runs: those of MCP servers that the operator lists, by the names that he gives them. Pure.
+"""The server tools of a request: those of the operator's MCP servers, by the names in the server file. Pure.
 
-No URL of a request is looked at. Functions of the operator's are tools of the server `midstream`.
+No URL of a request is used. The operator's functions are tools of the server `midstream`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _AWAY = "The server is away: its tools are offered again when it is back."
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """The tools of one server, as a request may call them. `error`: why there are none now."""
+    """The tools of one server that a request may call. `error`: why there are none now."""
 
     label: str
     tools: tuple[ServerTool, ...]
@@ -32,12 +32,12 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 def label_of(tool: ServerTool) -> str:
-    """What the server of a tool is called here."""
+    """Return the label of a tool's server."""
     return tool.server or FUNCTIONS
 
 
 def listed(given: Sequence[Tool], box: ToolBox) -> tuple[Listed, ...]:
-    """The servers of a request. Raises Problem."""
+    """Return the servers of a request. Raises Problem."""
     found = tuple(
         _listed(tool, f"tools[{number}]", box) for number, tool in enumerate(given) if tool.type == "mcp"
     )
@@ -66,7 +66,7 @@ def _listed(tool: Tool, where: str, box: ToolBox) -> Listed:
 
 
 def _offered(tool: ServerTool, *, asks: bool) -> OfferedTool:
-    """The operator's word that a user has to allow a call stands, whatever a request says."""
+    """Return an offered tool. If the operator requires approval, no request can change that."""
     needs = asks or tool.approval is Approval.ALWAYS
     return OfferedTool(tool=tool.shown, where="server", needs="approval" if needs else "none")
 
@@ -74,7 +74,7 @@ def _offered(tool: ServerTool, *, asks: bool) -> OfferedTool:
 def _asking(
     given: str | Approvals | None, where: str, found: Sequence[ServerTool]
 ) -> Callable[[ServerTool], bool]:
-    """Whether a request wants to be asked about calls of a tool: about all of them, where it does not say. Raises Problem."""
+    """Return whether a request wants approvals for a tool; by default for all of them. Raises Problem."""
     match given:
         case None | "always":
             return lambda _: True
@@ -93,7 +93,7 @@ def _asking(
 def _named_by(
     given: list[str] | ToolNames | None, where: str, found: Sequence[ServerTool]
 ) -> Callable[[ServerTool], bool] | None:
-    """Whether a list names a tool, by its name here or at its server; None where there is no list. Raises Problem."""
+    """Return whether a list names a tool, by its name here or at its server; None without a list. Raises Problem."""
     if isinstance(given, ToolNames):
         if given.read_only is not None:
             place = f"{where}.read_only"

@@ -1,4 +1,4 @@
-"""The tools of a request: what may be called, and what has to be. Pure."""
+"""The tools of a request: which may be called, and which must be. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Tools = tuple[reply_spec.Tool, ...]
 
 
 def tools_spec(request: Creation, servers: Sequence[Listed] = ()) -> ReplySpec:
-    """The tools of a request, and how they are chosen. `servers`: those of MCP servers among them. Raises Problem."""
+    """Return the tools, and how to choose among them. `servers`: the MCP servers among them. Raises Problem."""
     spec = _chosen(request.tool_choice, tools_of(request.tools or [], servers))
     if not spec.tools and spec.tool_choice in ("required", "named"):
         raise invalid("tool_choice", worded("tool_choice", "needs `tools` to choose from."))
@@ -37,7 +37,7 @@ def tools_spec(request: Creation, servers: Sequence[Listed] = ()) -> ReplySpec:
 
 
 def tools_of(given: Sequence[Tool], servers: Sequence[Listed] = ()) -> Tools:
-    """The functions, and the tools of servers behind them. Raises Problem."""
+    """Return the functions, and after them the tools of servers. Raises Problem."""
     functions = [(number, tool) for number, tool in enumerate(given) if tool.type != "mcp"]
     tools = [_tool(tool, f"tools[{number}]") for number, tool in functions]
     names: list[str] = []
@@ -90,7 +90,7 @@ def _chosen(given: str | ToolChoice | None, tools: Tools) -> ReplySpec:
 
 
 def _allowed(given: ToolChoice, tools: Tools) -> ReplySpec:
-    """The model is shown the tools that it may call, and no others."""
+    """Show the model only the tools that it may call."""
     if given.mode not in ("auto", "required", "none"):
         raise invalid("tool_choice.mode", worded("tool_choice.mode", "must be auto, required or none."))
     named = [one.name for one in given.tools or ()]

@@ -1,1 +1,1 @@
-"""Functions of the operator, as tools: what their signatures say, where they are found, and how they are run."""
+"""The operator's functions as tools: their signatures, where they are found, and how they are run."""

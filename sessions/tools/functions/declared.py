@@ -1,4 +1,4 @@
-"""How an operator says what kind of tool a function is. Operators import all of it from `midstream_server.tools`."""
+"""Declares a function as a tool, with options. Operators import all of this from `midstream_server.tools`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MARK = "__midstream_tool__"
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """What a declaration says. None: what the function or the settings say."""
+    """The options of a declaration. None: as the function or the settings say."""
 
     name: str | None = None
     description: str | None = None
@@ -57,10 +57,10 @@ def tool(
     timeout_s: float | None = None,
 ) -> Callable[[Function], Function]: ...
 def tool(function: Any = None, /, *, approval: Literal["never", "always"] = "never", **said: Any) -> Any:
-    """Declare a function a tool; a function without a declaration is one as if nothing had been said.
+    """Declare a function as a tool. Without a declaration it is a tool with these defaults.
 
     `name`, `description`: instead of the function's own. `approval`: whether a user has to allow each call.
-    `idempotent`: a call whose end is not known may be run again. `timeout_s`: seconds that a call may take.
+    `idempotent`: a call with an unknown outcome may be run again. `timeout_s`: seconds that a call may take.
     """
     declared = Declared(approval=Approval(approval), **said)
 
@@ -72,6 +72,6 @@ def tool(function: Any = None, /, *, approval: Literal["never", "always"] = "nev
 
 
 def declared_of(function: object) -> Declared:
-    """What was declared about a function."""
+    """Return the declaration of a function."""
     found = getattr(function, _MARK, None)
     return found if isinstance(found, Declared) else Declared()

@@ -1,6 +1,6 @@
-"""What a docstring says of a function and of its parameters. Pure.
+"""Reads the description of a function and of its parameters from its docstring. Pure.
 
-Two customs are read: a section `Args:` (Google's style guide, section 3.8.3), and lines `:param name:` (Sphinx).
+Two styles are supported: a section `Args:` (Google's style guide, section 3.8.3), and lines `:param name:` (Sphinx).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _PARAMETERS = {"Args", "Arguments", "Parameters"}
 
 
 class Documented(msgspec.Struct, frozen=True):
-    """`description`: what stands above the sections; `parameters`: by name."""
+    """`description`: the text above the sections; `parameters`: descriptions by name."""
 
     description: str
     parameters: dict[str, str]
 
 
 def documented(docstring: str | None) -> Documented:
-    """Read a docstring; one that follows no custom is all description."""
+    """Read a docstring; one in neither style is all description."""
     text = inspect.cleandoc(docstring or "")
     above, *sections = _parted(text)
     words, fields = _without_fields(above[1])
@@ -39,13 +39,13 @@ def documented(docstring: str | None) -> Documented:
 
 
 def _parted(text: str) -> list[tuple[str, str]]:
-    """The text above the first section, without a name, and each section."""
+    """Return the text above the first section, under no name, and each section."""
     pieces = _SECTION.split(text)
     return [("", pieces[0]), *zip(pieces[1::2], pieces[2::2], strict=True)]
 
 
 def _without_fields(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """What is no field, and the parameters' fields."""
+    """Return the text without the parameters' fields, and those fields."""
     lines, fields, inside = [], [], False
     for line in text.splitlines():
         if (found := _FIELD.match(line)) is not None:
@@ -61,7 +61,7 @@ def _without_fields(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _entries(body: str) -> Iterator[tuple[str, str]]:
-    """The entries of a section: each begins at the section's own indentation, and may go on below it."""
+    """Yield the entries of a section. Each begins at the section's own indentation, and may continue below it."""
     block = inspect.cleandoc(f"\n{body.strip(chr(10))}")
     name, words = "", [""]
     for line in block.splitlines():

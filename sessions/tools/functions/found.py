@@ -14,11 +14,11 @@ GROUP = "midstream.tools"
 
 
 class ToolsUnusable(Exception):
-    """A function can't be found or can't be a tool. The message is for the operator: which one, and why."""
+    """A function can't be found, or can't be a tool. The message tells the operator which one, and why."""
 
 
 def found_functions(named: Sequence[str]) -> list[FunctionTool]:
-    """The tools of all entry points of the group, then those that are named. Raises ToolsUnusable.
+    """Return the tools of all entry points of the group, then the named ones. Raises ToolsUnusable.
 
     An entry point, or a name, stands for a function or for a list of functions.
     """
@@ -35,7 +35,7 @@ def found_functions(named: Sequence[str]) -> list[FunctionTool]:
 
 
 def _installed() -> Iterator[tuple[str, object]]:
-    """What the entry points of the group stand for, each with the words for where it was found."""
+    """Yield what the entry points of the group stand for, each with a description of where it was found."""
     points = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
     for point in points:
         place = f"The entry point {point.name} = {point.value} of {_distribution(point)}"

@@ -1,4 +1,4 @@
-"""One function as a tool: its description for the model, and what one run of it gives."""
+"""One function as a tool: its description for the model, and how a call of it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sessions.tools.server_tool import NAME, ServerTool
 
 
 class FunctionTool:
-    """A function, what it takes, and how it is offered. `timeout_s`: None where the settings say it."""
+    """A function, its parameters, and how it is offered. `timeout_s`: None: as the settings say."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Raises BadSignature where the function can't be a tool."""
@@ -43,9 +43,9 @@ class FunctionTool:
         )
 
     async def run(self, arguments: dict[str, Any], call: LiveCall) -> str:
-        """Run the function to its end, in a thread where it does not wait by itself.
+        """Run the function to its end, in a thread unless it is a coroutine function.
 
-        Raises ToolFailed for arguments that do not fit, and what the function raises.
+        Raises ToolFailed if the arguments do not fit, and whatever the function raises.
         """
         given = self._signature.bound(arguments, call.context)
         if self.waits:
@@ -54,7 +54,7 @@ class FunctionTool:
 
 
 def _text(result: object) -> str:
-    """A result as text: a text as it is, all else as JSON. Raises TypeError for what is no JSON."""
+    """Return a result as text: a text as it is, anything else as JSON. Raises TypeError if it can't be JSON."""
     if isinstance(result, str):
         return result
     return "The tool is done." if result is None else msgspec.json.encode(result).decode()
@@ -66,9 +66,9 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 async def _in_thread(work: Callable[[], str], call: LiveCall) -> str:
-    """Do it in a thread of its own, which holds the call's place until it ends: nobody can end a thread from outside.
+    """Do the work in a thread, which holds the call's place until it ends: nobody can end it from outside.
 
-    The thread is a daemon's: a function that never returns does not keep the server from ending.
+    It is a daemon thread, so a function that never returns does not keep the server from stopping.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[str | BaseException] = loop.create_future()
@@ -81,7 +81,7 @@ async def _in_thread(work: Callable[[], str], call: LiveCall) -> str:
 
     def body() -> None:
         outcome = carried.run(_outcome, work)
-        with suppress(RuntimeError):  # the loop has ended meanwhile: nobody waits any more
+        with suppress(RuntimeError):  # the loop has ended meanwhile: nobody waits
             loop.call_soon_threadsafe(settle, outcome)
 
     call.place.hold()
@@ -93,8 +93,8 @@ async def _in_thread(work: Callable[[], str], call: LiveCall) -> str:
 
 
 def _outcome(work: Callable[[], str]) -> str | BaseException:
-    """What the work gives or raises: the border of its thread."""
+    """Return what the work returns or raises: the boundary of its thread."""
     try:
         return work()
-    except BaseException as raised:  # noqa: BLE001 - whoever waits raises it again
+    except BaseException as raised:  # noqa: BLE001 - the waiting caller raises it again
         return raised

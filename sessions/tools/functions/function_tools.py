@@ -1,4 +1,4 @@
-"""The operator's functions as a source of tools: which there are, and how many of them run at once."""
+"""The operator's functions as a source of tools, and the limit of how many run at once."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from sessions.tools.result_text import RESULT_BYTES
 from sessions.tools.server_tool import CallContext, ServerTool
 
 LIMIT_S = 30.0
-"""That a call may take, where neither the function nor the operator says it."""
+"""Seconds of a call, if neither the function nor the operator sets them."""
 THREADS = 32
 OWNERS_THREADS = 8
-"""That one owner may have; a thread counts until its function returns, however long nobody waits for it."""
+"""Threads of one owner; a thread counts until its function returns, even if nobody waits for it."""
 WAITING = 256
 OWNERS_WAITING = 16
-"""The same of functions that run on the event loop."""
+"""The same for functions that run on the event loop."""
 
 
 class FunctionTools:
-    """A source that never changes. `limit_s`: seconds of a call; `result_bytes`: of its result."""
+    """A source whose tools never change. `limit_s`: seconds of a call; `result_bytes`: of its result."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class FunctionTools:
         self._on_loop = Calls(Places(total=WAITING, each=OWNERS_WAITING), result_bytes=result_bytes)
 
     def offered(self) -> tuple[ServerTool, ...]:
-        """The tools by name."""
+        """Return the tools by name."""
         return self._offered
 
     async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
@@ -58,7 +58,7 @@ class FunctionTools:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """At the end what runs is cancelled; threads that go on are left behind."""
+        """Serve while the context lasts. At its end calls are cancelled; threads that do not end are left behind."""
         try:
             yield
         finally:

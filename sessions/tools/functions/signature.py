@@ -1,4 +1,4 @@
-"""What a function takes, as a JSON Schema and as the check of a call's arguments: both from its type hints. Pure."""
+"""A function's parameters, as a JSON Schema and as the check of a call's arguments, both from its type hints. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import msgspec
 from sessions.tools.server_tool import CallContext, ToolFailed
 
 _PLAIN = (type(None), bool, int, float, str)
-_PREFIX = "p_"  # a parameter may be called what a struct calls something of its own
+_PREFIX = "p_"  # a parameter may have the name of a struct's own attribute
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class BadSignature(TypeError):
-    """A function can't be a tool. The message says which parameter is why, and is for the operator."""
+    """A function can't be a tool. The message tells the operator which parameter prevents it."""
 
 
 class Signature:
-    """The parameters of a function. One of the type `CallContext` is filled in by the server, and shown to nobody."""
+    """The parameters of a function. The server fills in one of the type `CallContext`; the model does not see it."""
 
     def __init__(self, function: Callable[..., Any], described: Mapping[str, str]) -> None:
         """Raises BadSignature."""
@@ -39,10 +39,10 @@ class Signature:
             kw_only=True,
         )
         self.schema = _schema(self._arguments, described)
-        """A JSON Schema of an object, as text."""
+        """The JSON Schema of an object, as text."""
 
     def bound(self, arguments: dict[str, Any], context: CallContext) -> dict[str, Any]:
-        """Return the keyword arguments of a call. Raises ToolFailed with what is wrong about them."""
+        """Return the keyword arguments of a call. Raises ToolFailed, which says what does not fit."""
         try:
             found = msgspec.convert(arguments, self._arguments, str_keys=True)
         except (msgspec.ValidationError, RecursionError) as error:
@@ -52,21 +52,19 @@ class Signature:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The type hints, those that are written as text looked up. Raises BadSignature."""
+    """Return the type hints, with those that are written as text resolved. Raises BadSignature."""
     try:
         return typing.get_type_hints(
             function if inspect.isroutine(function) else type(function).__call__, include_extras=True
         )
-    except Exception as error:  # a hint is any expression of the operator's
+    except Exception as error:  # a hint may be any expression
         raise BadSignature(f"its type hints can't be read: {type(error).__name__}: {error}") from error
 
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[str, Any, Any]:
-    """A parameter as a field of the struct. Raises BadSignature."""
+    """Return a parameter as a field of the struct. Raises BadSignature."""
     if parameter.kind not in _NAMED:
-        raise BadSignature(
-            f"parameter {parameter.name} can't be given by name; a tool's arguments are named, one by one"
-        )
+        raise BadSignature(f"parameter {parameter.name} can't be given by name; each argument of a tool is")
     if parameter.name not in hints:
         raise BadSignature(f"parameter {parameter.name} has no type hint")
     hint = hints[parameter.name] | None if parameter.default is None else hints[parameter.name]
@@ -81,7 +79,7 @@ def _default(default: Any) -> Any:
 
 
 def _check(name: str, hint: Any) -> None:
-    """Raises BadSignature where a type has no JSON Schema."""
+    """Raise BadSignature if a type has no JSON Schema."""
     try:
         msgspec.json.schema_components((hint,))
     except (TypeError, NameError, ValueError) as error:
@@ -90,7 +88,7 @@ def _check(name: str, hint: Any) -> None:
 
 
 def _schema(arguments: type[msgspec.Struct], described: Mapping[str, str]) -> str:
-    """The schema of the struct, its own definition outermost."""
+    """Return the schema of the struct, its own definition outermost."""
     (top,), parts = msgspec.json.schema_components((arguments,), ref_template="#/$defs/{name}")
     schema = parts.pop(top["$ref"].removeprefix("#/$defs/"))
     schema.pop("title", None)

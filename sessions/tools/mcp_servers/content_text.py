@@ -1,4 +1,4 @@
-"""What a server's result says, as text for the model. Parts that are no text are named in words. Pure."""
+"""Converts a server's result to text for the model. Other parts are described in words. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import mcp_types
 import msgspec
 
 NAME_CHARS = 200
-"""Of what a server calls a part."""
+"""Characters of a name that a server gives a part."""
 
 
 def text_of(result: mcp_types.CallToolResult) -> str:
-    """Return the parts in their order, then the structured content where no text part says the same."""
+    """Return the parts in order, then the structured content unless a text part says the same."""
     parts = [_part(block) for block in result.content]
     if result.structured_content is not None and not _is_said(result.structured_content, parts):
         parts.append(_json(result.structured_content))
@@ -40,9 +40,9 @@ def _part(block: mcp_types.ContentBlock) -> str:
 
 
 def _is_said(content: Any, parts: Sequence[str]) -> bool:
-    """Whether a part says the same as the content.
+    """Return whether a part says the same as the structured content.
 
-    Servers send it as JSON for older clients. Of a plain value, which libraries wrap into `result`, the text is the value.
+    Servers repeat it as JSON for older clients. A plain value, which libraries wrap into `result`, is its own text.
     """
     match content:
         case {"result": value, **more} if not more and (value in parts or _json(value) in parts):
@@ -66,5 +66,5 @@ def _short(name: str) -> str:
 
 
 def _bytes_of(data: str) -> int:
-    """Of what base64 stands for."""
+    """Return the number of bytes that base64 stands for."""
     return len(data) * 3 // 4 - data[-2:].count("=")

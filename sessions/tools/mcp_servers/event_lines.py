@@ -1,6 +1,6 @@
-"""Server-sent events on their way in: counted, and told when to come again in reasonable time. Pure.
+"""Incoming server-sent events: their bytes are counted, and their `retry` times limited. Pure.
 
-WHATWG HTML, 9.2.6. What is a line here goes on as one; how long an event may be is for whoever reads it.
+WHATWG HTML, section 9.2.6. Lines are passed on as they are; the caller limits the length of an event.
 """
 
 from __future__ import annotations
@@ -8,24 +8,24 @@ from __future__ import annotations
 import re
 
 SOONEST_MS, LATEST_MS = 500, 10_000
-"""What a server may say about when to connect anew."""
+"""Limits of the `retry` time that a server may set."""
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _RETRY = re.compile(rb"retry: ?(\d{1,18})\Z")
 
 
 class EventLines:
-    """Takes bytes in any pieces; gives whole lines, without comments."""
+    """Takes bytes in any pieces; returns whole lines, without comments."""
 
     def __init__(self) -> None:
         self.largest = 0
-        """Bytes of the largest event, one that is not complete among them."""
+        """Bytes of the largest event so far, even an incomplete one."""
         self._line = bytearray()
         self._event = 0
         self._after_return = False
 
     def rest(self) -> bytes:
-        """Return what a stream left behind that ended within a line."""
+        """Return the rest of a stream that ended within a line."""
         return bytes(self._line)
 
     def feed(self, received: bytes) -> tuple[bytes, int]:
@@ -49,7 +49,7 @@ class EventLines:
 
 
 def _reasonable(line: bytes) -> bytes:
-    """A line with a time that is neither now nor never."""
+    """Return a `retry` line with its time brought within the limits."""
     if not line.startswith(b"retry"):
         return line
     found = _RETRY.match(line)

@@ -1,7 +1,7 @@
-"""Stands between the library and the network: what a server may send, how fast, and what of it the library hears.
+"""Stands between the MCP library and the network: limits what a server may send, how fast, and what reaches the library.
 
-The library ends a whole session over one connection that broke. So an exchange that fails is answered here instead,
-and only the call that it belonged to notices.
+The library ends a whole session if one connection breaks. So a failed exchange gets an answer here instead, and
+only the call that it belongs to notices.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from sessions.tools.mcp_servers.pace import Pace
 from sessions.tools.mcp_servers.wire_call import CURRENT, WireCall
 
 ANSWER_S = 10.0
-"""That a server has to answer what is no call: a notification, the opening of a stream."""
+"""How long a server may take to answer anything but a call: a notification, or the opening of a stream."""
 GOODBYE_S = 1.0
-"""That it has to acknowledge the end of a session."""
+"""How long it may take to acknowledge the end of a session."""
 BURST_TIMES = 2
-"""So many of the largest messages are read at full speed."""
+"""How many messages of the maximum size are read at full speed."""
 _SESSION = "mcp-session-id"
 _EVENTS = "text/event-stream"
 
 
 class Cut(httpx2.StreamError):
-    """A body is not read to its end. The library takes it as the end of this exchange alone."""
+    """The rest of a body is not read. The library takes it as the end of this exchange alone."""
 
 
 class _Envelope(msgspec.Struct):
-    """A message as far as it matters here: a request has a method and an id."""
+    """The parts of a message that matter here: a request has a method and an id."""
 
     id: str | int | None = None
     method: str | None = None
 
 
 class Guard(httpx2.AsyncBaseTransport):
-    """One session's way to its server. `most_bytes`: of one message. `doubt`: called where the session may have ended."""
+    """One session's transport. `most_bytes`: of one message. `doubt`: called if the session may have ended."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class Guard(httpx2.AsyncBaseTransport):
         doubt: Callable[[], None],
     ) -> None:
         self.trouble = ""
-        """What went wrong last, for the operator."""
+        """The last failure, for the operator."""
         self.gone = False
-        """Whether the server knows the session no more."""
+        """Whether the server no longer knows the session."""
         self._inner = inner
         self._most_bytes = most_bytes
         self._connect_s = connect_s
@@ -62,7 +62,7 @@ class Guard(httpx2.AsyncBaseTransport):
         self._pace = Pace(burst=BURST_TIMES * most_bytes)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Exchange one request for an answer; failures are answers with a status of 5xx, or 410 for calls that are over."""
+        """Exchange a request for an answer. A failure gives an answer with a status of 5xx, or 410 if the call is over."""
         call = CURRENT.get()
         if call is not None and request.method == "GET" and (call.over or call.fault.done()):
             return httpx2.Response(HTTPStatus.GONE)  # nobody waits for the rest of that answer
@@ -80,7 +80,7 @@ class Guard(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
     def _times(self, request: httpx2.Request) -> dict[str, float | None]:
-        """A call has its own limit, and an open stream none; all else is answered soon."""
+        """Return the time limits: a call has its own, an open stream none, anything else a short one."""
         times: dict[str, float | None] = dict.fromkeys(("connect", "pool", "write"), self._connect_s)
         if request.method == "DELETE":
             return dict.fromkeys((*times, "read"), GOODBYE_S)
@@ -91,12 +91,12 @@ class Guard(httpx2.AsyncBaseTransport):
 
     def _broken(self, call: WireCall | None, error: Exception) -> httpx2.Response:
         reached = not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
-        self.trouble = f"{'the connection broke' if reached else 'it is not reached'}: {type(error).__name__}"
+        self.trouble = f"{'the connection broke' if reached else 'it is unreachable'}: {type(error).__name__}"
         if call is not None:
             words = (
                 "The connection to the tool's server broke. It is not known whether the tool did its work."
                 if reached
-                else "The tool's server is not reached. The tool was not run."
+                else "The tool's server can't be reached. The tool was not run."
             )
             call.fail(words, ran=reached)
         self._doubt()
@@ -105,10 +105,10 @@ class Guard(httpx2.AsyncBaseTransport):
     async def _looked_at(
         self, request: httpx2.Request, response: httpx2.Response, call: WireCall | None
     ) -> httpx2.Response:
-        """The answer as the library gets it."""
+        """Return the answer for the library."""
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            self.trouble = "its answers are compressed, though that was not asked for"
+            self.trouble = "its answers are compressed, although that was not requested"
             if call is not None:
                 call.fail("The tool's answer can't be read.", ran=True)
             return httpx2.Response(HTTPStatus.BAD_GATEWAY)
@@ -118,24 +118,24 @@ class Guard(httpx2.AsyncBaseTransport):
         return response
 
     def _note(self, request: httpx2.Request, response: httpx2.Response, call: WireCall | None) -> None:
-        """Keep what a refusal means, as the library tells its status to nobody."""
+        """Note the meaning of a refusal, since the library reports its status to nobody."""
         status = response.status_code
         if status < HTTPStatus.BAD_REQUEST or request.method != "POST":
             return
         self.trouble = f"it answers with HTTP status {status}"
         words = f"The tool's server answered with HTTP status {status}."
         if status == HTTPStatus.NOT_FOUND and _SESSION in request.headers:
-            self.trouble, self.gone = "it knows the session no more", True
-            words = "The tool's server has begun anew. The tool was not run."
+            self.trouble, self.gone = "it no longer knows the session", True
+            words = "The tool's server has restarted. The tool was not run."
             self._doubt()
         elif response.headers.get("content-type", "").startswith("application/json"):
-            return  # the library reads there what the matter is
+            return  # the library reads the reason there
         if call is not None:
             call.fail(words, ran=status >= HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 class GuardedBody(httpx2.AsyncByteStream):
-    """A body that is read at its server's pace, as far as it may go, and no longer than somebody waits for it."""
+    """A body that is read at a limited pace, up to its limits, and only while somebody waits for it."""
 
     def __init__(
         self, response: httpx2.Response, call: WireCall | None, *, pace: Pace, most_bytes: int
@@ -150,7 +150,7 @@ class GuardedBody(httpx2.AsyncByteStream):
         self._size = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Give what may pass. Raises Cut."""
+        """Yield what may pass. Raises Cut."""
         parts = aiter(self._inner)
         while (part := await self._next(parts)) is not None:
             passed, events = (part, 0) if self._events is None else self._events.feed(part)
@@ -162,7 +162,7 @@ class GuardedBody(httpx2.AsyncByteStream):
             yield rest
 
     async def aclose(self) -> None:
-        """Close the connection, where the body was not read to its end."""
+        """Close the connection if the body was not read to its end."""
         await self._inner.aclose()
 
     async def _next(self, parts: AsyncIterator[bytes]) -> bytes | None:
@@ -173,7 +173,7 @@ class GuardedBody(httpx2.AsyncByteStream):
             raise Cut(f"The body broke off: {type(error).__name__}.") from error
 
     def _count(self, size: int) -> None:
-        """Raises Cut where the server says more than it may."""
+        """Raise Cut if the server sends more than it may."""
         self._size += size
         if self._call is not None:
             self._call.spend(size)

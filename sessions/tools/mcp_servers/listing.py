@@ -1,6 +1,6 @@
-"""Which tools of a server's list are offered, and as what. Pure: what a server says is checked, and never trusted.
+"""Selects the tools of a server's list that are offered, and how. Pure: what a server says is checked, never trusted.
 
-Each bound leaves out a tool whole: half of a description may say the opposite of it.
+A tool beyond a limit is left out whole: half of a description may say the opposite of it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from sessions.tools.mcp_servers.server_file import ALL, ServerOptions
 from sessions.tools.server_tool import NAME, Approval, ServerTool
 
 MOST_TOOLS = 128
-"""Of one server."""
+"""Tools of one server."""
 DESCRIPTION_BYTES = 4096
 SCHEMA_BYTES = 32 * 1024
 LIST_BYTES = 256 * 1024
-"""Of all names, descriptions and schemas of one server: each prompt has them."""
+"""Bytes of all names, descriptions and schemas of one server, since each prompt has them."""
 SCHEMA_DEPTH = 64
 
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class RemoteTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool as its server describes it. `read_only`, `idempotent`: what its annotations say."""
+    """A tool as its server describes it. `read_only`, `idempotent`: its annotations."""
 
     name: str
     description: str
@@ -38,7 +38,7 @@ class RemoteTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """What is offered of a server. `remote`: the server's name of each tool; `left_out`: names, each with the reason."""
+    """The offered tools of a server. `remote`: the server's name of each tool; `left_out`: names, each with the reason."""
 
     tools: tuple[ServerTool, ...] = ()
     remote: dict[str, str] = {}
@@ -50,7 +50,7 @@ class _LeftOut(Exception):
 
 
 def listing_of(tools: Iterable[RemoteTool], options: ServerOptions) -> Listing:
-    """The tools that the options allow, by name. Takes milliseconds for each schema: not for the event loop."""
+    """Return the tools that the options allow, by name. Takes milliseconds per schema: not for the event loop."""
     found: dict[str, tuple[ServerTool, str]] = {}
     left_out: list[tuple[str, str]] = []
     size = 0
@@ -64,7 +64,9 @@ def listing_of(tools: Iterable[RemoteTool], options: ServerOptions) -> Listing:
             size += _size(offered)
             found[offered.name] = (offered, tool.name)
         else:
-            left_out.append((tool.name, f"a server may offer {MOST_TOOLS} tools, {LIST_BYTES} bytes in all"))
+            left_out.append(
+                (tool.name, f"a server may offer {MOST_TOOLS} tools and {LIST_BYTES} bytes in all")
+            )
     left_out += _missing(options, {tool for _, tool in found.values()} | {name for name, _ in left_out})
     names = sorted(found)
     return Listing(
@@ -83,7 +85,7 @@ def _missing(options: ServerOptions, seen: set[str]) -> Iterator[tuple[str, str]
 
 
 def _offered(tool: RemoteTool, options: ServerOptions, *, taken: dict[str, Any]) -> ServerTool:
-    """The tool as it is offered. Raises _LeftOut."""
+    """Return a tool as it is offered. Raises _LeftOut."""
     name = options.prefix + _ODD.sub("_", tool.name)
     if re.fullmatch(NAME, name) is None:
         raise _LeftOut("its name has more than 64 characters, or none")
@@ -103,7 +105,7 @@ def _offered(tool: RemoteTool, options: ServerOptions, *, taken: dict[str, Any])
 
 
 def _approval(tool: RemoteTool, options: ServerOptions) -> Approval:
-    """The operator's word on this tool, then that on all, then what the server says."""
+    """Return the operator's rule for this tool, else the rule for all tools, else what the server says."""
     for name in (tool.name, ALL):
         if name in options.always_ask:
             return Approval.ALWAYS
@@ -117,7 +119,7 @@ def _named(name: str, names: Iterable[str]) -> bool:
 
 
 def _checked(schema: dict[str, Any]) -> str:
-    """A schema as text. Raises _LeftOut where it is no JSON Schema of an object that stands by itself."""
+    """Return a schema as text. Raises _LeftOut unless it is a self-contained JSON Schema of an object."""
     for part in _parts(schema, SCHEMA_DEPTH):
         for word in ("$ref", "$dynamicRef"):
             if isinstance(target := part.get(word), str) and not target.startswith("#"):
@@ -138,7 +140,7 @@ def _checked(schema: dict[str, Any]) -> str:
 
 
 def _parts(value: Any, depth: int) -> Iterator[dict[str, Any]]:
-    """Every object in a schema. Raises _LeftOut where it is too deep."""
+    """Yield every object in a schema. Raises _LeftOut if it is nested too deeply."""
     if depth == 0:
         raise _LeftOut(f"its schema is more than {SCHEMA_DEPTH} deep")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""One MCP server as a source of tools: its session is kept, lost, and opened anew with pauses that grow."""
+"""One MCP server as a source of tools: its session is kept open, and opened anew after growing pauses."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from sessions.tools.server_tool import CallContext, ServerTool, ToolFailed
 
 CALLS = 64
 OWNERS_CALLS = 8
-"""That one owner may have at one server, of all that run there."""
+"""Calls that one owner may have running at one server."""
 MOST_NAMED = 10
-"""Tools that one line of the log names."""
+"""Tools that one log line names."""
 NAME_CHARS = 64
 GOODBYE_S = 2.0
-"""That a session has to end, once and again; its server has half of it to say so."""
+"""How long a session has to end at each of two attempts; its server has half of it to acknowledge that."""
 GOODBYES = 3
 
 _log = structlog.get_logger("midstream.tools")
 
 
 class Tempo(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds. `first`, `longest`: pauses before a session is opened anew, each twice the one before it.
+    """Seconds. `first`, `longest`: pauses before a session is opened anew; each is twice the one before.
 
-    `apart`: between two looks at a list, however often the server says that it is another one.
+    `apart`: between two reads of a list, however often the server reports changes.
     """
 
     first: float = 1.0
@@ -58,7 +58,7 @@ class McpServer:
         result_bytes: int = RESULT_BYTES,
         tempo: Tempo | None = None,
     ) -> None:
-        """Take all headers of its requests. Raises OSError where `ca_file` can't be read."""
+        """Take all headers of its requests. Raises OSError if `ca_file` can't be read."""
         self._options = options
         self._headers = headers
         self._tempo = tempo or Tempo()
@@ -71,14 +71,14 @@ class McpServer:
         self._pause = self._tempo.first
 
     def offered(self) -> tuple[ServerTool, ...]:
-        """The tools by name; none while the server is away."""
+        """Return the tools by name; none while the server is away."""
         return self._listing.tools
 
     async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
-        """Run one call there. Raises ToolFailed."""
+        """Run a call at the server. Raises ToolFailed."""
         session, remote = self._session, self._listing.remote.get(name)
         if session is None or remote is None:
-            raise ToolFailed("The tool's server is not reached now. The tool was not run.")
+            raise ToolFailed("The tool's server can't be reached now. The tool was not run.")
 
         async def work(call: LiveCall) -> str:
             return await called(session, remote, arguments, call, self._options)
@@ -87,7 +87,7 @@ class McpServer:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The server's session, kept open. Entered when its first handshake has succeeded or failed."""
+        """Keep the session open while the context lasts. It begins once the first handshake has succeeded or failed."""
         keeping = asyncio.create_task(self._keep())
         try:
             await self._tried.wait()
@@ -97,7 +97,7 @@ class McpServer:
             await _cancelled(keeping)
 
     async def _keep(self) -> None:
-        """Open one session after the other."""
+        """Open one session after another."""
         clock, task = asyncio.get_running_loop(), asyncio.current_task()
         while True:
             begun = clock.time()
@@ -105,7 +105,7 @@ class McpServer:
             self._session, self._listing = None, Listing()
             self._tried.set()
             if task is not None and task.cancelling():
-                return  # where a session ends by an error at the same moment, the library may swallow this
+                return  # the library may swallow this if a session fails at the same moment
             if clock.time() - begun > self._tempo.longest:
                 self._pause = self._tempo.first
             _log.warning("tool server away", server=self._options.name, why=why, again_in_s=self._pause)
@@ -113,7 +113,7 @@ class McpServer:
             self._pause = min(self._pause * 2, self._tempo.longest)
 
     async def _ended(self) -> str:
-        """Hold a session for as long as it lasts, and say why it ended."""
+        """Hold a session for as long as it lasts; return why it ended."""
         self._look.clear()
         guard = guard_of(self._options, trust=self._trust, doubt=self._look.set)
         try:
@@ -125,7 +125,7 @@ class McpServer:
                     listing = await session.listing()
                 self._begin(session, listing)
                 await self._held(session, guard)
-        except Exception as error:  # noqa: BLE001 - the task's border: whatever a server makes the library raise
+        except Exception as error:  # noqa: BLE001 - a task's boundary: a server can make the library raise anything
             return reason_of(error, guard.trouble)
         return guard.trouble
 
@@ -136,9 +136,9 @@ class McpServer:
         self._tried.set()
 
     async def _held(self, session: Session, guard: Guard) -> None:
-        """Look at the list when it is said to be another one, when there is doubt, and from time to time.
+        """Read the list when the server reports a change, when the session may have ended, and from time to time.
 
-        Returns where the server knows the session no more. Raises what the library raises where it has ended.
+        Returns when the server no longer knows the session. Raises what the library raises if it has ended.
         """
         clock = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
@@ -156,13 +156,13 @@ class McpServer:
                     self._offer(await session.listing())
 
     async def _follow(self, session: Session) -> None:
-        """Hear of changes; a stream of them that ends is opened again after a while."""
+        """Listen for changes; a stream of them that ends is opened again later."""
         while session.tells_changes:
             await session.changes(self._look.set)
             await asyncio.sleep(self._tempo.longest)
 
     def _offer(self, listing: Listing) -> None:
-        """Offer what is listed. The log has what is new about it."""
+        """Offer the listed tools, and log what is new."""
         if listing == self._listing:
             return
         self._listing = listing
@@ -177,7 +177,7 @@ class McpServer:
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
-    """Cancel a task, again where that got lost on its way, and go on without it where nothing helps."""
+    """Cancel a task, once more if that got lost on its way; leave it behind if nothing helps."""
     for _ in range(GOODBYES):
         task.cancel()
         await asyncio.wait({task}, timeout=GOODBYE_S)
@@ -187,14 +187,14 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 
 
 def reason_of(error: Exception, trouble: str) -> str:
-    """Why a session ended, for the operator: what the network said, or else what kind of error it was."""
+    """Return why a session ended, for the operator: the network's failure, else the kind of error."""
     leaf: BaseException = error
     while isinstance(leaf, BaseExceptionGroup):
         leaf = leaf.exceptions[0]
     if isinstance(leaf, TooManyTools):
         return str(leaf)
     if isinstance(leaf, ValidationError):
-        return "it says what is not of the protocol"
+        return "it violates the protocol"
     if isinstance(leaf, TimeoutError):
         return "it does not answer in time"
-    return trouble or f"the library gave up: {type(leaf).__name__}"
+    return trouble or f"the MCP library failed: {type(leaf).__name__}"

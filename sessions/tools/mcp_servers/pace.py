@@ -1,18 +1,18 @@
-"""How fast a server is read: a burst at once, then so much a second. Pure; is handed its clock.
+"""Limits how fast a server is read: a burst at once, then a fixed rate. Pure; the caller passes the time.
 
-A leaky bucket as a meter (ITU-T I.371, appendix I). The server notices by its socket's window, nobody else does.
+A leaky bucket as a meter (ITU-T I.371, appendix I). Only the server notices, by its socket's window.
 """
 
 from __future__ import annotations
 
 EVENT_COSTS = 8192
-"""An event costs as much as so many bytes: it is parsed and checked several times, however short it is."""
+"""Bytes that an event counts as: it is parsed and checked several times, however short it is."""
 RATE = 512 * 1024
-"""Bytes a second: 64 events."""
+"""Bytes per second: 64 events."""
 
 
 class Pace:
-    """What one server may send. `burst`: bytes that are read without a pause."""
+    """The rate of one server. `burst`: bytes that are read without a pause."""
 
     def __init__(self, *, burst: int, rate: int = RATE) -> None:
         self._burst = burst
@@ -21,7 +21,7 @@ class Pace:
         self._since = 0.0
 
     def pause(self, *, size: int, events: int, now: float) -> float:
-        """Count what was read; return the seconds to wait before more is."""
+        """Count what was read; return the seconds to wait before the next read."""
         self._level = max(0.0, self._level - (now - self._since) * self._rate)
         self._since = now
         self._level += size + events * EVENT_COSTS

@@ -1,4 +1,4 @@
-"""Questions of a server to the user of a call: MCP's elicitation in form mode, both as requests and as parts of results."""
+"""A server's questions to the user of a call: MCP's elicitation in form mode, as requests and as parts of results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Outcome = mcp_types.ElicitResult | mcp_types.ErrorData
 
 
 async def asked_by_server(context: ClientRequestContext, params: mcp_types.ElicitRequestParams) -> Outcome:  # noqa: ARG001 - as the library calls it
-    """Ask the user of the call in whose answer the question came; nobody, where it came by itself or too late."""
+    """Ask the user of the call that the question came with. One that came with no call, or too late, is not asked."""
     call = CURRENT.get()
     if call is None or call.over:
         return mcp_types.ElicitResult(action="cancel")
@@ -23,7 +23,7 @@ async def asked_by_server(context: ClientRequestContext, params: mcp_types.Elici
 
 
 async def asked(call: WireCall, params: mcp_types.ElicitRequestParams) -> Outcome:
-    """Ask the user of a call. A page to be visited is declined: nobody here shows one."""
+    """Ask the user of a call. A request to visit a page is declined, since clients here can't show one."""
     if isinstance(params, mcp_types.ElicitRequestURLParams):
         return mcp_types.ElicitResult(action="decline")
     try:

@@ -1,4 +1,4 @@
-"""One call of a server's tool, from its arguments to its text, with words for all that can go wrong on the way."""
+"""One call of a server's tool, from its arguments to its text, with a message for each possible failure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from sessions.tools.server_tool import ToolFailed, ToolLost
 async def called(
     session: Session, name: str, arguments: dict[str, Any], call: LiveCall, options: ServerOptions
 ) -> str:
-    """Run a tool by its server's name. Raises ToolFailed, as soon as it is known that no answer will come.
+    """Run a tool by its server's name. Raises ToolFailed as soon as it is known that no answer will come.
 
-    Who cancels it leaves at once; the server is told of that meanwhile, which holds the call's place.
+    A cancelled caller leaves at once. The server is told of it meanwhile, and the call keeps its place until then.
     """
     wire = WireCall(call.context.elicit, most_bytes=ANSWERS_TIMES * options.max_response_bytes)
     CURRENT.set(wire)
@@ -42,19 +42,19 @@ async def called(
 
 
 def _heard(exchange: asyncio.Future[mcp_types.CallToolResult]) -> None:
-    """Look at an error that nobody waits for: it was told, or nobody wants to know."""
+    """Retrieve an error that nobody waits for: it was reported, or is no longer of interest."""
     if not exchange.cancelled():
         exchange.exception()
 
 
 def _text(exchange: asyncio.Future[mcp_types.CallToolResult]) -> str:
-    """What a call gave. Raises ToolFailed."""
+    """Return the result of a call. Raises ToolFailed."""
     try:
         result = exchange.result()
     except MCPError as error:
         raise _refused(error) from None
     except ValidationError:
-        raise ToolFailed("The tool's server answered with what is no result of a tool.") from None
+        raise ToolFailed("The tool's server did not answer with a tool result.") from None
     if result.is_error:
         raise ToolFailed(cut_to(text_of(result), REASON_BYTES))
     return text_of(result)

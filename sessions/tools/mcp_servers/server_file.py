@@ -1,4 +1,4 @@
-"""Reads the file that names MCP servers: which of their tools are offered, and how far each server is trusted. Pure."""
+"""Reads the file of MCP servers: which of their tools are offered, and how far each server is trusted. Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Names = tuple[Annotated[str, Meta(min_length=1, max_length=128)], ...]
 
 
 class ServersUnusable(Exception):
-    """The file can't be used. The message is for the operator: where in it, and why."""
+    """The file can't be used. The message tells the operator where, and why."""
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One server. `tools`: those that are offered, by the server's names; `prefix` stands before each name.
+    """One server. `tools`: the offered ones, by the server's names; `prefix` precedes each name.
 
-    `headers` are sent as they are, `headers_from` names the variables of the environment that hold others.
-    `always_ask`, `never_ask`: whether users have to allow calls; else a tool that is not annotated read-only asks.
-    `idempotent`: may be run again, beside those that are annotated so. `identify`: calls say whose they are.
-    `connect_s`, `call_s`: seconds of a handshake and of a call; `refresh_s`: between two looks at the list of tools.
+    `headers` are sent as they are; `headers_from` names the environment variables that hold others.
+    `always_ask`, `never_ask`: whether users have to allow calls; by default they do, unless a tool is annotated read-only.
+    `idempotent`: tools that may be run again, besides those annotated so. `identify`: calls say whose they are.
+    `connect_s`, `call_s`: seconds of a handshake and of a call; `refresh_s`: between two reads of the list of tools.
     `max_response_bytes`: of one message of the server.
     """
 
@@ -48,13 +48,13 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file: a table `[[server]]` for each."""
+    """The file: one table `[[server]]` per server."""
 
     server: Annotated[tuple[ServerOptions, ...], Meta(min_length=1, max_length=64)]
 
 
 def servers_from(path: Path) -> tuple[ServerOptions, ...]:
-    """The servers of a file, in its order. Raises ServersUnusable."""
+    """Return the servers of a file, in its order. Raises ServersUnusable."""
     try:
         servers = msgspec.toml.decode(path.read_bytes(), type=ServerFile).server
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
@@ -65,7 +65,7 @@ def servers_from(path: Path) -> tuple[ServerOptions, ...]:
 
 
 def _wrong(servers: tuple[ServerOptions, ...]) -> Iterator[str]:
-    """What the tables can't mean."""
+    """Yield the contradictions in the tables."""
     names = [server.name for server in servers]
     for server in servers:
         if names.count(server.name) > 1:

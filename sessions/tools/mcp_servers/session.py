@@ -29,11 +29,11 @@ _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
 
 MOST_PAGES = 32
 MOST_LISTED = 2048
-"""Tools that are read of a server's list, however few of them are offered."""
+"""Tools of a server's list that are read, however few of them are offered."""
 MOST_ROUNDS = 16
-"""That a server may answer a call by asking for more."""
+"""How often a server may answer a call with further requests."""
 ROUND_S = 0.25
-"""Before a call is sent again whose server wants nothing but that."""
+"""Pause before a call is sent again whose server asked only for that."""
 
 _ANSWER: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] = TypeAdapter(
     mcp_types.CallToolResult | mcp_types.InputRequiredResult
@@ -41,11 +41,11 @@ _ANSWER: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] =
 
 
 class TooManyTools(Exception):
-    """A server's list has no end, or none in sight."""
+    """A server's list of tools has no end, or is too long."""
 
 
 class Session:
-    """A session that is open."""
+    """An open session."""
 
     def __init__(self, client: Client, options: ServerOptions) -> None:
         self._client = client
@@ -53,11 +53,11 @@ class Session:
 
     @property
     def protocol(self) -> str:
-        """The version of MCP that both speak."""
+        """The version of MCP that both sides use."""
         return self._client.protocol_version
 
     async def listing(self) -> Listing:
-        """Ask for the tools. Raises MCPError, TooManyTools and pydantic's ValidationError."""
+        """Request the list of tools. Raises MCPError, TooManyTools and pydantic's ValidationError."""
         found: list[mcp_types.Tool] = []
         cursor: str | None = None
         for _ in range(MOST_PAGES):
@@ -73,22 +73,22 @@ class Session:
 
     @property
     def tells_changes(self) -> bool:
-        """Whether changes of the list come over a stream that is asked for."""
+        """Whether changes of the list come over a stream that has to be requested."""
         return self.protocol in MODERN_PROTOCOL_VERSIONS
 
     async def changes(self, changed: Callable[[], None]) -> None:
-        """Follow what the server says about its list, until the stream ends."""
+        """Follow the server's reports about its list until the stream ends."""
         try:
             async with self._client.listen(tools_list_changed=True) as events:
                 async for _ in events:
                     changed()
         except (MCPError, SubscriptionLost):
-            return  # the list is looked at from time to time anyway
+            return  # the list is read from time to time anyway
 
     async def call(
         self, name: str, arguments: dict[str, Any], context: CallContext, wire: WireCall
     ) -> mcp_types.CallToolResult:
-        """Run a tool by its server's name, and ask its user what the server asks.
+        """Run a tool by its server's name, and pass the server's questions on to the user.
 
         Raises ToolFailed, MCPError and pydantic's ValidationError.
         """
@@ -106,10 +106,10 @@ class Session:
             if isinstance(answer, mcp_types.CallToolResult):
                 return answer
             responses, state = await _answered(answer, wire), answer.request_state
-        raise ToolFailed(f"The tool asked for more {MOST_ROUNDS} times.")
+        raise ToolFailed(f"The tool's server asked for more input {MOST_ROUNDS} times.")
 
     def _meta(self, context: CallContext) -> mcp_types.RequestParamsMeta:
-        """What a server may know of a call beside its arguments."""
+        """Return what a server may know of a call besides its arguments."""
         meta: dict[str, Any] = {"midstream/call": context.call_id}
         if self._options.identify:
             meta |= {"midstream/owner": context.owner, "midstream/conversation": context.conversation}
@@ -119,9 +119,9 @@ class Session:
 async def _sent(
     session: ClientSession, params: mcp_types.CallToolRequestParams, context: CallContext
 ) -> mcp_types.CallToolResult | mcp_types.InputRequiredResult:
-    """One round of a call.
+    """Send one round of a call.
 
-    Not `call_tool`, which would match the result against patterns of the server's own, for as long as they take.
+    `call_tool` is not used: it would match the result against the server's own patterns, however long that takes.
     """
 
     async def heard(progress: float, total: float | None, message: str | None) -> None:
@@ -132,13 +132,13 @@ async def _sent(
 
 
 async def _answered(needed: mcp_types.InputRequiredResult, wire: WireCall) -> mcp_types.InputResponses:
-    """What a server asks for within a result. Raises ToolFailed."""
+    """Answer the requests within a result. Raises ToolFailed."""
     if not needed.input_requests:
         await asyncio.sleep(ROUND_S)
     responses: mcp_types.InputResponses = {}
     for key, request in (needed.input_requests or {}).items():
         if not isinstance(request, mcp_types.ElicitRequest):
-            raise ToolFailed("The tool's server asked for what is not served here.")
+            raise ToolFailed("The tool's server asked for something that is not supported here.")
         outcome = await asked(wire, request.params)
         if isinstance(outcome, mcp_types.ErrorData):
             raise ToolFailed(outcome.message)
@@ -158,7 +158,7 @@ def _remote(tool: mcp_types.Tool) -> RemoteTool:
 
 
 def guard_of(options: ServerOptions, *, trust: ssl.SSLContext, doubt: Callable[[], None]) -> Guard:
-    """The way to a server. `trust`: which certificates are believed. `doubt`: called when the session may have ended."""
+    """Make the transport to a server. `trust`: trusted certificates. `doubt`: called when the session may have ended."""
     return Guard(
         httpx2.AsyncHTTPTransport(verify=trust, trust_env=False, limits=_LIMITS),
         most_bytes=options.max_response_bytes,
@@ -171,7 +171,7 @@ def guard_of(options: ServerOptions, *, trust: ssl.SSLContext, doubt: Callable[[
 async def opened(
     options: ServerOptions, guard: Guard, *, headers: Mapping[str, str], changed: Callable[[], None]
 ) -> AsyncIterator[Session]:
-    """A session from its handshake to its end. `changed` is called when the list of tools is another one.
+    """Open a session for as long as the context lasts. `changed` is called when the list of tools changes.
 
     Raises what the library raises.
     """

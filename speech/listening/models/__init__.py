@@ -1,1 +1,1 @@
-"""Models of transformers that listen while somebody speaks."""
+"""Models of transformers that recognize during speech."""

@@ -1,4 +1,4 @@
-"""What somebody says, understood by a model that recognises recordings. Knows no model."""
+"""Recognition during speech by a model for recordings. Knows no model."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from speech.sound.samples import FULL_SCALE, Samples
 
 
 class ModelListenWork(ListenWork):
-    """Listens with a model: what is said is a recording to it, a piece at a time."""
+    """Recognizes with a model: an utterance is a recording for it, piece by piece."""
 
     def __init__(self, line: Line, model: Hearing[Any]) -> None:
         super().__init__(line, model.facts, self._words)
         self._model = model
 
     def _words(self, samples: Samples, language: str | None) -> Utterance:
-        """Raises FloatingPointError where the model computed no numbers."""
+        """Return the words. Raises FloatingPointError if the model computed invalid numbers."""
         wave = samples.astype(np.float32) / np.float32(FULL_SCALE)
         job = self._model.begin(wave, language=language, wants_words=False)
         said: list[str] = []
@@ -34,6 +34,6 @@ class ModelListenWork(ListenWork):
         return Utterance(" ".join(text for text in said if text))
 
     def _beat(self) -> list[bool]:
-        """Say between two steps that it works. Who leaves meanwhile is noticed behind this piece, of some seconds at most."""
+        """Report between two steps that it works. A speaker who leaves is noticed after this piece, of some seconds."""
         self.line.send(Working())
         return [False]

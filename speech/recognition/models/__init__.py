@@ -1,1 +1,1 @@
-"""Models of transformers that recognise, in a process of their own."""
+"""Recognition models of transformers, in a process of their own."""

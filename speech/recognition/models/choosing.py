@@ -1,4 +1,4 @@
-"""Which module loads a model. Each is imported where its family is asked for."""
+"""Chooses the module that loads a model, and imports only that one."""
 
 from __future__ import annotations
 

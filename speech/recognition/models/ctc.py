@@ -1,7 +1,7 @@
-"""CTC models of raw samples (wav2vec 2.0, HuBERT and their kin): each frame says a letter, so words have exact times.
+"""CTC models of raw samples (wav2vec 2.0, HuBERT and others): a frame is a letter, so words have exact times.
 
-A window is computed alone. Where the first layer normalizes over time, padding would change what it hears; where there is
-no padding, a batch has nothing to gain on a CPU, and little on a GPU at half a minute a window.
+Windows are computed one by one. If the first layer normalizes over time, padding would change the result;
+without padding, a batch gains nothing on a CPU, and little on a GPU with windows of half a minute.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class Ctc:
 
     @property
     def facts(self) -> Ready:
-        """What can be asked of it: any language, as it knows one only and does not tell which."""
+        """Its facts: it takes any language, since it knows only one and does not say which."""
         return Ready(languages={})
 
     def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> Windowed:  # noqa: ARG002 - times cost nothing
-        """Return a recording that is to be heard."""
+        """Return a recording to recognize."""
         return Windowed(wave, windows(wave, self.rate))
 
     @torch.inference_mode()
     def hear(self, jobs: Sequence[Windowed], watch: Watch) -> list[list[Segment] | None]:
-        """Hear the next window of each."""
+        """Recognize the next window of each."""
         told = [[] if watch()[row] else self._window(job) for row, job in enumerate(jobs)]
         for job in jobs:
             job.left.pop(0)

@@ -1,4 +1,4 @@
-"""What all models that recognise are asked alike: recordings, some at once, a window of each at a time."""
+"""The common interface of recognition models: several recordings at once, a window of each at a time."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Wave = npt.NDArray[np.float32]
 """Samples from -1 to 1."""
 
 Watch = Callable[[], Sequence[bool]]
-"""Called before every step: which of the recordings nobody waits for any more."""
+"""Called before every step; returns which recordings nobody waits for any more."""
 
 
 class Job(Protocol):
-    """A recording that is being heard."""
+    """A recording that is being recognized."""
 
     @property
     def is_over(self) -> bool:
-        """Whether all of it was heard."""
+        """Whether all of it was recognized."""
         ...
 
 
@@ -30,22 +30,22 @@ J = TypeVar("J", bound=Job)
 
 
 class Hearing(Protocol[J]):
-    """A model. Results come per job, in order; None: what the model computed are no numbers."""
+    """A model. Results come per job, in order; None: the model computed invalid numbers."""
 
     rate: int
 
     @property
     def facts(self) -> Ready:
-        """What can be asked of it."""
+        """Its facts for the gateway."""
         ...
 
     def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> J:
-        """Return a recording that is to be heard."""
+        """Return a recording to recognize."""
         ...
 
     def hear(self, jobs: Sequence[J], watch: Watch) -> list[list[Segment] | None]:
-        """Hear the next window of each; what a watch says is not wanted may be cut short.
+        """Recognize the next window of each; windows that the watch reports may be cut short.
 
-        Jobs want times of words, or none of them does. Where this raises, no job has moved.
+        All jobs want times of words, or none. If this raises, no job has advanced.
         """
         ...

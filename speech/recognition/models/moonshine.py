@@ -1,7 +1,7 @@
 """Moonshine: windows of half a minute, encoded one by one and decoded together. Words have no times.
 
-Padding would change what a window sounds like to the encoder, which normalizes over all of its sound; so only what the
-decoder reads is padded, under a mask. A batch says what each window alone would.
+The encoder normalizes over all of a window's sound, so padding would change the result. Only the decoder's input is
+padded, under a mask. A batch gives the same result as each window alone.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from speech.recognition.models.stopping import Stops
 from speech.recognition.models.windows import windows
 
 TOKENS_A_SECOND, TOKENS_AT_LEAST = 15, 8
-"""Most that a window may have: the model's makers name 6.5 for English and 13 for other scripts; what has more repeats itself."""
+"""Most tokens a second in a window. The makers name 6.5 for English and 13 for other scripts; more is repetition."""
 
 
 @dataclass(slots=True)
 class Windowed:
-    """A recording, and where the windows are that were not heard yet."""
+    """A recording, and its windows that are not recognized yet."""
 
     wave: Wave
     left: list[tuple[int, int]]
 
     @property
     def is_over(self) -> bool:
-        """Whether all of it was heard."""
+        """Whether all of it was recognized."""
         return not self.left
 
 
@@ -50,16 +50,16 @@ class Moonshine:
 
     @property
     def facts(self) -> Ready:
-        """What can be asked of it: any language, as it knows one only and does not tell which."""
+        """Its facts: it takes any language, since it knows only one and does not say which."""
         return Ready(languages={}, times_words=False)
 
     def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> Windowed:  # noqa: ARG002 - it has neither
-        """Return a recording that is to be heard."""
+        """Return a recording to recognize."""
         return Windowed(wave, windows(wave, self.rate))
 
     @torch.inference_mode()
     def hear(self, jobs: Sequence[Windowed], watch: Watch) -> list[list[Segment] | None]:
-        """Hear the next window of each."""
+        """Recognize the next window of each."""
         places = [job.left[0] for job in jobs]
         encoded = [self._encode(job.wave[start:end]) for job, (start, end) in zip(jobs, places, strict=True)]
         seconds = [(end - start) / self.rate for start, end in places]
@@ -79,7 +79,7 @@ class Moonshine:
         return [None if lost else self._segments(place, text) for place, text, lost in told]
 
     def _encode(self, wave: Wave) -> torch.Tensor:
-        """Return what the encoder makes of a window, frames by features."""
+        """Return the encoder's output for a window, frames by features."""
         made = self._features(wave, sampling_rate=self.rate, return_tensors="pt")
         samples = made.input_values.to(self._model.device, self._model.dtype)
         frames: torch.Tensor = self._model.model.encoder(samples).last_hidden_state[0]

@@ -1,4 +1,4 @@
-"""A window of Whisper's tokens, split at its timestamps: two in a row end something and begin the next. Pure."""
+"""Splits a window of Whisper's tokens at its timestamps: two in succession end a segment and begin the next. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 TICK_S = 0.02
-"""What a timestamp counts."""
+"""Seconds of one timestamp step."""
 FRAMES_A_TICK = 2
 
 
 class Piece(NamedTuple):
-    """Tokens from `first` up to `last`, said from `start_s` to `end_s` of the window."""
+    """Tokens from `first` to before `last`, spoken from `start_s` to `end_s` of the window."""
 
     first: int
     last: int
@@ -20,7 +20,7 @@ class Piece(NamedTuple):
 
 
 def split(tokens: Sequence[int], first_time: int, frames: int) -> tuple[list[Piece], int]:
-    """Return what a window of so many frames has, and how many of them are done with.
+    """Return the pieces of a window of so many frames, and how many frames are finished.
 
     `first_time`: the token of 0.00 s; greater ones are later.
     """
@@ -28,7 +28,7 @@ def split(tokens: Sequence[int], first_time: int, frames: int) -> tuple[list[Pie
     cuts = [place for place in range(1, len(ticks)) if None not in (ticks[place - 1], ticks[place])]
     if not cuts:
         return [_whole(ticks, frames)], frames
-    # One timestamp at the end: nothing is said behind it. Two: something began there, and is heard again.
+    # One timestamp at the end: nothing follows it. Two: a segment began there, and is recognized again.
     is_closed = ticks[-1] is not None and ticks[-2] is None
     if is_closed:
         cuts.append(len(ticks))

@@ -1,4 +1,4 @@
-"""Ends rows of a batch within a step: what nobody waits for, what is too long, and what has become no numbers."""
+"""Ends rows of a batch within a step: those that nobody waits for, too long ones, and those with invalid numbers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from speech.recognition.models.hearing import Watch
 
 
 class Stops:
-    """What `generate` is told to look at between its steps."""
+    """The checks of `generate` between its steps."""
 
     def __init__(self, watch: Watch, rows: int, most: Sequence[int] | None = None) -> None:
-        """`most`: tokens of each row; None: as many as the model makes."""
+        """`most`: tokens of each row; None: the model's limit."""
         self.lost = [False] * rows
-        """Rows whose scores were no numbers."""
+        """Rows with scores that are invalid numbers."""
         self.prompt = 0
-        """Tokens that were there before the first step."""
+        """Tokens before the first step."""
         self._watch = watch
         self._most = most
 
     @property
     def processors(self) -> LogitsProcessorList:
-        """For `logits_processor`: looks at the scores, and leaves them as they are."""
+        """For `logits_processor`: checks the scores without changing them."""
         return LogitsProcessorList([_Looks(self)])
 
     @property
@@ -33,7 +33,7 @@ class Stops:
         return StoppingCriteriaList([_Ends(self)])
 
     def look(self, input_ids: torch.Tensor, scores: torch.Tensor) -> None:
-        """Note which rows have become no numbers."""
+        """Note rows with invalid numbers."""
         self.prompt = self.prompt or input_ids.shape[1]
         wrong = torch.isnan(scores).any(dim=-1).tolist()
         self.lost = [before or now for before, now in zip(self.lost, wrong, strict=True)]

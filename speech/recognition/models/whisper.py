@@ -1,8 +1,8 @@
-"""Whisper: windows of half a minute that begin where the one before said its last word, decoded together.
+"""Whisper: windows of half a minute, each from the last word of the one before, decoded together.
 
-The way through a long recording is that of the paper (Radford et al. 2022, 3.8) and of transformers: timestamps are always
-asked for, and a window that ends in the middle of something gives way to the next one there. Each window is one call of
-`generate`; so recordings join and leave between two windows, and leave within a step.
+Long recordings are processed as in the paper (Radford et al. 2022, 3.8) and in transformers: timestamps are
+always requested, and a window that ends within a segment ends before it, where the next one begins. Each
+window is one call of `generate`. So recordings join and leave between windows, and leave within a step.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from speech.recognition.models.splitting import Piece, split
 from speech.recognition.models.stopping import Stops
 
 MOST_TRIES = 15
-"""How often a stretch of a window's length may be heard. A model could go on by a fiftieth of a second each time."""
+"""How often a stretch of a window's length may be recognized. A model could advance by 0.02 s each time."""
 
 
 @dataclass(slots=True)
 class Sought:
-    """A recording as features, and how far it was heard, in frames of a hundredth of a second."""
+    """A recording as features, and how far it was recognized, in frames of a hundredth of a second."""
 
     features: torch.Tensor
     frames: int
@@ -41,16 +41,16 @@ class Sought:
 
     @property
     def is_over(self) -> bool:
-        """Whether all of it was heard."""
+        """Whether all of it was recognized."""
         return self.at >= self.frames
 
     def window(self, size: int) -> torch.Tensor:
-        """Return the next window, filled up."""
+        """Return the next window, padded."""
         window = self.features[:, self.at : self.at + size]
         return pad(window, (0, size - window.shape[-1]))
 
     def move(self, frames: int, size: int) -> None:
-        """Go on; past the whole window where there were too many."""
+        """Advance; past the whole window after too many tries."""
         self.windows_left -= 1
         self.at += frames if self.windows_left > 0 else size
 
@@ -71,7 +71,7 @@ class Whisper:
 
     @property
     def facts(self) -> Ready:
-        """What can be asked of it."""
+        """Its facts for the gateway."""
         languages = {code: LANGUAGES.get(code, code) for code in self._codes.values()}
         times = hasattr(self._model.generation_config, "alignment_heads")
         if languages:
@@ -79,8 +79,8 @@ class Whisper:
         return Ready(languages={"en": "english"}, language="en", times_words=times)
 
     def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> Sought:
-        """Return a recording that is to be heard."""
-        # What is shorter than a window is filled up with silence before the features are made, as in training.
+        """Return a recording to recognize."""
+        # A recording shorter than a window is padded with silence before the features are made, as in training.
         is_short = len(wave) <= self._features.n_samples
         padding = {"padding": "max_length"} if is_short else {"padding": "longest", "truncation": False}
         made = self._features(wave, sampling_rate=self.rate, return_tensors="pt", **padding)
@@ -90,7 +90,7 @@ class Whisper:
 
     @torch.inference_mode()
     def hear(self, jobs: Sequence[Sought], watch: Watch) -> list[list[Segment] | None]:
-        """Hear the next window of each."""
+        """Recognize the next window of each."""
         wants_words = jobs[0].wants_words
         self._attend("eager" if wants_words else "sdpa")
         windows = torch.stack([job.window(self._size) for job in jobs]).to(
@@ -119,12 +119,12 @@ class Whisper:
         ]
 
     def _attend(self, how: str) -> None:
-        """Compute attention in this way; times of words are read from what only "eager" shows."""
+        """Set the implementation of attention; only "eager" gives the weights that times of words are computed from."""
         if self._model.config._attn_implementation != how:  # noqa: SLF001 - it has no public reader
             self._model.set_attn_implementation(how)
 
     def _detect(self, jobs: Sequence[Sought], windows: torch.Tensor) -> None:
-        """Note the language of those whose nobody knows; it stays the same to the end."""
+        """Detect the language of recordings without one; it stays the same to the end."""
         unknown = [row for row, job in enumerate(jobs) if job.language is None]
         if not unknown or not self._codes:
             return
@@ -132,7 +132,7 @@ class Whisper:
             jobs[row].language = self._codes[number]
 
     def _ended(self, tokens: list[int]) -> list[int]:
-        """Return tokens up to the end that the model wrote, or that stands for it in a batch."""
+        """Return tokens up to the end that the model wrote, or that a batch filled in."""
         settings = self._model.generation_config
         ends = settings.eos_token_id
         over = {settings.pad_token_id, *(ends if isinstance(ends, list) else [ends])}
@@ -157,7 +157,7 @@ class Whisper:
     def _words(
         self, job: Sought, piece: Piece, tokens: list[int], times: list[float], start_s: float
     ) -> Iterator[Word]:
-        """Yield words with their times: a token's is from the token before to itself."""
+        """Yield words with their times: a token lasts from the one before to itself."""
         spoken = [place for place in range(piece.first, piece.last) if tokens[place] < self._first_time]
         words, _, places = _combine_tokens_into_words(
             self._tokenizer,
@@ -182,7 +182,7 @@ def load(options: Options) -> Whisper:
     model = read_weights(WhisperForConditionalGeneration, name, device, dtype_of(options.dtype, device))
     if getattr(model.generation_config, "no_timestamps_token_id", None) is None:
         raise ModelUnusable(
-            f"The generation_config.json of {options.model!r} has no no_timestamps_token_id: without it no times are told."
+            f"The generation_config.json of {options.model!r} has no no_timestamps_token_id: without it there are no times."
         )
     features = read_part(AutoFeatureExtractor, name, "preprocessor_config.json")
     return Whisper(model, features, read_part(AutoTokenizer, name, "tokenizer"))

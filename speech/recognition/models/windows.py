@@ -1,4 +1,4 @@
-"""Where a long recording is cut for models that take so many seconds at once: where it is quietest. Pure."""
+"""Cuts a long recording into windows for models with a limit of seconds, at its quietest points. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from speech.sound.pauses import quietest
 
 LONGEST_S = 30.0
 _SEARCHED = 1 / 3
-"""Of the longest window: its last part, in which it may be cut."""
+"""The last part of the longest window, in which it may be cut."""
 _SILENT = 1e-3
-"""A window in which nothing is louder has nothing to hear, and models invent words for it."""
+"""A window with no louder sample is skipped, since models invent words for it."""
 
 
 def windows(wave: Wave, rate: int) -> list[tuple[int, int]]:
-    """Return where each window begins and ends, in samples; what is silent is in none."""
+    """Return the beginning and the end of each window, in samples; silence is in none."""
     most = int(LONGEST_S * rate)
     cuts = [0]
     while len(wave) - cuts[-1] > most:

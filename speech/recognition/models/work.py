@@ -1,4 +1,4 @@
-"""Hears windows of several recordings at a time, for a model's process. Knows no model."""
+"""Recognizes windows of several recordings together, for a model's process. Knows no model."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from speech.recognition.models.hearing import Hearing
 from speech.sound.samples import FULL_SCALE, mono
 
 MOST_TOGETHER = 8
-"""Recordings of which a window is heard at once. Who comes meanwhile waits for the end of these windows."""
+"""Recordings with a window in one batch. Later ones wait for the end of these windows."""
 _FAILED = "This recording could not be recognised"
 
 
 @dataclass(slots=True)
 class Asked:
-    """A recording; its features are made when its turn comes first."""
+    """A recording; its features are made at its first turn."""
 
     asked: Transcribe
     job: Any = None
 
     @property
     def kind(self) -> bool:
-        """What those that are heard together have in common: times of words are computed for all or for none."""
+        """The value that recordings of a batch share: times of words are computed for all or for none."""
         return self.asked.wants_words
 
 
 class RecognizerWork(Work[Asked]):
-    """Hears windows of several recordings at a time, and looks between two steps for who has left."""
+    """Recognizes windows of several recordings together, and checks between steps which were cancelled."""
 
     def __init__(self, line: Line, model: Hearing[Any]) -> None:
         super().__init__(line, model.facts)
         self._model = model
 
     def step(self) -> None:
-        """Hear a window of each whose turn it is."""
+        """Recognize a window of each recording whose turn it is."""
         chosen = self.turns.several(MOST_TOGETHER, lambda one, other: one.kind == other.kind)
         jobs = {number: job for number, asked in chosen if (job := self._job(number, asked)) is not None}
         for number, segments in self._heard(jobs).items():
@@ -48,22 +48,22 @@ class RecognizerWork(Work[Asked]):
                 self._tell(number, jobs[number], segments)
 
     def take(self, message: Transcribe) -> None:
-        """Put a recording behind what its owner has."""
+        """Add a recording after its owner's others."""
         self.turns.add(message.owner, message.number, Asked(message))
 
     def _job(self, number: int, asked: Asked) -> Any | None:
-        """Return what the model makes of a recording; None where it can make nothing of it."""
+        """Return the model's job for a recording; None if the model can't use it."""
         if asked.job is None:
             told = asked.asked
             try:
                 wave = mono(told.recording, self._model.rate).astype(np.float32) / np.float32(FULL_SCALE)
                 asked.job = self._model.begin(wave, language=told.language, wants_words=told.wants_words)
-            except Exception as error:  # noqa: BLE001 - it is of this recording alone
+            except Exception as error:  # noqa: BLE001 - it affects only this recording
                 self.fail(number, error, _FAILED)
         return asked.job
 
     def _heard(self, jobs: Mapping[int, Any]) -> dict[int, list[Segment] | None]:
-        """Return what is in the next window of each. Where they can't be heard together, each is heard alone."""
+        """Return the next window's segments of each. If they fail together, each is recognized alone."""
         if not jobs:
             return {}
         try:

@@ -1,1 +1,1 @@
-"""Models of transformers that speak, in a process of their own."""
+"""Speech synthesis models of transformers, in a process of their own."""

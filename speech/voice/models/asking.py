@@ -1,4 +1,4 @@
-"""What all models that speak are asked alike. Knows no torch."""
+"""The common interface of speech synthesis models. Knows no torch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from speech.voice.messages import VoiceReady
 
 
 class Left(Exception):
-    """Whoever asked has left."""
+    """Nobody waits for the result any more."""
 
 
 class TooLong(Exception):
-    """The model says that a clause takes longer than any does."""
+    """The model predicts an impossible length for a clause."""
 
 
 Watch = Callable[[], None]
@@ -26,9 +26,9 @@ class Speaking(Protocol):
 
     @property
     def facts(self) -> VoiceReady:
-        """What can be asked of it."""
+        """Its facts for the gateway."""
         ...
 
     def speak(self, clause: str, *, voice: str, speed: float, watch: Watch) -> SpokenClause:
-        """Return a clause as sound. Raises Left, TooLong, FloatingPointError where the model computed no numbers."""
+        """Return a clause as sound. Raises Left, TooLong, and FloatingPointError for invalid numbers of the model."""
         ...

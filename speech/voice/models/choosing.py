@@ -1,4 +1,4 @@
-"""Which module loads a model that speaks."""
+"""Chooses the module that loads a speech synthesis model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FastSpeech2Conformer: phonemes in, a spectrogram in one pass, sound by a vocoder. It tells how long each phoneme lasts."""
+"""FastSpeech2Conformer: phonemes to a spectrogram in one pass, then a vocoder. It gives each phoneme's duration."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from speech.voice.models.asking import TooLong, Watch
 from speech.voice.models.speaking import LONGEST_S, marks_of, pcm_of, words_of
 
 RATE = 22_050
-"""What its recipes were trained with; its configuration does not say."""
+"""The rate of its training recipes; its configuration does not have it."""
 SLOWEST, FASTEST = 0.5, 2.0
 
 Encode = Callable[[str], list[int]]
-"""From a text to the numbers of its phonemes, and of the end behind them."""
+"""From a text to the numbers of its phonemes, with the end token last."""
 
 
 class FastSpeech2:
@@ -43,14 +43,14 @@ class FastSpeech2:
 
     @property
     def facts(self) -> VoiceReady:
-        """What can be asked of it: speakers have numbers."""
+        """Its facts: speakers have numbers."""
         count = self._model.config.num_speakers or 1
         names = tuple(map(str, range(count))) if count > 1 else ("default",)
         return VoiceReady(names=names, rate=RATE, slowest=SLOWEST, fastest=FASTEST)
 
     @torch.inference_mode()
     def speak(self, clause: str, *, voice: str, speed: float, watch: Watch) -> SpokenClause:
-        """Return a clause as sound; empty where it has no phonemes."""
+        """Return a clause as sound; empty if it has no phonemes."""
         watch()
         tokens = self._encode(clause)
         if len(tokens) < 2:  # noqa: PLR2004 - the end alone
@@ -69,7 +69,7 @@ class FastSpeech2:
         return SpokenClause(RATE, pcm_of(wave), marks)
 
     def _see(self, _module: Any, _asked: Any, durations: torch.Tensor) -> None:
-        """Raise TooLong."""
+        """Raise TooLong for impossible durations."""
         if self._frames(durations).sum() * self._frame > LONGEST_S * RATE:
             raise TooLong
 
@@ -77,7 +77,7 @@ class FastSpeech2:
         return durations if self._speed == 1 else torch.round(durations.float() / self._speed)
 
     def _places(self, clause: str, tokens: list[int]) -> Sequence[tuple[int, int]] | None:
-        """Return the tokens of each word; None where a word is spoken otherwise beside others."""
+        """Return the tokens of each word; None if a word's phonemes depend on its neighbours."""
         its = [self._encode(word)[:-1] for _, word in words_of(clause)]
         if [token for word in its for token in word] != tokens[:-1]:
             return None

@@ -1,4 +1,4 @@
-"""What sound and times of words are made of what models compute that speak."""
+"""Converts the output of speech synthesis models to sound and times of words."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from speech.contract import Mark
 
 LONGEST_S = 60.0
-"""Of one clause, which has 240 characters at most. A model may say that a letter lasts for hours."""
+"""Seconds of one clause, which has 240 characters at most. A model may predict hours for a letter."""
 SEED = 0
-"""Before each clause: the same text sounds the same each time."""
+"""The seed before each clause: the same text sounds the same each time."""
 _WORD = re.compile(r"\S+")
 
 
@@ -32,9 +32,9 @@ def words_of(clause: str) -> list[tuple[int, str]]:
 def marks_of(
     words: Sequence[tuple[int, str]], places: Sequence[tuple[int, int]], ends_ms: Sequence[float]
 ) -> tuple[Mark, ...]:
-    """Return when words are heard. `places`: the first token of each and the one behind its last; without any it has no mark.
+    """Return the times of the words. `places`: the first token of each word and the end; without tokens it has no mark.
 
-    `ends_ms`: when each token ends.
+    `ends_ms`: the end of each token.
     """
     starts_ms = [0.0, *ends_ms]
     return tuple(

@@ -1,4 +1,4 @@
-"""SpeechT5: letters in, a spectrogram step by step, sound by a vocoder. Whoever leaves ends it within a step. No times."""
+"""SpeechT5: letters to a spectrogram step by step, then a vocoder. It can end within a step. Words have no times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from speech.voice.models.speaking import SEED, pcm_of
 
 
 class SpeechT5:
-    """A loaded model, its vocoder, and what its voices are like."""
+    """A loaded model, its vocoder, and its speaker embeddings."""
 
     def __init__(
         self, model: Any, vocoder: Any, tokenizer: Any, speakers: Mapping[str, torch.Tensor]
@@ -34,7 +34,7 @@ class SpeechT5:
 
     @property
     def facts(self) -> VoiceReady:
-        """What can be asked of it: one speed."""
+        """Its facts: one speed."""
         return VoiceReady(names=tuple(sorted(self._speakers)), rate=self._rate)
 
     @torch.inference_mode()

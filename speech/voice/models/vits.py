@@ -1,6 +1,6 @@
-"""VITS (Kim et al. 2021) and MMS: letters in, sound out in one pass. It knows how long each letter lasts, and keeps it to itself.
+"""VITS (Kim et al. 2021) and MMS: letters to sound in one pass. Letters' durations are predicted, but not returned.
 
-The durations are seen at the module that predicts them, and counted as the model counts them.
+The durations are read at the module that predicts them, and rounded as the model rounds them.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Vits:
 
     @property
     def facts(self) -> VoiceReady:
-        """What can be asked of it: speakers have numbers."""
+        """Its facts: speakers have numbers."""
         count = self._model.config.num_speakers
         names = tuple(map(str, range(count))) if count > 1 else ("default",)
         return VoiceReady(names=names, rate=self._rate, slowest=SLOWEST, fastest=FASTEST)
 
     @torch.inference_mode()
     def speak(self, clause: str, *, voice: str, speed: float, watch: Watch) -> SpokenClause:
-        """Return a clause as sound; empty where it has none of the model's letters."""
+        """Return a clause as sound; empty if it has no letters of the model."""
         watch()
         letters, _ = self._tokenizer.prepare_for_tokenization(clause)
         if not letters.strip():
@@ -62,7 +62,7 @@ class Vits:
         return SpokenClause(self._rate, pcm_of(made.waveform[0]), marks)
 
     def _see(self, _module: Any, _asked: Any, log_durations: torch.Tensor) -> None:
-        """Note how many frames each token lasts. Raises TooLong, FloatingPointError."""
+        """Note the frames of each token. Raises TooLong, FloatingPointError."""
         frames = torch.ceil(torch.exp(log_durations.float()) / self._speed)
         if torch.isnan(frames).any():
             raise FloatingPointError
@@ -71,7 +71,7 @@ class Vits:
         self._durations = frames.flatten().int().tolist()
 
     def _places(self, clause: str, letters: str) -> Sequence[tuple[int, int]] | None:
-        """Return the tokens of each word; None where words change each other's letters."""
+        """Return the tokens of each word; None if words change each other's letters."""
         at, places = 0, []
         for _, word in words_of(clause):
             its, _ = self._tokenizer.prepare_for_tokenization(word)
@@ -83,7 +83,7 @@ class Vits:
         return places
 
     def _token(self, letter: int) -> int:
-        """Return the place of a letter's token: where the model likes it, between two blanks."""
+        """Return the position of a letter's token; some models put blanks between letters."""
         return letter * 2 + 1 if self._tokenizer.add_blank else letter
 
 
@@ -93,8 +93,8 @@ def load(options: Options) -> Vits:
     tokenizer = read_part(VitsTokenizer, name, "tokenizer")
     if tokenizer.phonemize:
         raise ModelUnusable(
-            f"The model {options.model!r} wants phonemes by the library phonemizer, which is under the GPL and not "
-            "imported here. Models that read letters are served, as those of MMS."
+            f"The model {options.model!r} needs phonemes from the library phonemizer, which is under the GPL and not "
+            "imported here. Models that read letters are supported, such as those of MMS."
         )
     if tokenizer.is_uroman and not is_uroman_available():
         raise ModelUnusable(f"The model {options.model!r} reads Roman letters: pip install uroman.")

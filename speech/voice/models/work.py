@@ -10,14 +10,14 @@ from speech.voice.models.asking import Left, Speaking, TooLong
 
 
 class VoiceWork(Work[Speak]):
-    """Speaks a clause at a time, and looks between two steps for who has left."""
+    """Speaks a clause at a time, and checks between two steps whether it was cancelled."""
 
     def __init__(self, line: Line, model: Speaking) -> None:
         super().__init__(line, model.facts)
         self._model = model
 
     def step(self) -> None:
-        """Speak the clause whose turn it is."""
+        """Speak the next clause."""
         number, asked = self.turns.next()
         try:
             made = self._model.speak(
@@ -26,14 +26,14 @@ class VoiceWork(Work[Speak]):
         except Left:
             return
         except (TooLong, FloatingPointError):
-            self.end(number, Failed(number, "The voice lost itself in this text."))
-        except Exception as error:  # noqa: BLE001 - it is of this clause alone
+            self.end(number, Failed(number, "The voice could not speak this text."))
+        except Exception as error:  # noqa: BLE001 - it affects only this clause
             self.fail(number, error, "This text could not be spoken")
         else:
             self.end(number, Spoken(number, made))
 
     def take(self, message: Speak) -> None:
-        """Put a clause behind what its owner has."""
+        """Add a clause after its owner's others."""
         self.turns.add(message.owner, message.number, message)
 
     def _watch(self, number: int) -> None:

@@ -10,7 +10,7 @@ from tests.attack.attack import MB, Attack, Cost, Ground
 from tests.attack.attacker import Attacker, beats
 
 MOST = 4 * MB - 1024
-"""As long as a body may be, about."""
+"""About as long as a body may be."""
 SMALL = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 100
 MESSAGE = {"role": "user", "content": "Hello."}
 

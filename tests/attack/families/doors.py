@@ -16,10 +16,10 @@ SMALL_BUFFER = 8 * 1024
 RESPONSES, CHAT = "/v1/responses", "/v1/ai-sdk/chat"
 MODEL = "midstream-demo"
 BLOCKS = 9_900
-"""As many as a body may have, about."""
+"""About as many as a body may have."""
 CONTENT = "x" * 20_000
 OWNER = "attackers-past"
-"""One name, whose stored response all attackers go on from."""
+"""One name, whose stored response all attackers continue."""
 
 
 def _response(**fields: object) -> dict[str, object]:
@@ -56,7 +56,7 @@ async def kept_lanes(me: Attacker) -> None:
 
 
 async def a_response(me: Attacker) -> str:
-    """A response that is stored with 10 KB of wishes; gives its id."""
+    """Store a response with 10 KB of instructions; return its id."""
     one = await me.connect()
     await one.write(_stored())
     await one.answer()
@@ -71,7 +71,7 @@ async def stored_forks(me: Attacker) -> None:
 
 
 def _stored(**fields: object) -> bytes:
-    """A request of somebody who comes back: what is kept is kept for a name."""
+    """Return a request under a name, to which what it stores belongs."""
     body = _response(
         instructions=CONTENT[:2_000], metadata={f"k{number}": "v" * 500 for number in range(16)}, **fields
     )

@@ -12,14 +12,14 @@ from tests.chaos.thin_socket import PING, TEXT, framed
 CONTINUATION = 0
 FIRST_FRAGMENT = framed(b'{"type":"hello"', opcode=TEXT, first_bits=0)
 EMPTY_FRAGMENTS = framed(b"", opcode=CONTINUATION, first_bits=0) * 10_000
-"""60 KB."""
+"""Empty fragments, 60 KB."""
 PINGS = framed(b"p" * 125, opcode=PING) * 500
-"""66 KB."""
+"""Pings, 66 KB."""
 SMALL_BUFFER = 8 * 1024
 LONG_T = framed(json.dumps({"type": "ping", "t": "t" * 60_000}).encode())
 DEEP = framed(b'{"type":"ping","t":' + b"[" * 20_000 + b"]" * 20_000 + b"}")
 WIDE = framed(json.dumps({"type": "ping", "metadata": {f"k{n}": n for n in range(4_500)}}).encode())
-"""A frame that is fine: unknown fields are ignored."""
+"""A valid frame: unknown fields are ignored."""
 READS = tuple(
     framed(json.dumps(frame).encode())
     for frame in ({"type": "ping"}, {"type": "history"}, {"type": "conversations"}, {"type": "ping"})

@@ -23,7 +23,7 @@ AT_ONCE = 50
 
 
 async def a_shared_conversation(me: Attacker) -> str:
-    """Shares the long conversation; gives the link's id."""
+    """Share the long conversation; return the link's id."""
     await a_long_conversation(me)
     one = await me.greet(OWNER)
     with suppress(TimeoutError, Refused, Dropped):

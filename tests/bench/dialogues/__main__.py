@@ -1,7 +1,8 @@
 """Spoken dialogues with the demo model, in real time, through a real service: `python -m tests.bench.dialogues`.
 
-Everything is said by espeak-ng, in two voices, half of it with noise at 20 dB. First one at a time, beside a plain cascade of the
-same parts (the client says when all was said; nothing is begun before); then many at once. A table, and `--json FILE`.
+espeak-ng says everything, in two voices, half of it with noise at 20 dB. First one dialogue at a time, compared with a
+plain cascade of the same parts (nothing begins before the client reports the end of speech); then many at once.
+Prints a table; `--json FILE` writes a file.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from tests.server_process import serving
 
 VOICES = ("en-gb", "en-us")
 NOISE = 300.0
-"""A tenth of the voices' loudness: 20 dB below it."""
+"""Root mean square of the noise: a tenth of the voices' loudness, 20 dB below."""
 
 
 class Way(msgspec.Struct, frozen=True):
-    """How many talk at once, and whether nothing is begun before all was said."""
+    """Number of dialogues at once; `is_cascade`: nothing begins before all was said."""
 
     at_once: int
     is_cascade: bool
 
     @property
     def title(self) -> str:
-        """As the table names it."""
+        """The name in the table."""
         return f"{'plain cascade' if self.is_cascade else 'Midstream'}, {self.at_once} at once"
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """Of one dialogue; `failure` where it came to no end."""
+    """Observations of one dialogue; `failure` if it did not reach its end."""
 
     is_noisy: bool
     outcome: Outcome | None
@@ -87,7 +88,7 @@ def main() -> int:
 
 
 async def _talks(url: str, way: Way, count: int, *, silence_ms: int) -> list[Seen]:
-    """So many dialogues, of which so many are held at once."""
+    """Hold so many dialogues, so many of them at once."""
     places = asyncio.Semaphore(way.at_once)
 
     async def one(number: int) -> Seen:

@@ -1,4 +1,4 @@
-"""One dialogue with the demo model, and what came of it: a name, a count that is cut and goes on, the name again, a sum."""
+"""One dialogue with the demo model and its observations: a name, an interrupted count that goes on, the name, a sum."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.bench.dialogues.sounds import Utterance, drawn, number, utterance
 from tests.e2e.test_speech import wrong_words
 
 PAUSES_MS = (300, 700)
-"""Inside an utterance."""
+"""Pauses inside an utterance."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was said, and its answer. Milliseconds; None where it does not apply, or did not come.
+    """One utterance and its answer. Milliseconds; None if it does not apply, or did not come.
 
-    `first_sound_ms`: from the end of speech to the first sound of the answer; `understood_ms`, `written_ms`: to the words that
-    are final, and to the answer's first text. `is_premature`: an answer came before all was said.
+    `first_sound_ms`: from the end of speech to the first sound of the answer; `understood_ms`, `written_ms`: to the final
+    words, and to the answer's first text. `is_premature`: an answer came before the utterance ended.
     """
 
     said: str
@@ -45,7 +45,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one dialogue. `knows_name`: the name that was understood was told again."""
+    """Observations of one dialogue. `knows_name`: the reply repeated the recognized name."""
 
     turns: tuple[Turn, ...]
     cut: Cut
@@ -53,7 +53,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def dialogue(phone: Phone, rng: random.Random, *, voice: str) -> Outcome:
-    """Talk. Raises TimeoutError where an answer stays out."""
+    """Talk. Raises TimeoutError if an answer does not come."""
     turns = []
 
     async def ask(text: str, *, pause_ms: int = 0) -> Answer:
@@ -81,7 +81,7 @@ async def _ask(phone: Phone, said: Utterance, *, had_pause: bool) -> tuple[Turn,
     before = len(phone.answers)
     await phone.say(said)
     answer = await phone.answered(before + 1)
-    while answer.done is not None and answer.done["reason"] == "cancelled":  # a guess
+    while answer.done is not None and answer.done["reason"] == "cancelled":  # an early guess
         before += 1
         answer = await phone.answered(before + 1)
     heard = [(at, frame) for at, frame in phone.told("heard", phone.spoke_at) if frame["final"]]
@@ -101,7 +101,7 @@ async def _ask(phone: Phone, said: Utterance, *, had_pause: bool) -> tuple[Turn,
 
 
 async def _cut(phone: Phone, counting: Answer, rng: random.Random, *, voice: str) -> Cut:
-    """Speak over a reply in its middle, and have it go on."""
+    """Speak over a reply in its middle, and have it continue."""
     until = rng.uniform(800, 4000)
     await phone.until(lambda: counting.played_ms >= until or counting.done is not None)
     over = await utterance("go on", voice=voice)

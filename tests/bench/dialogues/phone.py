@@ -1,4 +1,4 @@
-"""A telephone in real time: a microphone that is never off, and a player whose clock runs while it has sound."""
+"""A telephone in real time: a microphone that is always on, and a player whose clock runs while it has sound."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ class Answer(msgspec.Struct, kw_only=True):
 
     @property
     def heard_off(self) -> int:
-        """The end of the last word that was played."""
+        """End of the last word that was played."""
         return max(
             (mark["off"] + mark["len"] for mark in self.marks if mark["end_ms"] <= self.played_ms), default=0
         )
 
 
 class Phone:
-    """Use `talking` around everything else."""
+    """Use it inside `talking`."""
 
     def __init__(
         self, socket: ClientConnection, conversation: str, *, silence_ms: int, noise: float, cascade: bool
     ) -> None:
-        """`noise`: its root mean square, of 32,767. `cascade`: nothing is begun before the client says that all was said, after `silence_ms`."""
+        """`noise`: root mean square, of 32,767. `cascade`: nothing begins until `silence_ms` after the end of speech."""
         self.conversation = conversation
         self.frames: list[tuple[float, Frame]] = []
         self.answers: list[Answer] = []
         self.said_at = 0.0
-        """When the last sample of speech had left the microphone."""
+        """Time at which the last sample of speech had left the microphone."""
         self.spoke_at = 0.0
-        """When its first one had."""
+        """Time at which the first one had."""
         self._socket = socket
         self._silence_ms, self._cascade = silence_ms, cascade
         self._noise, self._random = noise, np.random.default_rng(0)
@@ -83,7 +83,7 @@ class Phone:
             tasks.create_task(self._tick())
 
     async def say(self, said: Utterance) -> None:
-        """Say it; returns once it was said."""
+        """Say an utterance; return once it was said."""
         whole = np.pad(said.pcm, (0, -len(said.pcm) % FRAME))
         self._line.extend(whole[start : start + FRAME] for start in range(0, len(whole), FRAME))
         self._left, self._begins = -(-said.ends_at // FRAME), True
@@ -93,12 +93,12 @@ class Phone:
             await self._send(type="audio.commit", conversation_id=self.conversation)
 
     async def until(self, holds: Any, *, within_s: float = 30.0) -> None:
-        """Return once something is so. Raises TimeoutError."""
+        """Return once `holds` is true. Raises TimeoutError."""
         async with asyncio.timeout(within_s), self._news:
             await self._news.wait_for(holds)
 
     async def answered(self, count: int) -> Answer:
-        """Return so many-th answer once its first sound is there."""
+        """Return the answer of this number once its first sound has come."""
         await self.until(lambda: len(self.answers) >= count and self.answers[count - 1].first_sound_at)
         return self.answers[count - 1]
 
@@ -111,7 +111,7 @@ class Phone:
         return [(at, frame) for at, frame in self.frames if frame["type"] == kind and at >= since]
 
     async def history(self) -> list[Frame]:
-        """Return the messages that the service keeps."""
+        """Return the messages that the service stores."""
         since = monotonic()
         await self._send(type="history", conversation_id=self.conversation)
         await self.until(lambda: bool(self.told("history", since)))

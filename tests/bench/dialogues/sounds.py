@@ -1,4 +1,4 @@
-"""What is said: sentences of the demo's, spoken by espeak-ng, with a pause inside if asked for."""
+"""The utterances: sentences of the demo's, spoken by espeak-ng, with a pause inside if requested."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from speech.voice.timed_espeak import TimedEspeak
 RATE = 16_000
 GRAMMAR = Path(__file__).parents[3] / "demo_model" / "spoken.jsgf"
 LOUD = 200
-"""Of 32,767: speech is over behind the last sample that is louder, before any noise is added."""
+"""Loudness, of 32,767: speech ends after the last louder sample, before any noise is added."""
 Pcm = NDArray[np.int16]
 
 
 class Utterance(msgspec.Struct, frozen=True):
-    """Sound at `RATE`, and the words in it. `ends_at`: the sample behind the last one that is speech."""
+    """Sound at `RATE`, and its words. `ends_at`: the sample after the last one of speech."""
 
     text: str
     pcm: Pcm
@@ -31,12 +31,12 @@ class Utterance(msgspec.Struct, frozen=True):
 
     @property
     def loudness(self) -> float:
-        """The root mean square of its samples."""
+        """Root mean square of its samples."""
         return float((self.pcm.astype(np.float64) ** 2).mean() ** 0.5)
 
 
 async def utterance(text: str, *, voice: str, pause_ms: int = 0) -> Utterance:
-    """Speak a sentence; with `pause_ms`, so much silence stands where ` | ` stands in it."""
+    """Speak a sentence; each ` | ` in it becomes a silence of `pause_ms`."""
     parts = [await _spoken(part, voice) for part in text.split(" | ")]
     silence = np.zeros(RATE * pause_ms // 1000, np.int16)
     pcm = parts[0]
@@ -62,10 +62,10 @@ def _choices(rule: str) -> tuple[str, ...]:
 
 
 def drawn(rule: str, rng: random.Random) -> str:
-    """One of the words that a rule of the demo's grammar allows."""
+    """Return one of the words that a rule of the demo's grammar allows."""
     return rng.choice(_choices(rule))
 
 
 def number(rng: random.Random, most: int) -> str:
-    """A number in words, from one on."""
+    """Return a number in words, from one on."""
     return english(rng.randint(1, most)).replace("-", " ")

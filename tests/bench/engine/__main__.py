@@ -1,4 +1,4 @@
-"""`make bench-engine`: the engine beside its peers, in turns; a table with targets, JSON and a picture."""
+"""`make bench-engine`: the engine and its peers, in turns; a table with targets, JSON and a picture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DTYPES = ("bfloat16", "float32")
 
 
 def main() -> int:
-    """Measure; gives 0 when nothing failed, whatever the figures are."""
+    """Measure; return 0 if nothing failed, whatever the figures are."""
     options = _options()
     with assembled() as crew:
         report = conduct(_plan(options), options.only, crew, say=partial(print, flush=True))

@@ -1,4 +1,4 @@
-"""Transformers' own continuous batching as a contender, with the settings that serve it best on each device."""
+"""Transformers' own continuous batching as a contender, with the best settings for each device."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ WAIT_S = 0.05
 GOODBYE_S = 10.0
 
 BLOCKS = 96
-"""Of 256 tokens: room for 32 short replies, or for 16 beside a prompt of 4,096 tokens. Unless told, it takes most of
+"""Blocks of 256 tokens: room for 32 short replies, or for 16 beside a prompt of 4,096 tokens. By default it takes most of
 the free memory and fills it at its start."""
 
 BATCH_TOKENS = 2048
-"""Of one step: 32 prompts of 64 tokens at once. Its attention mask grows with this and the blocks."""
+"""Tokens of one step: 32 prompts of 64 tokens at once. Its attention mask grows with this and the blocks."""
 
 
 class ContinuousBatching:
-    """The manager, its loop in its own thread, and what it told of each request so far."""
+    """The manager, its loop in its own thread, and the progress of each request."""
 
     def __init__(self, folder: str, dtype: str, device: str = "cpu") -> None:
         model: Any = AutoModelForCausalLM.from_pretrained(
@@ -59,7 +59,7 @@ class ContinuousBatching:
         return self._heard(output)
 
     def cancel(self, name: str) -> None:
-        """See `Contender`. The manager tells of no end after a cancel, so it is told here."""
+        """See `Contender`. The manager reports no end after a cancel, so this method does."""
         if self._told.pop(name, None) is not None:
             self._manager.cancel_request(name)
             self._given_up.append(News(name, 0, ended=True))
@@ -80,7 +80,7 @@ class ContinuousBatching:
         return [News(name, fresh, ended)]
 
     def _alive(self) -> list[News]:
-        """Return no news. Raises ContenderFailed where none will ever come."""
+        """Return no news. Raises ContenderFailed if none will ever come."""
         if fatal := self._manager.background_thread_status.fatal_error:
             raise ContenderFailed(f"its loop ended: {fatal}")
         if not self._manager.is_running():

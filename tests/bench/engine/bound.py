@@ -1,4 +1,4 @@
-"""Measures a decode step beside what no step can do without: its matrix products, and reading keys and values."""
+"""Compares a decode step with its unavoidable work: matrix products, and reading keys and values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.bench.engine.records import Bound, BoundFacts
 
 PRODUCTS_REPEATS = 15
 BANDWIDTH_BYTES = 512 * 2**20
-"""Far more than any cache holds."""
+"""Bytes to read; far more than any cache holds."""
 BANDWIDTH_BYTES_GPU = 4 * 2**30
 CPU = torch.device("cpu")
 BANDWIDTH_REPEATS = 7

@@ -1,4 +1,4 @@
-"""How long all of it may take: says whether another round fits. Knows seconds; the clock is passed in."""
+"""The time budget: decides whether another round fits. Knows seconds; the caller passes the clock in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 
 
 class Budget:
-    """Time that is left, and how long each thing took when it was done last."""
+    """Remaining time, and the last duration of each thing."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -15,17 +15,17 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left; negative once they are used up."""
+        """Remaining seconds; negative once they are used up."""
         return self._end - self._clock()
 
     def allows(self, thing: Hashable, *, kept_s: float = 0.0) -> bool:
-        """Tell whether a thing that was done before fits again and leaves `kept_s`. What never was always does."""
+        """Return whether a thing fits again and leaves `kept_s`. A thing that was never done always fits."""
         return thing not in self._took or self._took[thing] + kept_s <= self.left_s
 
     def took_longer(self, thing: Hashable, seconds: float) -> bool:
-        """Tell whether a thing took longer than this when it was done last."""
+        """Return whether a thing's last duration was longer than this."""
         return self._took.get(thing, 0.0) > seconds
 
     def took(self, thing: Hashable, seconds: float) -> None:
-        """Note how long a thing took."""
+        """Note a thing's duration."""
         self._took[thing] = seconds

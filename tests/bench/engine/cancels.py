@@ -1,4 +1,4 @@
-"""Measures what a cancel costs our core: steps after it, and how long a step is that it may have to wait for."""
+"""Measures the cost of a cancel on our core: the steps after it, and the longest step that it may wait for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.bench.engine.ours import OurEngine
 from tests.bench.engine.records import CancelFacts, Cancels
 
 MOST_STEPS_BETWEEN = 4
-"""Between two cancels of running replies."""
+"""The most steps between two cancels of running replies."""
 
 
 def measure(engine: OurEngine, job: Cancels) -> CancelFacts:

@@ -1,4 +1,4 @@
-"""Measures the figures that are asked for, the quick ones first: rounds of the throughput take what time is left."""
+"""Measures the requested figures, the quick ones first: rounds of the throughput take the remaining time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEASURES: dict[Figure, Callable[[Session], None]] = {
     Figure.SOCKETS: sockets.measure,
     Figure.THROUGHPUT: throughput.measure,
 }
-"""In the order in which they are measured."""
+"""The figures in the order of measurement."""
 
 PACKAGES = ("midstream", "torch", "transformers", "tokenizers")
 
@@ -32,7 +32,7 @@ PACKAGES = ("midstream", "torch", "transformers", "tokenizers")
 def conduct(
     plan: Plan, figures: Collection[Figure], crew: Crew, *, say: Callable[[str], None]
 ) -> EngineReport:
-    """Measure; what fails is in the report with its reason. `say` gets a line now and then."""
+    """Measure; a failure is in the report with its reason. `say` gets progress lines."""
     machine = this_machine(PACKAGES)
     if machine.warning:
         say(machine.warning)

@@ -1,4 +1,4 @@
-"""What is asked of every contender: requests in, news of tokens out. And the prompts, which are the same for all."""
+"""The interface of every contender: requests in, news of tokens out. And the prompts, which are the same for all."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ TOP_P = 0.95
 
 
 class ContenderFailed(Exception):
-    """A contender refused a request, or gave it up. The message is for people."""
+    """A contender refused or dropped a request. The message is for people."""
 
 
 class Asked(NamedTuple):
-    """One request: token ids in, `new_tokens` wanted. `conversation` is whose cached prompts it may begin with."""
+    """One request: token ids in, `new_tokens` wanted. It may reuse the cached prompts of its `conversation`."""
 
     name: str
     prompt: Sequence[int]
@@ -24,7 +24,7 @@ class Asked(NamedTuple):
 
 
 class News(NamedTuple):
-    """What came for one request: so many tokens more, and whether they were the last."""
+    """News of one request: a number of new tokens, and whether they were the last."""
 
     name: str
     tokens: int
@@ -35,23 +35,23 @@ class Contender(Protocol):
     """Serves requests, all sampled with the same temperature and top-p. Used from one thread."""
 
     def submit(self, requests: Sequence[Asked]) -> None:
-        """Take requests that come at the same moment."""
+        """Take requests that arrive at the same moment."""
         ...
 
     def wait(self) -> Sequence[News]:
-        """Wait for what comes next, at most for a moment. Raises ContenderFailed."""
+        """Wait briefly for news, and return it. Raises ContenderFailed."""
         ...
 
     def cancel(self, name: str) -> None:
-        """End a request: no more than the news of its end are to come."""
+        """End a request: only the news of its end is still to come."""
         ...
 
     def close(self) -> None:
-        """End what the contender has running."""
+        """End the contender's running requests."""
         ...
 
 
 def prompt(length: int, vocabulary: int, seed: object) -> list[int]:
-    """Return token ids, other ones for each seed."""
+    """Return token ids, different for each seed."""
     draw = Random(repr(seed))
     return [draw.randrange(vocabulary) for _ in range(length)]

@@ -1,4 +1,4 @@
-"""The contenders' processes: each is started when it is first needed, and asked again until all is done."""
+"""The contenders' processes: each starts when it is first needed, and serves until the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.bench.engine.workers import Process, environment, last_words
 from tests.bench.running import MeasurementFailed
 
 ANSWER_S = 240.0
-"""For a job that has no limit of its own, and over that of one that has: then the process is ended."""
+"""Seconds for a job without a limit of its own, and beyond the limit of one that has one; then the process is ended."""
 
 SAVING_S = 120.0
 
@@ -26,7 +26,7 @@ A = TypeVar("A")
 
 
 class Crew:
-    """Processes by what they were started with, and the models that they serve, all on one device. Use `assembled`."""
+    """Processes by what they were started with, and their models, all on one device. Use `assembled`."""
 
     def __init__(self, folder: Path, *, device: str = "cpu", most_at_once: int = 32) -> None:
         self._folder = folder
@@ -35,10 +35,10 @@ class Crew:
         self._processes: dict[Worker, Process] = {}
         self._useless: dict[Worker, str] = {}
         self.starting_s = 0.0
-        """Seconds spent on starts so far: they belong to no measurement."""
+        """Seconds spent on starts so far, which belong to no measurement."""
 
     def model(self, shape: Shape) -> Path:
-        """Return the folder of a model; its weights are drawn when it is first asked for. Raises MeasurementFailed."""
+        """Return the folder of a model; its weights are drawn on the first call. Raises MeasurementFailed."""
         folder = self._folder / shape.name
         if not folder.is_dir():
             command = [
@@ -66,7 +66,7 @@ class Crew:
         *,
         kv_bytes: int | None = None,
     ) -> A:
-        """Have a contender do a job with a model. Raises MeasurementFailed."""
+        """Have a contender run a job with a model. Raises MeasurementFailed."""
         worker = Worker(
             contender=name,
             folder=str(self.model(shape)),
@@ -79,12 +79,12 @@ class Crew:
         return self._process(worker).ask(job, answer, limit_s=getattr(job, "cut_s", 0.0) + ANSWER_S)
 
     def dismiss(self) -> None:
-        """End all processes; they are started again where they are needed."""
+        """End all processes; they are started again when needed."""
         while self._processes:
             self._processes.popitem()[1].end()
 
     def _process(self, worker: Worker) -> Process:
-        """Return the process that serves, a new one where the last one died. Raises MeasurementFailed."""
+        """Return the process that serves, a new one if the last one died. Raises MeasurementFailed."""
         if worker in self._useless:
             raise MeasurementFailed(f"it did not start before: {self._useless[worker]}")
         known = self._processes.get(worker)
@@ -107,7 +107,7 @@ class Crew:
 
 @contextmanager
 def assembled(*, device: str = "cpu", most_at_once: int = 32) -> Iterator[Crew]:
-    """Give a crew; its processes, its models and its logs end with the block."""
+    """Yield a crew; its processes, models and logs end with the block."""
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
         crew = Crew(Path(folder), device=device, most_at_once=most_at_once)
         try:

@@ -1,4 +1,4 @@
-"""Drives a contender through one load and notes when which token came. Knows no contender by name."""
+"""Drives a contender through one load and notes the time of each token. Knows no contender by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.bench.engine.records import Load, Observed, Stream
 
 INTRUDER = "intruder"
 BEGUN = 8
-"""Tokens that every stream has when the intruder comes: none is in its prefill any more."""
+"""Tokens that every stream has when the intruder comes, so that no prefill is left."""
 WARM_UP = (Load(at_once=1, prompt_tokens=64, new_tokens=4, cut_s=30),) * 2 + (
     Load(at_once=16, prompt_tokens=32, new_tokens=4, cut_s=30),
 )
@@ -20,7 +20,7 @@ WARM_UP = (Load(at_once=1, prompt_tokens=64, new_tokens=4, cut_s=30),) * 2 + (
 def observe(
     contender: Contender, load: Load, *, vocabulary: int, clock: Callable[[], float], turn: int
 ) -> Observed:
-    """Run a load to its end. `turn` makes the requests' names new ones. Raises ContenderFailed."""
+    """Run a load to its end. `turn` makes the requests' names unique. Raises ContenderFailed."""
     run = _Run(contender, clock)
     streams = _streams(load, vocabulary, turn)
     run.submit(streams[: load.at_once])
@@ -44,7 +44,7 @@ def observe(
 
 
 class _Run:
-    """The requests of one load: which are still open, and what came when."""
+    """The requests of one load: the open ones, and the time of each token."""
 
     def __init__(self, contender: Contender, clock: Callable[[], float]) -> None:
         self._contender = contender
@@ -55,15 +55,15 @@ class _Run:
 
     @property
     def fewest(self) -> int:
-        """Tokens of the stream that has the fewest."""
+        """Tokens of the stream with the fewest."""
         return min(len(arrivals) for arrivals in self._arrivals.values())
 
     def has_begun(self, one: Asked | None) -> bool:
-        """Whether a request was sent and has a token."""
+        """Return whether a request was sent and has a token."""
         return one is not None and bool(self._arrivals.get(one.name))
 
     def submit(self, requests: Sequence[Asked]) -> None:
-        """Send requests and note when."""
+        """Send requests and note the time."""
         now = self._clock()
         for asked in requests:
             self._sent[asked.name] = now
@@ -72,7 +72,7 @@ class _Run:
         self._contender.submit(requests)
 
     def take(self, news: Sequence[News]) -> None:
-        """Note what came."""
+        """Note news."""
         now = self._clock()
         for one in news:
             self._arrivals[one.name] += [now] * one.tokens
@@ -80,14 +80,14 @@ class _Run:
                 self.open.discard(one.name)
 
     def leave(self) -> None:
-        """Cancel what is open, and wait for the ends; what comes meanwhile does not count."""
+        """Cancel the open requests, and wait for their ends; tokens meanwhile do not count."""
         for name in self.open:
             self._contender.cancel(name)
         while self.open:
             self.open -= {one.name for one in self._contender.wait() if one.ended}
 
     def observed(self, intruder: Asked | None, *, cut: bool) -> Observed:
-        """Return what was noted, the intruder apart."""
+        """Return the notes, those of the intruder apart."""
         streams = {name: Stream(sent, tuple(self._arrivals[name])) for name, sent in self._sent.items()}
         apart = streams.pop(intruder.name) if intruder else None
         return Observed(tuple(streams.values()), apart, cut)
@@ -106,7 +106,7 @@ def _streams(load: Load, vocabulary: int, turn: int) -> list[Asked]:
 
 
 def _length(load: Load, number: int) -> int:
-    """Return how long a prompt is: where lengths are mixed, short ones are as likely as ones twice as long."""
+    """Return the length of a prompt. Mixed lengths are drawn so that each doubling is equally likely."""
     if load.longest_tokens is None:
         return load.prompt_tokens
     share = Random(f"{load.salt}-{number}").random()

@@ -1,4 +1,4 @@
-"""How evenly tokens come: with no arrivals, and while another's long prompt is computed. Ours beside its best peer."""
+"""Evenness of tokens: without arrivals, and while another's long prompt is computed; ours and its best peer."""
 
 from __future__ import annotations
 

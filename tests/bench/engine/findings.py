@@ -1,4 +1,4 @@
-"""What was found, beside what is asked for. One flat list, for the table, the file and the picture."""
+"""Findings with their targets: one flat list, for the table, the file and the picture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.bench.machine import Machine
 
 
 class Figure(StrEnum):
-    """What can be measured by itself: `--only`."""
+    """The parts, as `--only` names them."""
 
     MEMORY = "memory"
     CANCEL = "cancel"
@@ -23,20 +23,20 @@ class Figure(StrEnum):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What is asked for: at least `value`, or at most where `at_most` is set."""
+    """A target: at least `value`, or at most if `at_most` is set."""
 
     value: float
     at_most: bool = False
 
     def met_by(self, found: float) -> bool:
-        """Whether a found value is good enough."""
+        """Return whether a value meets the target."""
         return found <= self.value if self.at_most else found >= self.value
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure: `value` is what the target is about, None where it could not be measured.
+    """One figure. `value` is compared with the target; None if it could not be measured.
 
-    `readings` are the medians it was made of, by contender or part, in `unit`; `note` says what limits them.
+    `readings` are the medians that it is made of, by contender or part, in `unit`; `note` says what limits them.
     """
 
     label: str
@@ -48,7 +48,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None where there is no target, or no value."""
+        """True if the target is met; None if there is no target, or no value."""
         if self.target is None or self.value is None:
             return None
         return self.target.met_by(self.value)
@@ -73,14 +73,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What could not be measured, and why."""
+    """A failed measurement and its reason."""
 
     what: str
     why: str
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole result. `date` is an ISO 8601 day; `cuts` say what the time budget left out."""
+    """The whole result. `date` is an ISO 8601 day; `cuts` list what the time budget left out."""
 
     date: str
     machine: Machine

@@ -1,6 +1,6 @@
-"""`make bench-gpu`: the engine beside transformers' continuous batching on a CUDA device, and beside the device's memory.
+"""`make bench-gpu`: the engine, transformers' continuous batching on a CUDA device, and the bound of the device's memory.
 
-Both have the device to themselves in turns, since each takes what memory is left. Not part of `bench-engine`.
+Each has the device to itself in turns, since each takes all remaining memory. Not part of `bench-engine`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tests.bench.machine import this_machine
 from tests.bench.table import TIMES
 
 NO_DEVICE = 2
-"""The exit code where there is nothing to measure on."""
+"""The exit code if there is no CUDA device."""
 
 BOUND_ALONE = Target(0.7)
-"""Of the memory-bandwidth bound, at one stream."""
+"""Share of the memory-bandwidth bound, at one stream."""
 
 PLAN = Plan(models=(QWEN_1B5, LLAMA_8B), levels=(1, 8, 64, 256), rounds=2, budget_s=8.5 * 60, cut_s=30.0)
-"""A start takes up to a minute, and none is begun that does not fit: all of it stays within ten minutes."""
+"""A start takes up to a minute, and only one that fits is begun: the whole run stays within ten minutes."""
 
 MIXED = "mixed lengths"
 
@@ -45,7 +45,7 @@ RESULTS = Path(__file__).parents[3] / "docs" / "bench" / "gpu.json"
 
 
 def main() -> int:
-    """Measure; gives 0 when nothing failed, whatever the figures are, and 2 where there is no CUDA device."""
+    """Measure; return 0 if nothing failed, whatever the figures are, and 2 if there is no CUDA device."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.engine.gpu", description=__doc__)
     parser.add_argument("--budget", type=float, default=PLAN.budget_s, metavar="SECONDS")
     parser.add_argument(
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def conduct(plan: Plan, processor: str, *, device: str = "cuda") -> EngineReport:
-    """Measure a plan on a device; what fails is in the report with its reason. `processor`: the device's name."""
+    """Measure a plan on a device; a failure is in the report with its reason. `processor`: the device's name."""
     machine = msgspec.structs.replace(this_machine(PACKAGES), processor=processor)
     with assembled(device=device, most_at_once=plan.fullest) as crew:
         session = Session(plan, crew, Budget(plan.budget_s, time.monotonic), partial(print, flush=True))
@@ -90,7 +90,7 @@ def conduct(plan: Plan, processor: str, *, device: str = "cuda") -> EngineReport
 
 
 def _turn(session: Session, shape: Shape, name: Name, number: int) -> None:
-    """Give a contender the device: all levels, and at ours the bound; then it leaves."""
+    """Give a contender the device: all levels, and for ours the bound; then end it."""
     key = shape.name, name
     if not session.budget.allows(key) or session.budget.left_s <= 0:
         session.cuts.append(f"{TITLES[name]}, {shape.name}: {number} of {session.plan.rounds} rounds")
@@ -108,7 +108,7 @@ def _turn(session: Session, shape: Shape, name: Name, number: int) -> None:
 
 
 def _level(session: Session, shape: Shape, name: Name, at_once: int, number: int) -> Run:
-    """Measure a load after a short one of its kind, in which what is made once is made. Raises MeasurementFailed."""
+    """Measure a load after a short one of its kind, which warms up. Raises MeasurementFailed."""
     job = session.plan.load(at_once, number)
     ask = partial(session.crew.ask, name, shape, session.plan.dtype)
     short: Load = msgspec.structs.replace(job, new_tokens=8)
@@ -118,7 +118,7 @@ def _level(session: Session, shape: Shape, name: Name, at_once: int, number: int
 
 
 def _mixed(session: Session, shape: Shape, name: Name, at_once: int, number: int) -> Run:
-    """Measure mixed lengths with arrivals: what chats are. Raises MeasurementFailed."""
+    """Measure mixed lengths with arrivals, as chats have them. Raises MeasurementFailed."""
     job = session.plan.mixed(at_once, number)
     observed = session.crew.ask(name, shape, session.plan.dtype, job, Observed)
     named = msgspec.structs.replace(shape, name=f"{shape.name}, {MIXED}")
@@ -143,7 +143,7 @@ def _bound(session: Session, shape: Shape, at_once: int) -> BoundFacts:
 
 
 def _compared(session: Session) -> list[Finding]:
-    """Return ours as a multiple of the peer's, for each model and level that was measured."""
+    """Return ours as a multiple of the peer's, for each measured model and level."""
     groups = dict.fromkeys((run.model, run.dtype, run.at_once) for run in session.runs)
     found = []
     for group in groups:
@@ -162,7 +162,7 @@ def _compared(session: Session) -> list[Finding]:
 
 
 def _device_name() -> str | None:
-    import torch  # noqa: PLC0415 - who only asks for the options does not wait for it
+    import torch  # noqa: PLC0415 - `--help` need not wait for it
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 

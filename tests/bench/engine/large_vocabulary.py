@@ -1,4 +1,4 @@
-"""A tokenizer of as many tokens as models have that people run: byte-level BPE, trained on Python's own library, once."""
+"""A tokenizer as large as those of common models: byte-level BPE, trained once on Python's own library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ END = "<|end|>"
 
 
 def large_tokenizer(size: int = SIZE, texts: Path | None = None) -> Any:
-    """Return the tokenizer, trained in a minute or read. `texts`: a folder of Python files; its library, where None."""
+    """Return the tokenizer, trained in a minute or read. `texts`: a folder of Python files, or None for Python's own."""
     file = CACHE / f"vocabulary-{size}.json"
     if not file.exists():
         CACHE.mkdir(parents=True, exist_ok=True)

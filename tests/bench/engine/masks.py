@@ -1,7 +1,7 @@
-"""`python -m tests.bench.engine.masks`: what a token with a mask costs, and what plain streams notice of masks beside them.
+"""`python -m tests.bench.engine.masks`: the cost of a mask, and the effect of masks on plain streams beside them.
 
 A vocabulary of 131,072 tokens, random weights. Gaps are between the texts of the plain streams, with sixteen others
-beside them: first plain ones too, then such with a schema.
+beside them: first plain ones too, then streams with a schema.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ PEOPLE = {
         "additionalProperties": False,
     },
 }
-"""A list that does not end, of objects such as people ask for."""
+"""An endless list of typical objects."""
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one grammar: milliseconds to compile it and to make its first mask; microseconds a token and its mask."""
+    """Figures of one grammar: milliseconds to compile it and for its first mask; microseconds a token with mask."""
 
     compile_ms: float
     first_mask_ms: float
@@ -70,7 +70,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures. `gaps_ms`: p99 of the gaps of plain streams, round by round, by what was beside them."""
+    """All figures. `gaps_ms`: p99 of the gaps of plain streams, by round, by the streams beside them."""
 
     vocabulary: int
     costs: dict[str, Cost]
@@ -78,12 +78,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float:
-        """How much longer gaps are beside schemas: by the medians of the rounds."""
+        """Ratio of the gaps beside schemas to those beside plain streams, by the medians of the rounds."""
         return median(self.gaps_ms["beside schemas"]) / median(self.gaps_ms["beside plain ones"])
 
 
 def main() -> int:
-    """Measure; gives 0 where the target is met."""
+    """Measure; return 0 if the target is met."""
     options = _options()
     torch.set_num_threads(options.threads or torch.get_num_threads())
     tokenizer = large_tokenizer(options.vocabulary)
@@ -142,7 +142,7 @@ def _model(tokenizer: Any, folder: Path, most: int) -> LoadedModel:
 
 
 def _grammars(compiler: Compiler) -> Iterator[tuple[str, Source]]:
-    """Yield what people ask for: small schemas, large ones, text with calls."""
+    """Yield typical requests: small schemas, large ones, text with calls."""
     writer = GrammarWriter(compiler.vocabulary.specials, calls=HERMES)
     asked = {
         "any JSON object": ReplySpec(format=JsonObject()),

@@ -1,4 +1,4 @@
-"""Measures whether our core's memory grows over many turns, of which some are cancelled at random moments."""
+"""Measures whether our core's memory grows over many turns, some of which are cancelled at random moments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEW_TOKENS = (4, 32)
 
 
 def measure(engine: OurEngine, job: Memory) -> MemoryFacts:
-    """Run the turns, `at_once` at any moment. Raises ContenderFailed, OSError where the system tells no memory."""
+    """Run the turns, `at_once` at any moment. Raises ContenderFailed, or OSError if the system does not report memory."""
     churn = _Churn(engine, job.at_once)
     churn.run_until(job.settled)
     settled = _resident_bytes()
@@ -27,7 +27,7 @@ def measure(engine: OurEngine, job: Memory) -> MemoryFacts:
 
 
 class _Churn:
-    """Turns that come and go: a new one for each that ended."""
+    """A fixed number of turns at once: a new one for each that ended."""
 
     def __init__(self, engine: OurEngine, at_once: int) -> None:
         self._engine = engine
@@ -35,12 +35,12 @@ class _Churn:
         self._draw = Random(0)
         self._asked = 0
         self._cancel_at: dict[str, int] = {}
-        """Steps that are left to turns which will be cancelled."""
+        """Remaining steps of the turns that will be cancelled."""
         self.ended = 0
         self.cancelled = 0
 
     def run_until(self, turns: int) -> None:
-        """Go on until so many turns have ended, counted from the beginning."""
+        """Run until so many turns have ended, counted from the beginning."""
         while self.ended < turns:
             while self._asked - self.ended < self._at_once:
                 self._ask()
@@ -73,6 +73,6 @@ class _Churn:
 
 
 def _resident_bytes() -> int:
-    """Return this process's resident memory, as Linux tells it."""
+    """Return this process's resident memory, as Linux reports it."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""Measures what a conversation's second turn costs beside its first, on our core."""
+"""Measures the cost of a conversation's second turn compared with its first, on our core."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def measure(engine: OurEngine, job: NextTurn) -> TurnTimes:
 
 
 class _Turn:
-    """One turn, run alone: `first_s` until its first text, the reply's `tokens`, and what the cache had of its prompt."""
+    """One turn, run alone. `first_s`: until its first text; `tokens`: of the reply; `cached_tokens`: of the prompt."""
 
     def __init__(self, engine: OurEngine, asked: Asked) -> None:
         self.cached_tokens = 0

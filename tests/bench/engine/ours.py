@@ -1,4 +1,4 @@
-"""Midstream's engine as a contender: its core, stepped on this very thread as in the engine's own process."""
+"""Midstream's engine as a contender: its core, stepped on the calling thread as in the engine's own process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.bench.engine.roster import Worker
 
 
 class RecordedReply:
-    """A reply's text as the product makes it, and its tokens, which the product keeps to itself."""
+    """A reply with the product's text and its tokens, which the product does not expose."""
 
     def __init__(self, text: ReplyText) -> None:
         self._text = text
@@ -30,7 +30,7 @@ class RecordedReply:
         return self._text.push(token_id)
 
     def flush(self) -> tuple[Piece, ...]:
-        """Give out what was held back."""
+        """Release the text that was held back."""
         return self._text.flush()
 
 
@@ -72,11 +72,11 @@ class OurEngine:
         self.core.cancel(name)
 
     def close(self) -> None:
-        """See `Contender`: nothing runs beside this thread."""
+        """See `Contender`: nothing runs outside this thread."""
 
 
 def sampling(new_tokens: int) -> Sampling:
-    """Return what all contenders sample with."""
+    """Return the sampling parameters of all contenders."""
     return Sampling(
         max_new_tokens=new_tokens,
         do_sample=True,

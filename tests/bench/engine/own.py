@@ -1,4 +1,4 @@
-"""What only our engine is asked: the next turn, cancels, its bound, its memory."""
+"""Measurements of our engine alone: the next turn, cancels, its bound, its memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _two_turns(session: Session, shape: Shape, number: int) -> TurnTimes:
 
 
 def cancel(session: Session) -> None:
-    """Measure what a cancel costs, in a reply and in a prefill."""
+    """Measure the cost of a cancel, in a reply and in a prefill."""
     for shape in session.plan.models:
         what = f"{shape.name}, cancel"
         facts = session.once(what, partial(_ask, session, shape, session.plan.cancels(), CancelFacts))
@@ -65,7 +65,7 @@ def cancel(session: Session) -> None:
 
 
 def bound(session: Session) -> None:
-    """Measure a full step beside its matrix products and the reading of its keys and values."""
+    """Compare a full step with its matrix products and the reading of its keys and values."""
     for shape in session.plan.models:
         what = f"{shape.name} {session.plan.dtype}, {session.plan.fullest} at once: bound / step"
         facts = session.once(what, partial(_ask, session, shape, session.plan.bound(), BoundFacts))
@@ -107,5 +107,5 @@ def memory(session: Session) -> None:
 
 
 def _ask(session: Session, shape: Shape, job: Job, answer: type[A]) -> A:
-    """Have our engine do a job with a model. Raises MeasurementFailed."""
+    """Have our engine run a job with a model. Raises MeasurementFailed."""
     return session.crew.ask(Name.OURS, shape, session.plan.dtype, job, answer)

@@ -1,4 +1,4 @@
-"""Draws a report: tokens a second of all contenders, and how far each target is met."""
+"""Draws a report: tokens per second of all contenders, and how far each target is met."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.bench.table import number
 MET, NOT_MET = "#1a7f37", "#cf222e"
 INCHES_A_LINE = 0.32
 MOST = 10.0
-"""Targets are reached this often at most, or by this part at least: no step at all has no place on a logarithmic scale."""
+"""Ratios are clipped to this and to its inverse: zero has no place on a logarithmic scale."""
 
 
 def draw(report: EngineReport, path: Path) -> None:
@@ -79,7 +79,7 @@ def _targets(axes: Any, judged: list[Finding]) -> None:
 
 
 def times_reached(finding: Finding) -> float:
-    """Return a value as a share of its target, or the other way round where less is better: 1 and more is met."""
+    """Return a value as a share of its target, or the inverse if less is better: 1 or more meets the target."""
     if finding.target is None or finding.value is None:
         raise ValueError("only what has a target and a value can be judged")
     wanted, value = finding.target.value, finding.value

@@ -1,4 +1,4 @@
-"""How much is measured: models, levels, lengths, rounds. Knows no contender."""
+"""The size of the measurements: models, levels, lengths, rounds. Knows no contender."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tests.bench.engine.shapes import SMALL, TINY, Shape
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All sizes. `cut_s`: no load takes longer; `repeat_s`: what took longer than this is not measured again. `throughput_share` of the budget
-    is kept for the throughput, as far as the first rounds of all else leave it.
+    """All sizes. `cut_s`: limit of a load; `repeat_s`: a measurement that took longer is not repeated. `throughput_share`
+    of the budget is reserved for the throughput, as far as the first rounds of all other figures leave it.
 
-    `streams` run in what is measured beside other things, `long_tokens` is a long prompt.
+    `streams` run beside what is measured, `long_tokens` is a long prompt.
     """
 
     models: tuple[Shape, ...] = (TINY, SMALL)
@@ -26,7 +26,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 64
     new_tokens: int = 128
     mixed_tokens: tuple[int, int] = (200, 8000)
-    """The shortest and the longest prompt, where lengths are mixed."""
+    """The shortest and the longest prompt of mixed lengths."""
     streams: int = 16
     steady_tokens: int = 192
     long_tokens: int = 4096
@@ -36,7 +36,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     settled: int = 1_000
     sockets: int = 32
     kv_bytes_of_turns: int = 4 * 2**20
-    """Memory for keys and values where it must not grow: filled before it is read first."""
+    """Memory for keys and values in the test of growth: it is full before the first reading."""
 
     @property
     def dtype(self) -> str:
@@ -59,7 +59,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def mixed(self, at_once: int, number: int) -> Load:
-        """Return a load of mixed lengths with arrivals: as a reply ends the next request comes, as many again."""
+        """Return a load of mixed lengths with arrivals: for each ended reply a request comes, as many again in all."""
         shortest, longest = self.mixed_tokens
         return msgspec.structs.replace(
             self.load(at_once, number), prompt_tokens=shortest, longest_tokens=longest, arriving=at_once
@@ -70,7 +70,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self.load(self.streams, number), new_tokens=self.steady_tokens)
 
     def intrusion(self, number: int) -> Load:
-        """Return a load into which a long prompt comes; its streams outlast the prefill."""
+        """Return a load that a long prompt joins; its streams outlast the prefill."""
         longer = self.new_tokens * 8
         return msgspec.structs.replace(
             self.load(self.streams, number), new_tokens=longer, intruder_tokens=self.long_tokens
@@ -105,4 +105,4 @@ QUICK = Plan(
     models=(TINY,), rounds=1, budget_s=120.0, cut_s=15.0, levels=(1, 4), new_tokens=16, streams=4,
     steady_tokens=16, long_tokens=400, reply_tokens=8, turns=200, settled=50, sockets=4,
 )  # fmt: skip
-"""To see that all of it works."""
+"""A plan that only shows that everything works."""

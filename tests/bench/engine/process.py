@@ -1,6 +1,6 @@
-"""A contender's process: `python -m … WORKER`, as JSON. Jobs come as lines of JSON, answers go back likewise.
+"""A contender's process: `python -m … WORKER`, with WORKER as JSON. Jobs and answers are lines of JSON.
 
-All work is driven from the main thread. It ends when its standard input does.
+The main thread drives all work. The process ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.bench.engine.roster import Name, Worker
 
 
 def main() -> None:
-    """Serve jobs until there are no more."""
+    """Serve jobs until standard input ends."""
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     answers = own_output()
     worker = msgspec.json.decode(sys.argv[1], type=Worker)
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 class _Serving:
-    """A contender, and how many jobs it had."""
+    """A contender, and the number of jobs that it had."""
 
     def __init__(self, contender: Contender, worker: Worker) -> None:
         self._contender = contender
@@ -56,17 +56,17 @@ class _Serving:
         self._turn = 0
 
     def guarded(self, job: Job) -> Answer | Failed:
-        """Do a job; a failure of any kind is its answer."""
+        """Run a job; a failure of any kind is its answer."""
         try:
             return self.answer(job)
         except ContenderFailed as error:
             return Failed(str(error))
-        except Exception as error:  # noqa: BLE001 - the boundary of a job: it is told, with its traceback in the log
+        except Exception as error:  # noqa: BLE001 - the boundary of a job: its answer is the failure
             traceback.print_exc(file=sys.stderr)
             return Failed(f"{type(error).__name__}: {error}")
 
     def answer(self, job: Job) -> Answer:
-        """Do a job. Raises ContenderFailed, or what the contender raises."""
+        """Run a job. Raises ContenderFailed, or what the contender raises."""
         self._turn += 1
         if isinstance(job, Load):
             return observe(
@@ -76,7 +76,7 @@ class _Serving:
 
 
 def _answer_ours(contender: Contender, job: NextTurn | Cancels | Bound | Memory) -> Answer:
-    """Do a job that only our engine is asked. Raises ContenderFailed."""
+    """Run a job for our engine alone. Raises ContenderFailed."""
     from tests.bench.engine.ours import OurEngine  # noqa: PLC0415 - the others load no engine of ours
 
     if not isinstance(contender, OurEngine):

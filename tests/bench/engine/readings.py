@@ -1,4 +1,4 @@
-"""Makes figures of what was observed of one load. Pure: no clock, no contender."""
+"""Makes figures of the observations of one load. Pure: no clock, no contender."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MS = 1000.0
 
 
 def tokens_per_s(observed: Observed) -> float:
-    """Return the tokens of all streams a second, from the first prompt sent to the last token. 0 where none came."""
+    """Return the tokens per second of all streams, from the first prompt sent to the last token. 0 if there were none."""
     arrivals = [arrival for stream in observed.streams for arrival in stream.arrivals]
     if not arrivals:
         return 0.0
@@ -28,7 +28,7 @@ def steadiness(observed: Observed) -> float | None:
 
 
 def longest_gap_ms(observed: Observed) -> float | None:
-    """Return the longest wait of any stream, in milliseconds, between the intruder's coming and its first token."""
+    """Return the longest wait of any stream, in milliseconds, from the intruder's arrival to its first token."""
     intruder = observed.intruder
     if intruder is None or not intruder.arrivals:
         return None

@@ -1,4 +1,4 @@
-"""What a contender's process is asked, and what it answers: one JSON line each. Times are in seconds."""
+"""Jobs and answers of a contender's process: one JSON line each. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import msgspec
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
-    """So many requests at once, each with a prompt of its own, read to the end.
+    """A number of requests at once, each with a prompt of its own, read to the end.
 
-    `cut_s`: all is cancelled after this time, and what came until then counts. `intruder_tokens`: once every stream
+    `cut_s`: all is cancelled after this time, and tokens until then count. `intruder_tokens`: once every stream
     has begun, one more prompt of this length comes, and all ends when its first token is there. `salt` varies prompts.
     `longest_tokens`: prompts are of mixed lengths, from `prompt_tokens` up to this. `arriving`: so many more requests
     come, each when another one ends.
@@ -25,7 +25,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
 
 
 class NextTurn(msgspec.Struct, frozen=True, kw_only=True, tag="next_turn"):
-    """A conversation's first turn, then a second one whose prompt goes on where the first one's reply ended."""
+    """A conversation's first turn, then a second one whose prompt continues the first one's reply."""
 
     history_tokens: int
     reply_tokens: int
@@ -43,7 +43,7 @@ class Cancels(msgspec.Struct, frozen=True, kw_only=True, tag="cancels"):
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True, tag="bound"):
-    """How long a decode step takes, and how long what it can't do without."""
+    """The duration of a decode step, and of its unavoidable work."""
 
     at_once: int
     prompt_tokens: int
@@ -62,14 +62,14 @@ Job = Load | NextTurn | Cancels | Bound | Memory
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """One reply as it was read: when it was asked for, and when each of its tokens came."""
+    """One reply as it was read: the time of the request, and of each token."""
 
     sent: float
     arrivals: tuple[float, ...]
 
 
 class Observed(msgspec.Struct, frozen=True, tag="observed"):
-    """Answers `Load`. `cut` says that time ran out before the replies had ended."""
+    """Answers `Load`. `cut`: time ran out before the replies had ended."""
 
     streams: tuple[Stream, ...]
     intruder: Stream | None = None
@@ -77,7 +77,7 @@ class Observed(msgspec.Struct, frozen=True, tag="observed"):
 
 
 class TurnTimes(msgspec.Struct, frozen=True, kw_only=True, tag="turn_times"):
-    """Answers `NextTurn`: times to the first token, and how much of the second prompt came out of the cache."""
+    """Answers `NextTurn`: times to the first token, and the cached part of the second prompt."""
 
     first_s: float
     next_s: float
@@ -103,12 +103,12 @@ class BoundFacts(msgspec.Struct, frozen=True, kw_only=True, tag="bound_facts"):
 
     @property
     def share(self) -> float:
-        """Matrix products and reading keys and values, as a share of the step."""
+        """Time of the matrix products and of reading keys and values, as a share of the step."""
         return (self.matrices_s + self.kv_bytes / self.bandwidth) / self.step_s
 
     @property
     def matrices_share(self) -> float:
-        """Matrix products alone, as a share of the step."""
+        """Time of the matrix products alone, as a share of the step."""
         return self.matrices_s / self.step_s
 
 
@@ -121,7 +121,7 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True, tag="memory_facts")
 
     @property
     def growth(self) -> float:
-        """What was added since it had settled, as a share."""
+        """Growth since it had settled, as a share."""
         return self.end_bytes / self.settled_bytes - 1
 
 
@@ -130,7 +130,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """Answers any job that could not be done, in words for people."""
+    """Answers any job that failed, in words for people."""
 
     message: str
 

@@ -1,4 +1,4 @@
-"""Who takes part, and with what each process is started. Knows no torch."""
+"""The contenders, and the arguments of their processes. Knows no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Name(StrEnum):
-    """A contender's name, in the files and on the command line; in the order of their turns."""
+    """A contender's name, in the files and on the command line, in the order of their turns."""
 
     OURS = "midstream"
     BATCHING = "batching"

@@ -1,4 +1,4 @@
-"""One run of the benchmark: what is being measured, how much time is left, and what was found so far."""
+"""One run of the benchmark: the current measurement, the remaining time, and the findings so far."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ W = TypeVar("W", bound=str)
 
 @dataclass(slots=True)
 class Session:
-    """Passed to every figure: it measures through `once` and `rounds`, and leaves its findings here."""
+    """The argument of every figure, which measures through `once` and `rounds`, and leaves its findings here."""
 
     plan: Plan
     crew: Crew
@@ -34,7 +34,7 @@ class Session:
     cuts: list[str] = field(default_factory=list)
 
     def once(self, what: str, act: Callable[[], T], *, key: Hashable = None) -> T | None:
-        """Do a measurement. One that fails is noted with its reason, and None; the rest goes on."""
+        """Run a measurement and return its result. A failure is noted with its reason, and gives None."""
         begun, starting_s = time.monotonic(), self.crew.starting_s
         try:
             return act()
@@ -46,11 +46,11 @@ class Session:
             self.budget.took(key or what, time.monotonic() - begun - (self.crew.starting_s - starting_s))
 
     def wants_again(self, key: Hashable, *, kept_s: float = 0.0) -> bool:
-        """Whether a measurement that was done before is short enough to be repeated, and time is left for it."""
+        """True if a measurement that was done before is short enough to be repeated, and fits the remaining time."""
         return self.budget.allows(key, kept_s=kept_s) and not self.budget.took_longer(key, self.plan.repeat_s)
 
     def rounds(self, what: str, act: Callable[[int], T]) -> list[T]:
-        """Do a measurement in every round that the budget allows; `act` gets the round's number."""
+        """Run a measurement in every round that the budget allows; `act` gets the round's number."""
         done: list[T] = []
 
         def keep(_who: str, number: int) -> None:
@@ -79,7 +79,7 @@ class Session:
         ]
 
     def found(self, finding: Finding) -> None:
-        """Keep a finding."""
+        """Add a finding."""
         self.findings.append(finding)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The models that are measured: shapes alone, for their weights are drawn at random. Knows no torch."""
+"""The measured models: shapes alone, since their weights are random. Knows no torch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 TINY = Shape(name="tiny", hidden=256, layers=6, heads=4, intermediate=688, vocabulary=2048)
 SMALL = Shape(name="small", hidden=768, layers=12, heads=12, intermediate=2048, vocabulary=8192)
 SPECK = Shape(name="speck", hidden=64, layers=2, heads=2, intermediate=128, vocabulary=512, window=128)
-"""For what needs many turns and no speed."""
+"""A model for measurements that need many turns and no speed."""
 
 QWEN_1B5 = Shape(
     name="qwen-1.5b", hidden=1536, layers=28, heads=12, kv_heads=2, intermediate=8960, vocabulary=151_936,
@@ -40,6 +40,6 @@ QWEN_1B5 = Shape(
 LLAMA_8B = Shape(
     name="llama-8b", hidden=4096, layers=32, heads=32, kv_heads=8, intermediate=14_336, vocabulary=128_256
 )
-"""Shapes of models that people run on GPUs."""
+"""Shapes of models that are common on GPUs."""
 
 SHAPES = {shape.name: shape for shape in (TINY, SMALL, SPECK, QWEN_1B5, LLAMA_8B)}

@@ -1,7 +1,7 @@
-"""The scheduler at work on a GPU that is not there: real schedule, real pages, and a model of what a step costs.
+"""The scheduler on a simulated GPU: real schedule, real pages, and a model of the cost of a step.
 
-python -m tests.bench.engine.simulation writes docs/bench/simulation.md. Nothing in it was measured on a device: launches are
-those that the traced steps have (tests/engine/execution/test_cuda_steps.py), times follow from bytes and operations.
+python -m tests.bench.engine.simulation writes docs/bench/simulation.md. Nothing in it was measured on a device: launches
+are those of traced steps (tests/engine/execution/test_cuda_steps.py), times follow from bytes and operations.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ PER_TOKEN = 128 * 1024
 LAYERS, WEIGHTS = 32, 16 * 10**9
 BANDWIDTH, OPERATIONS, LAUNCH_S = 4.8e12 * 0.75, 990e12 * 0.5, 5e-6
 PER_LAYER, PER_STEP, RECORDED = 16, 12, 8
-"""Launches of a step that is not recorded, and of one that is: its graph, and what chooses the tokens."""
+"""Launches of an unrecorded step, by layer and by step, and of a recorded one: its graph, and the choice of tokens."""
 PREFILL = 2048
-"""Tokens of prompts in a step: about 60 ms by this model."""
+"""Prompt tokens in a step: about 60 ms by this model."""
 REPLIES_EACH = 4
-"""Requests in all, for each stream: so many times the streams are filled."""
+"""Requests for each stream, in all: the number of times that the streams are filled."""
 
 
 @dataclass
 class Totals:
-    """What all steps of one run came to."""
+    """Totals of all steps of one run."""
 
     seconds: float = 0.0
     steps: int = 0
@@ -42,7 +42,7 @@ class Totals:
     most_pages: int = 0
 
     def add(self, plan: Plan) -> None:
-        """Count a step, by what it costs."""
+        """Count a step and its cost."""
         recorded = bool(plan.decodes) and not plan.prefills
         launches = (
             1 + PER_STEP // 2 if recorded else PER_LAYER * LAYERS + PER_STEP + bool(plan.prefills) * LAYERS

@@ -1,4 +1,4 @@
-"""Tokens a second over many sockets of a real server, beside the engine's alone on the same model."""
+"""Tokens per second over many sockets of a real server, compared with the engine alone on the same model."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.server_process import free_port
 
 SERVER = CONTENDERS[0]
 CONTENT = "xyz" * 16
-"""Letters that these tokenizers never join: with the template about 64 tokens, as many as the engine's prompts alone."""
+"""Letters that these tokenizers never join: with the template about 64 tokens, as long as the engine's own prompts."""
 
 LIMIT_S = 120.0
 WARM_UP_TOKENS = 8
 
 
 class Pair(NamedTuple):
-    """Tokens a second, measured one right after the other."""
+    """Tokens per second, measured one directly after the other."""
 
     alone: float
     over_sockets: float
@@ -80,13 +80,13 @@ def _server(model: str, dtype: str) -> Iterator[tuple[str, int]]:
 
 
 def _alone(session: Session, shape: Shape, number: int) -> float:
-    """Return the engine's tokens a second without a server around it. Raises MeasurementFailed."""
+    """Return the engine's tokens per second without a server around it. Raises MeasurementFailed."""
     load = session.plan.load(session.plan.sockets, number)
     return tokens_per_s(session.crew.ask(Name.OURS, shape, session.plan.dtype, load, Alone))
 
 
 def _over_sockets(plan: Plan, url: str, pid: int, tokens: int) -> float:
-    """Return the tokens a second that all clients together read. Raises MeasurementFailed."""
+    """Return the tokens per second that all clients together read. Raises MeasurementFailed."""
     observed = observe(
         Job(
             measure=Measure.LOAD,

@@ -1,4 +1,4 @@
-"""Prints a report as one table: a line a figure, with its target and whether it is met."""
+"""Prints a report as one table: a line for each figure, with its target and whether it is met."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ VERDICTS = {True: "met", False: "NOT MET", None: ""}
 
 
 class Tabled(Protocol):
-    """A report as the table shows it."""
+    """The contents of the table."""
 
     @property
     def findings(self) -> Sequence[Measured]:
-        """What was found, in the table's order."""
+        """Findings, in the table's order."""
         ...
 
     @property
     def failures(self) -> Sequence[Failure]:
-        """What could not be measured."""
+        """Failed measurements."""
         ...
 
     @property
     def cuts(self) -> Sequence[str]:
-        """What the time budget left out."""
+        """Figures that the time budget left out."""
         ...
 
 
 def table(report: Tabled) -> str:
-    """Return the table as text, with what failed and what the budget left out below it."""
+    """Return the table as text, followed by the failures and what the budget left out."""
     rows = [HEADING, *(_row(finding) for finding in report.findings)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADING))]
     lines = [
@@ -45,7 +45,7 @@ def table(report: Tabled) -> str:
 
 
 def shown(value: float | None, unit: str) -> str:
-    """Return a value with its unit; the unit of a ratio stands right behind it."""
+    """Return a value with its unit; a ratio has no space before its unit."""
     if value is None:
         return NOT_MEASURED
     digits = number(value) if value >= 0 else f"-{number(-value)}"
@@ -53,7 +53,7 @@ def shown(value: float | None, unit: str) -> str:
 
 
 def wanted(target: Target | None, unit: str) -> str:
-    """Return a target as it is compared."""
+    """Return a target with its comparison."""
     if target is None:
         return ""
     return f"{'≤' if target.at_most else '≥'} {shown(target.value, unit)}"

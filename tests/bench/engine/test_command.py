@@ -1,4 +1,4 @@
-"""`make bench-engine`: options that name nothing are refused before anything is started."""
+"""`make bench-engine`: unknown options are refused before anything is started."""
 
 from __future__ import annotations
 

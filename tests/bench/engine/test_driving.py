@@ -1,4 +1,4 @@
-"""A load is driven to its end, whoever serves it. The contender here makes a token for each request at every wait."""
+"""A load is driven to its end, whichever contender serves it. This one makes a token for each request at every wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings against their targets, as they are told, kept and drawn."""
+"""Findings with their targets, as they are printed, stored and drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make bench-gpu`: all of it but the device, on the smallest model."""
+"""`make bench-gpu`: everything except the device, on the smallest model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.bench.engine.weights import save
 
 @contextmanager
 def equipped(*, device: str, most_at_once: int) -> Iterator[Crew]:
-    """A crew whose model is there: that a process of its own draws one is seen where all figures are."""
+    """A crew whose model is there. A test of the whole run covers a process that draws its own."""
     with assembled(device=device, most_at_once=most_at_once) as crew:
         save(SPECK, crew._folder / SPECK.name)
         yield crew

@@ -1,4 +1,4 @@
-"""What was observed of a load becomes the right figures."""
+"""The observations of a load become the right figures."""
 
 from __future__ import annotations
 

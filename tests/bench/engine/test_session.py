@@ -1,4 +1,4 @@
-"""Rounds, failures and the time budget, with a clock of the test's own."""
+"""Rounds, failures and the time budget, with a clock of the test."""
 
 from __future__ import annotations
 

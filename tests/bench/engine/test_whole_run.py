@@ -1,4 +1,4 @@
-"""All of it on a very small model: real processes, a real server, every contender. Nothing here is judged by its speed."""
+"""The whole run on a very small model: real processes, a real server, every contender. No speed is judged."""
 
 from __future__ import annotations
 

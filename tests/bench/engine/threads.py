@@ -1,4 +1,4 @@
-"""A thread for each request, each in transformers' `generate` with a streamer: what is built first, everywhere."""
+"""A thread for each request, each in transformers' `generate` with a streamer: the usual first design."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAIT_S = 0.05
 
 
 class _Streamer(BaseStreamer):
-    """Tells of each token; `generate` puts the prompt first, which is none."""
+    """Reports each token; `generate` passes the prompt first, which is not one."""
 
     def __init__(self, name: str, news: SimpleQueue[News | Exception]) -> None:
         self._name = name
@@ -26,23 +26,23 @@ class _Streamer(BaseStreamer):
         self._seen_prompt = False
 
     def put(self, value: torch.Tensor) -> None:
-        """Called by `generate` with the prompt, then with each token."""
+        """Take the prompt, then each token; `generate` calls it."""
         if self._seen_prompt:
             self._news.put(News(self._name, value.numel(), ended=False))
         self._seen_prompt = True
 
     def end(self) -> None:
-        """Called by `generate` at the end, which is told once the thread is done."""
+        """Do nothing at the end, which is reported once the thread is done; `generate` calls it."""
 
 
 class _Stopped(StoppingCriteria):
-    """Ends one generation when it is told to."""
+    """Ends one generation on request."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
-        """Called by `generate` after each token; one truth value a row."""
+        """Return one truth value per row; `generate` calls it after each token."""
         return torch.full((len(input_ids),), self.event.is_set(), device=input_ids.device)
 
 
@@ -56,7 +56,7 @@ class ThreadPerRequest:
         self._running: dict[str, _Stopped] = {}
 
     def submit(self, requests: Sequence[Asked]) -> None:
-        """See `Contender`. The cores are shared out among requests: more compute threads than cores are slower."""
+        """See `Contender`. Requests share the cores: more compute threads than cores are slower."""
         share = max(1, (os.cpu_count() or 1) // len(requests))
         for asked in requests:
             stopped = self._running[asked.name] = _Stopped()

@@ -1,4 +1,4 @@
-"""Tokens a second of all contenders, in turns; and what they are to each other."""
+"""Tokens per second of all contenders, in turns, and their ratios."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _turn(session: Session, name: Name, load: tuple[Shape, str, int], number: in
 
 
 def noted(session: Session, name: Name, load: tuple[Shape, str, int], number: int, observed: Observed) -> Run:
-    """Note and tell what a contender did with a load: a shape, a dtype and how many at once."""
+    """Note and report a contender's result for a load: a shape, a dtype and a number at once."""
     shape, dtype, at_once = load
     run = Run(
         model=shape.name,
@@ -65,13 +65,13 @@ def noted(session: Session, name: Name, load: tuple[Shape, str, int], number: in
 
 
 def findings(runs: Sequence[Run]) -> list[Finding]:
-    """Return, for each model, dtype and level, what ours is to the peers; targets are for the levels they name."""
+    """Return, for each model, dtype and level, our ratio to the peers; targets exist for the levels they name."""
     groups = dict.fromkeys((run.model, run.dtype, run.at_once) for run in runs)
     return [found for group in groups for found in _compared(group, medians(runs, group))]
 
 
 def cuts(runs: Sequence[Run], rounds: int) -> list[str]:
-    """Say which loads were measured in fewer rounds than the others, or not to their end."""
+    """List the loads that were measured in fewer rounds than the others, or not to their end."""
     told = []
     for one in dict.fromkeys((run.contender, run.model, run.dtype, run.at_once) for run in runs):
         same = [run for run in runs if (run.contender, run.model, run.dtype, run.at_once) == one]
@@ -116,7 +116,7 @@ def _compared(group: tuple[str, str, int], medians: dict[str, float]) -> Iterato
 
 
 def _ratio(medians: dict[str, float], peers: Iterable[Name]) -> float | None:
-    """Return ours as a multiple of the best of these peers; None where one of them is not known."""
+    """Return ours as a multiple of the best of these peers; None if one of them is unknown."""
     best = max((medians.get(peer, 0.0) for peer in peers), default=0.0)
     ours = medians.get(Name.OURS)
     return ours / best if ours is not None and best else None

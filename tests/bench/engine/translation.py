@@ -1,10 +1,10 @@
-"""`python -m tests.bench.engine.translation`: translations a second of the engine beside transformers and CTranslate2.
+"""`python -m tests.bench.engine.translation`: translations per second of the engine, transformers and CTranslate2.
 
-Random weights of the size of Marian's, so that no hub is asked: sources of 8 to 40 tokens. Every translation has the same
-length, which is forced and counted: a batch that is padded wastes no step on those that are done. Ours serves 1, 8 and 32 at
-once; `generate` takes one after the other, then all of them padded; CTranslate2 takes all of them as one batch. All have the
-same weights in float32 and the same number of threads. They take turns in an order that rotates, and the medians are told.
-CTranslate2's wheel is put below `.cache` the first time; where it can't be, it is left out.
+Random weights of the size of Marian's, so that no hub is needed: sources of 8 to 40 tokens. Every translation has
+the same length, which is forced and counted, so that a padded batch wastes no step on finished ones. Ours serves 1, 8
+and 32 at once; `generate` takes one after the other, then all of them padded; CTranslate2 takes all of them as one
+batch. All have the same weights in float32 and the same number of threads. They take turns in rotating order; the
+medians are reported. CTranslate2's wheel is installed below `.cache` the first time; if that fails, it is left out.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ CTRANSLATE2 = "ctranslate2==4.8.5"
 CACHE = Path(".cache/ctranslate2")
 
 Contender = Callable[[int], int]
-"""Translates so many at once; returns how many tokens it wrote."""
+"""Translates so many at once; returns the number of tokens that it wrote."""
 
 
 class Silent:
-    """A reply whose text nobody reads."""
+    """A reply whose text is dropped."""
 
     written, stop_string = "", None
 
@@ -76,7 +76,7 @@ class Ours:
         self._asked = 0
 
     def __call__(self, at_once: int) -> int:
-        """Translate. The salt is new each time: nothing that was kept helps."""
+        """Translate. The salt is new each time, so that no cache helps."""
         self._asked += 1
         sampling = resolve_sampling(Params(max_new_tokens=WRITTEN, do_sample=False), Params())
         for number, source in enumerate(sources(at_once)):
@@ -125,7 +125,7 @@ class CTranslate2:
     """CTranslate2 with the same weights in the same precision, as many threads, one batch."""
 
     def __init__(self, module: MarianMTModel, folder: Path) -> None:
-        import ctranslate2  # type: ignore[import-not-found]  # noqa: PLC0415 - not every bench has it
+        import ctranslate2  # type: ignore[import-not-found]  # noqa: PLC0415 - it is optional
         from ctranslate2.converters import transformers as converters  # type: ignore[import-not-found]  # noqa: PLC0415
 
         spec = converters.MarianMTLoader().get_model_spec(module)
@@ -158,7 +158,7 @@ class CTranslate2:
 
 
 def install() -> None:
-    """Put CTranslate2 where it is found, and nothing else. Raises CalledProcessError."""
+    """Install CTranslate2 alone below `.cache`. Raises CalledProcessError."""
     if not CACHE.exists():
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(CACHE), CTRANSLATE2]
         subprocess.run(pip, check=True)
@@ -193,7 +193,7 @@ def model(*, small: bool) -> MarianMTModel:
 
 
 def contenders(folder: Path, *, small: bool) -> dict[str, Contender]:
-    """Return those that can be had here, each with the same weights."""
+    """Return the available contenders, all with the same weights."""
     found: dict[str, Contender] = {
         "midstream": Ours(model(small=small)),
         "generate, one after the other": Generate(model(small=small), padded=False),
@@ -210,9 +210,9 @@ def contenders(folder: Path, *, small: bool) -> dict[str, Contender]:
 def measure(
     found: dict[str, Contender], *, rounds: int, levels: Sequence[int]
 ) -> dict[str, dict[int, float]]:
-    """Return the medians of tokens a second, by contender and level. The first round warms up.
+    """Return the median tokens per second, by contender and level. The first round warms up.
 
-    Raises RuntimeError where one did not write what was asked for.
+    Raises RuntimeError if one wrote another number of tokens than requested.
     """
     names = list(found)
     taken: dict[str, dict[int, list[float]]] = {name: {level: [] for level in levels} for name in found}
@@ -229,7 +229,7 @@ def measure(
 
 
 def main() -> int:
-    """Measure and tell."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.engine.translation", description=__doc__)
     parser.add_argument(
         "--quick", action="store_true", help="a small model, one round: to see that all of it works"

@@ -27,12 +27,12 @@ def save(shape: Shape, folder: Path, device: str = "cpu") -> None:
     """Write a model folder as transformers reads it, the same one each time. Weights are stored in bfloat16."""
     torch.manual_seed(0)
     kind: Any = Qwen2ForCausalLM if shape.qwen else LlamaForCausalLM
-    # Billions of weights are drawn where they fit, and in what they are stored in.
+    # Billions of weights are drawn on the device that holds them, in the dtype that is stored.
     drawn_in = torch.float32 if device == "cpu" else torch.bfloat16
     with torch.device(device):
         model = kind._from_config(_config(shape), dtype=drawn_in).to(torch.bfloat16)
     with torch.no_grad():
-        # Behind the last norm a hidden state has a root mean square of 1.
+        # After the last norm a hidden state has a root mean square of 1.
         model.lm_head.weight.normal_(0.0, shape.logit_spread / shape.hidden**0.5)
     generation: Any = model.generation_config
     generation.update(eos_token_id=None, do_sample=True, top_k=0)
@@ -59,7 +59,7 @@ def _config(shape: Shape) -> LlamaConfig | Qwen2Config:
 
 
 def _tokenizer(shape: Shape) -> Any:
-    """Return a byte-level BPE over visible ASCII: single letters, then as many pairs as there is room for, then triples."""
+    """Return a byte-level BPE over visible ASCII: single letters, then as many pairs as fit, then triples."""
     pairs = [*product(LETTERS, LETTERS)]
     triples = (("".join(pair), letter) for pair in pairs for letter in LETTERS)
     merges = list(islice(chain(pairs, triples), shape.vocabulary - len(LETTERS)))

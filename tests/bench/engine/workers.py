@@ -1,4 +1,4 @@
-"""Starts contenders' processes and asks them. Ends them by their own ids."""
+"""Starts contenders' processes and sends them jobs. Ends them by their own ids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A = TypeVar("A")
 
 
 class Process:
-    """A contender's process. `end` it in any case. Raises MeasurementFailed where it does not start."""
+    """A contender's process. `end` it in any case. Raises MeasurementFailed if it does not start."""
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
         self._log = log
@@ -52,20 +52,20 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked again."""
+        """True if it can take another job."""
         return self._process.poll() is None
 
     def ask(self, job: Job, answer: type[A], *, limit_s: float) -> A:
-        """Have a job done. A process that takes longer than `limit_s` is ended. Raises MeasurementFailed."""
+        """Run a job. A process that takes longer than `limit_s` is ended. Raises MeasurementFailed."""
         if self._process.stdin is None or not self.alive:
             raise MeasurementFailed("its process had ended before")
-        with suppress(BrokenPipeError):  # told by the missing answer
+        with suppress(BrokenPipeError):  # the missing answer shows it
             self._process.stdin.write(msgspec.json.encode(job) + b"\n")
             self._process.stdin.flush()
         return self._read(answer, limit_s)
 
     def end(self) -> None:
-        """End it: politely, then hard."""
+        """End it: politely, then by a signal."""
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):  # it had ended before it read all
                 self._process.stdin.close()
@@ -87,7 +87,7 @@ class Process:
         return read
 
     def _line(self, limit_s: float) -> bytes:
-        """Read a line. A process that has none in time is killed, and so is whatever it hangs in."""
+        """Read a line. A process that sends none in time is killed, with its children."""
         late = threading.Event()
         killer = threading.Timer(limit_s, self._kill, [late])
         killer.start()
@@ -107,13 +107,13 @@ class Process:
 
 
 def last_words(log: str) -> str:
-    """Return the last line of a log, which a traceback sums up in; the rest of it goes to standard error."""
+    """Return the last line of a log, which sums up a traceback; the rest goes to standard error."""
     print(log[-LAST_WORDS:].strip(), file=sys.stderr)
     lines = log.strip().splitlines()
     return lines[-1] if lines else "it said nothing"
 
 
 def environment() -> dict[str, str]:
-    """Return what every process is started with. Compute threads wait as whoever wrote the contender has it."""
+    """Return the environment of every process. Compute threads wait as the contender's authors intend."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MIDSTREAM_")}
     return {**kept, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}

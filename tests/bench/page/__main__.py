@@ -39,7 +39,7 @@ SLOW = Line(down_kbit=1600, up_kbit=750, round_trip_ms=150)
 
 
 class Part(StrEnum):
-    """What can be measured by itself: `--only`."""
+    """The parts, as `--only` names them."""
 
     VISITS = "visits"
     STREAMING = "streaming"
@@ -49,7 +49,7 @@ class Part(StrEnum):
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is measured."""
+    """The size of the measurements."""
 
     visitors: int = 7
     rounds: int = 5
@@ -59,11 +59,11 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 QUICK = Extent(visitors=1, rounds=1, messages=400, turns=10, replies=(rendering.FEW_LINES,))
-"""Whether it works; no figures."""
+"""An extent that shows that everything works, without figures."""
 
 
 def main() -> int:
-    """Measure, print, write; gives 1 where a target is missed, or something could not be measured."""
+    """Measure, print, write; return 1 if a target is missed, or something could not be measured."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.page", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a little of all, to see that it works")
     parser.add_argument("--only", nargs="+", type=Part, choices=Part, default=tuple(Part), metavar="PART")

@@ -1,4 +1,4 @@
-"""Makes figures of visits: medians, and what is asked of them. A further figure is a further row. Pure."""
+"""Makes figures of visits: medians and their targets. A further figure is a further row. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KB = 1000
 
 
 class Row(NamedTuple):
-    """One figure of each visit. `first`, `reload`: what is asked for, where anything is."""
+    """One figure of each visit. `first`, `reload`: targets, if any."""
 
     label: str
     unit: str
@@ -59,6 +59,6 @@ def findings(rounds: Sequence[Round]) -> Iterator[Measured]:
 
 
 def _kinds(visits: Sequence[Visit]) -> dict[str, float]:
-    """Medians of what came over the line, by kind."""
+    """Return the medians of the bytes over the line, by kind."""
     kinds = sorted({kind for visit in visits for kind in visit.wire_bytes})
     return {kind: median(visit.wire_bytes.get(kind, 0.0) for visit in visits) / KB for kind in kinds}

@@ -1,6 +1,6 @@
-"""A conversation of ten thousand messages on the page: how soon it opens, how it scrolls, and how large it gets.
+"""A conversation of ten thousand messages on the page: how fast it opens, how it scrolls, and how large it gets.
 
-The peer of the browser's tests tells it, so that the page alone is measured.
+The peer of the browser's tests serves it, so that only the page is measured.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.browser.peer import Line, Peer, peer
 MESSAGES = 10_000
 FRAMES = 240
 WHEEL_PX = 120
-"""A frame: a quick hand at a wheel."""
+"""Pixels per frame: a quick hand at a wheel."""
 PLACES = (0.0, 0.25, 0.5, 0.75, 1.0)
 PIECES = 120
 PIECE = "Some more words of it, **bold** ones among them. "
@@ -56,7 +56,7 @@ NODES = """() => {
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of one long conversation."""
+    """Observations of one long conversation."""
 
     up_ms: list[float]
     down_ms: list[float]
@@ -78,7 +78,7 @@ async def rows(browser: Browser, *, rounds: int, messages: int = MESSAGES) -> li
 
 
 def figures(messages: int, empty: list[float], full: list[float], seen: Seen) -> Iterator[Measured]:
-    """Make rows of what was measured: milliseconds of each opening, empty and full, and what was seen of the full one."""
+    """Make rows of the observations: milliseconds of each opening, empty and full, and the view of the full one."""
     name = f"{messages:,} messages"
     yield Measured(
         label=f"{name}: opening, above an empty one",
@@ -110,7 +110,7 @@ def figures(messages: int, empty: list[float], full: list[float], seen: Seen) ->
 
 
 async def _opened(browser: Browser, made: Peer, conversation: str) -> float:
-    """Milliseconds from setting out until the newest message is there, or the welcome."""
+    """Return the milliseconds from the navigation until the newest message is there, or the welcome."""
     context = await browser.new_context(viewport=DESKTOP)
     page = await context.new_page()
     await page.add_init_script(OPENED_BY)
@@ -123,7 +123,7 @@ async def _opened(browser: Browser, made: Peer, conversation: str) -> float:
 
 
 async def _read(browser: Browser, made: Peer) -> Seen:
-    """Reads all of the conversation from its end to its beginning, and has a reply written."""
+    """Read the whole conversation from its end to its beginning, and have a reply written."""
     context = await browser.new_context(viewport=DESKTOP)
     chat = ChatPage(await context.new_page())
     await chat.page.goto(f"{made.url}/#/{CONVERSATION}")
@@ -156,7 +156,7 @@ async def _counted(chat: ChatPage, place: float) -> list[int]:
 
 
 async def _written(chat: ChatPage, line: Line) -> list[float]:
-    """Frames while a reply grows at the end of it all."""
+    """Return the frames' times while a reply grows at the end."""
     await chat.page.evaluate(f"{SCROLLER}.scrollTop = {SCROLLER}.scrollHeight")
     await settled(chat)
     await chat.type("And now?")

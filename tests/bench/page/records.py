@@ -1,4 +1,4 @@
-"""What was seen of visits to the page, and the report that is made of them."""
+"""Observations of visits to the page, and the report that is made of them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Visit(msgspec.Struct, frozen=True, kw_only=True):
-    """One load of the page. Times are counted from the moment at which the browser set out; bytes are those on the line."""
+    """One load of the page. Times start when the browser sets out; bytes are those on the line."""
 
     usable_ms: float
-    """Connected, and a message can be sent."""
+    """Time until it is connected, and a message can be sent."""
     paint_ms: float
     shown_ms: float | None
-    """The first reply of the history stands there; None where there is no history."""
+    """Time until the first reply of the history is shown; None if there is no history."""
     requests: int
-    """That went over the line, the WebSocket's handshake among them."""
+    """Bytes over the line, including the WebSocket's handshake."""
     in_a_row: int
     """Round trips that had to wait for each other until the page was usable."""
     wire_bytes: dict[str, float]
-    """By kind; `later` is what was loaded once the page was usable."""
+    """Bytes by kind; `later` were loaded once the page was usable."""
     nodes: int
     heap_mb: float
 

@@ -23,7 +23,7 @@ from tests.browser.peer import Line
 from tests.browser.peer import peer as make_peer
 
 LONG_MS = 50
-"""What browsers call long."""
+"""Milliseconds from which browsers call a task long."""
 PIECE = 24
 """Characters of a delta."""
 PACE_S = 0.004
@@ -69,7 +69,7 @@ def kinds() -> Iterator[Kind]:
 
 
 async def rows(browser: Browser, *, rounds: int, replies: Iterable[Kind]) -> list[Measured]:
-    """Stream each reply so many times, and tell its longest task and how many were long: medians."""
+    """Stream each reply so many times; return the medians of its longest task and of the number of long ones."""
     return [
         row
         for kind in replies
@@ -114,7 +114,7 @@ async def _streamed(browser: Browser, kind: Kind) -> list[Task]:
 
 
 def _tasks(events: list[dict[str, Any]]) -> list[Task]:
-    """The tasks of the main thread of the page, of which there is one."""
+    """Return the tasks of the main thread of the page, of which there is one."""
     main = {
         (event["pid"], event["tid"])
         for event in events
@@ -138,7 +138,7 @@ async def _stream(chat: ChatPage, line: Line, text: str) -> None:
 
 
 async def _warm(page: Page) -> None:
-    """The first block of code loads the highlighter: that is a figure of the page's loading."""
+    """Show a first block of code, which loads the highlighter: that cost belongs to the page's loading."""
     await page.evaluate(
         "import('/static/ui/replies/highlighter.js').then((module) => module.loadHighlighter())"
     )

@@ -1,4 +1,4 @@
-"""How many rules of accessibility each state of the page breaks, in light and in dark: axe-core, WCAG 2.2 AA and best practices."""
+"""Accessibility violations in each state of the page, light and dark: axe-core, WCAG 2.2 AA and best practices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMES = ("light", "dark")
 
 
 async def rows(browser: Browser, script: Path, *, scenes: tuple[Scene, ...] = SCENES) -> list[Measured]:
-    """Bring the page into each state, and count what axe says against it."""
+    """Bring the page into each state, and count axe's violations."""
     return [
         figure(scene.__name__, {scheme: await _broken(browser, script, scene, scheme) for scheme in SCHEMES})
         for scene in scenes
@@ -25,7 +25,7 @@ async def rows(browser: Browser, script: Path, *, scenes: tuple[Scene, ...] = SC
 
 
 def figure(state: str, broken: dict[str, list[str]]) -> Measured:
-    """Make a row of what a state breaks, by scheme: elements, each with a rule."""
+    """Make a row of a state's violations, by scheme: elements, each with a rule."""
     return Measured(
         label=f"axe violations: {state.replace('_', ' ')}",
         value=sum(len(found) for found in broken.values()),

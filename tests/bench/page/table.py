@@ -1,4 +1,4 @@
-"""A report as a table in Markdown, to be read where it is printed and pasted into the docs: what misses its target is bold."""
+"""A report as a table in Markdown, for the terminal and the docs: a value that misses its target is bold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTHING = "\N{EN DASH}"
 
 
 def table(report: PageReport) -> str:
-    """Return the table as text, and below it what could not be measured."""
+    """Return the table as text, followed by the failed measurements."""
     rows = [HEADING, *(_row(finding) for finding in report.findings)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADING))]
     lines = [_line(row, widths) for row in rows]
@@ -41,7 +41,7 @@ def _with_unit(value: float, unit: str) -> str:
 
 
 def _tells(finding: Measured) -> bool:
-    """Bytes by kind, and the zeros of a state that breaks nothing, are for the file."""
+    """Return whether a row is printed: bytes by kind, and zeros of a state without violations, are for the file."""
     return finding.unit != "KB" and finding.value != 0
 
 

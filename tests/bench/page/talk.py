@@ -1,6 +1,6 @@
-"""A conversation of hours on one page that is never loaded again: its long tasks, its memory and its elements, turn after turn.
+"""A conversation of hours on one page that is never reloaded: its long tasks, memory and elements, turn after turn.
 
-A scripted engine answers behind the real service. Two hours are told by their turns, a thousand of them, not by waiting.
+A scripted engine answers behind the real service. Two hours are represented by their thousand turns, without the pauses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.browser.conftest import DESKTOP
 
 TURNS = 1_000
 BEGUN = 10
-"""A tenth of the turns: what the page holds by then is held once, whatever is said later."""
+"""Divisor of the turns: what the page holds after a tenth of them does not depend on the number of turns."""
 LONG_MS = 50
 WATCH = """
 window.longMs = [];
@@ -26,7 +26,7 @@ new PerformanceObserver((list) => window.longMs.push(...list.getEntries().map(({
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page held after so many turns."""
+    """The page's size after so many turns."""
 
     turns: int
     heap_mb: float
@@ -42,11 +42,11 @@ class Talked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def rows(browser: Browser, url: str, *, turns: int = TURNS) -> list[Measured]:
-    """Talk for so many turns, ten at least, and tell what that did to the page."""
+    """Talk for so many turns, ten at least, and return the effect on the page."""
     context = await browser.new_context(viewport=DESKTOP)
     chat = ChatPage(await context.new_page())
     await chat.open(url)
-    await chat.ask("Are you there?")  # the highlighter and the page's own beginning are figures of loading
+    await chat.ask("Are you there?")  # the highlighter and the page's start are figures of loading
     await chat.page.evaluate(WATCH)
     begun = await _talk(chat, 0, turns // BEGUN)
     ended = await _talk(chat, turns // BEGUN, turns)

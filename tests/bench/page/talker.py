@@ -1,7 +1,7 @@
 """`python -m tests.bench.page.talker`: the service over an engine that answers a numbered question at once, in Markdown.
 
-A reply begins with `R7.` and ends with `E7.`, so that a page can be watched for both. What Open WebUI asks on its own
-account, titles and the like, is answered as it wants it.
+A reply begins with `R7.` and ends with `E7.`, so that a page can be watched for both. Open WebUI's own requests, for
+titles and the like, get answers of the form that it wants.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NUMBER = re.compile(r"Question (\d+)")
 
 
 def question(number: int) -> str:
-    """What is asked in a turn."""
+    """Return the question of a turn."""
     return f"Question {number}: what comes next, and why?"
 
 
 def reply(number: int) -> str:
-    """What is answered: some eighty words, and code in every fifth turn."""
+    """Return the answer: some eighty words, and code in every fifth turn."""
     text = (
         f"R{number}. What comes next is **the part that follows**, and it follows *because* the one before it ended. "
         f"There is more to say of it, in three points:\n\n"
@@ -50,7 +50,7 @@ def reply(number: int) -> str:
 
 
 class _Engine(ScriptedEngine):
-    """Answers each question, and does not remember it."""
+    """Answers each question, and does not keep its requests."""
 
     def __init__(self) -> None:
         super().__init__(context_tokens=1_000_000, pace_s=PACE_S)

@@ -1,4 +1,4 @@
-"""What is asked of a long conversation is asked of the right figures."""
+"""The targets of a long conversation are those of the right figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GOOD = Seen(
 
 
 def missed(empty: list[float], full: list[float], seen: Seen) -> list[str]:
-    """What falls short, without the name of the conversation."""
+    """Return the missed targets, without the name of the conversation."""
     rows = figures(10_000, empty, full, seen)
     return [row.label.partition(": ")[2] for row in rows if row.met is False]
 

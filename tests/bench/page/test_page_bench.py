@@ -1,4 +1,4 @@
-"""The benchmark of the page works, on a little of all; `make bench-page` has its figures."""
+"""The benchmark of the page works, with a small extent; `make bench-page` has its figures."""
 
 from __future__ import annotations
 

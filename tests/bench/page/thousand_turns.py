@@ -1,8 +1,8 @@
 """A conversation of a thousand turns on our page and on Open WebUI's: `python -m tests.bench.page.thousand_turns`.
 
-Somebody types a question, presses Enter, reads nothing, and asks on when the reply has ended: two hours of talk without
-the pauses. Behind both pages is the same scripted engine: ours has it over its own protocol, Open WebUI over chat
-completions. Both are real programs in a real Chromium, with their settings as they come.
+A script types a question, presses Enter, reads nothing, and asks again when the reply has ended: two hours of talk
+without the pauses. Both pages are served by the same scripted engine: ours over its own protocol, Open WebUI over chat
+completions. Both are real programs in a real Chromium, with their default settings.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ TURNS = 1_000
 MARKS = (10, 100, 300, 1_000)
 MINUTES = 10.0
 LAST = 10
-"""Turns whose first text's time is told, by its median."""
+"""Turns whose median time to the first text is reported."""
 LONG_MS = 50
-"""What browsers call long."""
+"""Milliseconds from which browsers call a task long."""
 PATIENCE_MS = 180_000
 PROBE = """
 (() => {
@@ -87,10 +87,10 @@ SEEN = """() => {
 
 
 class Stand(msgspec.Struct, frozen=True, kw_only=True):
-    """What is so after some turns; times and long tasks are those of the turns since the mark before.
+    """State after some turns; times and long tasks are those of the turns since the last mark.
 
-    `cpu_ms`: of the page's main thread, for a turn. `heap_mb`: of scripts, after a collection. `nodes`: all that the
-    browser holds, those outside the document too.
+    `cpu_ms`: of the page's main thread, per turn. `heap_mb`: of scripts, after a collection. `nodes`: all nodes in the
+    browser, including those outside the document.
     """
 
     turns: int
@@ -106,7 +106,7 @@ class Stand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Talk(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation on one page. `turns`: how many fitted."""
+    """A conversation on one page. `turns`: how many fitted in the time."""
 
     page: str
     version: str
@@ -126,7 +126,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A page where one can talk: its address, CSS of its message box and of its Stop, and what is done there first."""
+    """A page with a chat: its address, CSS of its message box and of its Stop, and the first steps there."""
 
     name: str
     version: str
@@ -137,7 +137,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Talker:
-    """Types, and looks at the page's figures."""
+    """Types, and reads the page's figures."""
 
     def __init__(self, page: Page, place: Place) -> None:
         self._page = page
@@ -147,7 +147,7 @@ class Talker:
         self._cpu_s = self._figures()["TaskDuration"]
 
     def ask(self, number: int) -> float:
-        """One turn; milliseconds from the key to the frame that shows the first text."""
+        """Run one turn; return the milliseconds from the key to the frame that shows the first text."""
         self._page.evaluate(
             "([turn, box]) => { probe.begin(turn); document.querySelector(box).focus(); }",
             [number, self._box],
@@ -158,7 +158,7 @@ class Talker:
         return float(self._page.evaluate("probe.firstMs"))
 
     def stand(self, turns: int, since: int, seconds: float, first_ms: Sequence[float]) -> Stand:
-        """How the page is now, `since` so many turns."""
+        """Return the page's state, `since` so many turns."""
         spent = self._figures()["TaskDuration"]
         tasks, elements = self._page.evaluate(SEEN)
         self._session.send("HeapProfiler.collectGarbage")
@@ -175,7 +175,7 @@ class Talker:
             elements=elements,
             nodes=int(figures["Nodes"]),
         )
-        self._page.evaluate(SEEN)  # the collection's own task is nobody's
+        self._page.evaluate(SEEN)  # the collection's own task does not count
         self._cpu_s = self._figures()["TaskDuration"]
         return stand
 
@@ -185,7 +185,7 @@ class Talker:
 
 
 def talk(place: Place, turns: int, minutes: float, say: Callable[[str], None]) -> Talk:
-    """Talk so long, or so many turns. Raises FileNotFoundError where there is no Chromium."""
+    """Talk so long, or for so many turns. Raises FileNotFoundError if there is no Chromium."""
     with _page() as page:
         place.enter(page, place.url)
         talker = Talker(page, place)
@@ -261,7 +261,7 @@ def _probe(stop: str) -> str:
 
 
 def table(talks: Sequence[Talk]) -> str:
-    """The figures as Markdown, each mark of one page beside the same of the other."""
+    """Return the figures as Markdown, each mark of one page beside that of the other."""
     head = (
         "After",
         "Page",
@@ -299,7 +299,7 @@ def measure(turns: int, minutes: float, only: Sequence[str], say: Callable[[str]
     machine = this_machine(PACKAGES)
     talks = []
     with tempfile.TemporaryDirectory(prefix="midstream-turns-") as name, gateway(Path(name)) as server:
-        if "open-webui" in only:  # first, since it may not start
+        if "open-webui" in only:  # first, because it may fail to start
             (folder := Path(name) / "webui").mkdir()
             with open_webui.running(program_of("openwebui", "open-webui", say), [server], folder) as url:
                 talks.append(talk(theirs(url), turns, minutes, say))

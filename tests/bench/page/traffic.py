@@ -1,4 +1,4 @@
-"""What goes over a page's line, as Chromium tells it (the Chrome DevTools Protocol, domain Network)."""
+"""Traffic of a page, as Chromium reports it (the Chrome DevTools Protocol, domain Network)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.bench.page.records import Line
 SOCKET = "websocket"
 LATER = "later"
 HELLO = 1
-"""The round trip of `hello` and `ready`, behind a handshake."""
+"""The round trip of `hello` and `ready`, after a handshake."""
 
 
 class Traffic:
@@ -41,7 +41,7 @@ class Traffic:
             session.on(f"Network.{event}", listener)
 
     async def slow_down(self, line: Line) -> None:
-        """Has the browser's network behave as a line does."""
+        """Make the browser's network behave like a line."""
         await self._session.send("Network.enable")
         await self._session.send(
             "Network.emulateNetworkConditions",
@@ -55,16 +55,16 @@ class Traffic:
 
     @property
     def requests(self) -> int:
-        """How many went over the line, handshakes of sockets among them."""
+        """Number of requests over the line, including handshakes of sockets."""
         return len([name for name in self._urls if name not in self._cached]) + self.sockets
 
     @property
     def in_a_row(self) -> int:
-        """Round trips that waited for each other, up to the first socket's `ready`."""
+        """Return the round trips that waited for each other, up to the first socket's `ready`."""
         return self._socket_step + 1 + HELLO
 
     def wire_bytes(self, usable_ms: float) -> dict[str, float]:
-        """Bytes over the line by kind; those that came when the page was usable are `later`."""
+        """Return the bytes over the line by kind; those after the page was usable are `later`."""
         found: dict[str, float] = defaultdict(float)
         for name, at, size in self._finished:
             late = (at - (self._began or 0.0)) * 1000 > usable_ms
@@ -98,7 +98,7 @@ class Traffic:
         self._socket_bytes += len(told["response"]["payloadData"].encode())
 
     def _step(self, initiator: dict[str, Any]) -> int:
-        """How many round trips in a row brought what asks: what came from the browser's store cost none."""
+        """Return the number of round trips in a row up to a request; those served from the browser's cache cost none."""
         urls = [initiator.get("url"), *_callers(initiator.get("stack"))]
         return max((self._cost(url) for url in urls if url in self._steps), default=0)
 

@@ -1,4 +1,4 @@
-"""Visits the page with a real Chromium over a slow line: comes for the first time, says something, and loads the page again."""
+"""Visits the page with a real Chromium over a slow line: a first visit, a message, and a reload."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FRAMES_WAIT = """
     setTimeout(() => this.readyState === WebSocket.OPEN && send.call(this, data), roundTripMs);
   };
 })"""
-"""Chromium's emulation delays a socket's handshake and none of its frames: here each that is sent waits for a round trip."""
+"""Chromium's emulation delays a socket's handshake but not its frames: here each sent frame waits for a round trip."""
 WATCH = """
 (() => {
   const look = () => {
@@ -45,7 +45,7 @@ SEEN = """() => ({
 
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
-    """A browser. Raises FileNotFoundError where there is none."""
+    """Start a browser. Raises FileNotFoundError if there is none."""
     path = shutil.which("chromium")
     if path is None:
         raise FileNotFoundError("there is no `chromium` on PATH (Debian: apt-get install chromium)")
@@ -95,7 +95,7 @@ async def _visit(page: Page, line: Line, load: Any) -> Visit:
 
 
 async def _can_send(page: Page) -> None:
-    """That the page is usable is no mere word: the button takes a message."""
+    """Check that the page is really usable: the button sends a message."""
     box = page.get_by_label("Your message")
     await box.fill("x")
     await expect(page.get_by_role("button", name="Send")).to_be_enabled()

@@ -1,4 +1,4 @@
-"""`make bench-peers`: Midstream beside vLLM, llama-server and OpenVINO GenAI, in turns; installs what is missing first."""
+"""`make bench-peers`: Midstream, vLLM, llama-server and OpenVINO GenAI, in turns; installs missing peers first."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ NAMES = tuple(who for who in Who if who is not Who.MIDSTREAM)
 PACKAGES = ("midstream", "torch", "transformers", "tokenizers")
 
 TERMINATED = 143
-"""The exit code of a process that was asked to end."""
+"""The exit code of a process that got SIGTERM."""
 
 Say = Callable[[str], None]
 
 
 def main() -> int:
-    """Install and measure; gives 0 when nothing failed, whatever the figures are, and 2 where no peer is there."""
+    """Install and measure; return 0 if nothing failed, whatever the figures are, and 2 if no peer is there."""
     options, say = _options(), partial(print, flush=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that started processes are ended
     here, left_out = chosen(_peers(options), options.only, say, may_install=not options.no_install)
     if not here:
         for one in left_out:
@@ -59,7 +59,7 @@ def chosen(
     may_install: bool,
     install: Callable[[Peer, Say], None] = install,
 ) -> tuple[dict[Who, Peer], list[LeftOut]]:
-    """Return the peers that take part, installed, and those that do not, each with its reason."""
+    """Return the peers that take part, installed, and the others, each with its reason."""
     here: dict[Who, Peer] = {}
     left_out: list[LeftOut] = []
     for peer in known:
@@ -115,7 +115,7 @@ def _peers(options: argparse.Namespace) -> tuple[Peer, ...]:
 
 
 def torch_pin(constraints: str) -> str:
-    """Return torch as it is pinned for us: a looser one can pull in gigabytes of GPU packages. Pure."""
+    """Return our own pin of torch: a looser one can pull in gigabytes of GPU packages. Pure."""
     return next((line for line in constraints.splitlines() if line.startswith("torch==")), "torch")
 
 
@@ -147,7 +147,7 @@ def _measure(here: dict[Who, Peer], left_out: list[LeftOut], plan: Plan, say: Sa
 
 
 def warnings(plan: Plan, of_machine: str | None) -> Iterator[str]:
-    """Give what a reader of the figures must know. Pure."""
+    """Return notes for the reader of the figures. Pure."""
     if of_machine:
         yield of_machine
     if not plan.held:

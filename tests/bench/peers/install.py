@@ -1,4 +1,4 @@
-"""Installs peers, each in an environment of its own, step by step: what was done is not done again. Ends its own commands alone."""
+"""Installs peers, each in an environment of its own, in steps that are not repeated. Ends its own commands alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.bench.peers.roster import ROOT, TITLES, Peer, Step, Who
 
 TOLD_S = 20.0
-"""How often a step that goes on tells how far it is."""
+"""Seconds between two progress lines of a step."""
 LAST_WORDS = 300
 COMPILERS = ("c++", "g++", "clang++")
 
@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 
 
 class NotInstallable(Exception):
-    """A peer that could not be installed; says why."""
+    """A peer could not be installed; the message says why."""
 
 
 def install(peer: Peer, say: Say, *, told_s: float = TOLD_S) -> None:
@@ -48,19 +48,19 @@ def install(peer: Peer, say: Say, *, told_s: float = TOLD_S) -> None:
 
 
 def hindrance(who: Who, which: Callable[[str], str | None] = shutil.which) -> str | None:
-    """Return what of the system a peer's installation lacks, None where nothing is missing."""
+    """Return what the system lacks for a peer's installation, or None."""
     if who is Who.LLAMA and not any(which(name) for name in COMPILERS):
         return f"there is no C++ compiler ({', '.join(COMPILERS)})"
     return None
 
 
 class _Done:
-    """Which steps of a version were done, kept in a file beside the peer's folder."""
+    """The done steps of a version, in a file beside the peer's folder."""
 
     def __init__(self, peer: Peer) -> None:
         self._file = Path(f"{peer.home}.steps")
         version, *titles = self._read() or [""]
-        if version != peer.version:  # of another version nothing is kept
+        if version != peer.version:  # steps of another version do not count
             shutil.rmtree(peer.home, ignore_errors=True)
             titles = []
         self._lines = [peer.version, *titles]
@@ -80,7 +80,7 @@ class _Done:
 
 
 def _do(step: Step, log: Path, say: Say, told_s: float) -> None:
-    """Run a step in a group of its own, and end that group with it. Raises NotInstallable."""
+    """Run a step in a process group of its own, and end that group afterwards. Raises NotInstallable."""
     if step.folder:
         Path(step.folder).mkdir(parents=True, exist_ok=True)
     begins = log.stat().st_size if log.exists() else 0
@@ -100,7 +100,7 @@ def _do(step: Step, log: Path, say: Say, told_s: float) -> None:
     try:
         code = _waited(process, step, lambda: say(f"  {_last_line(log, begins)}"), told_s)
     finally:
-        if process.poll() is None:  # it took too long, or nobody waits for it any more
+        if process.poll() is None:  # it took too long, or the caller was interrupted
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if code:
@@ -108,7 +108,7 @@ def _do(step: Step, log: Path, say: Say, told_s: float) -> None:
 
 
 def _waited(process: subprocess.Popen[bytes], step: Step, tell: Callable[[], None], told_s: float) -> int:
-    """Wait for a step and tell how far it is. Raises NotInstallable where it takes too long."""
+    """Wait for a step and report its progress. Raises NotInstallable if it takes too long."""
     deadline = time.monotonic() + step.limit_s
     while (left_s := deadline - time.monotonic()) > 0:
         with suppress(subprocess.TimeoutExpired):
@@ -118,7 +118,7 @@ def _waited(process: subprocess.Popen[bytes], step: Step, tell: Callable[[], Non
 
 
 def quiet(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment for another program's Python: nothing of ours is found there."""
+    """Return an environment for another program's Python that finds nothing of ours."""
     dropped = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
     kept = {
         name: value

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.peers.masks`: what a schema costs each token, here and in vLLM, at a vocabulary of 131,072 tokens.
+"""`python -m tests.bench.peers.masks`: the cost of a schema per token, here and in vLLM, with 131,072 tokens.
 
 Both serve the same random weights over HTTP and take turns. A schema's cost is the time of a token with it, less the
 time of one without. Needs `make vllm`.
@@ -32,7 +32,7 @@ from tests.server_process import free_port
 
 CLIENTS = (1, 16)
 ITEMS = 1_000
-"""More than a reply has room for, so that none ends before its length."""
+"""More items than fit in a reply, so that none ends before its length."""
 SCHEMA = PEOPLE | {"minItems": ITEMS}
 WITH_SCHEMA: dict[str, object] = {
     "response_format": {"type": "json_schema", "json_schema": {"name": "people", "schema": SCHEMA}}
@@ -40,7 +40,7 @@ WITH_SCHEMA: dict[str, object] = {
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds a token of one reply, with so many clients at once; plain, or with the schema."""
+    """Milliseconds per token of one reply, with so many clients at once; plain, or with the schema."""
 
     who: Who
     clients: int
@@ -49,7 +49,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main() -> int:
-    """Measure in turns, and print a table; gives 2 where vLLM is not there."""
+    """Measure in turns, and print a table; return 2 if vLLM is not installed."""
     options = _options()
     (peer,) = (one for one in peers() if one.who is Who.VLLM)
     if not peer.installed:
@@ -85,7 +85,7 @@ def table(seen: list[Seen]) -> str:
 
 
 def _turn(who: Who, one: Served, model: str, tokens: int) -> Iterator[Seen]:
-    """Start a server; ask for plain replies and for such with the schema. Raises MeasurementFailed."""
+    """Start a server; ask for plain replies and for replies with the schema. Raises MeasurementFailed."""
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
         place = Place(port=free_port(), folder=folder, model=model, device="cpu", dtype=DTYPE)
         with running(one.server, place) as pid:
@@ -121,7 +121,7 @@ def _job(*, url: str, model: str, pid: int, clients: int, new: int, more: dict[s
 
 
 def _ms(observed: Observed, clients: int, new: int) -> float:
-    """Return milliseconds a token of each reply. Raises MeasurementFailed where replies ended early."""
+    """Return the milliseconds per token of each reply. Raises MeasurementFailed if replies ended early."""
     shown = figures(observed, Observed(), Observed())
     if shown.tokens_per_reply != new or not shown.tokens_per_s:
         raise MeasurementFailed(f"replies had {shown.tokens_per_reply} of {new} tokens")

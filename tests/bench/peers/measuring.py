@@ -1,4 +1,4 @@
-"""Gives each program its turn, round after round, every second one in the other order. One program runs at a time."""
+"""Gives each program its turn in every round; every second round has the reverse order. One program runs at a time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.server_process import free_port
 
 DTYPE = "bfloat16"
 LIMIT_S = 150.0
-"""For one load; a process that takes longer is ended."""
+"""Seconds for one load; a process that takes longer is ended."""
 PREPARING_S = 180.0
 WARM_UP_TOKENS = 8
 WRITE_GGUF = Path(__file__).with_name("write_gguf.py")
@@ -104,7 +104,7 @@ class Rounds:
                     yield _run(part, kind, level, number, observed)
 
     def _loads(self, part: Part) -> Iterator[tuple[Kind, Level, int, int]]:
-        """Give the loads of a server: what, how many clients, tokens of each prompt and of each reply."""
+        """Yield the loads of a server: kind, number of clients, tokens of each prompt and of each reply."""
         plan = self._plan
         for level in plan.levels:
             yield Kind.CHAT, level, plan.prompt_tokens, plan.new_tokens
@@ -141,7 +141,7 @@ class Rounds:
 
     @contextmanager
     def _engine(self, part: Part) -> Iterator[Callable[[Load], Alone]]:
-        """Run an engine inside the block; gives what asks it. Raises MeasurementFailed."""
+        """Run an engine inside the block; yield what sends it jobs. Raises MeasurementFailed."""
         if part.who is Who.MIDSTREAM:
             yield lambda load: self._crew.ask(Name.OURS, part.shape, DTYPE, load, Alone)
             return
@@ -164,7 +164,7 @@ class Rounds:
             process.end()
 
     def _model(self, part: Part) -> Path:
-        """Return the model as a program reads it, made when it is first asked for. Raises MeasurementFailed."""
+        """Return the model in the form that a program reads, made on the first call. Raises MeasurementFailed."""
         folder = self._crew.model(part.shape)
         match part.who:
             case Who.LLAMA:
@@ -221,7 +221,7 @@ class _Asking:
                 limit_s=LIMIT_S,
                 prompts=tuple(content(tokens, (seed, number), self._count) for number in numbers),
                 more=self._fields,
-                anew=True,  # llama-server closes its connections behind a stream, and says that it keeps them
+                anew=True,  # llama-server says that it keeps connections, and closes them after a stream
             )
         )
 
@@ -241,7 +241,7 @@ def _run(part: Part, kind: Kind, level: Level, number: int, observed: Observed) 
 
 
 def _whole(observed: Alone, new_tokens: int) -> float:
-    """Return tokens a second. Raises MeasurementFailed where a reply was cut or ended early."""
+    """Return the tokens per second. Raises MeasurementFailed if a reply was cut or ended early."""
     shortest = min(len(stream.arrivals) for stream in observed.streams)
     if observed.cut or shortest != new_tokens:
         raise MeasurementFailed(f"a reply had {shortest} of {new_tokens} tokens")

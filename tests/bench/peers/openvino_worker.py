@@ -26,7 +26,7 @@ MOST_AT_ONCE = 64
 
 
 class OpenVino:
-    """A pipeline and what is still open in it. `wait` is one step of it."""
+    """A pipeline and its open requests. `wait` is one step of it."""
 
     def __init__(self, folder: str) -> None:
         genai, openvino = importlib.import_module("openvino_genai"), importlib.import_module("openvino")
@@ -39,7 +39,7 @@ class OpenVino:
         self._genai, self._tensor = genai, openvino.Tensor
         self._numpy = importlib.import_module("numpy")
         self._open: dict[str, tuple[Any, int]] = {}
-        """By name: the request as the pipeline has it, and how many tokens are still to come."""
+        """By name: the pipeline's request, and the number of tokens still to come."""
         self._asked = 0
 
     def submit(self, requests: Sequence[Asked]) -> None:
@@ -62,10 +62,10 @@ class OpenVino:
         self._open[name] = self._open[name][0], 0
 
     def close(self) -> None:
-        """See `Contender`: nothing runs beside this thread."""
+        """See `Contender`: nothing runs outside this thread."""
 
     def _news(self, name: str) -> News | None:
-        """Return what came for a request; its end comes with its last token, or after a cancel."""
+        """Return the news of a request; its end comes with its last token, or after a cancel."""
         handle, left = self._open[name]
         fresh = 0
         while left and handle.can_read():
@@ -81,7 +81,7 @@ class OpenVino:
         config = self._genai.GenerationConfig()
         config.max_new_tokens = new_tokens
         config.ignore_eos = True
-        config.set_eos_token_id(0)  # the model has none, and none is refused
+        config.set_eos_token_id(0)  # the model has none, and the pipeline needs one
         config.do_sample = True
         config.temperature = TEMPERATURE
         config.top_p = TOP_P
@@ -89,7 +89,7 @@ class OpenVino:
 
 
 def main() -> None:
-    """Serve loads until there are no more."""
+    """Serve loads until standard input ends."""
     answers = own_output()
     worker = msgspec.json.decode(sys.argv[1], type=Worker)
     contender = OpenVino(worker.folder)

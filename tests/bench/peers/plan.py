@@ -1,4 +1,4 @@
-"""How much is measured, and the marks that it is held against. Knows no program's command."""
+"""The size of the measurements, and their marks. Knows no program's command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.bench.workload import Level
 
 
 class Kind(StrEnum):
-    """What is measured of a program."""
+    """The kind of measurement."""
 
     CHAT = "chat"
     """Chat completions, streamed over HTTP."""
@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All sizes. `budget_s`: no round is begun that would probably end later. `held`: whether figures have marks."""
+    """All sizes. `budget_s`: no round is begun that would probably end later. `held`: True if figures have marks."""
 
     levels: tuple[Level, ...] = (Level(1, 6), Level(8, 2), Level(32, 1))
     prompt_tokens: int = 53
@@ -32,7 +32,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     long_levels: tuple[Level, ...] = (Level(1, 3), Level(8, 1))
     long_tokens: int = 1387
     long_first_new: int = 16
-    """New tokens where a long prompt comes alone: of that one the first token counts."""
+    """New tokens of the reply to a single long prompt, of which only the first one is timed."""
     rounds: int = 4
     budget_s: float = 22 * 60.0
     held: bool = True
@@ -48,7 +48,7 @@ QUICK = Plan(
     levels=(Level(1, 2), Level(8, 1), Level(32, 1)), new_tokens=16, long_levels=(Level(1, 2), Level(8, 1)),
     rounds=1, budget_s=600.0, held=False,
 )  # fmt: skip
-"""To see that all of it works; its figures are worth nothing."""
+"""A plan that only shows that everything works; its figures are worth nothing."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,11 +68,11 @@ PARTS = (
     Part(who=Who.MIDSTREAM, shape=SMALL, engine=True),
     Part(who=Who.OPENVINO, shape=SMALL, engine=True),
 )
-"""In the order of the first round; every second round goes the other way."""
+"""The programs in the order of the first round; every second round has the reverse order."""
 
 
 def parts(peers: frozenset[Who]) -> tuple[Part, ...]:
-    """Return the parts of a round with these peers: ours only where one of them stands beside it."""
+    """Return the parts of a round with these peers: ours only if one of them is measured beside it."""
     chosen = [part for part in PARTS if part.who in peers]
     beside = {(part.shape.name, part.engine) for part in chosen}
     return tuple(
@@ -83,14 +83,14 @@ def parts(peers: frozenset[Who]) -> tuple[Part, ...]:
 
 
 class Measurand(StrEnum):
-    """Which figure of a measurement is compared."""
+    """The figure of a measurement that is compared."""
 
     TOKENS_PER_S = "tokens/s"
     FIRST_TOKEN = "first token, ms"
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """Ours as a multiple of a peer's, and what is asked of it."""
+    """Our ratio to a peer, and its mark."""
 
     peer: Who
     model: str
@@ -127,11 +127,11 @@ MARKS = (
     _first(Who.LLAMA, 0.6),
     *_rates(Who.LLAMA, SMALL.name, Kind.LONG, {8: 1.2}),
 )
-"""In the table's order; on two cores."""
+"""The marks in the table's order, on two cores."""
 
 
 def long_levels(part: Part, plan: Plan) -> tuple[Level, ...]:
-    """Return who asks with long prompts: of the small model alone, and of vLLM's CPU build never several at once."""
+    """Return the levels of long prompts: of the small model alone, and one at a time for vLLM's CPU build."""
     if part.shape.name != SMALL.name:
         return ()
     return plan.long_levels[:1] if part.who is Who.VLLM else plan.long_levels

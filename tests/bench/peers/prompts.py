@@ -1,4 +1,4 @@
-"""Prompts of exactly so many tokens, each another one: no server may know the beginning of one from another. Pure."""
+"""Prompts with an exact number of tokens, all different: no server may have cached the beginning of one. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 from random import Random
 
 LETTERS = "xyz"
-"""The tokenizers of the random weights never join them: a letter more is a token more."""
+"""Letters that the tokenizers of the random weights never join: one letter more is one token more."""
 FRAME = "user:{};assistant:"
-"""What the models' template makes of one message."""
+"""One message in the models' chat template."""
 
 
 def content(tokens: int, seed: object, count: Callable[[str], int]) -> str:

@@ -1,4 +1,4 @@
-"""What was measured beside what is asked for: pure, of runs. And the file that keeps all of it."""
+"""Makes ratios of runs, with their marks (pure), and reads and writes the file of results."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A peer that took no part, and why."""
+    """A peer that took no part, and the reason."""
 
     who: Who
     why: str
 
 
 class PeersReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole result. `date` is an ISO 8601 day; `versions` are the peers'; `cuts` say what time did not allow."""
+    """The whole result. `date` is an ISO 8601 day; `versions` are the peers'; `cuts` list what time did not allow."""
 
     date: str
     machine: Machine
@@ -55,12 +55,12 @@ class PeersReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def findings(runs: Sequence[Run], plan: Plan) -> list[Measured]:
-    """Return ours beside each peer's, mark by mark; what no peer was measured for is left out."""
+    """Return our ratios to each peer, mark by mark; ratios to peers that were not measured are left out."""
     return [found for mark in _marks(runs, plan) if (found := _found(mark, runs, plan)) is not None]
 
 
 def table(report: PeersReport) -> str:
-    """Return the table as text; below it what failed, and who was left out."""
+    """Return the table as text, followed by the failures and the peers that were left out."""
     lines = [findings_table(report)]
     lines += [f"Left out: {TITLES[one.who]}: {one.why}" for one in report.left_out]
     met = [found.met for found in report.findings]
@@ -70,7 +70,7 @@ def table(report: PeersReport) -> str:
 
 
 def _marks(runs: Sequence[Run], plan: Plan) -> Iterator[Mark]:
-    """Give the marks, where a plan has other sizes than they with the sizes that were measured."""
+    """Return the marks; a plan with other sizes gets marks with its own sizes."""
     if plan.held:
         yield from MARKS
         return
@@ -112,7 +112,7 @@ def _by_round(runs: Iterable[Run], who: Who, mark: Mark) -> dict[int, float]:
 
 
 def _shortest(runs: Iterable[Run], mark: Mark) -> float | None:
-    """Return the tokens of the shortest reply; None where ours and theirs were all as long."""
+    """Return the tokens of the shortest reply; None if ours and theirs all had full length."""
     lengths = {
         run.tokens_per_reply
         for run in runs

@@ -1,4 +1,4 @@
-"""Who takes part, where each peer is installed, and what installs it. Starts nothing and looks for nothing but files."""
+"""The contenders, the folder of each peer, and its installation. Starts nothing, and looks only for files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 CACHE = ROOT / ".cache"
 
 LLAMA_CPP_PYTHON = "0.3.36"
-"""The release whose source has the llama.cpp that is built."""
+"""The release whose source contains the llama.cpp that is built."""
 OPENVINO_GENAI = "2026.4.1.0"
 OPTIMUM_INTEL = "2.2.0"
 
@@ -23,7 +23,7 @@ LONG_STEP_S = 1800.0
 
 
 class Who(StrEnum):
-    """Programs, as the command line and the file name them; in the order of their turns."""
+    """Programs, as the command line and the files name them, in the order of their turns."""
 
     MIDSTREAM = "midstream"
     VLLM = "vllm"
@@ -40,7 +40,7 @@ TITLES = {
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One command of an installation. `limit_s`: it is ended after so long. `folder` is made before it is run."""
+    """One command of an installation. `limit_s`: it is ended after so long. `folder` is created before it runs."""
 
     title: str
     command: tuple[str, ...]
@@ -49,9 +49,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """A program beside ours. `home`: its folder, `program`: a file that is there once it is installed.
+    """A program beside ours. `home`: its folder; `program`: a file that exists once it is installed.
 
-    `stamp` is written when all steps are done; it holds the version, or nothing where another command made it.
+    `stamp` is written when all steps are done; it holds the version, or nothing if another command made it.
     """
 
     who: Who
@@ -63,7 +63,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def installed(self) -> bool:
-        """Whether all of its steps were done once, for this version."""
+        """True if all of its steps were done once, for this version."""
         stamp = Path(self.stamp)
         return (
             stamp.is_file()
@@ -73,7 +73,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def peers(*, cache: Path = CACHE, torch: str = "torch", torch_index: str | None = None) -> tuple[Peer, ...]:
-    """Return all peers. `torch` is a requirement; `torch_index` is where torch comes from, if not from pip's own."""
+    """Return all peers. `torch` is a requirement; `torch_index` replaces pip's own index for torch."""
     return (_vllm(cache, torch_index), _llama(cache), _openvino(cache, torch, torch_index))
 
 

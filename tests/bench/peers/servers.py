@@ -1,4 +1,4 @@
-"""The servers as commands: ours, vLLM's and llama.cpp's. Knows how each is started, not how it is spoken to."""
+"""The servers as commands: ours, vLLM's and llama.cpp's. Knows how each is started, not its protocol."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from tests.bench.records import Door
 
 SAMPLED = {"temperature": TEMPERATURE, "top_p": TOP_P}
 ENDLESS = {"ignore_eos": True}
-"""A field of vLLM's and llama-server's. Ours needs none: no token of these models ends a reply."""
+"""A field of vLLM and llama-server. Ours needs none: no token of these models ends a reply."""
 
 SLOTS = 32
 SLOT_TOKENS = 2048
-"""Room for a long prompt and its reply."""
+"""Tokens of a slot: room for a long prompt and its reply."""
 VLLM_START_S = 300.0
 GRACE_S = 10.0
 
 
 class PeerServer(Contender, frozen=True, kw_only=True):
-    """A server of another's program, kept so that nothing that it starts outlives it."""
+    """A server of another program, in a keeper that ends all its processes with it."""
 
     def command(self, place: Place) -> list[str]:
         """See `Contender`; its arguments are the whole command."""
         return [sys.executable, "-I", str(keeper.__file__), str(GRACE_S), *self.arguments(place)]
 
     def environment(self, place: Place) -> dict[str, str]:
-        """See `Contender`; nothing of our Python's is found there."""
+        """See `Contender`; it finds nothing of our Python."""
         return quiet(os.environ) | {"HF_HUB_OFFLINE": "1"} | dict(self.variables(place))
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """A server and the fields of a request to it, beside the messages."""
+    """A server and the fields of its requests beside the messages."""
 
     server: Contender
     fields: dict[str, object]
 
 
 def served(who: Who, peers: Mapping[Who, Peer]) -> Served:
-    """Return a server of ours or of an installed peer. Raises KeyError where there is none."""
+    """Return a server of ours or of an installed peer. Raises KeyError if there is none."""
     if who is Who.MIDSTREAM:
         return Served(server=CONTENDERS[0], fields=dict(SAMPLED))
     make = {Who.VLLM: _vllm, Who.LLAMA: _llama}[who]

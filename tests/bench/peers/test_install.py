@@ -1,4 +1,4 @@
-"""How peers are installed: step by step, only once, and told where it is not possible. No peer is needed."""
+"""Installation of peers: step by step, only once, and with a reason if it is not possible. No peer is needed."""
 
 from __future__ import annotations
 

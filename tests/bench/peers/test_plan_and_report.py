@@ -1,4 +1,4 @@
-"""What is compared with what, and how the table tells it: all of it made up of runs that nobody measured."""
+"""The comparisons and their table, from made-up runs."""
 
 from __future__ import annotations
 

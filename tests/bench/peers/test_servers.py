@@ -1,4 +1,4 @@
-"""What each server is started with and asked, and the model that llama.cpp reads. No peer is needed but for the last test."""
+"""Each server's command and requests, and the model that llama.cpp reads. Only the last test needs a peer."""
 
 from __future__ import annotations
 

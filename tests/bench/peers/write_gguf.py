@@ -41,7 +41,7 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)\.weight")
 
 
 def metadata(config: dict[str, Any], tokenizer: dict[str, Any], template: str) -> dict[str, Value]:
-    """Return what the file says of its model. `tokenizer` is the content of `tokenizer.json`. Pure."""
+    """Return the file's facts of its model. `tokenizer` is the content of `tokenizer.json`. Pure."""
     model, heads = tokenizer["model"], config["num_attention_heads"]
     tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
     rope = config.get("rope_parameters") or config
@@ -69,7 +69,7 @@ def metadata(config: dict[str, Any], tokenizer: dict[str, Any], template: str) -
 
 
 def tensor_name(name: str) -> str:
-    """Return what llama.cpp calls a weight. Pure. Raises KeyError where it has none of this kind."""
+    """Return llama.cpp's name of a weight. Pure. Raises KeyError if it has none of this kind."""
     if (inside := _LAYER.fullmatch(name)) is None:
         return OUTSIDE[name]
     layer, part = inside.groups()
@@ -77,13 +77,13 @@ def tensor_name(name: str) -> str:
 
 
 def interleaved(weight: Any, heads: int) -> Any:
-    """Return rows of a query's or key's weight in llama.cpp's order: a pair that is turned together is neighbours. Pure."""
+    """Return rows of a query's or key's weight in llama.cpp's order: rotated pairs are neighbours. Pure."""
     rows, columns = weight.shape
     return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns).copy()
 
 
 def weights(file: Path) -> Iterator[tuple[str, Any]]:
-    """Give the names and the arrays of a safetensors file of bfloat16, as 16 bits that are not interpreted."""
+    """Yield the names and the arrays of a safetensors file of bfloat16, as uninterpreted 16 bits."""
     numpy = importlib.import_module("numpy")
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")

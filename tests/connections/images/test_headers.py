@@ -66,9 +66,9 @@ BOMBS = {
         JPEG.data[:2] + b"\xff\xc0\x00\x0b\x08\xff\xff\xff\xff\x01\x11\x00\x00" + JPEG.data[2:],
         "damaged",
     ),
-    "SVG": (SVG, "no PNG, JPEG, WebP or GIF"),
+    "SVG": (SVG, "not a PNG, JPEG, WebP or GIF"),
     "bytes": (bytes(MAX_BYTES + 1), "too large: it may have"),
-    "nothing": (b"", "no PNG, JPEG, WebP or GIF"),
+    "nothing": (b"", "not a PNG, JPEG, WebP or GIF"),
 }
 
 

@@ -193,7 +193,7 @@ def test_a_language_that_the_model_has_not_is_refused_and_changes_nothing() -> N
     with pytest.raises(Refused, match="`target` is one of zho_Hans for this model"):
         one.update(update(audio={"output": {"language": "fr"}}))
     assert one.settings.wish.target is None
-    with pytest.raises((Refused, BadParams), match=r"say it by `session\.update` first"):
+    with pytest.raises((Refused, BadParams), match=r"set it by `session\.update` first"):
         one.append("Hello.", "e1")
 
 
@@ -226,7 +226,7 @@ def test_nothing_comes_behind_the_close() -> None:
     one.close()
     one.close()
     for act in (lambda: one.append("Hello.", None), lambda: one.update(update(told="wait"))):
-        with pytest.raises(Refused, match=r"nothing more comes behind `session\.close`\."):
+        with pytest.raises(Refused, match=r"nothing can follow `session\.close`\."):
             act()
 
 

@@ -247,7 +247,7 @@ async def test_a_session_that_the_server_forgot_is_opened_anew(shop: Shop) -> No
         async with shop.served() as url:
             box = await stack.enter_async_context(box_at(options_of(url), tempo=SLOW))
         async with Shop(shop.era).served(port_of(url)):
-            with pytest.raises(ToolFailed, match=r"begun anew\. The tool was not run"):
+            with pytest.raises(ToolFailed, match=r"has restarted\. The tool was not run"):
                 await box.run("order", {"item": "tea"}, call_of())
             await eventually(lambda: box.tool("order") is None)
             await eventually(lambda: box.tool("order") is not None)

@@ -384,8 +384,8 @@ async def test_an_answer_that_broke_off_is_resumed() -> None:
 @pytest.mark.parametrize(
     ("result", "words"),
     [
-        ({"content": "no list"}, "no result of a tool"),
-        ({"content": [{"type": "dance"}]}, "no result of a tool"),
+        ({"content": "no list"}, "did not answer with a tool result"),
+        ({"content": [{"type": "dance"}]}, "did not answer with a tool result"),
         ([], "no answer"),
         (said("x", structuredContent={"deep": [[[]]]}), None),
     ],

@@ -433,7 +433,7 @@ async def test_a_sentence_whose_thoughts_have_no_end_is_not_lost(chat: Chat, rea
     ("known", "words", "field"),
     [
         (Languages((), (), 9), "does not say which languages it translates", "model"),
-        (Languages((), ("de",), 9), "`source` can't be named for this model", "source"),
+        (Languages((), ("de",), 9), "Leave `source` out", "source"),
     ],
 )
 async def test_a_translator_without_names_for_languages_says_so(

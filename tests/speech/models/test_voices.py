@@ -159,7 +159,7 @@ def test_samples_beyond_full_scale_are_cut() -> None:
 
 def test_a_model_that_wants_phonemes_of_a_library_under_the_gpl_is_refused(tmp_path: Path) -> None:
     checkpoints.vits(tmp_path, phonemize=True)
-    with pytest.raises(ModelUnusable, match="wants phonemes by the library phonemizer"):
+    with pytest.raises(ModelUnusable, match="needs phonemes from the library phonemizer"):
         load(Options(model=str(tmp_path), device="cpu"))
 
 
