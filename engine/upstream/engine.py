@@ -286,9 +286,6 @@ class UpstreamEngine:
             self._counts.count(opened.reply)
 
 
-log = logging.getLogger(__name__)
-
-
 async def counted_tokens(asked: Callable[[], Awaitable[int]], options: UpstreamOptions, estimate: int) -> int:
     """Return the upstream's count, or the estimate if it fails, since it may serve the request all the same.
 

@@ -13,6 +13,7 @@ from engine.upstream.options import UpstreamOptions
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 15.0
+"""Between two checks of an upstream that does not serve."""
 MISSES = 2
 """Consecutive checks that may fail before a serving upstream counts as away."""
 _TOO_MANY = 429
@@ -102,8 +103,9 @@ async def either(event: asyncio.Event, seconds: float) -> None:
 
 FAILURES = 5
 """Failures in a row that open a circuit."""
-FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 30.0
+FIRST_OPEN_S = 1.0
+LONGEST_OPEN_S = 30.0
+"""How long a circuit stays open the first time, and at most."""
 
 
 class CircuitState(StrEnum):
@@ -180,6 +182,6 @@ class Circuit:
             return  # it began before the circuit opened
         self._failures = min(self._failures + 1, FAILURES)
         if self._failures == FAILURES:
-            longest = min(FIRST_PAUSE_S * 2.0**self.opened, LONGEST_PAUSE_S)
+            longest = min(FIRST_OPEN_S * 2.0**self.opened, LONGEST_OPEN_S)
             self.opened = min(self.opened + 1, 16)
             self._until = self._clock() + longest * (0.5 + self._random() / 2)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.upstream.health import FAILURES, FIRST_PAUSE_S, LONGEST_PAUSE_S, Circuit, CircuitState
+from engine.upstream.health import FAILURES, FIRST_OPEN_S, LONGEST_OPEN_S, Circuit, CircuitState
 
 
 class Clock:
@@ -46,12 +46,12 @@ def test_failures_in_a_row_open_it(circuit: Circuit) -> None:
     assert circuit.admits
     ask(circuit, fails=False)
     opened(circuit)
-    assert (circuit.state, circuit.admits, circuit.left_s) == (CircuitState.OPEN, False, FIRST_PAUSE_S)
+    assert (circuit.state, circuit.admits, circuit.left_s) == (CircuitState.OPEN, False, FIRST_OPEN_S)
 
 
 def test_after_a_pause_one_request_tries(circuit: Circuit, clock: Clock) -> None:
     opened(circuit)
-    clock.now = FIRST_PAUSE_S
+    clock.now = FIRST_OPEN_S
     assert (circuit.state, circuit.admits) == (CircuitState.HALF_OPEN, True)
     circuit.begin()
     assert not circuit.admits
@@ -63,7 +63,7 @@ def test_after_a_pause_one_request_tries(circuit: Circuit, clock: Clock) -> None
 
 def test_a_trial_that_says_nothing_leaves_the_next_one_to_try(circuit: Circuit, clock: Clock) -> None:
     opened(circuit)
-    clock.now = FIRST_PAUSE_S
+    clock.now = FIRST_OPEN_S
     circuit.begin()
     circuit.withdrew()
     assert (circuit.state, circuit.admits) == (CircuitState.HALF_OPEN, True)
@@ -71,11 +71,11 @@ def test_a_trial_that_says_nothing_leaves_the_next_one_to_try(circuit: Circuit, 
 
 def test_a_trial_that_breaks_off_behind_its_first_text_opens_it_again(circuit: Circuit, clock: Clock) -> None:
     opened(circuit)
-    clock.now = FIRST_PAUSE_S
+    clock.now = FIRST_OPEN_S
     circuit.begin()
     circuit.answered()
     circuit.failed()
-    assert (circuit.state, circuit.left_s) == (CircuitState.OPEN, 2 * FIRST_PAUSE_S)
+    assert (circuit.state, circuit.left_s) == (CircuitState.OPEN, 2 * FIRST_OPEN_S)
 
 
 def test_pauses_grow_to_a_limit_and_begin_anew_with_a_success(circuit: Circuit, clock: Clock) -> None:
@@ -85,18 +85,18 @@ def test_pauses_grow_to_a_limit_and_begin_anew_with_a_success(circuit: Circuit, 
         pauses.append(circuit.left_s)
         clock.now += circuit.left_s
         ask(circuit, fails=True)
-    assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
-    assert pauses[-1] == LONGEST_PAUSE_S
-    clock.now += LONGEST_PAUSE_S
+    assert pauses[:3] == [FIRST_OPEN_S, 2 * FIRST_OPEN_S, 4 * FIRST_OPEN_S]
+    assert pauses[-1] == LONGEST_OPEN_S
+    clock.now += LONGEST_OPEN_S
     ask(circuit, fails=False)
     opened(circuit)
-    assert circuit.left_s == FIRST_PAUSE_S
+    assert circuit.left_s == FIRST_OPEN_S
 
 
 def test_what_began_before_it_opened_makes_no_pause_longer(circuit: Circuit) -> None:
     opened(circuit)
     circuit.failed()
-    assert circuit.left_s == FIRST_PAUSE_S
+    assert circuit.left_s == FIRST_OPEN_S
 
 
 @given(st.lists(st.sampled_from(["begin", "answered", "succeeded", "failed", "withdrew", "wait"])))
@@ -110,5 +110,5 @@ def test_it_never_stays_shut(story: list[str]) -> None:
         else:
             getattr(circuit, event)()
     circuit.withdrew()
-    clock.now += LONGEST_PAUSE_S
+    clock.now += LONGEST_OPEN_S
     assert circuit.admits
