@@ -6,6 +6,7 @@ from midstream.errors import ClientError, Disconnected, NotConnected, Refused
 from midstream.interpreting import Interpretation
 from midstream.reply import Reasoning, Reply, Status
 from midstream.requests import Found, Page
+from midstream.spoken import Heard, Mark, Sound, Speech, SpokenConversation, SpokenReply
 
 __all__ = [
     "Call",
@@ -14,13 +15,19 @@ __all__ = [
     "ClientError",
     "Disconnected",
     "Found",
+    "Heard",
     "Interpretation",
+    "Mark",
     "NotConnected",
     "Page",
     "Reasoning",
     "Reconnecting",
     "Refused",
     "Reply",
+    "Sound",
+    "Speech",
+    "SpokenConversation",
+    "SpokenReply",
     "Status",
     "connect",
 ]

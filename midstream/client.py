@@ -27,6 +27,7 @@ from midstream.line import Frame, Line, opened
 from midstream.live import LiveReplies
 from midstream.reply import Reply
 from midstream.requests import Requests
+from midstream.spoken import SpokenConversation
 
 LONGEST_WAIT_S = 60.0
 """Longest wait that a refusal may ask of a reconnecting client; a longer one is another kind of limit."""
@@ -73,6 +74,12 @@ class Client(Requests):
         with suppress(Disconnected):
             await line.tell(frame)
 
+    async def send_sound(self, message: bytes) -> None:
+        """Send a binary frame; it is dropped while the connection is lost."""
+        if (line := self._line) is not None:
+            with suppress(Disconnected):
+                await line.send_sound(message)
+
     async def open(self, hello: Frame) -> None:
         """Connect for the first time. Raises NotConnected, Refused, Disconnected, OSError."""
         self._hello = hello
@@ -84,6 +91,7 @@ class Client(Requests):
             lost = await line.lost()
             await line.close()
             self._set(None)
+            self._live.lost()
             self._watch(lost)
             try:
                 self._set(await self._reopened(lost))
@@ -110,6 +118,34 @@ class Client(Requests):
             return self._live.begun(name)
         finally:
             self._live.settle(name)
+
+    @asynccontextmanager
+    async def speak(
+        self,
+        conversation_id: str = "default",
+        *,
+        input_rate: int = 24_000,
+        output_rate: int | None = 24_000,
+        voice: str | None = None,
+        **fields: Any,
+    ) -> AsyncIterator[SpokenConversation]:
+        """Speak in a conversation, for clients with the feature `audio`. Rates are samples a second, from 8,000 to 48,000.
+
+        Without an `output_rate` replies are text alone. Further fields are those of the protocol's `audio.start`, such as
+        `turn_detection`. Raises Refused, Disconnected, ClientError if this connection speaks already.
+        """
+        start = {"type": "audio.start", "conversation_id": conversation_id, "input": {"rate": input_rate}}
+        if output_rate is not None:
+            start["output"] = {"rate": output_rate} | ({"voice": voice} if voice else {})
+        spoken = SpokenConversation(self, {"grace_s": self._reconnecting.grace_s} | start | fields)
+        with self._live.speaking(spoken):
+            with suppress(Refused):  # there is nothing to go on with
+                await self.rejoin(conversation_id)
+            await spoken.begin(self.request)
+            try:
+                yield spoken
+            finally:
+                await spoken.end()
 
     async def _connected(self) -> Line:
         while self._line is None:
@@ -185,6 +221,19 @@ class Client(Requests):
                 return  # the next connection begins anew
             except Refused as refused:
                 self._live.fail_in(conversation_id, refused)
+        await self._speak_again()
+
+    async def _speak_again(self) -> None:
+        """Go on speaking over the new connection, from what was played of the reply."""
+        spoken, line = self._live.spoken, self._line
+        if spoken is None or not spoken.is_begun or line is None:
+            return
+        try:
+            await spoken.begin(lambda start: _taken(line, start))
+        except Disconnected:
+            pass  # the next connection begins anew
+        except Refused as refused:
+            spoken.fail(refused)
 
     async def _resumed(self, conversation_id: str, position: Position) -> bool:
         """Resume; return whether the missed events will come. Raises Refused, Disconnected."""
@@ -237,7 +286,7 @@ async def connect(
 
     `url` is the address of the WebSocket or of the page, or `host:port`.
 
-    `features` are further events that it wants: `reasoning`, `tools` (calls of tools).
+    `features` are further events that it wants: `reasoning`, `tools` (calls of tools), `audio` (to speak).
 
     Raises NotConnected, Refused, Disconnected, OSError.
     """

@@ -13,13 +13,17 @@ from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from midstream.errors import Disconnected, NotConnected, Refused
+from midstream.sound import sound_frame
 
 Frame = dict[str, Any]
 SUBPROTOCOL = "midstream.v1"
 
 
 class Line:
-    """A socket that is read until it ends. `hear` gets every frame, before the request that it may answer."""
+    """A socket that is read until it ends.
+
+    `hear` gets every frame, before the request that it may answer; of errors those that answer none.
+    """
 
     def __init__(self, socket: ClientConnection, hear: Callable[[Frame], None]) -> None:
         self._socket = socket
@@ -49,6 +53,13 @@ class Line:
         except ConnectionClosed as closed:
             raise _disconnected(closed) from None
 
+    async def send_sound(self, message: bytes) -> None:
+        """Send a binary frame. Raises Disconnected."""
+        try:
+            await self._socket.send(message)
+        except ConnectionClosed as closed:
+            raise _disconnected(closed) from None
+
     async def lost(self) -> Disconnected:
         """Wait for the end; return its reason."""
         return await asyncio.shield(self._reading)
@@ -63,7 +74,11 @@ class Line:
         lost = Disconnected(None, "the client is closed", final=True)
         try:
             while True:
-                self._take(orjson.loads(await self._socket.recv()))
+                message = await self._socket.recv()
+                if isinstance(message, str):
+                    self._take(orjson.loads(message))
+                elif (sound := sound_frame(message)) is not None:
+                    self._hear(sound)
         except ConnectionClosed as closed:
             lost = _disconnected(closed)
         except (ValueError, LookupError, TypeError) as error:
@@ -76,9 +91,10 @@ class Line:
         return lost
 
     def _take(self, frame: Frame) -> None:
-        kind = frame["type"]
-        self._hear(frame)
-        if (answer := self._answers.get(frame.get("ref", ""))) and not answer.done():
+        kind, answer = frame["type"], self._answers.get(frame.get("ref", ""))
+        if kind != "error" or answer is None:
+            self._hear(frame)
+        if answer is not None and not answer.done():
             if kind == "error":
                 answer.set_exception(Refused(frame))
             else:

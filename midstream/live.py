@@ -11,6 +11,7 @@ from midstream.errors import ClientError
 from midstream.following import Follower
 from midstream.journal import Position
 from midstream.reply import Reply, Server
+from midstream.spoken import SpokenConversation, SpokenReply
 
 Frame = dict[str, Any]
 OF_TURNS = frozenset({"status", "delta", "reasoning", "tool_call", "tool_state", "done"})
@@ -29,6 +30,7 @@ class LiveReplies:
         self._positions: dict[str, Position] = {}  # by conversation
         self._rejoining: set[str] = set()  # refs of requested histories
         self._followers: list[Follower] = []
+        self._spoken: SpokenConversation | None = None
 
     @property
     def positions(self) -> dict[str, Position]:
@@ -40,6 +42,11 @@ class LiveReplies:
             if seen is not None and (known is None or (known.epoch == seen.epoch and seen.seq < known.seq)):
                 positions[place] = seen
         return positions
+
+    @property
+    def spoken(self) -> SpokenConversation | None:
+        """The conversation that is spoken."""
+        return self._spoken
 
     def of(self, conversation_id: str) -> list[Reply]:
         """Return the unfinished replies of a conversation, oldest first."""
@@ -78,6 +85,22 @@ class LiveReplies:
         finally:
             self._followers.remove(follower)
 
+    @contextmanager
+    def speaking(self, spoken: SpokenConversation) -> Iterator[None]:
+        """Pass a conversation what is said in it. A connection speaks in one at a time: raises ClientError."""
+        if self._spoken is not None:
+            raise ClientError("this connection speaks in a conversation already")
+        self._spoken = spoken
+        try:
+            yield
+        finally:
+            self._spoken = None
+
+    def lost(self) -> None:
+        """The connection is lost; another one may come."""
+        if self._spoken is not None:
+            self._spoken.lost()
+
     def rejoined(self, page: Frame) -> Reply | None:
         """Return the unfinished reply of such a history, or None."""
         unfinished = _unfinished(page)
@@ -96,7 +119,11 @@ class LiveReplies:
         for follower in self._followers:
             if follower.conversation_id == place:
                 follower.take(frame)
-        if kind in OF_TURNS and (reply := self._replies.get(frame["turn_id"])):
+        turn_id = frame["turn_id"] if kind in OF_TURNS else frame.get("turn_id")
+        reply = self._replies.get(turn_id or "")
+        if self._spoken is not None:
+            self._spoken.hear(frame, reply)
+        if kind in OF_TURNS and reply is not None:
             reply.take(frame)
             if kind == "done" and frame["reason"] != "tools":
                 self._forget(reply)
@@ -120,14 +147,30 @@ class LiveReplies:
             self.fail(reply, error)
         for follower in self._followers:
             follower.fail(error)
+        if self._spoken is not None:
+            self._spoken.fail(error)
 
     def _accept(self, frame: Frame) -> None:
         sent = self._sending.get(frame.get("ref", ""))
         if sent is None:
+            self._accept_spoken(frame)
             return
         reply = self._replies.get(frame["turn_id"]) or Reply(self._server, frame, sent=sent)
         self._replies[reply.turn_id] = self._begun[frame["ref"]] = reply
         self._positions.setdefault(frame["conversation_id"], Position(frame["epoch"], frame["seq"]))
+
+    def _accept_spoken(self, frame: Frame) -> None:
+        """Begin the reply to what was said here; whoever said it is told by a `ref`."""
+        if (
+            "ref" in frame
+            and self._speaks_in(frame["conversation_id"])
+            and frame["turn_id"] not in self._replies
+        ):
+            self._replies[frame["turn_id"]] = SpokenReply(self._server, frame)
+            self._positions.setdefault(frame["conversation_id"], Position(frame["epoch"], frame["seq"]))
+
+    def _speaks_in(self, conversation_id: str) -> bool:
+        return self._spoken is not None and self._spoken.conversation_id == conversation_id
 
     def _follow(self, frame: Frame) -> None:
         """Begin the reply of a turn that follows the calls of a reply read here."""
@@ -145,7 +188,9 @@ class LiveReplies:
             return
         place = {"conversation_id": page["conversation_id"], "turn_id": message["turn_id"]}
         accepted = place | {"message_id": message["parent_id"], "epoch": page["epoch"], "seq": page["seq"]}
-        reply = self._replies[message["turn_id"]] = Reply(self._server, accepted, sent=None)
+        spoken = self._speaks_in(page["conversation_id"])
+        reply = SpokenReply(self._server, accepted) if spoken else Reply(self._server, accepted, sent=None)
+        self._replies[message["turn_id"]] = reply
         reply.begin_with(message)
         self._positions.setdefault(page["conversation_id"], Position(page["epoch"], page["seq"]))
 

@@ -392,6 +392,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ),
         ("pocketsphinx", {"speech.listening.stream", "speech.recognition.decoding"}),
         ("soxr", {"speech.sound.samples"}),
+        ("sounddevice", {"midstream.terminal.voice.sound_card"}),
         ("prompt_toolkit", {"midstream.terminal.screen"}),
         ("rich", {f"midstream.terminal.{name}" for name in ("live_rows", "markdown", "screen", "tables")}),
         ("jwt", {"connections.authentication.json_web_tokens", "connections.authentication.key_sets"}),

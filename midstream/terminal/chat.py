@@ -10,16 +10,22 @@ import getpass
 import os
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from midstream.address import socket_url
 from midstream.client import Client, Reconnecting, connect
 from midstream.errors import ClientError, Disconnected, Refused
-from midstream.terminal.conversations import new_id
+from midstream.terminal.conversations import Conversations, new_id
 from midstream.terminal.face import Face
 from midstream.terminal.home import kept_client_id, typed_before
 from midstream.terminal.pipe import Pipe
 from midstream.terminal.talk import Talk
 from midstream.terminal.troubles import trouble
+from midstream.terminal.voice.beginning import Voice, talk_aloud
+from midstream.terminal.voice.device import NoSound, SoundDevice
+
+if TYPE_CHECKING:
+    from midstream.terminal.screen import Screen
 
 CONVERSATION = "terminal"
 """The default conversation of terminals; a pipe begins a new one."""
@@ -37,12 +43,13 @@ class Who:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """Options of a chat. A lost connection is retried for `patience_s` seconds."""
+    """Options of a chat. A lost connection is retried for `patience_s` seconds. `voice`: None: typed."""
 
     conversation_id: str | None = None
     patience_s: float = 60.0
     keeps_history: bool = True
     is_plain: bool = False
+    voice: Voice | None = None
 
 
 async def run(url: str, *, who: Who | None = None, how: How | None = None) -> int:
@@ -59,6 +66,9 @@ async def run(url: str, *, who: Who | None = None, how: How | None = None) -> in
     except BrokenPipeError:  # the reader of the output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except NoSound as why:
+        print(f"midstream: {why}", file=sys.stderr)
+        return 1
     except (ClientError, OSError) as error:
         print(f"midstream: {trouble(url, error)}", file=sys.stderr)
         return 1
@@ -68,19 +78,22 @@ async def _chat(url: str, who: Who, how: How) -> int:
     def tell(lost: Disconnected | None) -> None:
         face.note("[connected again]" if lost is None else f"[{lost}; trying again]")
 
+    device = _found(how.voice)
     reconnecting = Reconnecting(patience_s=how.patience_s, watch=tell)
     async with connect(
         url,
         client_id=who.client_id or kept_client_id(),
         token=who.key,
-        features=("reasoning", "tools"),
+        features=("reasoning", "tools", *(() if device is None else ("audio",))),
         reconnecting=reconnecting,
     ) as client:
         face = _face(how)  # earlier, it would read a key that is asked for
-        return await (_piped(client, face, how) if isinstance(face, Pipe) else _watched(client, face, how))
+        if isinstance(face, Pipe):
+            return await _piped(client, face, how)
+        return await (_watched(client, face, how) if device is None else _talked(client, face, how, device))
 
 
-def _face(how: How) -> Face:
+def _face(how: How) -> Pipe | Screen:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return Pipe()
     from midstream.terminal.screen import Screen  # noqa: PLC0415 - a pipe needs no line editing, and no Markdown
@@ -94,12 +107,30 @@ def _face(how: How) -> Face:
     return Screen(history=history, is_plain=how.is_plain)
 
 
+def _found(voice: Voice | None) -> SoundDevice | None:
+    """The sound device of who talks. Raises NoSound."""
+    if voice is None:
+        return None
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise NoSound("--voice needs a terminal: here the input or the output is none.")
+    return voice.finds()
+
+
 async def _watched(client: Client, face: Face, how: How) -> int:
     face.note(f"{client.ready['model']} · /help lists the commands, Ctrl-C stops a reply, Ctrl-D leaves.")
     talk = Talk(client, face, how.conversation_id or CONVERSATION)
     await talk.run()
     kept = f" This conversation is kept as {talk.conversation_id}." if talk.is_begun else ""
     face.note(f"Bye.{kept}")
+    return 0
+
+
+async def _talked(client: Client, screen: Screen, how: How, device: SoundDevice) -> int:
+    place = how.conversation_id or CONVERSATION
+    await Conversations(client, screen, place).show(takes_commands=False)
+    by_key = how.voice is not None and how.voice.by_key
+    await talk_aloud(client, screen, device, conversation_id=place, by_key=by_key)
+    screen.note(f"Bye. This conversation is kept as {place}.")
     return 0
 
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from midstream.terminal.voice.beginning import Voice
+    from midstream.terminal.voice.device import SoundDevice
 
 
 @click.command()
@@ -30,6 +35,10 @@ import click
     show_default=True,
     help="Keep your lines for the Up key of later chats, in your state folder, readable by you only.",
 )
+@click.option("--voice", is_flag=True, help="Talk, and hear the replies, where the service has speech.")
+@click.option("--push-to-talk", is_flag=True, help="With --voice: Enter begins and ends what you say.")
+@click.option("--microphone", metavar="NAME", help="With --voice: a part of its name, or its number.")
+@click.option("--loudspeaker", metavar="NAME", help="With --voice: likewise.")
 def chat(
     url: str,
     *,
@@ -39,6 +48,10 @@ def chat(
     patience_s: float,
     plain: bool,
     history: bool,
+    voice: bool,
+    push_to_talk: bool,
+    microphone: str | None,
+    loudspeaker: str | None,
 ) -> None:
     """Chat in the terminal; Ctrl-C stops a reply, a second one (or Ctrl-D) leaves, /help lists the commands.
 
@@ -47,8 +60,25 @@ def chat(
     """
     from midstream.terminal import chat as terminal  # noqa: PLC0415 - the other commands need none of it
 
+    if (push_to_talk or microphone or loudspeaker) and not voice:
+        raise click.UsageError("--push-to-talk, --microphone and --loudspeaker go with --voice.")
     who = terminal.Who(client_id=client_id, key=key)
     how = terminal.How(
-        conversation_id=conversation, patience_s=patience_s, keeps_history=history, is_plain=plain
+        conversation_id=conversation,
+        patience_s=patience_s,
+        keeps_history=history,
+        is_plain=plain,
+        voice=_voice(microphone, loudspeaker, by_key=push_to_talk) if voice else None,
     )
     sys.exit(asyncio.run(terminal.run(url, who=who, how=how)))
+
+
+def _voice(microphone: str | None, loudspeaker: str | None, *, by_key: bool) -> Voice:
+    from midstream.terminal.voice.beginning import Voice  # noqa: PLC0415 - likewise
+
+    def finds() -> SoundDevice:
+        from midstream.terminal.voice.sound_card import SoundCard  # noqa: PLC0415 - likewise
+
+        return SoundCard(microphone, loudspeaker)
+
+    return Voice(finds=finds, by_key=by_key)

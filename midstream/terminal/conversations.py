@@ -50,16 +50,19 @@ class Conversations:
         self.open_id = open_id
         self.last = Last()
 
-    async def show(self) -> None:
+    async def show(self, *, takes_commands: bool = True) -> None:
         """Show which conversation is open, and its last messages. Raises Refused, Disconnected."""
         self.last = Last()
         past = await self._history()
         if not past:
-            self._face.note("This is a new conversation. /list shows those that you have.")
+            self._face.note(
+                f"This is a new conversation.{' /list shows those that you have.' * takes_commands}"
+            )
             return
         row = await self._row(self.open_id)
         told = "" if row is None else f" {quoted(row['title'])}, {_facts(row)}"
-        self._face.note(f"Open:{told or f' {self.open_id}'}. /new begins another, /list shows all.")
+        commands = " /new begins another, /list shows all." * takes_commands
+        self._face.note(f"Open:{told or f' {self.open_id}'}.{commands}")
         for message in past:
             self._take(message)
 

@@ -10,11 +10,9 @@ import re
 import select
 import signal
 import sys
-import termios
-import tty
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +36,7 @@ from midstream.terminal.live_rows import LiveRows
 from midstream.terminal.markdown import Painter
 from midstream.terminal.markdown_page import MarkdownPage
 from midstream.terminal.plain_page import PlainPage, clean
+from midstream.terminal.quiet import quiet
 from midstream.terminal.showing import Showing, Stoppable
 from midstream.terminal.words import call_line, ended_by, is_whole, thought_for
 
@@ -141,7 +140,7 @@ class Screen(Stoppable):
 
     async def show(self, client: Client, reply: Reply, *, before: str) -> None:
         """Show a reply to its end, and ask about its calls. Raises Disconnected, ClientError."""
-        with _quiet(sys.stdin.fileno()):
+        with quiet(sys.stdin.fileno()):
             await self._show(Showing(client, reply, self, before=before))
 
     def ended(self, reason: str) -> None:
@@ -210,17 +209,6 @@ def _question_keys() -> KeyBindings:
         os.kill(os.getpid(), signal.SIGINT)
 
     return keys
-
-
-@contextmanager
-def _quiet(fd: int) -> Iterator[None]:
-    """Neither echo keys nor gather them into lines; Ctrl-C stays a signal."""
-    before = termios.tcgetattr(fd)
-    tty.setcbreak(fd, termios.TCSANOW)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(fd, termios.TCSANOW, before)
 
 
 def _waiting(fd: int) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
+import wave
 from pathlib import Path
 from types import CodeType
 
@@ -15,11 +17,14 @@ import midstream
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
 from tests.app.in_process import serving
+from tests.app.phone import GRAMMAR, RATE, SILENCE, spoken
 from tests.docs.papers import ROOT, snippets
 from tests.server_process import ServerProcess
 
 GUIDE = ROOT / "docs" / "python-client.md"
-PROGRAM, *BODIES = snippets(GUIDE, "python")
+PROGRAM, *ALL = snippets(GUIDE, "python")
+(SPEAKING,) = [body for body in ALL if ".speak(" in body]
+BODIES = [body for body in ALL if body is not SPEAKING]
 SCRIPTS = {  # what the model says, by a word of the example
     "Reasoning": [[Thought("Hm."), "It yields."]],
     "Write a novel.": ["Once upon a time " * 2000, "and ever after"],
@@ -46,6 +51,23 @@ async def test_the_examples_do_what_they_say(body: str, tmp_path: Path) -> None:
         await eval(compiled(body), {"client": client, "midstream": midstream, "url": running.url})
 
 
+@pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
+async def test_a_recording_is_answered_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with wave.open("question.wav", "wb") as file:
+        file.setparams((1, 2, RATE, 0, "NONE", ""))
+        file.writeframes(await spoken("Count from one to ten.") + SILENCE)
+    engine = ScriptedEngine(reply="One, two, three.")
+    async with serving(tmp_path / "service", engine, speech="both", speech_grammar=GRAMMAR) as running:
+        await eval(compiled(SPEAKING), {"midstream": midstream, "url": running.url})
+    said = ["> count from 1 to 10", "One, two, three."]
+    assert [line for line in capsys.readouterr().out.splitlines() if line in said] == said  # beside the log
+    with wave.open("answer.wav") as file:
+        assert file.getnframes() > file.getframerate() // 2
+
+
 def test_the_program_stops_a_reply(server: ServerProcess) -> None:
     code = PROGRAM.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -59,13 +81,24 @@ def public(kind: type) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "kind", [midstream.Client, midstream.Call, midstream.Status, midstream.Reconnecting, midstream.Reply]
+    "kind",
+    [
+        midstream.Client,
+        midstream.Call,
+        midstream.Status,
+        midstream.Reconnecting,
+        midstream.Reply,
+        *(midstream.SpokenConversation, midstream.SpokenReply, midstream.Sound),
+        *(midstream.Speech, midstream.Heard, midstream.Mark),
+    ],
 )
 def test_the_guide_names_all_that_is_public(kind: type) -> None:
     inside = {
         midstream.Client: {"open", "keep", "close"},  # `connect` calls these
         midstream.Call: {"of", "take", "note", "cancel"},  # a reply does
         midstream.Reply: {"take", "begin_with"},  # the client does
+        midstream.SpokenReply: {"take", "begin_with", "begin_sound", "mark", "take_sound"},
+        midstream.SpokenConversation: {"begin", "end", "lost", "fail", "hear"},
     }
     names = set(re.findall(r"\w+", GUIDE.read_text()))
     assert public(kind) - inside.get(kind, set()) - names == set()

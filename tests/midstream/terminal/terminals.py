@@ -11,7 +11,7 @@ import signal
 import struct
 import sys
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -120,12 +120,18 @@ def resize(terminal: int, columns: int, lines: int) -> None:
 
 @asynccontextmanager
 async def chatting(
-    address: str, home: Path, *options: str, columns: int = 80, lines: int = 24, **environ: str
+    address: str,
+    home: Path,
+    *options: str,
+    columns: int = 80,
+    lines: int = 24,
+    run: Callable[..., tuple[str, ...]] = command,
+    **environ: str,
 ) -> AsyncIterator[Terminal]:
     keyboard, screen = pty.openpty()
     resize(keyboard, columns, lines)
     process = await asyncio.create_subprocess_exec(
-        *command(address, *options),
+        *run(address, *options),
         stdin=screen,
         stdout=screen,
         stderr=screen,

@@ -1,0 +1,283 @@
+"""A spoken conversation: what a microphone hears goes to the server; words, and replies as sound, come back.
+
+Knows neither sound devices nor connections. Sound is PCM with 16 bits a sample, little-endian, in one channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from midstream.errors import ClientError, Refused
+from midstream.reply import Reply, Server
+from midstream.sound import sound_message
+
+Frame = dict[str, Any]
+MESSAGE_BYTES = 16_384
+"""Of samples in one message: whole ones, and less than a server takes in a frame."""
+END_S = 2.0
+"""Seconds that the end of a spoken conversation may wait for the server."""
+_WIDTH = 2
+_EPSILON_MS = 1e-6
+"""Sums of parts fall short of whole milliseconds by less."""
+
+
+class SoundServer(Server, Protocol):
+    """What a spoken conversation needs of the client."""
+
+    async def send_sound(self, message: bytes) -> None:
+        """Send a binary frame; drop it while the connection is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """Somebody began to speak, or stopped, at this time of the sound that was sent."""
+
+    state: Literal["started", "stopped"]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What was said. Until it is `final`, each text begins with the one before. `item`: of what is said between two silences."""
+
+    text: str
+    final: bool
+    item: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A word of a reply: its place in the text, in code points, and when it is heard, in milliseconds of the sound."""
+
+    off: int
+    len: int
+    start_ms: int
+    end_ms: int
+
+
+class SpokenReply(Reply):
+    """A reply that is spoken; a `Reply` in all else. `rate`: samples a second of its sound, 0 before it has any.
+
+    `marks`: when its words are heard, as far as they are spoken; empty where the voice does not know that.
+    """
+
+    def __init__(self, server: Server, accepted: Frame) -> None:
+        super().__init__(server, accepted, sent=None)
+        self.rate = 0
+        self.from_ms = 0
+        """Where its sound begins: behind what was played before the connection was lost."""
+        self.marks: list[Mark] = []
+        self._stream: int | None = None
+        self._at_ms = 0.0
+        self._sounds = False
+
+    async def played(self, ms: float) -> None:
+        """Tell that so much of its sound was played. A player does so every 100 to 250 ms: what was not told was not heard."""
+        place = {"conversation_id": self.accepted["conversation_id"], "turn_id": self.turn_id}
+        await self._server.tell({"type": "played", "audio_ms": int(ms + _EPSILON_MS)} | place)
+
+    async def cancel(self, *, rollback: bool = False) -> Frame:
+        """Stop it behind the last word that was `played`. Return the `cancelled` frame."""
+        place = {"conversation_id": self.accepted["conversation_id"], "turn_id": self.turn_id}
+        return await self._server.request(
+            {"type": "cancel", "mode": "rollback" if rollback else "keep"} | place
+        )
+
+    def spoken(self, ms: float) -> str:
+        """Return the text up to the word that is being spoken at this time; all of it where no times are known."""
+        if self.done is not None or not self.rate:
+            return self.text
+        if not self.marks:
+            return self.text if self._sounds else ""
+        begun = bisect_right(self.marks, ms, key=lambda mark: mark.start_ms)
+        last = self.marks[max(0, begun - 1)]
+        return self.text[: last.off + (last.len if begun else 0)]
+
+    def begin_sound(self, frame: Frame) -> None:
+        """Take its `audio.reply`: its sound begins, or goes on for who came back."""
+        self.rate, self._stream, self.from_ms = frame["rate"], frame["stream"], frame["from_ms"]
+        self._at_ms = float(self.from_ms)
+        self.marks.clear()
+
+    def mark(self, frame: Frame) -> None:
+        """Take `marks`."""
+        self.marks += [Mark(**{name: one[name] for name in Mark.__slots__}) for one in frame["marks"]]
+
+    def take_sound(self, frame: Frame) -> Sound | None:
+        """Return a part of its sound; None: it is of another one."""
+        if frame["stream"] != self._stream:
+            return None
+        sound = Sound(self, frame["samples"], self._at_ms, frame["last"])
+        self._at_ms, self._sounds = sound.end_ms, True
+        return sound
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """The next part of a reply's sound, which begins at `at_ms` of it. `last`: none follows; it may be empty then."""
+
+    reply: SpokenReply
+    samples: bytes
+    at_ms: float
+    last: bool
+
+    @property
+    def end_ms(self) -> float:
+        """Where it ends."""
+        return self.at_ms + len(self.samples) / _WIDTH * 1000 / self.reply.rate
+
+
+SpokenEvent = Speech | Heard | SpokenReply | Sound | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Nothing more comes. `why`: None, another connection speaks in the conversation now."""
+
+    why: ClientError | None
+
+
+class SpokenConversation:
+    """A conversation that is spoken over this connection. Iterate it for what happens, in order.
+
+    `Speech` and `Heard` are about whoever speaks. A `SpokenReply` comes where it begins to be heard, or goes on after a lost
+    connection, and its `Sound` behind it. Play that, and tell what was `played`: else no more comes. A `Refused` says what the
+    server could not do, such as taking what was said as a message. The iteration ends when another connection begins to speak in the conversation.
+    """
+
+    def __init__(self, server: SoundServer, start: Frame) -> None:
+        self.voice: str | None = None
+        """The voice that speaks; None: replies are text alone."""
+        self._server = server
+        self._start = start
+        self._stream: int | None = None
+        self._seq = 0
+        self._running: dict[str, SpokenReply] = {}  # by turn: those that were accepted and are not done
+        self._hidden: set[str] = set()  # of these, what nobody was told of: it may be taken back
+        self._sounding: SpokenReply | None = None
+        self._is_begun = False
+        self._events: asyncio.Queue[SpokenEvent | _End] = asyncio.Queue()
+
+    @property
+    def conversation_id(self) -> str:
+        """The conversation."""
+        return str(self._start["conversation_id"])
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether something that was said is being answered, or its reply played."""
+        return bool(self._running)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it has begun, and goes on over each connection."""
+        return self._is_begun
+
+    async def send(self, samples: bytes) -> None:
+        """Send what the microphone heard, whole samples. While the connection is lost, they are dropped."""
+        for start in range(0, len(samples), MESSAGE_BYTES):
+            if self._stream is not None:
+                self._seq += 1
+                piece = samples[start : start + MESSAGE_BYTES]
+                await self._server.send_sound(sound_message(self._stream, self._seq, piece))
+
+    async def commit(self) -> None:
+        """Make a message of what was said so far: for a conversation that does not detect the end by itself."""
+        await self._tell("audio.commit")
+
+    async def clear(self) -> None:
+        """Forget what was said so far."""
+        await self._tell("audio.clear")
+
+    async def __aiter__(self) -> AsyncIterator[SpokenEvent]:
+        """Yield what happens. Raises Refused, Disconnected: it can't go on."""
+        while not isinstance(event := await self._events.get(), _End):
+            yield event
+        if event.why is not None:
+            raise event.why
+
+    async def begin(self, ask: Callable[[Frame], Awaitable[Frame]]) -> None:
+        """Begin to speak, or go on over a new connection. Raises Refused, Disconnected."""
+        started = await ask(self._start)
+        self._stream, self._seq, self._is_begun = started["stream"], 0, True
+        self.voice = started.get("voice")
+
+    async def end(self) -> None:
+        """Speak no longer: a reply that is being played is cut at what was heard. Waits for the server a little."""
+        self._is_begun, stream, self._stream = False, self._stream, None
+        if stream is None:
+            return
+        with suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(END_S):
+                await self._server.request({"type": "audio.stop", "conversation_id": self.conversation_id})
+
+    def lost(self) -> None:
+        """The connection is lost: nobody listens until it begins again."""
+        self._stream = self._sounding = None
+        self._running.clear()
+        self._hidden.clear()
+
+    def fail(self, error: ClientError) -> None:
+        """It can't go on."""
+        self._events.put_nowait(_End(error))
+
+    def hear(self, frame: Frame, reply: Reply | None) -> None:
+        """Take a frame of the server. `reply`: the one that it is about, if it is known."""
+        if frame["type"] == "sound":
+            self._sound(frame)
+        elif frame["type"] == "error":
+            self._events.put_nowait(Refused(frame))
+        elif frame.get("conversation_id") == self.conversation_id:
+            self._heed(frame)
+            if isinstance(reply, SpokenReply):
+                self._follow(reply, frame)
+            if frame["type"] == "done":
+                self._running.pop(frame["turn_id"], None)
+                self._hidden.discard(frame["turn_id"])
+
+    def _heed(self, frame: Frame) -> None:
+        match frame["type"]:
+            case "speech":
+                self._events.put_nowait(Speech(frame["state"], frame["at_ms"]))
+            case "heard":
+                self._events.put_nowait(Heard(frame["text"], frame["final"], frame["item"]))
+            case "audio.stopped" if frame["reason"] == "elsewhere":
+                self._stream = None
+                self._events.put_nowait(_End(None))
+
+    def _follow(self, reply: SpokenReply, frame: Frame) -> None:
+        match frame["type"]:
+            case "accepted":
+                self._running[reply.turn_id] = reply
+                self._hidden.add(reply.turn_id)
+                if "output" not in self._start:
+                    self._show(reply)
+            case "audio.reply":
+                reply.begin_sound(frame)
+                self._sounding = reply
+                self._running[reply.turn_id] = reply  # one that goes on from before was not accepted here
+                self._hidden.add(reply.turn_id)
+                self._show(reply)
+            case "marks":
+                reply.mark(frame)
+            case "done" if not frame.get("removed"):  # its voice failed, or it has no text
+                self._show(reply)
+
+    def _show(self, reply: SpokenReply) -> None:
+        """Tell of a reply that nobody was told of so far."""
+        if reply.turn_id in self._hidden:
+            self._hidden.discard(reply.turn_id)
+            self._events.put_nowait(reply)
+
+    def _sound(self, frame: Frame) -> None:
+        if self._sounding is not None and (sound := self._sounding.take_sound(frame)) is not None:
+            self._events.put_nowait(sound)
+
+    async def _tell(self, kind: str) -> None:
+        if self._stream is not None:
+            await self._server.tell({"type": kind, "conversation_id": self.conversation_id})

@@ -1,0 +1,32 @@
+"""What a spoken chat needs of a sound device. Whatever does this may stand in the place of the sound card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+Hear = Callable[[bytes], None]
+"""Takes what the microphone heard."""
+Fill = Callable[[int, float], bytes]
+"""Returns so many bytes for the loudspeaker, which are heard so many seconds later."""
+Lose = Callable[[str], None]
+"""Takes the sentence that says why there is no more sound."""
+
+
+class NoSound(Exception):
+    """There can be no spoken chat; the sentence says why, and what to do."""
+
+
+class SoundDevice(Protocol):
+    """A microphone and a loudspeaker. Samples have 16 bits, little-endian, and one channel."""
+
+    input_rate: int
+    """Samples a second of the microphone."""
+    output_rate: int
+    """Of the loudspeaker."""
+
+    def start(self, hear: Hear, fill: Fill, lose: Lose) -> None:
+        """Begin. All three are called in threads of the device's, and return soon. Raises NoSound."""
+
+    def close(self) -> None:
+        """Let go of both."""
