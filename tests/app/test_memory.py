@@ -15,8 +15,8 @@ from app.server.http_protocol import HttpProtocol
 from app.server.websocket import Protocol
 from connections.line.connection import Connection
 from tests.app.in_process import serving
-from tests.chaos.odd_doors import AI_SDK, REALTIME, RESPONSES, TRANSLATIONS, Door
 from tests.chaos.memory import resident_bytes
+from tests.chaos.odd_doors import AI_SDK, REALTIME, RESPONSES, TRANSLATIONS, Door
 from tests.chaos.thin_socket import ThinSocket
 from tests.sessions.chat import eventually
 
@@ -67,7 +67,7 @@ async def test_what_a_connection_took_is_freed_without_the_collector(tmp_path: P
             gc.enable()
 
 
-@pytest.mark.parametrize("door", (AI_SDK, REALTIME, RESPONSES, TRANSLATIONS), ids=lambda door: door.part)
+@pytest.mark.parametrize("door", [AI_SDK, REALTIME, RESPONSES, TRANSLATIONS], ids=lambda door: door.part)
 async def test_so_is_what_a_socket_of_another_door_took(tmp_path: Path, door: Door) -> None:
     async with serving(tmp_path) as running:
         before = len(connections())
