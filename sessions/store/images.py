@@ -81,7 +81,7 @@ class Images:
         """
         size, renews = len(kept) + IMAGE_COSTS, "0" if place.conversation_id else "1"
         await self._bytes.add(place, size, group=group)
-        written = [digest, kept, UNSENT_S, renews, size]
+        written: list[str | bytes | int] = [digest, kept, UNSENT_S, renews, size]
         lies = await run_script(self._client, KEEP_IMAGE, [place.name], written)
         await self._bytes.stored(place, lies)
 

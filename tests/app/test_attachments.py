@@ -196,12 +196,15 @@ async def test_an_image_counts_in_each_conversation_until_that_is_deleted(
     monkeypatch.setattr(image_bytes, "OWNER_BYTES", 2 * cost(PNG))
     png_id = await kept(service, PNG.data)
     send = {"type": "send", "content": "Look!", "client_msg_id": "d", "attachments": [png_id]}
+    store = service.service._sessions.images._client
     async with service.socket(CLIENT) as socket:
         await said(socket, "Look!", png_id)
         refused = await socket.ask(**send, conversation_id="d")
         assert (refused["type"], refused["code"]) == ("error", "too_many_images")
         await said(socket, "And again!", png_id)
         await socket.ask(type="delete", conversation_id="c")
+        left: Any = await store.hget("ms:images-kept:{anonymous/ann}", "sum")  # type: ignore[misc]
+        assert int(left) == cost(PNG), "its upload is there"
         await socket.send(**send, conversation_id="d")
         assert (await socket.until("done"))[0]["type"] == "accepted"
 
