@@ -241,7 +241,11 @@ def _commands(
         engine=engine, policy=policy, admission=base.admission, observer=observer, tasks=base.tasks
     )
     remover = Remover(
-        history=storage.history, index=storage.index, compaction=storage.compaction, brancher=brancher
+        history=storage.history,
+        index=storage.index,
+        images=storage.images,
+        compaction=storage.compaction,
+        brancher=brancher,
     )
     deleter = Deleter(
         directory=base.directory,

@@ -108,6 +108,7 @@ ROOMS = {
     "sessions.store": (
         "redis",
         "history",
+        "image_bytes",
         "images",
         "search",
         "sharing",

@@ -37,12 +37,11 @@ class First(Lines):
     def __init__(self, socket: Socket, message: str | bytes) -> None:
         super().__init__(socket)
         self._first: str | bytes | None = message
-        self._rest = socket.receive
-        self.receive = self._receive
 
-    async def _receive(self) -> str | bytes:
+    async def receive(self) -> str | bytes:
+        """Return the next message. Raises Disconnected."""
         if (first := self._first) is None:
-            return await self._rest()
+            return await super().receive()
         self._first = None
         return first
 

@@ -10,10 +10,13 @@ class Lines:
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket
-        self.receive = socket.receive
         self.writable = socket.writable
         self.charge = socket.charge
         self.close = socket.close
+
+    async def receive(self) -> str | bytes:
+        """Return the next message. Raises Disconnected."""
+        return await self._socket.receive()
 
     @property
     def is_writable(self) -> bool:

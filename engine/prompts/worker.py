@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
+import socket
 import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from typing import Protocol
 
 import msgspec
@@ -29,6 +27,7 @@ from engine.prompts.jobs import (
     Stop,
     ToPrompts,
 )
+from engine.prompts.line import Line
 from engine.text.reply_memory import WrittenReply
 
 STARTS = 3
@@ -54,7 +53,7 @@ class PromptsUnavailable(EngineError):
 
 
 class PromptMaker(Protocol):
-    """Makes prompts. One long-lived thread calls `start` and `ask`; any thread may call the other methods."""
+    """Makes prompts. One long-lived thread calls `start` and `ask`; any thread may call the others, which never wait."""
 
     def start(self) -> None:
         """Begin to get ready, without waiting for it."""
@@ -96,10 +95,9 @@ class PromptProcess:
         self._model = model
         self._environment = dict(environment)
         self._job_timeout_s = job_timeout_s
-        self._decoder: msgspec.msgpack.Decoder[FromPrompts] = msgspec.msgpack.Decoder(FromPrompts)
-        self._sending = threading.Lock()
+        self._telling = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._line: Connection | None = None
+        self._line: Line | None = None
         self._is_ready = self._is_asked = self._is_hurried = False
         self._notes: deque[Remember] = deque()
 
@@ -110,7 +108,8 @@ class PromptProcess:
 
     def start(self) -> None:
         """See `PromptMaker`. The process ends with the thread that started it."""
-        line, theirs = Pipe()
+        ours, theirs = socket.socketpair()
+        line = Line(ours)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - Python itself
                 [*self._command, str(theirs.fileno()), self._model],
@@ -151,7 +150,9 @@ class PromptProcess:
 
     def end(self) -> None:
         """End the process, if there is one. Only the thread of `ask` may call it."""
-        process, line, self._process, self._line = self._process, self._line, None, None
+        process, self._process = self._process, None
+        with self._telling:
+            line, self._line, self._is_asked = self._line, None, False
         if line is not None:
             line.close()
         if process is not None:
@@ -188,36 +189,44 @@ class PromptProcess:
         timeout_s = self._job_timeout_s
         answer = self._receive(min(timeout_s, LOOK_TIMEOUT_S) if isinstance(job, Look) else timeout_s)
         if isinstance(job, Build):
-            with self._sending:
-                self._is_asked = self._is_hurried = False
+            self._end_of_job()
         assert not isinstance(answer, Ready)  # noqa: S101 - it comes only once, before the first job
         return answer
 
     def _say(self, told: Stop | Hurry, *, is_last: bool = False) -> None:
         """Send a message about the current job. `is_last`: no other message about it follows."""
-        with self._sending, suppress(OSError):
+        with self._telling:
             is_asked = self._is_asked
             self._is_asked = is_asked and not is_last
             self._is_hurried = self._is_hurried or isinstance(told, Hurry)
             if is_asked and self._line is not None:
-                self._line.send_bytes(msgspec.msgpack.encode(told))
+                self._line.say(told)
+
+    def _end_of_job(self) -> None:
+        assert self._line is not None  # noqa: S101 - it was answered over one
+        with self._telling:
+            self._is_asked = self._is_hurried = False
+            self._line.hush()
 
     def _send(self, told: ToPrompts) -> None:
+        """Send a message. The lock is not held meanwhile: the step loop may wait for it."""
+        assert self._line is not None  # noqa: S101 - what is ready has one
+        if isinstance(told, Build):
+            with self._telling:
+                told = msgspec.structs.replace(told, hurried=told.hurried or self._is_hurried)
+                self._is_asked, self._is_hurried = True, told.hurried
         try:
-            with self._sending:
-                assert self._line is not None  # noqa: S101 - a process that is ready has one
-                if isinstance(told, Build):
-                    told = msgspec.structs.replace(told, hurried=told.hurried or self._is_hurried)
-                    self._is_asked, self._is_hurried = True, told.hurried
-                self._line.send_bytes(msgspec.msgpack.encode(told))
+            self._line.send(told, self._job_timeout_s)
+        except TimeoutError as error:
+            raise _Dead(f"it did not read within {self._job_timeout_s:g} s") from error
         except OSError as error:
             raise _Dead(str(error)) from error
 
     def _receive(self, timeout_s: float) -> FromPrompts:
         assert self._line is not None  # noqa: S101 - a process that was started has one
         try:
-            if not self._line.poll(timeout_s):
-                raise _Hangs(f"it gave no answer within {timeout_s:g} s")
-            return self._decoder.decode(self._line.recv_bytes())
+            return self._line.receive(timeout_s)
+        except TimeoutError as error:
+            raise _Hangs(f"it gave no answer within {timeout_s:g} s") from error
         except (EOFError, OSError) as error:
             raise _Dead("it ended") from error

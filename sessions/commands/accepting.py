@@ -179,8 +179,8 @@ def hold_images(live: LiveTurn, prompt: Prompt) -> None:
 async def message_of(
     images: Images, conversation: Conversation, record: TurnRecord, send: Send
 ) -> MessageRecord:
-    """Return a user's message as it will be stored, and put its images into the conversation. Raises NotFound, StoreDown."""
-    shown = await images.show(conversation.owner, conversation.keys, send.images)
+    """Return a user's message as it will be stored, and put its images into the conversation. Raises Refused."""
+    shown = await images.show(conversation.owner, conversation.keys, send.images, group=send.group)
     if send.shown:
         places = zip(shown, send.shown, strict=True)
         shown = tuple(msgspec.structs.replace(one, at=at, detail=detail) for one, (at, detail) in places)

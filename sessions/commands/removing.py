@@ -82,8 +82,17 @@ class Deleter:
 class Remover:
     """Removes exchanges and conversations. Its methods raise Refused."""
 
-    def __init__(self, *, history: History, index: Index, compaction: Compaction, brancher: Brancher) -> None:
+    def __init__(
+        self,
+        *,
+        history: History,
+        index: Index,
+        images: Images,
+        compaction: Compaction,
+        brancher: Brancher,
+    ) -> None:
         self._history = history
+        self._images = images
         self._brancher = brancher
         self._index = index
         self._compaction = compaction
@@ -151,6 +160,7 @@ class Remover:
             epoch = (
                 await self._history.delete(conversation.keys, with_turns=is_last) or epoch
             )  # another request may have been faster
+            await self._images.release(conversation.keys)
             if not epoch:
                 raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
         await self._index.forget(conversation.owner, conversation.conversation_id)

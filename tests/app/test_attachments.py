@@ -19,10 +19,11 @@ from engine.images.image import NOT_SEEN
 from engine.messages import Message
 from engine.scripted.engine import FEATURES, ScriptedEngine
 from sessions.running import admission
-from sessions.store import images
+from sessions.store import image_bytes, images
 from sessions.store.redis.client import KEEP_IMAGE, run_script
 from tests.app.in_process import Running, Socket, serving
 from tests.pictures import JPEG, PNG, png
+from tests.sessions.store.test_image_bytes import cost
 
 CLIENT = {"client_id": "ann"}
 
@@ -180,13 +181,32 @@ async def test_what_is_no_image_is_not_kept(service: Running) -> None:
 async def test_an_owner_keeps_so_much_at_most_and_the_same_image_costs_nothing(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(images, "OWNER_BYTES", len(PNG.data))
+    monkeypatch.setattr(image_bytes, "OWNER_BYTES", cost(PNG))
     await kept(service, PNG.data)
     await kept(service, PNG.data)
     refused = await upload(service, JPEG.data)
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_images")
     assert (await upload(service, JPEG.data, client_id="bob")).status_code == 429, "too large by itself"
     assert (await upload(service, PNG.data, client_id="bob")).status_code == 200
+
+
+async def test_an_image_counts_in_each_conversation_until_that_is_deleted(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_bytes, "OWNER_BYTES", 2 * cost(PNG))
+    png_id = await kept(service, PNG.data)
+    send = {"type": "send", "content": "Look!", "client_msg_id": "d", "attachments": [png_id]}
+    store = service.service._sessions.images._client
+    async with service.socket(CLIENT) as socket:
+        await said(socket, "Look!", png_id)
+        refused = await socket.ask(**send, conversation_id="d")
+        assert (refused["type"], refused["code"]) == ("error", "too_many_images")
+        await said(socket, "And again!", png_id)
+        await socket.ask(type="delete", conversation_id="c")
+        left: Any = await store.hget("ms:images-kept:{anonymous/ann}", "sum")  # type: ignore[misc]
+        assert int(left) == cost(PNG), "its upload is there"
+        await socket.send(**send, conversation_id="d")
+        assert (await socket.until("done"))[0]["type"] == "accepted"
 
 
 async def test_a_key_without_the_scope_uploads_nothing(tmp_path: Path) -> None:
@@ -284,9 +304,9 @@ async def test_images_of_a_message_that_was_refused_leave_with_their_owner(tmp_p
 async def test_an_image_and_the_end_of_its_hash_are_one_write(service: Running) -> None:
     """A process that dies between two transactions would leave it for good: so there is only one."""
     store = service.service._sessions.images._client
-    await run_script(store, KEEP_IMAGE, ["ms:{x}"], ["digest", b"image", 60, "0"])
+    await run_script(store, KEEP_IMAGE, ["ms:{x}"], ["digest", b"image", 60, "0", 10])
     assert 0 < await store.ttl("ms:{x}") <= 60
-    await run_script(store, KEEP_IMAGE, ["ms:{x}"], ["other", b"image", 600, "0"])
+    await run_script(store, KEEP_IMAGE, ["ms:{x}"], ["other", b"image", 600, "0", 10])
     assert await store.ttl("ms:{x}") <= 60
-    await run_script(store, KEEP_IMAGE, ["ms:{x}"], ["third", b"image", 600, "1"])
+    await run_script(store, KEEP_IMAGE, ["ms:{x}"], ["third", b"image", 600, "1", 10])
     assert 60 < await store.ttl("ms:{x}") <= 600

@@ -26,7 +26,8 @@ HELD = {
     "ms:{CONVERSATION}:journal": "its newest events",
     "ms:{CONVERSATION}:images": "what its messages show",
     "ms:uploads:{OWNER}": "what was uploaded in the last hour",
-    "ms:image-bytes:{OWNER}": "how much that was, and what was shown of it",
+    "ms:images-kept:{OWNER}": "how much that is, and what is shown of it",
+    "ms:images-kept-by:{KEY}": "how much that is of each owner behind one key",
     "ms:conversations:{OWNER}": "the list",
     "ms:share:{ID}": "a link's half of a share",
     "ms:compaction:{ID}": "conversations whose texts are to be put together",
@@ -44,7 +45,6 @@ PASSING = {
     "ms:seats:client:{CLIENT}:ID": 3600,
     "ms:seats:key:{KEY}:ID": 3600,
     "ms:ticket:ID": TTL_S,
-    "ms:image-bytes:{KEY}": 30 * 86_400,
 }
 """Numbers of limits and unused tickets, which hold nothing that was said: for how many seconds at most they stay."""
 

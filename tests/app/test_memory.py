@@ -16,6 +16,7 @@ from app.server.websocket import Protocol
 from connections.line.connection import Connection
 from tests.app.in_process import serving
 from tests.chaos.memory import resident_bytes
+from tests.chaos.odd_doors import AI_SDK, REALTIME, RESPONSES, TRANSLATIONS, Door
 from tests.chaos.thin_socket import ThinSocket
 from tests.sessions.chat import eventually
 
@@ -60,6 +61,23 @@ async def test_what_a_connection_took_is_freed_without_the_collector(tmp_path: P
                 if greets:
                     await one.put(type="hello", client_id=f"client-{number}")
                     await one.get()
+                one.close()
+            await eventually(lambda: len(connections()) <= before)
+        finally:
+            gc.enable()
+
+
+@pytest.mark.parametrize("door", [AI_SDK, REALTIME, RESPONSES, TRANSLATIONS], ids=lambda door: door.part)
+async def test_so_is_what_a_socket_of_another_door_took(tmp_path: Path, door: Door) -> None:
+    async with serving(tmp_path) as running:
+        before = len(connections())
+        gc.disable()
+        try:
+            for _ in range(3):
+                one = await ThinSocket.connect(("127.0.0.1", running.port))
+                await one.shake_hands(path=door.path)
+                await one.put(**door.honest[0])
+                await one.get()
                 one.close()
             await eventually(lambda: len(connections()) <= before)
         finally:

@@ -115,7 +115,7 @@ AI_SDK = Door(
             ],
             **_CHAT,
         },
-        {"type": "reconnect", "requestId": "r1", "id": "c0"},
+        {"type": "resume", "requestId": "r1", "id": "c0"},
         {"type": "abort", "requestId": "r1"},
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,17 @@ TEMPLATE = (
 MARKS = ("<|im_start|>", "<end_of_utterance>", "<fake_token_around_image>", "<image>", "<global-img>")
 
 
-def folder_of(kind: str, folder: Path, *, window: int = 2048, longest: int = LONGEST, **vision: int) -> Path:
-    """Save a model of a kind, which never ends a reply by itself. `vision`: other sizes of its tower."""
+def folder_of(
+    kind: str,
+    folder: Path,
+    *,
+    window: int = 2048,
+    longest: int = LONGEST,
+    factor: int = FACTOR,
+    text: Mapping[str, float] | None = None,
+    **vision: float,
+) -> Path:
+    """Save a model of a kind. It never ends a reply by itself. `text`, `vision`: other sizes of its two parts."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(7)
     config_type, module_type, processor_type = KINDS[kind]
@@ -58,7 +67,7 @@ def folder_of(kind: str, folder: Path, *, window: int = 2048, longest: int = LON
     tokenizer.chat_template = TEMPLATE
     config = config_type(
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
-        scale_factor=FACTOR,
+        scale_factor=factor,
         vision_config={
             "hidden_size": 32,
             "intermediate_size": 64,
@@ -82,7 +91,8 @@ def folder_of(kind: str, folder: Path, *, window: int = 2048, longest: int = LON
             "bos_token_id": None,
             "eos_token_id": None,
             "pad_token_id": 0,
-        },
+        }
+        | dict(text or {}),
     )
     module = module_type(config)
     module.generation_config.eos_token_id = None

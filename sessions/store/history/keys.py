@@ -26,6 +26,11 @@ class Keys(msgspec.Struct, frozen=True):
         return cls(conversation, f"{conversation}:journal")
 
     @property
+    def owner(self) -> str:
+        """The owner, as its keys name it."""
+        return self.conversation.removeprefix("ms:{").rpartition("/")[0]
+
+    @property
     def conversation_id(self) -> str:
         """The conversation's id within its owner, without a slash."""
         return self.conversation.rpartition("/")[2].rstrip("}")

@@ -88,6 +88,7 @@ ADOPT = Script("adopt")
 HAND_OVER = Script("hand_over")
 FORGET = Script("forget")
 KEEP_IMAGE = Script("keep_image")
+COUNT_IMAGES = Script("count_images")
 COMPACT = Script("compact")
 SCHEDULE = Script("schedule")
 TAKE_DUE = Script("take_due")
@@ -95,7 +96,7 @@ SETTLE_DUE = Script("settle_due")
 SCRIPTS = (
     *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
     *(BRANCH, ACTIVATE, NOTE, COUNT_NOTE, RENAME, SHARE, SINCE, RENEW, START, GO_ON),
-    *(WATCH, LEAVE, POST, COLLECT, TOUCH, KEEP_IMAGE),
+    *(WATCH, LEAVE, POST, COLLECT, TOUCH, KEEP_IMAGE, COUNT_IMAGES),
     *(SEAL, RESEAL, ADOPT, HAND_OVER, FORGET),
     *(COMPACT, SCHEDULE, TAKE_DUE, SETTLE_DUE),
 )

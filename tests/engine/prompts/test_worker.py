@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 import engine
 from engine.messages import Message
-from engine.prompts.jobs import Build, Built, Look, Rejected, Stopped, TooLong
+from engine.prompts.jobs import Answer, Build, Built, Look, Rejected, Stopped, TooLong
 from engine.prompts.prompt import PromptBuilder
 from engine.prompts.worker import LOST, PromptProcess, PromptsUnavailable
 from engine.reply_spec import JsonSchema, ReplySpec
@@ -108,6 +109,34 @@ def test_an_image_with_which_it_hangs_is_asked_once(process: Make) -> None:
     os.kill(pid_of(prompts), signal.SIGSTOP)
     assert prompts.ask(Look("r", 0, PNG.image)) == Rejected(LOST)
     assert isinstance(prompts.ask(JOB), Built)
+
+
+def test_nobody_who_says_something_waits_for_one_that_reads_nothing(
+    process: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be the step loop that says it, and what is asked meanwhile may be megabytes of images."""
+    prompts = process(job_timeout_s=3.0)
+    prompts.ask(JOB)
+    stands, told, waited = pid_of(prompts), list[Answer](), list[float]()
+    os.kill(stands, signal.SIGSTOP)
+    large = Build((Message("user", "\u00e9" * 3_000_000),), 4096)
+
+    def say() -> None:
+        while prompts.pid == stands:
+            began = time.monotonic()
+            prompts.stop()
+            waited.append(time.monotonic() - began)
+
+    asks = threading.Thread(target=lambda: told.append(prompts.ask(large)), daemon=True)
+    says = threading.Thread(target=say, daemon=True)
+    for thread in (asks, says):
+        thread.start()
+    for thread in (asks, says):
+        thread.join(60)
+        assert not thread.is_alive()
+    assert max(waited) < 1.0
+    assert isinstance(told[0], TooLong), "it is asked of the next one"
+    assert "did not read within 3 s" in caplog.text
 
 
 def test_a_prompt_with_which_it_dies_twice_is_refused_and_the_next_one_is_made(process: Make) -> None:

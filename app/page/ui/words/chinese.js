@@ -15,6 +15,7 @@ export const words = {
   "Any language": "任何语言",
   "Arguments": "参数",
   "As it is written": "随生成显示",
+  "As many images are kept for you as may be. Delete conversations with images.": "为你保存的图片已达上限。请删除含有图片的对话。",
   "As the browser has it": "跟随浏览器",
   "As the model does": "由模型决定",
   "As the system has it": "跟随系统",

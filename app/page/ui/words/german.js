@@ -15,6 +15,7 @@ export const words = {
   "Any language": "Jede Sprache",
   "Arguments": "Argumente",
   "As it is written": "Wie er entsteht",
+  "As many images are kept for you as may be. Delete conversations with images.": "Für dich sind so viele Bilder gespeichert, wie erlaubt ist. Lösche Unterhaltungen mit Bildern.",
   "As the browser has it": "Wie der Browser",
   "As the model does": "Wie das Modell es hält",
   "As the system has it": "Wie das System",
