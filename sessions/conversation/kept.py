@@ -54,10 +54,14 @@ class KeptTurns:
             return False
         return await self._history.follower(keys, record) is None
 
-    async def path(self, owner: Owner, conversation_id: str, message_id: str) -> list[MessageRecord]:
-        """The messages up to one, the oldest first."""
-        branch = await self._history.branch(Keys.of(owner, conversation_id), leaf=message_id)
-        return branch.messages
+    async def path(
+        self, owner: Owner, conversation_id: str, message_id: str, *, most_bytes: int
+    ) -> tuple[list[MessageRecord], bool]:
+        """The messages up to one, the oldest first, and whether more were before. The first is the one that exceeds `most_bytes`."""
+        branch = await self._history.branch(
+            Keys.of(owner, conversation_id), leaf=message_id, most_bytes=most_bytes
+        )
+        return branch.messages, branch.older is not None
 
     async def is_empty(self, owner: Owner, conversation_id: str) -> bool:
         """Whether a conversation has no message."""
