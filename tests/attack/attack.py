@@ -25,6 +25,8 @@ class Ground(StrEnum):
     """As scripted, with API keys and a key set, so that nobody comes in without a token."""
     SPEECH = "speech"
     """As scripted, and it listens: PocketSphinx understands the demo's sentences."""
+    OPEN = "open"
+    """As scripted, with every door open: it hears and speaks, makes vectors, and has a tool of its own."""
 
 
 class Cost(StrEnum):
