@@ -14,6 +14,6 @@ def reset(transport: Transport) -> None:
     """End a connection by a reset. Without it the kernel would keep unread bytes for minutes."""
     opened: socket.socket | None = transport.get_extra_info("socket")
     if opened is not None:
-        with suppress(OSError):  # it is closed already
+        with suppress(OSError, ValueError):  # it is closed already; of uvloop's then it has no descriptor
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     transport.abort()

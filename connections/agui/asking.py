@@ -108,16 +108,16 @@ def _messages(
     given: Sequence[RunMessage], places: Sequence[int], reader: _Reader
 ) -> tuple[list[ChatMessage], list[int]]:
     """Return the messages, and their places in the request. A reply's reasoning, text and calls are joined."""
-    messages: list[ChatMessage] = []
+    groups: list[list[ChatMessage]] = []
     starts: list[int] = []
     for place in places:
         one = _message(given[place], f"messages[{place}]", reader)
-        if messages and one.role == messages[-1].role == "assistant":
-            messages[-1] = _joined(messages[-1], one)
+        if groups and one.role == groups[-1][-1].role == "assistant":
+            groups[-1].append(one)
         else:
-            messages.append(one)
+            groups.append([one])
             starts.append(place)
-    return messages, starts
+    return [_joined(group) if len(group) > 1 else group[0] for group in groups], starts
 
 
 def _message(message: RunMessage, where: str, reader: _Reader) -> ChatMessage:
@@ -142,13 +142,14 @@ def _text(content: _Words) -> str:
     return content or ""
 
 
-def _joined(one: ChatMessage, other: ChatMessage) -> ChatMessage:
-    calls: list[MessageCall] = [*(one.tool_calls or ()), *(other.tool_calls or ())]
+def _joined(messages: Sequence[ChatMessage]) -> ChatMessage:
+    """What one reply thought, said and called: joined at once, since there may be thousands."""
+    calls: list[MessageCall] = [call for one in messages for call in one.tool_calls or ()]
     return ChatMessage(
         "assistant",
-        "\n".join(filter(None, (_text(one.content), _text(other.content)))),
+        "\n".join(filter(None, (_text(one.content) for one in messages))),
         tool_calls=calls or None,
-        reasoning="\n".join(filter(None, (one.reasoning, other.reasoning))) or None,
+        reasoning="\n".join(one.reasoning for one in messages if one.reasoning) or None,
     )
 
 

@@ -14,6 +14,8 @@ MOST_FIELDS = 32
 _MOST_HEAD_BYTES = 4096
 _MOST_VALUE_BYTES = 64 * 1024
 """Bytes of a field that is not a file."""
+_MOST_PARAMETERS = 16
+"""Of one header: before each, the library that reads them scans all again."""
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")
 _BROKEN = "The form is damaged: it must be multipart/form-data as RFC 7578 describes it."
 
@@ -58,7 +60,7 @@ def _put(form: Form, head: Message, content: bytes) -> None:
 
 def _boundary(content_type: str) -> bytes:
     told = Message()
-    told["content-type"] = content_type
+    told["content-type"] = content_type if content_type.count(";") <= _MOST_PARAMETERS else ""
     boundary = told.get_param("boundary")
     is_form = told.get_content_type() == "multipart/form-data"
     if not is_form or not isinstance(boundary, str) or not _BOUNDARY.fullmatch(boundary):
@@ -86,9 +88,12 @@ def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _told(head: bytes) -> Message:
+    """Raises Problem."""
     told = Message()
     for line in head.decode(errors="replace").split("\r\n"):
         name, _, value = line.partition(":")
+        if value.count(";") > _MOST_PARAMETERS:
+            raise invalid(None, _BROKEN)
         if name.strip():
             told[name.strip()] = value.strip()
     return told

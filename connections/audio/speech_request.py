@@ -8,6 +8,7 @@ import msgspec
 
 from connections.audio.transcription_request import check_model
 from connections.audio.wire import SpeechRequest
+from connections.http.json_shape import check_shape
 from connections.openai.problems import invalid
 from connections.wire.sentences import complaint
 from speech.voice.speaker import Speaker
@@ -25,13 +26,14 @@ class Spoken(msgspec.Struct, frozen=True):
 
 
 def speech_request(body: bytes, *, speaker: Speaker, most_chars: int) -> Spoken:
-    """Return what a body requests of this server's voice. Raises Problem."""
+    """Return what a body requests of this server's voice. Raises Problem, TooManyValues."""
+    check_shape(body)
     try:
         request = _decode(body)
     except msgspec.ValidationError as error:
         wrong = complaint(error)
         raise invalid(wrong.field, wrong.told(whole="The request")) from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise invalid(None, "The request is not JSON.") from None
     check_model(request.model, speaker.name)
     _check_text(request, most_chars)

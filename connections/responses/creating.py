@@ -67,6 +67,7 @@ _UNLIKE = (
 _UNDER_WAY = (
     "What the response before this one asked for is being carried out: go on from the response that follows."
 )
+_FAR = "What was said before is too long to go on from it whole: send `truncation` as `auto`, or begin a new conversation."
 _NO_BOUND = "This server does not bound the calls of its own tools by `max_tool_calls`: leave it out, or the MCP servers."
 
 
@@ -143,8 +144,8 @@ class Creator:
         request = await resolved(self.keeper, caller.owner, request, limits)
         with asking_for(caller.group or caller.client.client_id):
             behind = None
-            if before is None and request.previous_response_id is not None:
-                behind = await self.keeper.previous(caller.owner, request.previous_response_id)
+            if before is None:
+                behind = await self._behind(caller, request)
             said = tuple(before or ()) if behind is None else behind.said
             servers = listed(request.tools or (), self._sessions.tools)
             wanted = Wanted(caller, request, model.name, limits, stream_id, said, servers, behind)
@@ -172,15 +173,22 @@ class Creator:
             why = "Name a response instead of a conversation here: send `previous_response_id`."
             raise invalid("conversation", why, code="unsupported_parameter")
         request = await resolved(self.keeper, caller.owner, request, limits)
-        behind = None
-        if request.previous_response_id is not None:
-            behind = await self.keeper.previous(caller.owner, request.previous_response_id)
+        behind = await self._behind(caller, request)
         given, answers = parted(request.input)  # a model reads results of calls, not approvals
         decisions_in(answers, None if behind is None else behind.place, _asked(behind))
         request = msgspec.structs.replace(request, input=given)
         before = () if behind is None else behind.said
         servers = listed(request.tools or (), self._sessions.tools)
         return asked_by(caller, ask_of(request, limits, before, servers), model.name)
+
+    async def _behind(self, caller: Caller, request: Creation) -> Kept | None:
+        """The response that a request goes on from. Raises Problem, StoreDown."""
+        if request.previous_response_id is None:
+            return None
+        behind = await self.keeper.previous(caller.owner, request.previous_response_id)
+        if behind.is_cut and request.truncation != "auto":
+            raise invalid("previous_response_id", _FAR, code="context_length_exceeded")
+        return behind
 
     def _input(self, wanted: Wanted) -> Input | None:
         """Return what to store of the request; None if it is not stored. Raises Problem if it has to be."""

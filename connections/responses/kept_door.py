@@ -68,6 +68,7 @@ class KeptDoor(HttpDoor[None]):
         super().__init__(reception)
         self._keeper = keeper
         self._does = does
+        self._reads_path = does is KeptDoor.input_items
 
     def needs(self, request: Request) -> KeyScope:
         """Return the scope for the method: to stop a response takes `chat`, to delete one `manage`."""
@@ -87,7 +88,7 @@ class KeptDoor(HttpDoor[None]):
         place.close()
         response_id = exchange.request.path_params["response_id"]
         with asking_for(caller.group or caller.client.client_id):
-            kept = await self._keeper.find(caller.owner, response_id, with_path=True)
+            kept = await self._keeper.find(caller.owner, response_id, with_path=self._reads_path)
             if kept is None:
                 why = f'There is no response "{response_id[:160]}": it was not kept, or not for you.'
                 raise Problem(404, why, code="not_found", param="response_id")

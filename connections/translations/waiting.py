@@ -13,6 +13,8 @@ from sessions.interpreting.source import MAX_SOURCE_CHARS
 
 MAX_WAITING_CHARS = 32_000
 """Characters that may wait; more are refused until some were taken."""
+MAX_WAITING_PARTS = 32
+"""Parts of different wishes: each is an interpretation of its own, however short."""
 FULL_CHARS = 24_000
 """An interpretation of this length ends with its sentence, and the next one begins."""
 
@@ -45,11 +47,23 @@ class Waiting:
         """Add text. Raises Overloaded."""
         if self.chars + len(text) > MAX_WAITING_CHARS:
             raise Overloaded(f"{self.chars} characters wait to be translated; append more in a moment.")
+        if text and self._begins(wish) and self._filled >= MAX_WAITING_PARTS:
+            raise Overloaded(
+                f"{self._filled} pieces in changing languages wait to be translated; append more in a moment."
+            )
         self.chars += len(text)
         if self._parts and not self._parts[-1].text:
             self._parts.pop()
         last = self._parts.pop() if self._parts and self._parts[-1].wish == wish else Part("", wish)
         self._parts.append(Part(last.text + text, wish, ref=ref or last.ref))
+
+    @property
+    def _filled(self) -> int:
+        return len(self._parts) - (bool(self._parts) and not self._parts[-1].text)
+
+    def _begins(self, wish: Wish) -> bool:
+        """Whether text under this wish is a part of its own."""
+        return not self._parts or not self._parts[-1].text or self._parts[-1].wish != wish
 
     def head(self) -> Part | None:
         """Return what is translated next; None if nothing waits."""

@@ -54,10 +54,17 @@ class KeptTurns:
             return False
         return await self._history.follower(keys, record) is None
 
-    async def path(self, owner: Owner, conversation_id: str, message_id: str) -> list[MessageRecord]:
-        """Return the messages up to one, oldest first."""
-        branch = await self._history.branch(Keys.of(owner, conversation_id), leaf=message_id)
-        return branch.messages
+    async def path(
+        self, owner: Owner, conversation_id: str, message_id: str, *, most_bytes: int
+    ) -> tuple[list[MessageRecord], bool]:
+        """Return the messages up to one, oldest first, and whether there are older ones.
+
+        The first message is the one that exceeds `most_bytes`.
+        """
+        branch = await self._history.branch(
+            Keys.of(owner, conversation_id), leaf=message_id, most_bytes=most_bytes
+        )
+        return branch.messages, branch.older is not None
 
     async def is_empty(self, owner: Owner, conversation_id: str) -> bool:
         """Return whether a conversation has no messages."""

@@ -12,6 +12,8 @@ COMING = 256
 """Concurrent messages that are being accepted: each calls the store several times, and its connections are few."""
 PLACE_CHARS = 4096
 """A longer message takes more of these places: it is in memory several times until it is accepted."""
+MOST_PLACES = 16
+"""That one message takes: long bodies are few at once, and all of them leave places for others."""
 IMAGE_BYTES = 256 * 1024 * 1024
 """Bytes of images that turns hold in memory, from their request to their end."""
 IMAGE_PLACE_BYTES = 1024 * 1024
@@ -151,7 +153,7 @@ class Admission:
             raise Overloaded(_CALLS, retry_after_ms=AGAIN_MS)
         if image_bytes and not self._images.has_room_for(subject):
             raise Overloaded(_IMAGES, retry_after_ms=AGAIN_MS)
-        weight, image_places = 1 + chars // PLACE_CHARS, _places(image_bytes)
+        weight, image_places = min(1 + chars // PLACE_CHARS, MOST_PLACES), _places(image_bytes)
         return self._admitted(subject, held, coming=self._coming, weight=weight, image_places=image_places)
 
     def take_over(self, subject: Subject) -> Admitted:

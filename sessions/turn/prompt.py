@@ -188,6 +188,8 @@ NO_TARGET = "This model does not translate: leave `target` and `source` out, or 
 _UNSERVED = {"images": NO_IMAGES, "target": NO_TARGET}
 UNKNOWN_TOKEN_BYTES = 256
 """Bytes of the longest token, if the engine does not know it: twice what large models' vocabularies have."""
+MOST_BYTES = 16 * 1024 * 1024
+"""Of a branch that is to be read whole: no window holds more."""
 
 
 class Prompts:
@@ -221,12 +223,13 @@ class Prompts:
 
         `client`: the engine schedules clients fairly. Raises ContextOverflow, BadParams, EngineDown, StoreDown.
         """
-        records = [message]
+        records, is_cut = [message], False
         if message.parent_id is not None:
-            last = None if generation.keeps_all else meta.context_from
-            branch = await self._history.branch(keys, leaf=message.parent_id, last=last)
+            last, most = (None, MOST_BYTES) if generation.keeps_all else (meta.context_from, None)
+            branch = await self._history.branch(keys, leaf=message.parent_id, last=last, most_bytes=most)
             records = [*branch.messages, message]
-        prompt = await self._fit(records, generation, meta, requested=requested, client=client)
+            is_cut = most is not None and branch.older is not None
+        prompt = await self._fit(records, generation, meta, requested=requested, client=client, is_cut=is_cut)
         if not any(one.images for one in prompt.messages):
             return prompt
         return msgspec.structs.replace(prompt, messages=await self._images.shown(keys, prompt.messages))
@@ -238,8 +241,16 @@ class Prompts:
         await self._fit(asked, generation, meta, requested=requested, client=client)
 
     async def _fit(
-        self, records: list[MessageRecord], generation: Generation, meta: Meta, *, requested: str, client: str
+        self,
+        records: list[MessageRecord],
+        generation: Generation,
+        meta: Meta,
+        *,
+        requested: str,
+        client: str,
+        is_cut: bool = False,
     ) -> Prompt:
+        """`is_cut`: more belongs before the records than is read for any window."""
         system, params, spec = self.system(meta, generation).text, generation.params, generation.spec
 
         async def fitted(model: ServedModel) -> Prompt:
@@ -250,6 +261,8 @@ class Prompts:
                     raise BadParams(NO_IMAGES, field="attachments")
                 refuse_endless(prompt_messages("", records[-1:]), facts, spec)
                 room = Room.of(facts.context_tokens, new_tokens(params, facts))
+                if is_cut:
+                    raise ContextOverflow(tokens=None, limit=room.window - 1)
                 count = partial(model.engine.count_tokens, client=client, spec=spec)
                 fitting = whole if generation.keeps_all else fit
                 prompt = await fitting(system, records, room=room, count=count, knows=Knows.of(facts))

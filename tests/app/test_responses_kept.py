@@ -11,9 +11,11 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 
+from connections.responses.kept import keeper
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
 from sessions.store.history import notes
+from sessions.turn import prompt
 from tests.app.in_process import Running, serving
 from tests.app.raw import peer
 from tests.app.responses import talking
@@ -336,3 +338,33 @@ async def is_kept(sdk: AsyncOpenAI, response: Response) -> bool:
     except openai.NotFoundError:
         return False
     return True
+
+
+async def test_of_what_was_said_before_a_response_no_more_is_read_than_a_request_could_bring(
+    sdk: AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = None
+    for _ in range(4):
+        last = await ask(sdk, "word " * 200, previous_response_id=None if last is None else last.id)
+    assert last is not None
+    monkeypatch.setattr(keeper, "MOST_PATH_BYTES", 2_000)
+    assert (await sdk.responses.retrieve(last.id)).status == "completed"
+    items = (await sdk.responses.input_items.list(last.id, order="asc")).data
+    assert [getattr(item, "role", None) for item in items] == ["user", "assistant", "user"]
+    for more in ({}, {"store": False}):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await ask(sdk, "And?", previous_response_id=last.id, **more)
+        assert refused.value.code == "context_length_exceeded"
+    assert (await ask(sdk, "And?", previous_response_id=last.id, truncation="auto")).status == "completed"
+
+
+async def test_a_conversation_that_no_window_holds_is_not_read_to_be_gone_on_with_whole(
+    sdk: AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        await ask(sdk, "word " * 200, conversation="long")
+    monkeypatch.setattr(prompt, "MOST_BYTES", 2_000)
+    with pytest.raises(openai.BadRequestError) as refused:
+        await ask(sdk, "And?", conversation="long")
+    assert refused.value.code == "context_length_exceeded"
+    assert (await ask(sdk, "And?", conversation="long", truncation="auto")).status == "completed"

@@ -25,6 +25,8 @@ class Ground(StrEnum):
     """As scripted, with API keys and a key set: every client needs a token."""
     SPEECH = "speech"
     """As scripted, with speech recognition: PocketSphinx recognizes the demo's sentences."""
+    OPEN = "open"
+    """As scripted, with every door open: speech, embeddings, and a tool of its own."""
 
 
 class Cost(StrEnum):

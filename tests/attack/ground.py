@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -16,6 +17,7 @@ from subprocess import TimeoutExpired
 from tests.attack.attack import MB, Attack, Ground
 from tests.attack.attacker import Attacker, Job, Outcome
 from tests.attack.families.credentials import KEY_ID
+from tests.attack.vectors import vectors
 from tests.chaos import gateway
 from tests.chaos.memory import forget_peak, peak_bytes, resident_bytes
 from tests.server_process import ServerProcess, serving
@@ -36,6 +38,7 @@ LISTENING = {
     "MIDSTREAM_SPEECH": "recognition",
     "MIDSTREAM_SPEECH_GRAMMAR": str(Path(__file__).parent.parent / "e2e" / "demo.jsgf"),
 }
+TOOL = {"MIDSTREAM_TOOLS": "tests.chaos.calling:note"}
 KV_BYTES = 32 * MB
 """The engine's memory for keys and values. It is kept once used, so all of it is used before the first attack."""
 LONG_PROMPTS = 16
@@ -140,6 +143,11 @@ def _opened(ground: Ground) -> Iterator[Place]:
             environ |= {"MIDSTREAM_API_KEYS": ",".join(named), "MIDSTREAM_JWKS_URL": issuer.url}
         if ground is Ground.SPEECH:
             environ |= LISTENING
+        if ground is Ground.OPEN:
+            upstreams = Path(folder) / "upstreams.toml"
+            upstreams.write_text(stack.enter_context(vectors()))
+            speech = {"MIDSTREAM_SPEECH": "both" if shutil.which("espeak-ng") else "recognition"}
+            environ |= LISTENING | speech | TOOL | {"MIDSTREAM_UPSTREAMS": str(upstreams)}
         if ground is Ground.MODEL:
             environ |= {"MIDSTREAM_KV_BYTES": str(KV_BYTES)}
         server = stack.enter_context(serving(Path(folder), environ, command=command))

@@ -7,17 +7,25 @@ from tests.attack.families import (
     bodies,
     credentials,
     doors,
+    every,
     frames,
+    kept,
     lists,
     nobody,
+    operators,
     readers,
+    recordings,
+    sessions,
     sockets,
     sound,
     tools,
     turns,
 )
 
-FAMILIES = (nobody, frames, sockets, turns, readers, lists, bodies, doors, tools, credentials, sound)
+FAMILIES = (
+    *(nobody, frames, sockets, turns, readers, lists, bodies, doors, every, kept, sessions),
+    *(tools, credentials, operators, sound, recordings),
+)
 FIRST_SEEN = (
     "empty-fragments",
     "unread-pongs",

@@ -126,3 +126,12 @@ def _refuses_messages(seen: Raided) -> bool:
 async def test_a_handshake_of_too_many_headers_is_answered(places: Places) -> None:
     """By words, and by its end."""
     await raid("long-heads", places, enough=lambda seen: "HTTP 431" in seen.outcome.told)
+
+
+@pytest.mark.parametrize(("name", "told"), [("read-chains", "HTTP 200"), ("long-chains", "HTTP 400")])
+async def test_of_a_long_chain_of_responses_no_more_is_read_than_is_asked_for(
+    name: str, told: str, places: Places
+) -> None:
+    """Who reads a response reads nothing before it; who goes on from it what a request could bring."""
+    seen = await raid(name, places, enough=lambda seen: seen.outcome.told.get(told, 0) >= 10)
+    assert seen.peak_bytes <= OWN_BYTES // 2 + (READS * MB if name == "long-chains" else 0)

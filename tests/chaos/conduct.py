@@ -15,6 +15,7 @@ from tests.bench.engine.findings import Failure
 from tests.bench.machine import this_machine
 from tests.chaos import (
     alerts,
+    cuts,
     failover,
     fan_out,
     fuzz,
@@ -60,6 +61,7 @@ MEASURES: dict[Part, Callable[[Stage], Sequence[Finding]]] = {
     Part.TOOLS: tools.measure,
     Part.ALERTS: alerts.measure,
     Part.UPGRADE: upgrade.measure,
+    Part.CUTS: cuts.measure,
 }
 """The parts, in the order in which they run."""
 
@@ -88,12 +90,13 @@ LIMITS_S: dict[Part, float] = {
     Part.TOOLS: 1200,
     Part.ALERTS: 600,
     Part.UPGRADE: 300,
+    Part.CUTS: 1800,
 }
 """Time limits, 89 minutes in all without the parts that are run alone. A part that takes longer has failed."""
 
 ALONE = (
     *(Part.REALTIME_FRAMES, Part.TRANSLATIONS_FRAMES, Part.RESPONSES_FRAMES, Part.AI_SDK_FRAMES),
-    *(Part.TOOLS, Part.ALERTS, Part.UPGRADE),
+    *(Part.TOOLS, Part.ALERTS, Part.UPGRADE, Part.CUTS),
 )
 """Parts that run only if they are named."""
 

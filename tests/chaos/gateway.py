@@ -20,6 +20,7 @@ from app.server.server import listen
 from app.settings import Settings
 from engine.messages import Request
 from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import words_of
 from engine.stream import ReplyStream
 from sessions import replica as sessions_replica
 from sessions.events import Journalled
@@ -48,6 +49,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     hurry: float = 1.0
     clock_off_s: float = 0.0
     """Seconds by which its wall clock is wrong."""
+    reply: str = ""
+    """A text instead of the words."""
     calls: bool = False
     """True if it calls tools first, and answers with text after their results."""
 
@@ -62,7 +65,7 @@ class _Engine(ScriptedEngine):
 
     def __init__(self, script: Script) -> None:
         super().__init__(context_tokens=1_000_000, pace_s=script.pace_s, max_batch=script.max_batch)
-        self._words = (script.word,) * script.words
+        self._words = tuple(words_of(script.reply)) if script.reply else (script.word,) * script.words
         self._calls = script.calls
 
     def generate(self, request: Request) -> ReplyStream:

@@ -37,6 +37,7 @@ class Part(StrEnum):
     TOOLS = "tools"
     ALERTS = "alerts"
     UPGRADE = "upgrade"
+    CUTS = "cuts"
 
 
 class Finding(Measured, frozen=True, kw_only=True):

@@ -53,6 +53,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """Kills of gateways and of the store, while calls are open."""
     walks: int
     """Random walks of the state machine."""
+    cuts: int
+    """Spoken replies that are cut."""
 
 
 FULL = Scale(
@@ -84,6 +86,7 @@ FULL = Scale(
     upgrades=2,
     tool_kills=200,
     walks=100,
+    cuts=1_000,
 )
 
 QUICK = Scale(
@@ -115,6 +118,7 @@ QUICK = Scale(
     upgrades=1,
     tool_kills=3,
     walks=3,
+    cuts=6,
 )
 
 

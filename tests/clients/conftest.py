@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from tests.clients.environments import HERE, NotInstallable, command_of
-from tests.clients.programs import Lines, run
+from tests.clients.programs import PATIENCE_S, Lines, run
 from tests.server_process import ServerProcess, serving
 
 Runner = Callable[..., Lines]
@@ -27,13 +27,13 @@ def run_script(pytestconfig: pytest.Config) -> Runner:
             with capture.global_and_fixture_disabled():
                 terminal.write_line(line)
 
-    def run_script(name: str, url: str, **environ: str) -> Lines:
+    def run_script(name: str, url: str, *, patience_s: float = PATIENCE_S, **environ: str) -> Lines:
         try:
             command = command_of(HERE / name, say)
         except NotInstallable as why:
             say(f"SKIPPED: what {name} needs could not be installed: {why}")
             pytest.skip(f"what {name} needs could not be installed: {why}")
-        return run(command, url, environ=environ)
+        return run(command, url, environ=environ, patience_s=patience_s)
 
     return run_script
 

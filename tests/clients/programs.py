@@ -14,7 +14,13 @@ PATIENCE_S = 300
 Lines = dict[str, dict[str, Any]]
 
 
-def run(command: Sequence[str], url: str, *, environ: Mapping[str, str] | None = None) -> Lines:
+def run(
+    command: Sequence[str],
+    url: str,
+    *,
+    environ: Mapping[str, str] | None = None,
+    patience_s: float = PATIENCE_S,
+) -> Lines:
     """What the script said, by what it did. The key is one that no other run has."""
     done = subprocess.run(
         command,
@@ -23,7 +29,7 @@ def run(command: Sequence[str], url: str, *, environ: Mapping[str, str] | None =
         | dict(environ or {}),
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=patience_s,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

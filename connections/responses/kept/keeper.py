@@ -37,6 +37,8 @@ from sessions.turn.live_turn import Nobody
 from sessions.turn.positions import Behind
 from sessions.turn.sends import Generation, Send
 
+MOST_PATH_BYTES = 4 * 1024 * 1024
+"""Of what was said before a response, as much as a request may bring: more is not read for one that names it."""
 ENDED_S = 5.0
 """How long a cancel waits for the end that it decided."""
 
@@ -44,7 +46,7 @@ ENDED_S = 5.0
 class Kept(msgspec.Struct, frozen=True):
     """A stored response, and the messages up to its end.
 
-    `turns`: those that wrote it, several if the server ran their calls; `waits`: another one will follow.
+    `turns`: those that wrote it, several if the server ran their calls; `waits`: another one will follow; `is_cut`: messages stand before the path.
     """
 
     place: Place
@@ -52,6 +54,7 @@ class Kept(msgspec.Struct, frozen=True):
     note: Note
     waits: bool = False
     path: tuple[MessageRecord, ...] = ()
+    is_cut: bool = False
 
     @property
     def last(self) -> KeptTurn:
@@ -100,11 +103,14 @@ class Keeper(StoredTurns):
                 break
             turns.append(following)
         path: Sequence[MessageRecord] = ()
+        is_cut = False
         if with_path:
             last = turns[-1]
             leaf = last.record.message_id if last.reply is None else last.record.reply_id
-            path = await self.sessions.kept.path(owner, place.conversation_id, leaf)
-        return Kept(place, tuple(turns), decode_note(turn.note), waits, tuple(path))
+            path, is_cut = await self.sessions.kept.path(
+                owner, place.conversation_id, leaf, most_bytes=MOST_PATH_BYTES
+            )
+        return Kept(place, tuple(turns), decode_note(turn.note), waits, tuple(path), is_cut)
 
     async def previous(self, owner: Owner, response_id: str) -> Kept:
         """Return a response to continue. Raises Problem, StoreDown."""
@@ -164,7 +170,8 @@ class Keeper(StoredTurns):
 
     async def answered(self, owner: Owner, behind: Kept) -> tuple[CallRecord, ...]:
         """Return the calls of a response that needed an approval, with their outcomes. Raises StoreDown."""
-        path = await self.sessions.kept.path(owner, behind.place.conversation_id, behind.last.record.reply_id)
+        reply_id = behind.last.record.reply_id
+        path, _ = await self.sessions.kept.path(owner, behind.place.conversation_id, reply_id, most_bytes=0)
         return tuple(call for reply in path[-1:] for call in reply.calls if is_asked(call))
 
     async def note(self, owner: Owner, place: Place, note: Note) -> None:

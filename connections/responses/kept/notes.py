@@ -110,12 +110,14 @@ def fitting(
 
 def _shown(messages: Sequence[Message]) -> Seen:
     """Return what several messages say and show, as one."""
-    content, images = "", list[Image]()
+    texts, length, images = list[str](), 0, list[Image]()
     for message in messages:
-        start = len(content) + len(BETWEEN) if content and message.content else len(content)
-        content = BETWEEN.join(text for text in (content, message.content) if text)
+        start = length + len(BETWEEN) if length and message.content else length
         images += [image.moved(start + image.at) for image in message.images]
-    return content, tuple(images)
+        if message.content:
+            texts.append(message.content)
+            length = start + len(message.content)
+    return BETWEEN.join(texts), tuple(images)
 
 
 def system_of(request: Creation, said: Said) -> str:

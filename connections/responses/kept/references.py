@@ -121,21 +121,25 @@ def _parted(messages: Sequence[Message]) -> tuple[str, list[Message], dict[str, 
     All that the model said until the user spoke again counts as one: items do not show which turn called.
     """
     system = BETWEEN.join(one.content for one in messages if one.role == "system" and one.content)
-    said: list[Message] = []
+    said: list[list[Message]] = []
     for one in map(_compared, messages):
-        if one.role == "assistant" and said and said[-1].role == "assistant":
-            said[-1] = _joined(said[-1], one)
+        if one.role == "assistant" and said and said[-1][-1].role == "assistant":
+            said[-1].append(one)
         elif one.role in ("user", "assistant"):
-            said.append(one)
-    return system, said, {one.call_id: one.content for one in messages if one.role == "tool"}
+            said.append([one])
+    return (
+        system,
+        list(map(_joined, said)),
+        {one.call_id: one.content for one in messages if one.role == "tool"},
+    )
 
 
-def _joined(one: Message, other: Message) -> Message:
+def _joined(messages: Sequence[Message]) -> Message:
     return msgspec.structs.replace(
-        one,
-        content=one.content + other.content,
-        reasoning=one.reasoning + other.reasoning,
-        calls=one.calls + other.calls,
+        messages[0],
+        content="".join(one.content for one in messages),
+        reasoning="".join(one.reasoning for one in messages),
+        calls=tuple(call for one in messages for call in one.calls),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +53,16 @@ def test_a_files_bytes_come_through_as_they_are(content: bytes) -> None:
 def test_what_is_no_form_is_refused(body: bytes, kind: str, why: str) -> None:
     with pytest.raises(Problem, match=why):
         form_of(body, kind)
+
+
+def test_a_header_that_is_made_to_be_read_for_long_is_not_read() -> None:
+    """What the library would take is a second for each of these, and all others wait."""
+    begun = time.process_time()
+    with pytest.raises(Problem, match="multipart/form-data"):
+        form_of(END, f'{TYPE}; a="{";" * 60_000}')
+    with pytest.raises(Problem, match="damaged"):
+        form_of(part("file", b"x", f'; a="{";" * 3_900}') * MOST_FIELDS + END, TYPE)
+    assert time.process_time() - begun < 0.1
 
 
 @given(st.binary(max_size=300), st.text(max_size=60))

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.translations.waiting import FULL_CHARS, MAX_WAITING_CHARS, Waiting, fitting
+from connections.translations.waiting import (
+    FULL_CHARS,
+    MAX_WAITING_CHARS,
+    MAX_WAITING_PARTS,
+    Waiting,
+    fitting,
+)
 from connections.translations.wishes import Wish
 from sessions.errors import Overloaded
 from sessions.interpreting.source import MAX_SOURCE_CHARS
@@ -43,6 +49,21 @@ def test_so_much_waits_at_most_and_a_sentence_says_so() -> None:
     ):
         waiting.add("x", INTO_CHINESE)
     assert waiting.chars == MAX_WAITING_CHARS
+
+
+def test_so_many_changes_of_the_language_wait_at_most() -> None:
+    """Each is an interpretation of its own, and much larger than its text."""
+    waiting = Waiting()
+    for number in range(MAX_WAITING_PARTS):
+        waiting.add("", (INTO_CHINESE, INTO_GERMAN)[number % 2])
+        waiting.add("x", (INTO_CHINESE, INTO_GERMAN)[number % 2])
+    waiting.add("y", INTO_GERMAN)
+    waiting.add("", INTO_CHINESE)
+    with pytest.raises(Overloaded, match="32 pieces in changing languages wait"):
+        waiting.add("x", INTO_CHINESE)
+    waiting.take(0)
+    waiting.add("x", INTO_CHINESE)
+    assert len(waiting) == MAX_WAITING_PARTS
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connections.limits.limiters import LARGE_BODIES
 from sessions.errors import Draining, Overloaded
-from sessions.running.admission import AGAIN_MS, COMING, PLACE_CHARS, Admission, Admitted
+from sessions.running.admission import AGAIN_MS, COMING, MOST_PLACES, PLACE_CHARS, Admission, Admitted
 from sessions.running.shares import ADDRESS, Shares, Subject
 
 ANN, BOB = Subject("ann", "here"), Subject("bob", "there")
@@ -131,6 +132,15 @@ def test_long_messages_are_fewer_on_their_way_in() -> None:
     for turn in turns:
         turn.arrived()
     assert admission.enter(alone, chars=chars)
+
+
+def test_a_message_of_megabytes_leaves_places_for_others() -> None:
+    """So do as many as there are long bodies at once."""
+    admission = Admission(at_most=2 * COMING)
+    for number in range(LARGE_BODIES):
+        admission.enter(Subject(f"long-{number}"), chars=COMING * PLACE_CHARS)
+    assert LARGE_BODIES * MOST_PLACES < COMING
+    admission.enter(BOB)
 
 
 def test_a_server_that_stops_takes_none() -> None:

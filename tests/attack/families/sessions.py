@@ -1,0 +1,141 @@
+"""Sessions over a socket, of the Realtime API and of translations: what they keep, what they are told, what they hear."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from itertools import cycle
+
+from tests.attack.attack import KB, Attack, Ground
+from tests.attack.attacker import Attacker, Socket, beats
+from tests.attack.families.sound import NOISE
+from tests.chaos.thin_socket import framed
+
+REALTIME = "/v1/realtime?client_id={name}"
+TRANSLATIONS = "/v1/realtime/translations?client_id={name}"
+TEXT = "ab cd ef gh ij " * 2_000
+"""30,000 characters."""
+SMALL_BUFFER = 8 * KB
+LANGUAGES = ("de", "zh", "en")
+OTHERS = '{"type":"response.create","response":{"conversation":"none","input":[%s],"max_output_tokens":200}}'
+DEEP = '{"type":"session.update","session":{"type":"realtime","tools":' + "[" * 5_000 + "]" * 5_000 + "}}"
+WIDE = json.dumps({"type": "response.create", "response": {"metadata": {f"k{n}": "v" for n in range(5_000)}}})
+
+
+async def _session(me: Attacker, path: str, *, receive_buffer: int | None = None) -> Socket:
+    """A session that has begun. Raises Refused, Dropped."""
+    one = await me.connect(receive_buffer=receive_buffer)
+    await one.shake_hands(path=path.format(name=f"{me.client_id}-{me.place}"))
+    if receive_buffer is None:
+        me.told(str((await one.get())["type"]))
+    return one
+
+
+def _event(kind: str, **fields: object) -> bytes:
+    return framed(json.dumps({"type": kind} | fields).encode())
+
+
+def _item(text: str) -> dict[str, object]:
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+
+
+async def _send(me: Attacker, one: Socket, events: list[bytes], *, per_s: float) -> None:
+    """Send events in turn, and note what is told."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(me.listen(one))
+        async for number in beats(per_s):
+            await one.write(events[number % len(events)])
+
+
+async def session_items(me: Attacker) -> None:
+    """Puts items of 30,000 characters and of one letter into a Realtime session, 60 a second, and asks for no reply."""
+    one = await _session(me, REALTIME)
+    items = [_event("conversation.item.create", item=_item(text)) for text in (TEXT, "a", "b")]
+    await _send(me, one, items, per_s=60)
+
+
+async def colliding_items(me: Attacker) -> None:
+    """Makes one item again and again under one id, deletes it, and asks for it, 60 times a second."""
+    one = await _session(me, REALTIME)
+    item = _item("Hello.") | {"id": "item"}
+    events = [
+        _event("conversation.item.create", item=item, previous_item_id="root"),
+        _event("conversation.item.create", item=item, previous_item_id="item"),
+        _event("conversation.item.retrieve", item_id="item"),
+        _event("conversation.item.delete", item_id="item"),
+    ]
+    await _send(me, one, events, per_s=60)
+
+
+async def unread_sessions(me: Attacker) -> None:
+    """Asks a Realtime session for replies beside the conversation, 20 a second, and reads none."""
+    one = await _session(me, REALTIME, receive_buffer=SMALL_BUFFER)
+    async for _ in beats(20):
+        await one.write(framed((OTHERS % json.dumps(_item("Hello."))).encode()))
+
+
+async def odd_sessions(me: Attacker) -> None:
+    """Sends Realtime events that are too deep, too wide, or of no kind, fewer than end a connection, and comes back."""
+    one = await _session(me, REALTIME)
+    odd = cycle((DEEP, WIDE, "[]", '{"type":"session.update","session":7}'))
+    for _ in range(16):
+        await one.write(framed(next(odd).encode()))
+    for _ in range(16):
+        told = await one.get()
+        me.told(f"{told['type']} {told.get('code', '')}".strip())
+
+
+async def session_crowds(me: Attacker) -> None:
+    """Opens a Realtime session, and says nothing."""
+    one = await _session(me, REALTIME)
+    await me.listen(one)
+
+
+async def appended_text(me: Attacker) -> None:
+    """Appends 30,000 characters to be translated, 20 times a second."""
+    one = await _session(me, TRANSLATIONS)
+    session = {"audio": {"output": {"language": "de"}}}
+    await one.write(_event("session.update", session=session))
+    await _send(me, one, [_event("session.input_text_buffer.append", text=TEXT)], per_s=20)
+
+
+async def changed_languages(me: Attacker) -> None:
+    """Has each word translated into another language than the one before, 50 a second."""
+    one = await _session(me, TRANSLATIONS)
+    events: list[bytes] = []
+    for language in LANGUAGES:
+        events.append(_event("session.update", session={"audio": {"output": {"language": language}}}))
+        events.append(_event("session.input_text_buffer.append", text="word "))
+    await _send(me, one, events, per_s=100)
+
+
+async def unread_translations(me: Attacker) -> None:
+    """Appends words to be translated, 100 a second, and reads nothing of it."""
+    one = await _session(me, TRANSLATIONS, receive_buffer=SMALL_BUFFER)
+    await one.write(_event("session.update", session={"audio": {"output": {"language": "de"}}}))
+    async for _ in beats(100):
+        await one.write(_event("session.input_text_buffer.append", text="Good morning. "))
+
+
+async def session_noise(me: Attacker) -> None:
+    """Appends noise to a Realtime session as fast as it is taken, and commits it 10 times a second."""
+    one = await _session(me, REALTIME)
+    sound = {"input": {"format": {"type": "audio/pcmu"}}}
+    await one.write(_event("session.update", session={"type": "realtime", "audio": sound}))
+    append = _event("input_audio_buffer.append", audio=b64encode(NOISE[0]).decode())
+    commit = _event("input_audio_buffer.commit")
+    await _send(me, one, [*[append] * 9, commit], per_s=100)
+
+
+ATTACKS = (
+    Attack(run=session_items, sockets=4),
+    Attack(run=colliding_items, sockets=4),
+    Attack(run=unread_sessions, sockets=8),
+    Attack(run=odd_sessions, sockets=4),
+    Attack(run=session_crowds, sockets=100),
+    Attack(run=appended_text, sockets=4),
+    Attack(run=changed_languages, sockets=4),
+    Attack(run=unread_translations, sockets=8),
+    Attack(run=session_noise, sockets=4, ground=Ground.SPEECH),
+)
