@@ -19,6 +19,7 @@ _FIELDS = {
     "reasoning": "response.reasoning",
     "tools": "response.tools",
     "tool_choice": "response.tool_choice",
+    "attachments": "item.content",
 }
 """What a turn's fields are called here."""
 _CODES = {

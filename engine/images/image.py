@@ -77,6 +77,16 @@ def joined(parts: Iterable[Seen]) -> Seen:
     return _BETWEEN.join(texts), tuple(images)
 
 
+def together(messages: Iterable[Seen], between: str) -> Seen:
+    """Return several messages as one, with `between` between their texts and their images where they stood."""
+    content, images = "", list[Image]()
+    for text, seen in messages:
+        start = len(content) + len(between) if content and text else len(content)
+        content = between.join(part for part in (content, text) if part)
+        images += [image.moved(start + image.at) for image in seen]
+    return content, tuple(images)
+
+
 def without(content: str, images: Iterable[Image], unseen: Container[str]) -> Seen:
     """Return a text and its images with a note in the place of those whose digests are among `unseen`."""
     parts: list[Seen] = []

@@ -66,7 +66,10 @@ class Images:
                 except TooManyImages:
                     await self._client.incrby(counted, -size)
                     raise
-            await self._put(name, image.digest, _encode(image), renews=True)
+            plain = msgspec.structs.replace(
+                image, at=0, detail=""
+            )  # where it stands is a matter of each message
+            await self._put(name, image.digest, _encode(plain), renews=True)
 
     async def _count(self, name: str, size: int, most: int) -> None:
         sent = await self._client.incrby(name, size)
@@ -103,10 +106,13 @@ class Images:
 
     async def read(self, keys: Keys, digests: Sequence[str]) -> dict[str, Image]:
         """Return those of a conversation's images that are there, with their bytes."""
+        return await self._of(_in(keys), digests)
+
+    async def _of(self, name: str, digests: Sequence[str]) -> dict[str, Image]:
         if not digests:
             return {}
         with store_errors():
-            kept: Any = await cast("Awaitable[list[bytes | None]]", self._client.hmget(_in(keys), [*digests]))
+            kept: Any = await cast("Awaitable[list[bytes | None]]", self._client.hmget(name, [*digests]))
         return {digest: _decode(one) for digest, one in zip(digests, kept, strict=True) if one is not None}
 
     async def shown(self, keys: Keys, messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -128,6 +134,13 @@ class Images:
     async def of(self, owner: Owner, conversation_id: str, digests: Sequence[str]) -> dict[str, Image]:
         """Return those of some images that a conversation shows, with their bytes."""
         return await self.read(Keys.of(owner, conversation_id), digests)
+
+    async def known(self, owner: Owner, conversation_id: str, digest: str) -> Image | None:
+        """Return an image that a conversation may show, since it was uploaded or is shown there already, without its bytes; or None."""
+        for place in (_uploads(owner), _in(Keys.of(owner, conversation_id))):
+            if found := await self._of(place, [digest]):
+                return found[digest].named()
+        return None
 
     async def find(self, owner: Owner, conversation_id: str, digest: str) -> Image | None:
         """Return an image that a conversation shows, or None."""
