@@ -17,6 +17,11 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     height: int
 
+    @property
+    def image(self) -> Image:
+        """The image, before the message's text and without its bytes."""
+        return Image(self.id, self.media_type, self.width, self.height)
+
     @classmethod
     def of(cls, image: Image) -> Attachment:
         """Make one for clients."""

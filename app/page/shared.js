@@ -13,6 +13,7 @@ translateDocument();
 const nothing = () => {};
 /** Nothing can be done with these messages but copy them. */
 const ACTIONS = {
+  pictures: { show: () => [] }, // images are not shared
   ...{ onRetry: nothing, onEdit: nothing, onRegenerate: nothing, onContinue: nothing, onBranch: nothing },
   ...{ onDecide: async () => null, onAnswer: async () => null, canContinue: () => false, limits: () => null },
 };
@@ -36,7 +37,7 @@ const UNTRANSLATED = { interprets: null, source: "", sourceId: null, alignment: 
 function itemOf({ message_id: key, role, content: text, status }) {
   const alone = { messageId: null, siblings: [], siblingCount: 1, siblingIndex: 0 };
   const thought = { text: "", growing: false, ms: null };
-  return { key, role, text, status, ...alone, reply: null, usage: null, thought, calls: [], ...UNTRANSLATED, cut: false };
+  return { key, role, text, attachments: [], status, ...alone, reply: null, usage: null, thought, calls: [], ...UNTRANSLATED, cut: false };
 }
 
 /** A page, the one before those that are shown; else the status of a refusal, 0 where nobody answered. @returns {Promise<SharedPage | number>} */

@@ -51,9 +51,7 @@ def from_bytes(data: bytes, detail: str = "") -> Image:
     """Return an image. Raises NotAnImage."""
     if len(data) > MAX_BYTES:
         raise _too_large()
-    if (known := next((one for one in _DETAILS if one == detail), None)) is None:
-        raise NotAnImage("The image's `detail` must be auto, low or high.")
-    header = header_of(data)
+    known, header = detail_of(detail), header_of(data)
     if max(header.width, header.height) > MAX_SIDE or header.width * header.height > MAX_POINTS:
         raise NotAnImage(
             f"The image is too large: it has {header.width} by {header.height} points, and a side may have "
@@ -67,6 +65,13 @@ def from_bytes(data: bytes, detail: str = "") -> Image:
         detail=known,
         data=data,
     )
+
+
+def detail_of(text: str) -> Detail:
+    """Return how closely a model shall look. Raises NotAnImage."""
+    if (known := next((one for one in _DETAILS if one == text), None)) is None:
+        raise NotAnImage("The image's `detail` must be auto, low or high.")
+    return known
 
 
 def _too_large() -> NotAnImage:

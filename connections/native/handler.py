@@ -24,7 +24,7 @@ from sessions.errors import ContentTooLong, StoreDown
 from sessions.service import Sessions
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.positions import Again, Behind, Beside, Onward, Place
-from sessions.turn.sends import Playback, Send
+from sessions.turn.sends import Send
 
 Slow = Coroutine[None, None, None]
 Spoken = audio.AudioFrame | audio.Sound | Said
@@ -86,7 +86,7 @@ class FrameHandler:
     def _hear(self, connection: Connection, frame: Spoken) -> Slow | None:
         if isinstance(frame, Said):
             is_wanted = not (frame.is_withdrawn or connection.closed)
-            return self._turn(connection, frame.send, frame.playback) if is_wanted else None
+            return self._turn(connection, frame.send, frame) if is_wanted else None
         if self._spoken is None:
             raise BadFrame("Sound and its frames are not accepted here.")
         return self._spoken.handle(frame)
@@ -97,7 +97,7 @@ class FrameHandler:
         else:
             connection.push(frames.Pong(ref=frame.ref, t=frame.t))
 
-    def _turn(self, connection: Connection, frame: frames.Turning, playback: Playback | None = None) -> Slow:
+    def _turn(self, connection: Connection, frame: frames.Turning, said: Said | None = None) -> Slow:
         content = frame.content if isinstance(frame, frames.Send | frames.Edit) else ""
         if len(content) > self._limits.max_content_chars:
             raise ContentTooLong(
@@ -108,6 +108,7 @@ class FrameHandler:
             conversation_id=frame.conversation_id,
             content=content,
             images=frame.attachments if isinstance(frame, frames.Send | frames.Edit) else (),
+            shown=() if said is None else said.shown,
             place=_place(frame),
             on_busy=frame.on_busy,
             on_disconnect=frame.on_disconnect,
@@ -126,6 +127,7 @@ class FrameHandler:
             paces_thoughts=REASONING in connection.features,
             only=tuple(sorted(connection.caller.grant.models)),
         )
+        playback = None if said is None else said.playback
         return refusal(self._sessions.send(connection.owner, connection, send, generation, playback=playback))
 
     def _cancel(self, connection: Connection, frame: frames.Cancel) -> Slow | None:

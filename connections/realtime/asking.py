@@ -3,58 +3,54 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 import msgspec
 
-from connections.openai.unserved import no_part
 from connections.realtime.client_events import (
     ItemCreate,
     ItemRetrieve,
     Metadata,
     NewItem,
-    Part,
     ResponseCreate,
     ResponseWishes,
     SessionUpdate,
     Tokens,
 )
 from connections.realtime.items import Item, Items, State
+from connections.realtime.parts import seen
 from connections.realtime.problems import Invalid
 from connections.realtime.server_events import (
-    Effort,
-    FunctionTool,
     ItemAdded,
     ItemDeleted,
     ItemDone,
     ItemRetrieved,
-    NamedFunction,
     ServerEvent,
     Session,
     SessionCreated,
     SessionUpdated,
 )
-from connections.realtime.settings import Settings, of_response, of_session, refuse_change
-from connections.realtime.sound.told import AudioSettings, InputSettings, OutputSettings
-from connections.realtime.sound.wishes import SoundSettings, in_force, named_format
+from connections.realtime.settings import Settings, of_response, of_session, refuse_change, shown_session
+from connections.realtime.sound.wishes import SoundSettings
 from connections.wire import frames
 from connections.wire.facts import Limits
+from engine.images.image import Detail, Image, Seen, together
 from sessions.events import Accepted
 from sessions.turn.calls import RESULTS_CHARS
 
 BETWEEN = "\n\n"
 """Separates items that became one message."""
 MAX_WAITING = 100
+Shown = tuple[tuple[int, Detail], ...]
 _OUTPUT = "function_call_output"
-_WORDS = ("auto", "none", "required")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that is not accepted yet: the items that it answers, and what its client wants repeated.
 
     `known_by`: its `client_msg_id`, or the turn whose calls it follows. `bends`: it has instructions of its own, which the
-    store takes for the conversation's. `speaks`: its reply is spoken.
+    store takes for the conversation's. `speaks`: its reply is spoken. `shown`: where its images stand, and their details.
     """
 
     known_by: str
@@ -63,6 +59,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: Tokens
     metadata: Metadata | None
     speaks: bool = False
+    shown: Shown = ()
 
 
 class Asking:
@@ -104,10 +101,18 @@ class Asking:
         return SessionUpdated(session=self._session())
 
     def create(self, event: ItemCreate) -> tuple[ServerEvent, ...]:
-        """Create an item. Raises Invalid."""
-        item = self._outcome(event.item) if event.item.type == _OUTPUT else self._message(event.item)
-        previous = self._items.create(item, behind=event.previous_item_id)
-        shown = item.shown()
+        """Puts an item in that shows no images. Raises Invalid."""
+        return self.put(self.made(event.item), behind=event.previous_item_id)
+
+    def made(self, new: NewItem, known: Mapping[str, Image] | None = None) -> Item:
+        """A new item, with the bytes of its images. `known`: those that were uploaded before, by their ids. Raises Invalid."""
+        return self._outcome(new) if new.type == _OUTPUT else self._message(new, known or {})
+
+    def put(self, item: Item, *, behind: str | None) -> tuple[ServerEvent, ...]:
+        """Puts an item in whose images are kept. Raises Invalid."""
+        if item.role == "user":
+            self._refuse_too_much(item)
+        previous, shown = self._items.create(item.named(), behind=behind), item.shown()
         return (
             ItemAdded(previous_item_id=previous, item=shown),
             ItemDone(previous_item_id=previous, item=shown),
@@ -172,6 +177,7 @@ class Asking:
         room = self._limits.max_content_chars + len(BETWEEN)  # nothing follows the last
         waiting = self._fitting(everything, room=room) or everything[:1]
         self.begun = settings
+        content, images = _together(waiting)
         asked = self._asked = Asked(
             known_by=f"realtime_{secrets.token_hex(12)}",
             items=tuple(item.item_id for item in waiting),
@@ -179,13 +185,15 @@ class Asking:
             max_output_tokens=settings.max_output_tokens,
             metadata=wishes.metadata,
             speaks=settings.speaks,
+            shown=_places(images),
         )
         self._items.change(asked.items, state=State.ASKED)
         return frames.Send(
             ref=event.event_id,
             client_msg_id=asked.known_by,
             conversation_id=self.conversation_id,
-            content=BETWEEN.join(item.text for item in waiting),
+            content=content,
+            attachments=tuple(image.digest for image in images),
             on_busy="enqueue" if settings.speaks else "reject",
             params=self._params(settings),
             tools=settings.tools,
@@ -201,6 +209,7 @@ class Asking:
         others = [one for one in self._items.waiting() if one.item_id != item_id]
         waiting = self._fitting(others, room=self._limits.max_content_chars - len(send.content))
         self.begun = settings
+        content, images = _together(waiting, send.content)
         asked = self._said[send.client_msg_id] = Asked(
             known_by=send.client_msg_id,
             items=(*(item.item_id for item in waiting), item_id),
@@ -208,12 +217,14 @@ class Asking:
             max_output_tokens=settings.max_output_tokens,
             metadata=None,
             speaks=settings.speaks,
+            shown=_places(images),
         )
         self._items.change(asked.items, state=State.ASKED)
         return msgspec.structs.replace(
             send,
             ref=None,
-            content=BETWEEN.join([*(item.text for item in waiting), send.content]),
+            content=content,
+            attachments=tuple(image.digest for image in images),
             params=self._params(settings),
             tools=settings.tools,
             tool_choice=settings.tool_choice,
@@ -244,6 +255,16 @@ class Asking:
         self._bent = asked.bends
         return asked
 
+    def shown_in(self, known_by: str) -> Shown:
+        """Where the images of a message stand that is on its way in, and their details."""
+        asked = self._said.get(known_by, self._asked)
+        return asked.shown if asked is not None and asked.known_by == known_by else ()
+
+    @property
+    def most_images(self) -> int:
+        """How many images may wait; 0: the model takes none."""
+        return self._limits.max_images
+
     @property
     def on_its_way(self) -> str | None:
         """Return the `known_by` of the turn that waits to be accepted."""
@@ -273,11 +294,12 @@ class Asking:
         asked, self._asked = self._asked, None
         return asked
 
-    def _message(self, new: NewItem) -> Item:
-        """Return a user's item. Raises Invalid."""
-        text = _text_of(new)
-        self._refuse_too_much(text)
-        return Item(item_id=_id_of(new), role="user", text=text, state=State.WAITING)
+    def _message(self, new: NewItem, known: Mapping[str, Image]) -> Item:
+        """Raises Invalid."""
+        text, images = seen(new, self._limits, known)
+        item = Item(item_id=_id_of(new), role="user", text=text, state=State.WAITING, images=images)
+        self._refuse_too_much(item)
+        return item
 
     def _outcome(self, new: NewItem) -> Item:
         """Return the output of an open call as an item. Raises Invalid."""
@@ -302,12 +324,16 @@ class Asking:
         params = msgspec.structs.replace(settings.params(), model=self._named)
         return msgspec.structs.replace(params, system="") if self._bent and params.system is None else params
 
-    def _refuse_too_much(self, text: str) -> None:
-        waiting, limit = self._items.waiting(), self._limits.max_content_chars
+    def _refuse_too_much(self, item: Item) -> None:
+        waiting, limit, most = self._items.waiting(), self._limits.max_content_chars, self._limits.max_images
         if len(waiting) >= MAX_WAITING:
             why = f"{MAX_WAITING} items wait for a reply already."
             raise Invalid(why, field="item", code="too_many_items")
-        chars = len(text) + sum(len(item.text) + len(BETWEEN) for item in waiting)
+        images = sum(len(one.images) for one in (item, *waiting))
+        if images > most:
+            why = f"The items that wait show {images} images; {most} are allowed."
+            raise Invalid(why, field="item.content", code="too_many_images")
+        chars = len(item.text) + sum(len(one.text) + len(BETWEEN) for one in waiting)
         if chars > limit:
             why = f"The items that wait have {chars} characters; {limit} are allowed."
             raise Invalid(why, field="item.content", code="content_too_long")
@@ -318,11 +344,13 @@ class Asking:
         chars = len(text) + sum(len(item.text) + len(BETWEEN) for item in waiting)
         return len(waiting) < MAX_WAITING and chars <= self._limits.max_content_chars
 
-    @staticmethod
-    def _fitting(waiting: Sequence[Item], *, room: int) -> list[Item]:
-        """Return the first ones that fit into so many characters, with their separators."""
+    def _fitting(self, waiting: Sequence[Item], *, room: int) -> list[Item]:
+        """The first of them, as many as there is room for: so many characters, with what stands behind each, and images."""
+        most = self._limits.max_images
         chars = accumulate(len(item.text) + len(BETWEEN) for item in waiting)
-        return [item for item, so_far in zip(waiting, chars, strict=True) if so_far <= room]
+        images = accumulate(len(item.images) for item in waiting)
+        sizes = zip(waiting, chars, images, strict=True)
+        return [item for item, so_far, shown in sizes if so_far <= room and shown <= most]
 
     def _is_writing(self) -> bool:
         return any(item.status == "in_progress" for item in self._items)
@@ -339,60 +367,23 @@ class Asking:
         return item
 
     def _session(self) -> Session:
-        instructions, choice = self.settings.instructions, self.settings.tool_choice
-        return Session(
-            id=self._session_id,
-            model=self._model,
+        return shown_session(
+            self.settings,
+            session_id=self._session_id,
             conversation_id=self.conversation_id,
-            instructions="" if isinstance(instructions, msgspec.UnsetType) else instructions,
-            max_output_tokens=self.settings.max_output_tokens,
-            temperature=self.settings.temperature,
-            tools=tuple(_shown(tool) for tool in self.settings.tools),
-            tool_choice=choice if choice in _WORDS else NamedFunction(name=choice),
-            reasoning=None if self.settings.effort is None else Effort(self.settings.effort),
-            output_modalities=("audio",) if self.settings.speaks else ("text",),
-            audio=msgspec.UNSET if self.settings.sound is None else _audio(self.settings.sound),
+            model=self._model,
         )
 
 
-def _audio(sound: SoundSettings) -> AudioSettings:
-    return AudioSettings(
-        input=InputSettings(
-            format=named_format(sound.input),
-            turn_detection=in_force(sound.detection),
-            transcription=sound.transcription,
-        ),
-        output=OutputSettings(format=named_format(sound.output), voice=sound.voice),
-    )
+def _together(items: Sequence[Item], *texts: str) -> Seen:
+    """What items say and show, with texts behind them, as one message."""
+    seen_in = ((item.text, item.images) for item in items)
+    return together([*seen_in, *((text, ()) for text in texts)], BETWEEN)
+
+
+def _places(images: Sequence[Image]) -> Shown:
+    return tuple((image.at, image.detail) for image in images)
 
 
 def _id_of(item: NewItem) -> str:
     return item.id or f"item_{secrets.token_hex(12)}"
-
-
-def _shown(tool: frames.OfferedTool) -> FunctionTool:
-    return FunctionTool(name=tool.name, description=tool.description, parameters=tool.parameters or {})
-
-
-def _text_of(item: NewItem) -> str:
-    """Return a user's text. Raises Invalid."""
-    if item.type != "message":
-        raise Invalid(
-            "must be message or function_call_output: calls are the model's own.", field="item.type"
-        )
-    if item.role == "system":
-        raise Invalid("must be user. A system message is set by session.instructions.", field="item.role")
-    if item.role != "user":
-        raise Invalid("must be user: replies are the model's own.", field="item.role")
-    text = "\n".join(_part(part, number) for number, part in enumerate(item.content or ()))
-    if not text:
-        raise Invalid("is empty.", field="item.content")
-    return text
-
-
-def _part(part: Part, number: int) -> str:
-    if part.type != "input_text":
-        raise Invalid(no_part(part.type), field=f"item.content[{number}].type")
-    if part.text is None:
-        raise Invalid("is missing.", field=f"item.content[{number}].text")
-    return part.text

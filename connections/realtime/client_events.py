@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from connections.wire.frames import AttachmentId
+
 NULL = msgspec.Raw(b"null")
 
 EventId = Annotated[str, Meta(max_length=512)]
@@ -27,11 +29,17 @@ class ClientEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of an item's content. `audio`: sound in base64, in the session's format."""
+    """A part of an item's content. `audio`: sound in base64, in the session's format; `image_url`: an image in a `data:` URL.
+
+    `attachment_id` is ours: an image that was uploaded.
+    """
 
     type: str = "input_text"
     text: str | None = None
     audio: str | None = None
+    image_url: str | None = None
+    detail: str | None = None
+    attachment_id: AttachmentId | None = None
 
 
 class NewItem(msgspec.Struct, frozen=True, kw_only=True):

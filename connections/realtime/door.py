@@ -77,7 +77,12 @@ class RealtimeDoor(SessionDoor):
             )
         inner = self.frames(guest.limits, microphone)
         handler = RealtimeHandler(
-            asking=asking, telling=telling, inner=inner, sessions=self.sessions, microphone=microphone
+            asking=asking,
+            telling=telling,
+            inner=inner,
+            sessions=self.sessions,
+            take_read=self.limiters.take_read,
+            microphone=microphone,
         )
         async with self.presence.of(connection):
             connection.push(Said(events=(asking.created(),)))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import assert_never
 
 import msgspec
 
 from connections.line.connection import Connection, Handler
 from connections.line.requests import Chained, Slow
+from connections.native.handler import Asked
 from connections.realtime.asking import Asking
 from connections.realtime.client_events import (
     Asks,
@@ -21,19 +23,24 @@ from connections.realtime.client_events import (
     ItemDelete,
     ItemRetrieve,
     ItemTruncate,
+    NewItem,
     OutputClear,
     Part,
     ResponseCancel,
     ResponseCreate,
     SessionUpdate,
 )
+from connections.realtime.parts import shows, uploaded
 from connections.realtime.problems import Invalid
 from connections.realtime.server_events import ServerEvent
 from connections.realtime.sound.microphone import Microphone
 from connections.realtime.sound.wishes import SoundSettings
 from connections.realtime.telling import Said, Telling, truncated
+from connections.spoken.talk import Said as Message
 from connections.wire import frames
 from connections.wire.scopes import KeyScope
+from engine.images.image import Image
+from sessions.running.shares import Subject
 from sessions.service import Sessions
 
 NO_SOUND = "This server does not take sound: its operator can enable that (MIDSTREAM_SPEECH)."
@@ -42,31 +49,42 @@ TOLD_S = 60.0
 
 
 class RealtimeHandler:
-    """Answers one session's events. `inner`: answers frames; `microphone`: None if this server takes no sound."""
+    """Answers one session's events.
+
+    `inner`: what answers frames; `take_read`: counts what is asked of the store beside them, and may refuse it; `microphone`:
+    None, this server takes no sound.
+    """
 
     def __init__(
         self,
         *,
         asking: Asking,
         telling: Telling,
-        inner: Handler[frames.Request],
+        inner: Handler[Asked],
         sessions: Sessions,
+        take_read: Callable[[Subject], None],
         microphone: Microphone | None = None,
     ) -> None:
         self._asking = asking
         self._telling = telling
         self._inner = inner
         self._sessions = sessions
+        self._take_read = take_read
         self._microphone = microphone
         self._one_by_one = asyncio.Lock()
         self._under_way = 0
+        self._creating = 0  # of these, how many are new items
 
     def handle(self, connection: Connection, event: Asks | frames.Cancel) -> Slow | None:
-        """Decide at once, but after earlier slow events; return work that waits for the store. Raises Refused."""
+        """Decides at once, but behind what takes its time in its turn; gives back what waits for the store. Raises Refused.
+
+        New items hold up no cancel: it is of a reply that was asked for before them.
+        """
         if isinstance(event, InputAppend):
             self._sound().append(event.audio)
             return None
-        if self._under_way or self._takes_time(event):
+        overtakes = isinstance(event, frames.Cancel) and self._under_way == self._creating
+        if (self._under_way and not overtakes) or self._takes_time(event):
             return self._in_turn(connection, event)
         return self._at_once(connection, event)
 
@@ -76,7 +94,8 @@ class RealtimeHandler:
             case ItemDelete() | InputCommit():
                 return True
             case ItemCreate():
-                return self._microphone is not None and any(part.audio for part in event.item.content or ())
+                hears = self._microphone is not None and any(part.audio for part in event.item.content or ())
+                return hears or shows(event.item)
             case _:
                 return False
 
@@ -89,7 +108,8 @@ class RealtimeHandler:
     async def _in_turn(self, connection: Connection, event: Asks | frames.Cancel) -> None:
         """Wait for earlier slow events, and those that wait for them. This begins before the next event is read."""
         slow: Slow | None = None
-        self._under_way += 1
+        is_new = isinstance(event, ItemCreate)
+        self._under_way, self._creating = self._under_way + 1, self._creating + is_new
         try:
             async with self._one_by_one:
                 match event:
@@ -98,12 +118,11 @@ class RealtimeHandler:
                     case InputCommit():
                         await self._sound().commit()
                     case ItemCreate() if self._takes_time(event):
-                        understood = await self._understood(event)
-                        connection.push(Said(events=self._asking.create(understood)))
+                        await self._create(connection, event)
                     case _:
                         slow = self._at_once(connection, event)
         finally:
-            self._under_way -= 1
+            self._under_way, self._creating = self._under_way - 1, self._creating - is_new
         if slow is not None:
             await slow
 
@@ -167,6 +186,9 @@ class RealtimeHandler:
         """Send one of them; the reply to a message is spoken if sound is requested."""
         if isinstance(frame, frames.Send) and sound is not None and sound.speaks:
             return self._sound().answer(frame, sound.output)
+        if isinstance(frame, frames.Send) and frame.attachments:
+            message = Message(frame, shown=self._asking.shown_in(frame.client_msg_id))
+            return self._inner.handle(connection, message)
         return self._inner.handle(connection, frame)
 
     async def _send(
@@ -198,20 +220,39 @@ class RealtimeHandler:
             return None
         return self._sound().truncate(item.turn_id, event.audio_end_ms)
 
-    async def _understood(self, event: ItemCreate) -> ItemCreate:
-        """Return the item with the words of its sound. Raises Invalid."""
+    async def _create(self, connection: Connection, event: ItemCreate) -> None:
+        """Puts an item in once its sound is understood and its images are kept. Raises Refused."""
+        new = await self._understood(event.item)
+        item = self._asking.made(new, await self._uploaded(connection, new))
+        for image in item.images:
+            if image.data:
+                self._take_read(connection.caller.subject)
+                await self._sessions.images.keep(connection.owner, image, group=connection.caller.group)
+        connection.push(Said(events=self._asking.put(item, behind=event.previous_item_id)))
+
+    async def _uploaded(self, connection: Connection, new: NewItem) -> dict[str, Image]:
+        """The images of an item that were uploaded before, by their ids, as far as so many may wait. Raises Refused."""
+        known: dict[str, Image] = {}
+        for digest in islice(dict.fromkeys(uploaded(new)), self._asking.most_images):
+            self._take_read(connection.caller.subject)
+            image = await self._sessions.images.known(connection.owner, self._asking.conversation_id, digest)
+            if image is not None:
+                known[digest] = image
+        return known
+
+    async def _understood(self, new: NewItem) -> NewItem:
+        """The item with the words of its sound. Raises Invalid."""
         parts = []
-        for number, part in enumerate(event.item.content or ()):
-            if part.type == "input_audio" and part.audio:
-                text = await self._sound().understand(part.audio, f"item.content[{number}].audio")
+        for number, part in enumerate(new.content or ()):
+            if part.type == "input_audio" and part.audio and self._microphone is not None:
+                text = await self._microphone.understand(part.audio, f"item.content[{number}].audio")
                 if not text:
                     why = "has no words that were understood."
                     raise Invalid(why, field=f"item.content[{number}].audio", code="no_speech")
                 parts.append(Part(text=text))
             else:
                 parts.append(part)
-        item = msgspec.structs.replace(event.item, content=parts)
-        return msgspec.structs.replace(event, item=item)
+        return new if new.content is None else msgspec.structs.replace(new, content=parts)
 
     async def _delete(self, connection: Connection, event: ItemDelete) -> None:
         """Delete an item. Raises Invalid, and Refused if others follow the item."""

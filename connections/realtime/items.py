@@ -20,16 +20,21 @@ from connections.realtime.server_events import (
     Content,
     FunctionCall,
     FunctionCallOutput,
+    ImageContent,
     ItemStatus,
     Message,
     SpokenContent,
 )
+from engine.images.image import Image, in_order
+from sessions.events import ShownCall, ToolCall
 
 MAX_ITEMS = 1000
 MAX_CHARS = 256 * 1024
 """Of the text that is kept for `conversation.item.retrieve`; the oldest items are forgotten. At most 1 MiB of memory, and
 what the queue holds while a call waits: nothing is forgotten behind that.
 """
+IMAGE_CHARS = 256
+"""What an item knows of an image counts as so many: its bytes are in the store."""
 ROOT = "root"
 
 Role = Literal["user", "assistant", "tool"]
@@ -49,7 +54,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     For a stored one, `turn_id` is its turn, `exchange` the first turn of its exchange if that is another one,
     and `message_id` the message's id at other doors, once known. `off`: for a call, the characters of the
     reply's text before it. `told`: its client knows of it. `sound_ms`: how much of its sound counts; None: it
-    is text.
+    is text. `images`: those of a user's message, with their bytes only while it is created.
     """
 
     item_id: str
@@ -65,6 +70,12 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     off: int = 0
     told: bool = True
     sound_ms: int | None = None
+    images: tuple[Image, ...] = ()
+
+    @property
+    def chars(self) -> int:
+        """What it counts as where items are bounded."""
+        return len(self.text) + IMAGE_CHARS * len(self.images)
 
     @property
     def is_call(self) -> bool:
@@ -87,9 +98,15 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
             )
         return Message(id=self.item_id, status=self.status, role=self.role, content=self._content())
 
-    def _content(self) -> tuple[Content, ...] | tuple[SpokenContent, ...]:
+    def named(self) -> Item:
+        """The same without the bytes of its images."""
+        return msgspec.structs.replace(self, images=tuple(image.named() for image in self.images))
+
+    def _content(self) -> tuple[Content | ImageContent, ...] | tuple[SpokenContent, ...]:
         if self.status == "in_progress" and not self.text:
             return ()
+        if self.images:
+            return tuple(_part(part) for part in in_order(self.text, self.images))
         if self.sound_ms is None:
             return (Content("input_text" if self.role == "user" else "output_text", self.text),)
         return (SpokenContent("input_audio" if self.role == "user" else "output_audio", self.text),)
@@ -184,18 +201,18 @@ class Items:
         """Complete an item; return it, and the id of the item before it."""
         before = self._items[item_id]
         item = self._items[item_id] = msgspec.structs.replace(before, **whole)
-        self._chars += len(item.text) - len(before.text)
+        self._chars += item.chars - before.chars
         return item, self._before(self._order.index(item_id))
 
     def remove(self, item_id: str) -> None:
         """Remove an item."""
-        self._chars -= len(self._items.pop(item_id).text)
+        self._chars -= self._items.pop(item_id).chars
         self._order.remove(item_id)
 
     def _put(self, item: Item, place: int) -> str | None:
         self._items[item.item_id] = item
         self._order.insert(place, item.item_id)
-        self._chars += len(item.text)
+        self._chars += item.chars
         return self._before(place)
 
     def _before(self, place: int) -> str | None:
@@ -244,3 +261,42 @@ class Items:
             if goes_on or oldest.state is not State.STORED:
                 return
             self.remove(oldest.item_id)
+
+
+def _part(part: str | Image) -> Content | ImageContent:
+    if isinstance(part, str):
+        return Content("input_text", part)
+    url = part.url if part.data else None
+    return ImageContent(image_url=url, detail=part.detail or "auto", attachment_id=part.digest)
+
+
+def text_item_id(turn_id: str) -> str:
+    """Of the item that the text of a turn's reply is."""
+    return f"item_{turn_id.removeprefix('turn_')}"
+
+
+def call_of(call: ToolCall | ShownCall, turn_id: str, *, exchange: str) -> Item:
+    """A whole call as an item of its turn's reply."""
+    return Item(
+        item_id=f"{text_item_id(turn_id)}_{call.index}",
+        role="assistant",
+        text=call.args,
+        turn_id=turn_id,
+        exchange=exchange,
+        call_id=call.call_id,
+        name=call.name,
+        off=call.off,
+    )
+
+
+def outcome_of(call: Item, output: str) -> Item:
+    """What came of a call otherwise than by this session."""
+    return Item(
+        item_id=f"{call.item_id}_output",
+        role="tool",
+        text=output,
+        turn_id=call.turn_id,
+        exchange=call.exchange,
+        message_id=call.message_id,
+        call_id=call.call_id,
+    )

@@ -19,6 +19,7 @@ _FIELDS = {
     "reasoning": "response.reasoning",
     "tools": "response.tools",
     "tool_choice": "response.tool_choice",
+    "attachments": "item.content",
 }
 """This door's names of a turn's fields."""
 _CODES = {

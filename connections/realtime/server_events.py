@@ -30,6 +30,18 @@ class Content(msgspec.Struct, frozen=True):
     text: str
 
 
+class ImageContent(msgspec.Struct, frozen=True, kw_only=True):
+    """An image of an item. `image_url`: the image itself, as its item is created; later None.
+
+    `attachment_id` is ours: what names it wherever attachments are read.
+    """
+
+    type: Literal["input_image"] = "input_image"
+    image_url: str | None
+    detail: str
+    attachment_id: str
+
+
 class SpokenContent(msgspec.Struct, frozen=True):
     """The words of a spoken item; its sound is not kept. `transcript`: None if they follow in an event."""
 
@@ -45,7 +57,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     type: Literal["message"] = "message"
     status: ItemStatus
     role: Literal["user", "assistant"]
-    content: tuple[Content, ...] | tuple[SpokenContent, ...]
+    content: tuple[Content | ImageContent, ...] | tuple[SpokenContent, ...]
 
 
 class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,9 @@ from connections.realtime.client_events import (
     Wishes,
 )
 from connections.realtime.problems import Invalid
-from connections.realtime.sound.wishes import SoundSettings
+from connections.realtime.server_events import Effort, FunctionTool, NamedFunction, Session
+from connections.realtime.sound.told import AudioSettings, InputSettings, OutputSettings
+from connections.realtime.sound.wishes import SoundSettings, in_force, named_format
 from connections.realtime.sound.wishes import changed as changed_sound
 from connections.wire import frames, params, tools
 from connections.wire.errors import BadParams
@@ -36,6 +38,7 @@ _NAMES = {
     "params.max_new_tokens": "max_output_tokens",
     "params.temperature": "temperature",
 }
+_WORDS = ("auto", "none", "required")
 _NO_SERVER_TOOLS = ToolBox()
 """A session's tools are run by its client."""
 
@@ -87,6 +90,24 @@ def of_response(settings: Settings, wishes: ResponseWishes, limits: Limits) -> S
             code="unsupported_parameter",
         )
     return _checked(settings, wishes, limits, "response")
+
+
+def shown_session(settings: Settings, *, session_id: str, conversation_id: str, model: str) -> Session:
+    """What is in force, as clients see it."""
+    choice = settings.tool_choice
+    return Session(
+        id=session_id,
+        model=model,
+        conversation_id=conversation_id,
+        instructions="" if isinstance(settings.instructions, UnsetType) else settings.instructions,
+        max_output_tokens=settings.max_output_tokens,
+        temperature=settings.temperature,
+        tools=tuple(_shown(tool) for tool in settings.tools),
+        tool_choice=choice if choice in _WORDS else NamedFunction(name=choice),
+        reasoning=None if settings.effort is None else Effort(settings.effort),
+        output_modalities=("audio",) if settings.speaks else ("text",),
+        audio=UNSET if settings.sound is None else _audio(settings.sound),
+    )
 
 
 def refuse_change(begun: Settings, wishes: ResponseWishes, limits: Limits) -> None:
@@ -171,3 +192,18 @@ def _choice(given: str | NewChoice | None, where: str) -> str:
             return given
         case _:
             raise Invalid("must be auto, none, required, or one function.", field=where)
+
+
+def _shown(tool: frames.OfferedTool) -> FunctionTool:
+    return FunctionTool(name=tool.name, description=tool.description, parameters=tool.parameters or {})
+
+
+def _audio(sound: SoundSettings) -> AudioSettings:
+    return AudioSettings(
+        input=InputSettings(
+            format=named_format(sound.input),
+            turn_detection=in_force(sound.detection),
+            transcription=sound.transcription,
+        ),
+        output=OutputSettings(format=named_format(sound.output), voice=sound.voice),
+    )

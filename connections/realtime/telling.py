@@ -13,8 +13,7 @@ from time import monotonic
 import msgspec
 
 from connections.realtime.asking import Asked, Asking
-from connections.realtime.calls import call_of, item_id, outcome_of
-from connections.realtime.items import Item, Items, State
+from connections.realtime.items import Item, Items, State, call_of, outcome_of, text_item_id
 from connections.realtime.problems import error_event
 from connections.realtime.replies import Reply, item_status
 from connections.realtime.server_events import ItemAdded, ItemDeleted, ItemDone, ServerEvent
@@ -175,6 +174,7 @@ class Telling:
                 text=accepted.content,
                 turn_id=accepted.turn_id,
                 message_id=accepted.message_id,
+                images=tuple(one.image for one in accepted.attachments),
             )
         )
 
@@ -188,7 +188,7 @@ class Telling:
     def _reply(self, turn_id: str, asked: Asked | None = None) -> Reply:
         return Reply(
             response_id=response_id(turn_id),
-            item_id=item_id(turn_id),
+            item_id=text_item_id(turn_id),
             conversation_id=self._asking.conversation_id,
             max_output_tokens="inf" if asked is None else asked.max_output_tokens,
             metadata=None if asked is None else asked.metadata,
@@ -345,13 +345,14 @@ class Telling:
 
     def _stored(self, message: ShownMessage, calls: Sequence[ShownCall], exchange: str) -> list[ServerEvent]:
         item = Item(
-            item_id=message.message_id if message.role == "user" else item_id(message.turn_id),
+            item_id=message.message_id if message.role == "user" else text_item_id(message.turn_id),
             role=message.role,
             text=message.content,
             status="completed" if message.status == "complete" else "incomplete",
             turn_id=message.turn_id,
             exchange=exchange,
             message_id=message.message_id,
+            images=tuple(one.image for one in message.attachments or ()),
         )
         is_told = bool(message.content or not calls)
         whole = self._whole(msgspec.structs.replace(item, told=is_told))

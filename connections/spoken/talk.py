@@ -17,6 +17,7 @@ from connections.spoken.reply import Hold, SpokenReply
 from connections.wire.audio import AudioOutput, AudioStart, AudioStopped, Heard, Speech
 from connections.wire.errors import BadParams
 from connections.wire.frames import Error, Frame, Params, Send
+from engine.images.image import Detail
 from sessions.errors import Overloaded, Refused
 from sessions.records import Owner
 from sessions.service import Sessions
@@ -33,10 +34,14 @@ _log = structlog.get_logger("midstream.spoken")
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A spoken message. It counts, and is checked, as its kind of message; `playback`: speaks the reply."""
+    """A message, with what its frame has no field for. It counts, and is checked, as its kind of message.
+
+    `playback`: speaks the reply; `shown`: the place of each image in the content, and its detail; empty: before it.
+    """
 
     send: Send
-    playback: Playback | None
+    playback: Playback | None = None
+    shown: tuple[tuple[int, Detail], ...] = ()
 
     @property
     def is_withdrawn(self) -> bool:

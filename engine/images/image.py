@@ -77,6 +77,18 @@ def joined(parts: Iterable[Seen]) -> Seen:
     return _BETWEEN.join(texts), tuple(images)
 
 
+def together(messages: Iterable[Seen], between: str) -> Seen:
+    """Return several messages as one, with `between` between their texts and their images where they stood."""
+    texts, length, images = list[str](), 0, list[Image]()
+    for text, seen in messages:
+        start = length + len(between) if length and text else length
+        images += [image.moved(start + image.at) for image in seen]
+        if text:
+            texts.append(text)
+            length = start + len(text)
+    return between.join(texts), tuple(images)
+
+
 def without(content: str, images: Iterable[Image], unseen: Container[str]) -> Seen:
     """Return a text and its images, with a note in place of those whose digests are among `unseen`."""
     parts: list[Seen] = []

@@ -49,7 +49,8 @@ class Images:
             if await cast("Any", self._client.hexists(place.name, image.digest)):
                 await self._client.expire(place.name, UNSENT_S)
                 return
-        await self._put(place, image.digest, _encode(image), group=group)
+        plain = msgspec.structs.replace(image, at=0, detail="")  # each message has places of its own
+        await self._put(place, image.digest, _encode(plain), group=group)
 
     async def show(
         self, owner: Owner, keys: Keys, digests: Sequence[str], *, group: str = ""
@@ -87,12 +88,14 @@ class Images:
 
     async def read(self, keys: Keys, digests: Sequence[str]) -> dict[str, Image]:
         """Return those of a conversation's images that are there, with their bytes."""
+        return await self._of(Place.of(keys), digests)
+
+    async def _of(self, place: Place, digests: Sequence[str]) -> dict[str, Image]:
         digests = [digest for digest in digests if len(digest) == _DIGEST_CHARS]
         if not digests:
             return {}
         with store_errors():
-            read = self._client.hmget(Place.of(keys).name, digests)
-            kept: Any = await cast("Awaitable[list[bytes | None]]", read)
+            kept: Any = await cast("Awaitable[list[bytes | None]]", self._client.hmget(place.name, digests))
         return {digest: _decode(one) for digest, one in zip(digests, kept, strict=True) if one is not None}
 
     async def shown(self, keys: Keys, messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -116,6 +119,13 @@ class Images:
     async def of(self, owner: Owner, conversation_id: str, digests: Sequence[str]) -> dict[str, Image]:
         """Return those of some images that a conversation shows, with their bytes."""
         return await self.read(Keys.of(owner, conversation_id), digests)
+
+    async def known(self, owner: Owner, conversation_id: str, digest: str) -> Image | None:
+        """Return an image that a conversation may show, since it was uploaded or is shown there already, without its bytes; or None."""
+        for place in (Place.uploads(owner), Place.of(Keys.of(owner, conversation_id))):
+            if found := await self._of(place, [digest]):
+                return found[digest].named()
+        return None
 
     async def find(self, owner: Owner, conversation_id: str, digest: str) -> Image | None:
         """Return an image that a conversation shows, or None."""

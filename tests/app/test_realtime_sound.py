@@ -18,12 +18,14 @@ import pytest_asyncio
 import soxr
 import websockets
 
-from engine.scripted.engine import ScriptedEngine
+from engine.messages import Message
+from engine.scripted.engine import FEATURES, ScriptedEngine
 from speech.sound.samples import converted, linear
 from speech.sound.wav import Coding
 from speech.voice.timed_espeak import TimedEspeak
 from tests.app.in_process import Running, serving
 from tests.docs.papers import ROOT, snippets
+from tests.pictures import PNG
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng"),
@@ -39,7 +41,7 @@ Event = Mapping[str, Any]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
-    engine = ScriptedEngine(reply=REPLY)
+    engine = ScriptedEngine(reply=REPLY, features=(*FEATURES, "images"))
     folder = tmp_path_factory.mktemp("realtime")
     options: dict[str, Any] = {"speech": "both", "speech_grammar": GRAMMAR, "message_rate": 1000}
     async with serving(folder, engine, **options) as service:
@@ -245,6 +247,26 @@ async def test_what_was_said_waits_for_its_answer_and_text_stands_beside_it(runn
     assert (first, second) == ("Listen.", "count from 1 to 10")
     assert third
     assert answered == REPLY
+
+
+async def test_an_image_is_asked_about_and_answered_aloud(running: Running) -> None:
+    """By a message that is written, and by the words that are said behind it."""
+    parts = [{"type": "input_text", "text": "Look!"}, {"type": "input_image", "image_url": PNG.url}]
+    item = {"type": "message", "role": "user", "content": parts}
+    async with calls(running, "pictured") as socket:
+        phone = Phone(socket)
+        await phone.send("conversation.item.create", item=item)
+        await phone.send("response.create")
+        await phone.hears(400)
+    async with calls(running, "described") as socket:
+        phone = Phone(socket)
+        await phone.send("conversation.item.create", item=item)
+        await phone.say(SILENCE[:24000] + await spoken("Count from one to ten.") + SILENCE)
+        await phone.hears(400)
+    written = next(one.messages[-1] for one in running.engine.requests if one.messages[-1].images)
+    assert written == Message("user", "Look!", images=(PNG.image.moved(5),))
+    said = running.engine.requests[-1].messages[-1]
+    assert said == Message("user", "Look!\n\ncount from 1 to 10", images=(PNG.image.moved(5),))
 
 
 async def test_what_can_not_be_had_is_refused_by_a_sentence(running: Running) -> None:

@@ -11,6 +11,7 @@ export const GRACE_S = 20;
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy]  what becomes of a reply that still runs there
  * @property {import("./frames.js").Params} [params]  how the reply is made
  * @property {import("./frames.js").OfferedTool[]} [tools]  what the model may call; a client that names the feature `tools` may offer
+ * @property {import("./frames.js").Attachment[]} [attachments]  images that the message shows, which were uploaded (images.js)
  * @property {string} [toolChoice]                  `auto`, `none`, `required`, or the name of the tool that has to be called
  */
 
@@ -37,14 +38,15 @@ export class Outgoing {
    * @param {{type: string, content?: string, message_id?: string} & Record<string, unknown>} fields
    * @param {MessageOptions} options
    */
-  begin(fields, { conversationId = "default", onBusy = "reject", params, tools, toolChoice }) {
+  begin(fields, { conversationId = "default", onBusy = "reject", params, tools, toolChoice, attachments = [] }) {
     const reply = new Reply(conversationId);
     const id = randomId();
     const { content = null, message_id: replaces = null } = fields;
     const continues = fields.type === "continue" ? replaces : null;
-    Object.assign(reply, { own: true, content, replaces, continues, clientMsgId: id });
+    Object.assign(reply, { own: true, content, replaces, continues, clientMsgId: id, attachments });
     const how = { on_busy: onBusy, grace_s: GRACE_S, params, tools, tool_choice: toolChoice };
-    const frame = { ...fields, client_msg_id: id, conversation_id: conversationId, ...how };
+    const shown = attachments.length === 0 ? {} : { attachments: attachments.map((one) => one.id) };
+    const frame = { ...fields, ...shown, client_msg_id: id, conversation_id: conversationId, ...how };
     this.#live.add({ reply, frame });
     this.#transmit(reply, frame);
     return reply;

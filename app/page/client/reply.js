@@ -56,6 +56,7 @@ export class Reply {
   /** @type {string | null} */ clientMsgId = null;
   /** @type {string | null} The user's message; null where another device sent it and it was not told. */
   content = null;
+  /** @type {import("./frames.js").Attachment[]} The images that the message shows. */ attachments = [];
   /** @type {import("./frames.js").Languages | null} From what to what it translates live; its message is the source. */ interprets = null;
   /** @type {[start: number, end: number, sourceChars: number][]} How much of the source had been read for each piece of text that was seen to come. */
   alignment = [];
@@ -144,6 +145,7 @@ export class Reply {
     // The message's id is that of the first reply; those that follow it have their turns alone.
     this.clientMsgId = this.follows === null ? frame.client_msg_id : null;
     this.content ??= frame.content ?? null;
+    if (frame.attachments !== undefined) this.attachments = frame.attachments;
     this.interprets = frame.interprets ?? this.interprets;
     if (frame.duplicate === true) this.holed = false;
     const begun = this.chars > 0 || this.thoughts.chars > 0 || this.calls.length > 0;

@@ -2,12 +2,14 @@ import { LinkState, ReplyState } from "../client/chat-client.js";
 import { Composer } from "./writing/composer.js";
 import { ConnectionWatch } from "./connection-watch.js";
 import { ConversationActions } from "./conversations/conversation-actions.js";
+import { Images } from "../client/images.js";
 import { Sidebar } from "./conversations/sidebar.js";
 import { Door } from "./keys/door.js";
 import { part } from "./elements/dom.js";
 import { Notices } from "./elements/notices.js";
 import { wordsForLimit } from "./elements/words.js";
 import { Navigation, shownLast } from "./navigation.js";
+import { Pictures } from "./pictures/pictures.js";
 import { ReplyAlerts } from "./reply-alerts.js";
 import { Reporter } from "./reporter.js";
 import { Screen } from "./screen.js";
@@ -22,6 +24,9 @@ import { Drafts } from "./writing/drafts.js";
 /** @typedef {import("../client/chat-client.js").ChatClient} ChatClient */
 /** @typedef {import("../client/reply.js").Reply} Reply */
 /** @typedef {import("./transcript/arrangement.js").Item} Item */
+
+/** What the ids of the images take in a frame that a message shows at most. */
+const IDS_BYTES = 600;
 
 /** The page: takes what the client tells and what the user does, and has it shown. */
 export class Chat {
@@ -51,6 +56,11 @@ export class Chat {
     const drafts = new Drafts(places);
     const reporter = new Reporter(this.#notices);
     const current = () => this.#screen.current;
+    const clientId = () => client.ready?.client_id ?? null;
+    const pictures = new Pictures({
+      images: new Images({ url: "/v1/attachments", clientId, credentials }),
+      current: () => current().conversationId,
+    });
     this.#sidebar = new Sidebar({
       client,
       reporter,
@@ -58,7 +68,7 @@ export class Chat {
       onHit: (hit) => void jump.to(hit),
       onChange: () => this.#screen.ask(),
     });
-    this.#settings = new ConversationSettings({ client, places, theme, current, onChange: () => this.#screen.renew() });
+    this.#settings = new ConversationSettings({ client, places, theme, current, onChange: () => this.#renew() });
     this.#modes = new InputModes({
       ...{ client, credentials, places, notices: this.#notices, settings: this.#settings },
       current: () => current().conversationId,
@@ -73,13 +83,14 @@ export class Chat {
       screen: () => this.#screen,
     });
     this.#composer = new Composer({
-      onSend: (text) => this.#say(text),
+      onSend: (text, images) => this.#say(text, images),
       onStop: () => this.#speaking.stop(),
       onWritten: (text, how) => this.#modes.translating.take(text, how),
       onDraft: (text) => drafts.keepText(current().conversationId, text),
       onAttached: (attachments) => drafts.keepAttachments(current().conversationId, attachments),
       onTrouble: (words) => this.#notices.say(words),
       limits: () => this.#limits,
+      images: { limit: () => this.#speaking.imageLimit, upload: (file) => pictures.upload(file) },
     });
     const menu = new ConversationActions({
       client,
@@ -93,7 +104,7 @@ export class Chat {
       reporter,
       titleOf: (conversationId) => this.#sidebar.titleOf(conversationId),
       current: known === null ? this.#transcripts.fresh() : this.#transcripts.of(known),
-      actions: this.#messageActions(),
+      actions: this.#messageActions(pictures),
       onShown: (title) => {
         this.#composer.setRunning(this.#screen.running.length > 0);
         menu.offer(title !== null);
@@ -101,7 +112,7 @@ export class Chat {
       },
     });
     this.#navigation = new Navigation({
-      ...{ client, storage, drafts },
+      ...{ client, storage, drafts, pictures },
       ...{ transcripts: this.#transcripts, screen: this.#screen, composer: this.#composer },
       onTurn: () => this.#onTurn(),
     });
@@ -125,8 +136,8 @@ export class Chat {
     this.#composer.focus();
   }
 
-  /** What can be done with the messages that are shown. */
-  #messageActions() {
+  /** What can be done with the messages that are shown. @param {Pictures} pictures */
+  #messageActions(pictures) {
     const speaking = this.#speaking;
     return {
       onSend: (/** @type {string} */ text) => this.#say(text),
@@ -141,6 +152,7 @@ export class Chat {
       onAnswer: (/** @type {import("../client/call.js").Call} */ call, /** @type {string | null} */ content) =>
         speaking.answer(call, content),
       limits: () => this.#limits,
+      pictures,
     };
   }
 
@@ -149,7 +161,7 @@ export class Chat {
     const limits = this.#client.ready?.limits ?? null;
     if (limits === null) return null;
     const { length } = JSON.stringify(this.#speaking.tools ?? []);
-    return { ...limits, max_frame_bytes: limits.max_frame_bytes - length };
+    return { ...limits, max_frame_bytes: limits.max_frame_bytes - length - IDS_BYTES };
   }
 
   #listenToClient() {
@@ -187,6 +199,7 @@ export class Chat {
     this.#notices.clear();
     this.#modes.know(frame);
     this.#door.opened();
+    this.#composer.offer();
     void this.#sidebar.refresh();
   }
 
@@ -211,6 +224,7 @@ export class Chat {
   #onTurn() {
     this.#sidebar.close();
     this.#settings.show();
+    this.#composer.offer();
     this.#modes.turned();
   }
 
@@ -228,9 +242,15 @@ export class Chat {
     this.#composer.focus();
   }
 
-  /** @param {string} text */
-  #say(text) {
-    this.#thenWrite(() => this.#speaking.send(text));
+  /** Another model may be asked now, which can do other things. */
+  #renew() {
+    this.#composer.offer();
+    this.#screen.renew();
+  }
+
+  /** @param {string} text @param {import("../client/frames.js").Attachment[]} [images] */
+  #say(text, images) {
+    this.#thenWrite(() => this.#speaking.send(text, images));
   }
 
   /** What was pressed goes from the page: the keyboard goes on in the box for messages. @param {() => void} act */

@@ -10,6 +10,7 @@ export class Navigation {
   #screen;
   #composer;
   #drafts;
+  #pictures;
   #onTurn;
 
   /**
@@ -20,15 +21,17 @@ export class Navigation {
    * @param {import("./screen.js").Screen} parts.screen
    * @param {import("./writing/composer.js").Composer} parts.composer
    * @param {import("./writing/drafts.js").Drafts} parts.drafts
+   * @param {import("./pictures/pictures.js").Pictures} parts.pictures
    * @param {() => void} parts.onTurn       the user turned to a conversation, perhaps the one that is shown
    */
-  constructor({ client, storage, transcripts, screen, composer, drafts, onTurn }) {
+  constructor({ client, storage, transcripts, screen, composer, drafts, pictures, onTurn }) {
     this.#client = client;
     this.#storage = storage;
     this.#transcripts = transcripts;
     this.#screen = screen;
     this.#composer = composer;
     this.#drafts = drafts;
+    this.#pictures = pictures;
     this.#onTurn = onTurn;
     addEventListener("hashchange", () => this.#onAddress());
   }
@@ -64,6 +67,7 @@ export class Navigation {
   clear() {
     this.#storage?.removeItem(LAST_KEY);
     this.#drafts.clear();
+    this.#pictures.clear();
   }
 
   #onAddress() {

@@ -30,9 +30,9 @@ export class Speaking {
     this.#talking = talking;
   }
 
-  /** @param {string} content */
-  send(content) {
-    this.#client.send({ ...this.#about(null), content });
+  /** @param {string} content @param {import("../client/frames.js").Attachment[]} [attachments]  the images that it shows */
+  send(content, attachments = []) {
+    this.#client.send({ ...this.#about(null), content, attachments });
     this.#screen().toEnd();
   }
 
@@ -41,19 +41,19 @@ export class Speaking {
    * @param {Item} item
    * @param {string} content
    */
-  sendAgain({ reply }, content) {
+  sendAgain({ reply, attachments }, content) {
     if (reply !== null) this.#screen().current.drop(reply);
-    if (reply?.replaces) this.#client.edit({ ...this.#about(reply.replaces), messageId: reply.replaces, content });
-    else this.send(content);
+    if (reply?.replaces) this.#client.edit({ ...this.#about(reply.replaces), messageId: reply.replaces, content, attachments });
+    else this.send(content, attachments);
   }
 
   /**
    * @param {Item} item
    * @param {string} content
    */
-  edit({ messageId }, content) {
+  edit({ messageId, attachments }, content) {
     if (messageId === null) return;
-    this.#client.edit({ ...this.#about(messageId), messageId, content });
+    this.#client.edit({ ...this.#about(messageId), messageId, content, attachments }); // its images stay with it
     this.#screen().toEnd();
   }
 
@@ -119,6 +119,14 @@ export class Speaking {
     const said = content === null ? { decision: /** @type {const} */ ("deny") } : { decision: /** @type {const} */ ("allow"), args: content };
     const asked = { conversationId, callId, argsSha256: question.sha256 };
     await this.#reporter.answer(this.#client.toolDecision({ ...asked, ...said }));
+  }
+
+  /** What an image may have that is shown to the model of the shown conversation, in bytes; 0 where it takes none, null before that is known. */
+  get imageLimit() {
+    const limits = this.#client.ready?.limits;
+    const { model } = this.#settings;
+    if (limits === undefined || model === null) return null;
+    return model.features?.includes("images") ? limits.max_image_bytes : 0;
   }
 
   /** What a message of the shown conversation offers the model to call. */

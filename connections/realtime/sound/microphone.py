@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from math import inf
 
+import msgspec
+
 from connections.line.connection import Connection, Handler, refusal
 from connections.line.requests import Chained, Slow
 from connections.native.handler import Asked
@@ -254,8 +256,9 @@ class Microphone(SpokenLine):
         if isinstance(said.playback, SpokenReply):
             self._playing = [*self._playing[1 - MOST_REPLIES :], said.playback]
             self._task(self._play(said.playback))
+        shown = self._asking.shown_in(said.send.client_msg_id)
         try:
-            await super().say(said)
+            await super().say(msgspec.structs.replace(said, shown=shown))
         except BaseException:
             self.refused(said.send)
             raise

@@ -17,7 +17,7 @@ from connections.responses.answers.telling import ServerCalls, ended
 from connections.responses.requests.asking import shows_logprobs
 from connections.responses.requests.fields import Creation
 from connections.wire.params import MAX_SYSTEM_CHARS
-from engine.images.image import Image, Seen, in_order
+from engine.images.image import Image, in_order, together
 from engine.messages import Message, Params
 from engine.reply_spec import ReplySpec
 from sessions.conversation.kept import KeptTurn
@@ -99,25 +99,14 @@ def fitting(
         return Outputs(answers) if roles <= {"tool"} and is_all else None
     if not roles <= {"user", "system"} or "user" not in roles:
         return None
-    content, images = _shown([message for message in given if message.role == "user"])
+    theirs = [(message.content, message.images) for message in given if message.role == "user"]
+    content, images = together(theirs, BETWEEN)
     named = [before.system if before is not None else ""]
     named += [message.content for message in given if message.role == "system"]
     said = Said(content, BETWEEN.join(text for text in named if text), images)
     if "\0" in content or not (content or images) or len(system_of(request, said)) > MAX_SYSTEM_CHARS:
         return None
     return said
-
-
-def _shown(messages: Sequence[Message]) -> Seen:
-    """Return what several messages say and show, as one."""
-    texts, length, images = list[str](), 0, list[Image]()
-    for message in messages:
-        start = length + len(BETWEEN) if length and message.content else length
-        images += [image.moved(start + image.at) for image in message.images]
-        if message.content:
-            texts.append(message.content)
-            length = start + len(message.content)
-    return BETWEEN.join(texts), tuple(images)
 
 
 def system_of(request: Creation, said: Said) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
 from connections.http.refusals import Door
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
-from connections.line.connection import Connection
+from connections.line.connection import Connection, Handler
 from connections.line.outbox import Outbox
 from connections.line.requests import Slow
 from connections.realtime.asking import Asking
@@ -20,19 +20,37 @@ from connections.realtime.handler import RealtimeHandler
 from connections.realtime.items import Items
 from connections.realtime.telling import Telling
 from connections.wire import frames
+from engine.images.image import Image
 from sessions.events import Accepted, Removed
 from sessions.records import Client, Owner
+from sessions.running.shares import Subject
 from sessions.service import Sessions
 from tests.connections.line.wire import Wire
 from tests.connections.realtime.session import LIMITS, done
+from tests.pictures import PNG
+
+
+class Store:
+    """Keeps images, but not before it may."""
+
+    def __init__(self) -> None:
+        self.kept: list[Image] = []
+        self.asked, self.may = asyncio.Event(), asyncio.Event()
+
+    async def keep(self, _: Owner, image: Image, *, group: str) -> None:
+        self.asked.set()
+        await self.may.wait()
+        self.kept.append(image)
 
 
 class Conversation:
     """Takes back and accepts at once, and says so to the one who asked."""
 
     def __init__(self, wire: Wire) -> None:
-        items = Items()
-        asking = Asking(items, conversation_id="c", model="m", limits=LIMITS)
+        self.items = items = Items()
+        self.read = list[Subject]()
+        limits = msgspec.structs.replace(LIMITS, max_images=2)
+        asking = Asking(items, conversation_id="c", model="m", limits=limits)
         telling = Telling(items, asking)
         self.coding = coding = Coding(telling, conversation_id="c")
         self.connection = Connection(
@@ -43,11 +61,19 @@ class Conversation:
             encode=coding.encode,
         )
         self.handler = RealtimeHandler(
-            asking=asking, telling=telling, inner=self, sessions=cast("Sessions", self)
+            asking=asking,
+            telling=telling,
+            inner=cast("Handler[Any]", self),
+            sessions=cast("Sessions", self),
+            take_read=self.read.append,
         )
         self.taken_back = asyncio.Event()
+        self.images = Store()
 
     def handle(self, connection: Connection, frame: frames.Request) -> None:
+        if isinstance(frame, frames.Cancel):
+            connection.push(frames.Cancelled(ref=frame.ref, already=True))
+            return
         assert isinstance(frame, frames.Send)
         connection.push(accepted("turn_2", frame.client_msg_id))
 
@@ -110,3 +136,40 @@ async def test_a_response_that_ends_before_it_begins_leaves_no_work_behind() -> 
     assert slow is not None
     slow.close()
     assert [inspect.getcoroutinestate(one) for one in stored] == [inspect.CORO_CLOSED]
+
+
+def created(*parts: dict[str, str], item_id: str) -> dict[str, Any]:
+    item = {"type": "message", "id": item_id, "role": "user", "content": [*parts]}
+    return {"type": "conversation.item.create", "item": item}
+
+
+async def test_an_image_that_is_being_kept_holds_up_what_is_behind_it_and_no_cancel() -> None:
+    wire = Wire()
+    conversation = Conversation(wire)
+    serving = asyncio.create_task(
+        conversation.connection.serve(conversation.handler, conversation.coding.decode)
+    )
+    wire.says(created({"type": "input_image", "image_url": PNG.url}, item_id="first"))
+    wire.says(created({"type": "input_text", "text": "And?"}, item_id="second"))
+    await conversation.images.asked.wait()
+    wire.says({"type": "response.cancel"})
+    assert (await wire.sent.get())["error"]["code"] == "response_cancel_not_active"
+    assert len(conversation.read) == 1
+    conversation.images.may.set()
+    told = [(await wire.sent.get())["item"]["id"] for _ in range(4)]
+    assert told == ["first", "first", "second", "second"]
+    assert conversation.images.kept == [PNG.image]
+    wire.leaves()
+    await serving
+
+
+async def test_no_image_stays_in_a_sessions_memory() -> None:
+    wire = Wire()
+    conversation = Conversation(wire)
+    conversation.images.may.set()
+    event = created({"type": "input_image", "image_url": PNG.url}, item_id="mine")
+    asked = conversation.coding.decode(msgspec.json.encode(event).decode())
+    slow = conversation.handler.handle(conversation.connection, asked)
+    assert slow is not None
+    await slow
+    assert [image.data for item in conversation.items for image in item.images] == [b""]

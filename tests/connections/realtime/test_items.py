@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from connections.realtime.items import MAX_CHARS, MAX_ITEMS, Item, Items, State
+from connections.realtime.items import IMAGE_CHARS, MAX_CHARS, MAX_ITEMS, Item, Items, State
 from connections.realtime.problems import Invalid
 from connections.realtime.server_events import Content, Message
+from tests.pictures import PNG
 
 
 def waits(item_id: str) -> Item:
@@ -102,3 +103,12 @@ def shown_text(item: Item) -> tuple[Content, ...]:
     shown = item.shown()
     assert isinstance(shown, Message)
     return tuple(part for part in shown.content if isinstance(part, Content))
+
+
+def test_images_count_towards_what_is_kept() -> None:
+    """Else a long list of them would be as much memory as anybody likes."""
+    items = Items()
+    images = (PNG.image.named(),) * 32
+    for number in range(2 * MAX_CHARS // (32 * IMAGE_CHARS)):
+        items.store(Item(item_id=str(number), role="user", text="", images=images))
+    assert len(order(items)) == MAX_CHARS // (32 * IMAGE_CHARS)

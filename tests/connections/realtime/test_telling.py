@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from connections.line.outbox import Outbox
 from connections.realtime.asking import Asking
-from connections.realtime.calls import item_id
 from connections.realtime.client_events import (
     ItemCreate,
     ItemRetrieve,
@@ -21,7 +20,7 @@ from connections.realtime.client_events import (
     ResponseCreate,
     ResponseWishes,
 )
-from connections.realtime.items import Items, State
+from connections.realtime.items import Items, State, text_item_id
 from connections.realtime.problems import Invalid
 from connections.realtime.server_events import ErrorEvent, ResponseDone
 from connections.realtime.telling import Said, Telling
@@ -172,7 +171,7 @@ def test_a_reply_that_calls_the_servers_tools_alone_has_no_message() -> None:
     assert isinstance(end, ResponseDone)
     assert (end.response.output, end.response.status) == ((), "completed")
     with pytest.raises(Invalid):
-        session.asking.retrieve(ItemRetrieve(item_id=item_id("turn_1")))
+        session.asking.retrieve(ItemRetrieve(item_id=text_item_id("turn_1")))
     follows = {"message_id": "reply_turn_1", "follows": "turn_1"}
     session.hear(accepted("turn_2", "theirs", parent_id=msgspec.UNSET, **follows))
     session.hear(delta("turn_2", "Noon."))
@@ -262,7 +261,7 @@ def test_another_branch_takes_the_place_of_the_one_before() -> None:
         session.run(turn_id)
     mine = session.create("Hi?")
     session.hear(page(message("turn_1", "user", "Hi!"), message("turn_3", "assistant", "Hello again!")))
-    assert session.mirror.order == ["msg_turn_1", item_id("turn_3"), mine]
+    assert session.mirror.order == ["msg_turn_1", text_item_id("turn_3"), mine]
 
 
 def test_an_edit_takes_the_place_of_what_it_edits_and_of_all_behind_it() -> None:

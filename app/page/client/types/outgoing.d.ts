@@ -19,6 +19,10 @@ export type MessageOptions = {
      */
     tools?: import("./frames.js").OfferedTool[];
     /**
+     * images that the message shows, which were uploaded (images.js)
+     */
+    attachments?: import("./frames.js").Attachment[];
+    /**
      * `auto`, `none`, `required`, or the name of the tool that has to be called
      */
     toolChoice?: string;
@@ -29,6 +33,7 @@ export type MessageOptions = {
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy]  what becomes of a reply that still runs there
  * @property {import("./frames.js").Params} [params]  how the reply is made
  * @property {import("./frames.js").OfferedTool[]} [tools]  what the model may call; a client that names the feature `tools` may offer
+ * @property {import("./frames.js").Attachment[]} [attachments]  images that the message shows, which were uploaded (images.js)
  * @property {string} [toolChoice]                  `auto`, `none`, `required`, or the name of the tool that has to be called
  */
 /** The messages of this client, until the server has accepted them: each is sent as often as it needs, under one id. */
@@ -54,7 +59,7 @@ export declare class Outgoing {
         type: string;
         content?: string;
         message_id?: string;
-    } & Record<string, unknown>, { conversationId, onBusy, params, tools, toolChoice }: MessageOptions): Reply;
+    } & Record<string, unknown>, { conversationId, onBusy, params, tools, toolChoice, attachments }: MessageOptions): Reply;
     /**
      * Sends what waits for a connection, and what may have been lost with the last one. A message that was accepted needs
      * that only where its events do not come by themselves.

@@ -45,6 +45,7 @@ export declare class Reply {
     /** @type {string | null} */ clientMsgId: string | null;
     /** @type {string | null} The user's message; null where another device sent it and it was not told. */
     content: string | null;
+    /** @type {import("./frames.js").Attachment[]} The images that the message shows. */ attachments: import("./frames.js").Attachment[];
     /** @type {import("./frames.js").Languages | null} From what to what it translates live; its message is the source. */ interprets: import("./frames.js").Languages | null;
     /** @type {[start: number, end: number, sourceChars: number][]} How much of the source had been read for each piece of text that was seen to come. */
     alignment: [start: number, end: number, sourceChars: number][];

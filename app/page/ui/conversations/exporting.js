@@ -45,17 +45,18 @@ function markdownOf({ title, messages }) {
 }
 
 /** @param {Message} message */
-function bodyOf({ content, reasoning, calls = [], status }) {
+function bodyOf({ content, reasoning, calls = [], attachments = [], status }) {
   const thought = reasoning ? [`<details><summary>Thought</summary>\n\n${reasoning}\n\n</details>`] : [];
   const called = calls.map(({ name, args, content: result, error }) => `> Called \`${name}\` with \`${args}\`: ${result ?? error ?? "no result"}`);
   const cut = status === "complete" || status === "running" ? [] : [`*(${status})*`];
-  return [...thought, content, ...called, ...cut].filter(Boolean).join("\n\n");
+  const shown = attachments.map(({ media_type: type, width, height }) => `*(${type}, ${width} × ${height})*`);
+  return [...thought, ...shown, content, ...called, ...cut].filter(Boolean).join("\n\n");
 }
 
 /** @param {Told} told */
 function jsonOf({ title, messages }) {
-  const told = messages.map(({ role, content, status, created_at: at, model, reasoning, calls }) => {
-    return { role, content, status, created_at: new Date(at).toISOString(), model, reasoning, calls };
+  const told = messages.map(({ role, content, status, created_at: at, model, reasoning, calls, attachments }) => {
+    return { role, content, status, created_at: new Date(at).toISOString(), model, reasoning, calls, attachments };
   });
   return `${JSON.stringify({ title, messages: told }, null, 2)}\n`;
 }

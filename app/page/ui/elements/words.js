@@ -18,6 +18,7 @@ const WORDS = {
   filtered: t("The rules of this service don't allow this message. Say it in other words."),
   forbidden: t("This service does not let you do that."),
   internal: t("Something went wrong in the service. Try again."),
+  invalid_image: t("The service can't take this image: it is damaged, or has too many points."),
   model_not_found: t("The model that was asked for is not here. Choose another one."),
   not_connected: t("There is no connection at the moment. Try again when it is back."),
   not_found: t("This is not there any more."),

@@ -9,6 +9,7 @@ import { ReplyState } from "../../client/reply.js";
  * @property {string} key              the same for as long as the message is shown
  * @property {"user" | "assistant"} role
  * @property {string} text
+ * @property {import("../../client/frames.js").Attachment[]} attachments  the images that a message of the user shows
  * @property {string} status           a ReplyState while it is under way; then "complete", the reason of the end, or "lost"
  * @property {string | null} messageId null until the server gave one
  * @property {string[]} siblings       the message ids of its branches, its own too, of many the nearest; empty where it has no other
@@ -202,6 +203,8 @@ function keyOf(reply) {
 
 /** Of a message that history does not have. @type {{siblings: string[], siblingCount: number, siblingIndex: number}} */
 const ALONE = { siblings: [], siblingCount: 1, siblingIndex: 0 };
+/** What most messages have none of. @type {import("../../client/frames.js").Attachment[]} */
+const NO_IMAGES = [];
 /** What only a reply has. @type {Pick<Item, "thought" | "calls" | "interprets" | "source" | "sourceId" | "alignment" | "cut">} */
 const PLAIN = { thought: { text: "", growing: false, ms: null }, calls: [], interprets: null, source: "", sourceId: null, alignment: [], cut: false };
 /** The calls of a message of the history. @type {WeakMap<Message, Call[]>} */
@@ -235,7 +238,8 @@ function made(message, reply, source) {
 /** @param {Message} message @param {Reply | null} reply */
 function question(message, reply) {
   const key = `user:${reply === null ? message.turn_id : keyOf(reply)}`;
-  return { key, role: /** @type {const} */ ("user"), text: message.content, status: "complete", reply: null, usage: null, ...PLAIN };
+  const { content: text, attachments = NO_IMAGES } = message;
+  return { key, role: /** @type {const} */ ("user"), text, attachments, status: "complete", reply: null, usage: null, ...PLAIN };
 }
 
 /** @param {Message} message @param {Reply | null} reply @param {Message} [source] */
@@ -253,7 +257,8 @@ function answer(message, reply, source) {
     sourceId: source?.message_id ?? null,
     alignment: reply?.alignment ?? [],
   };
-  return { key, role: /** @type {const} */ ("assistant"), text: message.content, status, reply, usage, thought, calls, ...translated, cut: false };
+  const text = message.content;
+  return { key, role: /** @type {const} */ ("assistant"), text, attachments: NO_IMAGES, status, reply, usage, thought, calls, ...translated, cut: false };
 }
 
 /** The server's own measure, where it tells one, is the same on every screen. @param {Reply | null} reply @param {Item["usage"]} usage */
@@ -271,8 +276,8 @@ function callsOf(message) {
 /** @param {Reply} reply @returns {Item[]} */
 function liveQuestion(reply) {
   if (reply.content === null || reply.interprets !== null) return [];
-  const { content: text, state: status, messageId } = reply;
-  return [{ key: `user:${keyOf(reply)}`, role: "user", text, status, messageId, ...ALONE, reply, usage: null, ...PLAIN }];
+  const { content: text, attachments, state: status, messageId } = reply;
+  return [{ key: `user:${keyOf(reply)}`, role: "user", text, attachments, status, messageId, ...ALONE, reply, usage: null, ...PLAIN }];
 }
 
 /** @param {Reply} reply @returns {Item} */
@@ -283,7 +288,8 @@ function liveAnswer(reply) {
   const thought = { text: reply.thoughts.text, growing: reply.thoughts.growing, ms: thinkingMs(reply, usage) };
   const { calls, visible: text, interprets, source, alignment } = reply;
   const translated = { interprets, source, sourceId: interprets === null ? null : reply.messageId, alignment };
-  return { key: answerKey(reply), role: "assistant", text, status, messageId, ...ALONE, reply, usage, thought, calls, ...translated, cut: false };
+  const role = /** @type {const} */ ("assistant");
+  return { key: answerKey(reply), role, text, attachments: NO_IMAGES, status, messageId, ...ALONE, reply, usage, thought, calls, ...translated, cut: false };
 }
 
 /** @param {Reply} reply */

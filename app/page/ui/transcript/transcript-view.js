@@ -8,8 +8,8 @@ import { UserMessageView } from "./user-message-view.js";
 
 /** So many views are kept beside the document that the reader has opened a part of: it is open when they come back. */
 const RESTING = 30;
-/** For guesses of sizes, in px: what surrounds a text, a line of it and a character; and the nodes that every message has. */
-const GUESS = { frame: 72, line: 26, char: 7.5, nodes: 30, charsPerNode: 20 };
+/** For guesses of sizes, in px: what surrounds a text, a line of it and a character; its images; and the nodes that every message has. */
+const GUESS = { frame: 72, line: 26, char: 7.5, nodes: 30, charsPerNode: 20, pictures: 250 };
 
 /** Shows the items of a transcript that are near the view, each in an element that stays for as long as it is near. */
 export class TranscriptView {
@@ -157,9 +157,10 @@ function isOpened(root) {
 }
 
 /** @param {Item} item @param {number} width  of the view, in px */
-function guess({ text: told, source, calls }, width) {
+function guess({ text: told, source, calls, attachments }, width) {
   const text = told.length < source.length ? source : told;
   const chars = Math.max(20, Math.min(width - 60, 720) / GUESS.char);
   const lines = Math.max(1, Math.ceil(text.length / chars)) + 4 * calls.length;
-  return { height: GUESS.frame + GUESS.line * lines, nodes: GUESS.nodes * (1 + calls.length) + Math.ceil(text.length / GUESS.charsPerNode) };
+  const pictures = attachments.length === 0 ? 0 : GUESS.pictures;
+  return { height: GUESS.frame + GUESS.line * lines + pictures, nodes: GUESS.nodes * (1 + calls.length) + Math.ceil(text.length / GUESS.charsPerNode) };
 }

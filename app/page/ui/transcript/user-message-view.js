@@ -17,6 +17,7 @@ import { t } from "../words/translate.js";
  * @property {(item: Item) => void} onContinue               a reply that was cut is to go on
  * @property {(item: Item) => boolean} canContinue           whether the model of the conversation can go on with a reply
  * @property {() => import("../writing/message-size.js").Limits | null} limits  of a message; null until they are known
+ * @property {Pick<import("../pictures/pictures.js").Pictures, "show">} pictures  the images that messages show
  * @property {(messageId: string) => void} onBranch          the branch of another version is to be shown
  * @property {import("../replies/call-card.js").CallActions["onDecide"]} onDecide  a call is allowed, or denied
  * @property {import("../replies/call-card.js").CallActions["onAnswer"]} onAnswer  what a call asks is answered, or declined
@@ -26,12 +27,15 @@ import { t } from "../words/translate.js";
 export class UserMessageView {
   #text = element("div", { class: "bubble", dir: "auto" });
   #attached = element("div", { class: "attached", hidden: true });
+  #pictures = element("div", { class: "pictures", hidden: true });
   #trouble = element("div", { class: "trouble", hidden: true });
   #edit = element("button", { class: "quiet edit-button", type: "button", "aria-label": t("Edit this message"), title: t("Edit") }, icon("edit"));
   /** @type {EditBox | null} */ #box = null;
   #actions;
   #told = "";
   /** @type {string | null} */ #shown = null;
+  /** Which images are shown, and whether the server has their message. */
+  #pictured = "";
   /** @type {HTMLElement | null} What the focus goes back to when the box is closed. */ #opener = null;
   /** @type {Item | null} */ #item = null;
 
@@ -42,16 +46,27 @@ export class UserMessageView {
     this.#edit.addEventListener("click", () => this.#open(this.#edit));
     const name = element("h2", { class: "visually-hidden", text: t("You") });
     const tools = element("div", { class: "tools" }, this.arrows.root, this.#edit);
-    this.root = element("article", { class: "message user" }, name, this.#text, this.#attached, this.#trouble, tools);
+    this.root = element("article", { class: "message user" }, name, this.#pictures, this.#text, this.#attached, this.#trouble, tools);
   }
 
   /** @param {Item} item */
   show(item) {
     this.#item = item;
+    this.#showPictures(item);
     this.#showText(item.text);
     this.#edit.hidden = item.messageId === null;
     this.arrows.show(item);
     this.#showTrouble(item);
+  }
+
+  /** @param {Item} item */
+  #showPictures({ attachments, messageId }) {
+    const stored = messageId !== null;
+    const pictured = attachments.length === 0 ? "" : JSON.stringify([stored, attachments.map(({ id }) => id)]);
+    if (pictured === this.#pictured) return;
+    this.#pictured = pictured;
+    this.#pictures.hidden = attachments.length === 0;
+    this.#pictures.replaceChildren(...this.#actions.pictures.show(attachments, { stored }));
   }
 
   /** @param {string} content */

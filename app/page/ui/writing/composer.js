@@ -20,13 +20,14 @@ export class Composer {
 
   /**
    * @param {object} actions
-   * @param {(text: string) => void} actions.onSend
+   * @param {(text: string, images: import("../../client/frames.js").Attachment[]) => void} actions.onSend
    * @param {() => void} actions.onStop
    * @param {(text: string, how: {all: boolean}) => number | null} actions.onWritten  somebody may take what is written before
    *   it is sent: how much of it, in UTF-16 units; null: nobody does. `all`: it was to be sent
    * @param {(words: string) => void} actions.onTrouble  something can't be attached
    * @param {(text: string) => void} actions.onDraft  what is in the box is another text; empty once it is sent
-   * @param {(attachments: import("./attached-text.js").Attachment[]) => void} actions.onAttached  other texts are attached
+   * @param {(attachments: import("./attachments.js").Attached[]) => void} actions.onAttached  something else is attached
+   * @param {import("./attachments.js").ImagePlace} actions.images
    * @param {() => import("./message-size.js").Limits | null} actions.limits
    */
   constructor(actions) {
@@ -34,9 +35,10 @@ export class Composer {
     this.#attachments = new Attachments({
       target: this.#form,
       field: this.#field,
-      onChange: (attachments) => this.#onAttached(attachments),
+      onChange: (attachments, how) => this.#onAttached(attachments, how),
       onTrouble: actions.onTrouble,
       inBox: () => actions.onWritten("", { all: false }) !== null,
+      images: actions.images,
     });
     this.#size = new SizeNote(this.#field, actions.limits, () => this.#text);
     this.#form.after(this.#size.root);
@@ -44,6 +46,11 @@ export class Composer {
     this.#field.addEventListener("keydown", (event) => this.#onKey(event));
     this.#field.addEventListener("input", (event) => this.#changed(event));
     this.#stop.addEventListener("click", () => this.stop());
+  }
+
+  /** What can be attached may be something else: another model is asked. */
+  offer() {
+    this.#attachments.offer();
   }
 
   focus() {
@@ -94,10 +101,11 @@ export class Composer {
     event.preventDefault();
     if (this.#give({ all: true })) return;
     const text = this.#text;
-    if (text === "" || !this.#size.fits()) return;
+    const { images, uploading } = this.#attachments;
+    if (text === "" || uploading || !this.#size.fits()) return;
     this.#attachments.clear();
     this.write("");
-    this.#actions.onSend(text);
+    this.#actions.onSend(text, images);
   }
 
   /** Gives what is written to whoever takes it. False where nobody does. @param {{all: boolean}} how */
@@ -116,12 +124,12 @@ export class Composer {
     return joined(textOf(this.#field.value), this.#attachments.parts);
   }
 
-  /** @param {import("./attached-text.js").Attachment[]} attachments */
-  #onAttached(attachments) {
+  /** @param {import("./attachments.js").Attached[]} attachments @param {{byUser: boolean}} how */
+  #onAttached(attachments, { byUser }) {
     this.#actions.onAttached(attachments);
     this.#size.fits();
     this.#fit();
-    this.focus();
+    if (byUser) this.focus();
   }
 
   /** @param {KeyboardEvent} event */
@@ -137,7 +145,10 @@ export class Composer {
   }
 
   #fit() {
-    this.#send.disabled = this.#field.value.trim() === "" && this.#attachments.parts.length === 0;
+    const { parts, images, uploading } = this.#attachments;
+    this.#send.disabled = uploading || (this.#field.value.trim() === "" && parts.length === 0);
+    // A message has words: an image alone asks nothing.
+    this.#field.placeholder = images.length > 0 ? t("Write something about the image") : t("Write a message");
     // Firefox has no `field-sizing` yet.
     if (CSS.supports("field-sizing", "content")) return;
     this.#field.style.height = "auto";

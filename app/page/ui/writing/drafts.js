@@ -1,9 +1,9 @@
 import { KeptTexts } from "../settings/kept-texts.js";
 
-/** @typedef {import("./attached-text.js").Attachment} Attachment */
-/** @typedef {{text: string, attachments: Attachment[]}} Draft */
+/** @typedef {import("./attachments.js").Attached} Attached */
+/** @typedef {{text: string, attachments: Attached[]}} Draft */
 
-/** So many UTF-16 units of attached texts are kept at most: thirty messages of the longest kind. */
+/** So many UTF-16 units of what is attached are kept at most: thirty messages of the longest kind. Of an image that is its name and a small one. */
 const ATTACHED_UNITS = 1_000_000;
 
 /** What was written and attached in each conversation, and not sent yet: it outlives a reload. */
@@ -28,7 +28,7 @@ export class Drafts {
     this.#texts.keep(conversationId, text);
   }
 
-  /** @param {string} conversationId @param {Attachment[]} attachments */
+  /** @param {string} conversationId @param {Attached[]} attachments */
   keepAttachments(conversationId, attachments) {
     this.#attached.keep(conversationId, attachments.length === 0 ? "" : JSON.stringify(attachments));
   }

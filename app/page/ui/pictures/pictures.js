@@ -1,0 +1,117 @@
+import { ChatError } from "../../client/errors.js";
+import { element } from "../elements/dom.js";
+import { t } from "../words/translate.js";
+
+/** @typedef {import("../../client/frames.js").Attachment} Attachment */
+
+/** An image is shown in such a box, in px. */
+const BOX = { width: 320, height: 240 };
+/** So many UTF-16 units of images are kept in memory: those that were shown last. */
+const KEPT_UNITS = 32_000_000;
+
+/** The images that messages show: read where they are first shown, and kept in memory for as long as there is room. */
+export class Pictures {
+  /** @type {Map<string, string>} Their `data:` URLs, by their ids; the one that was shown last comes last. */ #urls = new Map();
+  #units = 0;
+  #images;
+  #current;
+
+  /**
+   * @param {object} parts
+   * @param {import("../../client/images.js").Images} parts.images
+   * @param {() => string} parts.current  the conversation that is shown
+   */
+  constructor({ images, current }) {
+    this.#images = images;
+    this.#current = current;
+  }
+
+  /** Uploads an image. Raises ChatError. @param {File} file */
+  async upload(file) {
+    const attachment = await this.#images.upload(file);
+    this.#keep(attachment.id, await urlOf(file));
+    return attachment;
+  }
+
+  /**
+   * Elements that show images of the shown conversation.
+   * @param {Attachment[]} attachments
+   * @param {{stored: boolean}} how  whether the server has their message: it gives only what a conversation shows
+   */
+  show(attachments, { stored }) {
+    const conversationId = this.#current();
+    return attachments.map((attachment, index) => {
+      const { id } = attachment;
+      const image = element("img", { alt: wordsOf(attachment, index, attachments.length), ...sizeOf(attachment) });
+      const frame = element("div", { class: "picture" }, image);
+      const known = this.#urls.get(id);
+      if (known !== undefined) image.src = known;
+      else if (stored) void this.#read({ frame, image, conversationId, id });
+      return frame;
+    });
+  }
+
+  /** Keeps none. */
+  clear() {
+    this.#urls.clear();
+    this.#units = 0;
+  }
+
+  /** @param {{frame: HTMLElement, image: HTMLImageElement, conversationId: string, id: string}} place */
+  async #read(place) {
+    const { frame, image, conversationId, id } = place;
+    try {
+      const url = await urlOf(await this.#images.read(conversationId, id));
+      this.#keep(id, url);
+      image.src = url;
+    } catch (error) {
+      if (!(error instanceof ChatError)) throw error;
+      const again = element("button", { class: "link", type: "button", text: t("Try again") });
+      again.addEventListener("click", () => {
+        frame.closest("article")?.focus({ preventScroll: true }); // the button goes
+        frame.replaceChildren(image);
+        void this.#read(place);
+      });
+      frame.replaceChildren(element("span", { text: `${image.alt}: ${t("This image could not be loaded.")}` }), again);
+    }
+  }
+
+  /** @param {string} id @param {string} url */
+  #keep(id, url) {
+    this.#drop(id);
+    this.#urls.set(id, url);
+    this.#units += url.length;
+    for (const oldest of this.#urls.keys()) {
+      if (this.#units <= KEPT_UNITS || oldest === id) return;
+      this.#drop(oldest);
+    }
+  }
+
+  /** @param {string} id */
+  #drop(id) {
+    this.#units -= this.#urls.get(id)?.length ?? 0;
+    this.#urls.delete(id);
+  }
+}
+
+/** What is said of an image to those who do not see it: nobody has told what is on it. @param {Attachment} attachment @param {number} index @param {number} count */
+function wordsOf({ width, height }, index, count) {
+  if (count === 1) return t("Attached image, {width} × {height}", { width, height });
+  return t("Attached image {number} of {count}, {width} × {height}", { number: index + 1, count, width, height });
+}
+
+/** Known before its bytes are: nothing moves when they come. @param {Attachment} attachment */
+function sizeOf({ width, height }) {
+  const scale = Math.min(1, BOX.width / width, BOX.height / height);
+  return { width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)) };
+}
+
+/** Bytes as a `data:` URL. @param {Blob} blob @returns {Promise<string>} */
+function urlOf(blob) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.addEventListener("load", () => resolve(/** @type {string} */ (reader.result)));
+    reader.addEventListener("error", () => reject(new ChatError("internal", String(reader.error))));
+    reader.readAsDataURL(blob);
+  });
+}

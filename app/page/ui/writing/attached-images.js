@@ -1,0 +1,44 @@
+/** What may be attached as an image, and how it is shown before it is sent. */
+
+import { number, t } from "../words/translate.js";
+
+/** Such a message shows at most. */
+export const MOST_IMAGES = 8;
+const TYPES = new Set(["image/png", "image/jpeg", "image/webp", "image/gif"]);
+/** A side of what is shown of it, in px: twice what it takes on the screen. */
+const SIDE = 128;
+
+/** Whether a file is an image; one that is drawn in words is a text. @param {File} file */
+export function isImage({ type }) {
+  return type.startsWith("image/") && type !== "image/svg+xml";
+}
+
+/**
+ * Why an image can't be attached; empty where it can.
+ * @param {File} file
+ * @param {number | null} limit  what one may have, in bytes; 0 where the model takes none, null before that is known
+ */
+export function whyNot({ name, size, type }, limit) {
+  if (limit === null) return t("There is no connection at the moment. Try again when it is back.");
+  if (limit === 0) return t("“{name}” can't be attached: this model takes no images.", { name });
+  if (!TYPES.has(type)) return t("“{name}” can't be attached: images are PNG, JPEG, WebP or GIF.", { name });
+  const most = number(Math.floor((limit / 1024 ** 2) * 10) / 10);
+  return size > limit ? t("“{name}” can't be attached: an image has up to {most} MB.", { name, most }) : "";
+}
+
+/** An image, small, as a `data:` URL; null where the browser can't draw it. @param {Blob} file @returns {Promise<string | null>} */
+export async function smallOf(file) {
+  try {
+    const bitmap = await createImageBitmap(file);
+    const scale = Math.min(1, SIDE / Math.max(bitmap.width, bitmap.height));
+    const canvas = document.createElement("canvas");
+    canvas.width = Math.max(1, Math.round(bitmap.width * scale));
+    canvas.height = Math.max(1, Math.round(bitmap.height * scale));
+    canvas.getContext("2d")?.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+    bitmap.close();
+    return canvas.toDataURL("image/webp", 0.8);
+  } catch (error) {
+    if (error instanceof DOMException) return null;
+    throw error;
+  }
+}

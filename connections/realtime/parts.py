@@ -1,0 +1,84 @@
+"""What the parts of a client's new item say and show. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from connections.images.headers import NotAnImage
+from connections.images.reading import detail_of, from_url
+from connections.openai.unserved import no_part
+from connections.realtime.client_events import NewItem, Part
+from connections.realtime.problems import Invalid
+from connections.wire.facts import Limits
+from engine.images.image import Image, Seen, joined
+from sessions.turn.prompt import NO_IMAGES
+
+IMAGE = "input_image"
+
+
+def shows(item: NewItem) -> bool:
+    """Whether any of its parts is an image."""
+    return any(part.type == IMAGE for part in item.content or ())
+
+
+def uploaded(item: NewItem) -> Iterator[str]:
+    """The ids of the images in it that were uploaded before."""
+    for part in item.content or ():
+        if part.type == IMAGE and part.attachment_id is not None and part.image_url is None:
+            yield part.attachment_id
+
+
+def seen(item: NewItem, limits: Limits, known: Mapping[str, Image]) -> Seen:
+    """A user's text, and the images in it. `known`: those that were uploaded, by their ids. Raises Invalid."""
+    if item.type != "message":
+        raise Invalid(
+            "must be message or function_call_output: calls are the model's own.", field="item.type"
+        )
+    if item.role == "system":
+        raise Invalid("must be user. A system message is set by session.instructions.", field="item.role")
+    if item.role != "user":
+        raise Invalid("must be user: replies are the model's own.", field="item.role")
+    text, images = joined(_seen(item, limits, known))
+    if not (text or images):
+        raise Invalid("is empty.", field="item.content")
+    return text, images
+
+
+def _seen(item: NewItem, limits: Limits, known: Mapping[str, Image]) -> Iterator[Seen]:
+    for number, part in enumerate(item.content or ()):
+        where = f"item.content[{number}]"
+        match part.type:
+            case "input_text" if part.text is not None:
+                yield part.text, ()
+            case "input_text":
+                raise Invalid("is missing.", field=f"{where}.text")
+            case "input_image":
+                yield "", (_image(part, where, limits, known),)
+            case _:
+                raise Invalid(no_part(part.type), field=f"{where}.type")
+
+
+def _image(part: Part, where: str, limits: Limits, known: Mapping[str, Image]) -> Image:
+    """What a model does not take is not looked at. Raises Invalid."""
+    if not limits.max_images:
+        raise Invalid(NO_IMAGES, field=f"{where}.image_url", code="unsupported_parameter")
+    if part.attachment_id is not None and part.image_url is None:
+        return _sent(part.attachment_id, part.detail or "", where, known)
+    if part.image_url is None:
+        raise Invalid("is missing.", field=f"{where}.image_url")
+    try:
+        return from_url(part.image_url, part.detail or "")
+    except NotAnImage as why:
+        raise Invalid(str(why), field=f"{where}.image_url", code="invalid_image") from None
+
+
+def _sent(digest: str, detail: str, where: str, known: Mapping[str, Image]) -> Image:
+    if (image := known.get(digest)) is None:
+        why = "names no image that was uploaded, or it has expired."
+        raise Invalid(why, field=f"{where}.attachment_id", code="not_found")
+    try:
+        return msgspec.structs.replace(image, at=0, detail=detail_of(detail))
+    except NotAnImage as why:
+        raise Invalid(str(why), field=f"{where}.detail", code="invalid_image") from None

@@ -1,0 +1,252 @@
+"""Images over `/v1/realtime`: shown to the model where they stand, told back as OpenAI tells them, kept with their message."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from openai import AsyncOpenAI
+
+from connections.images.reading import MAX_IMAGES
+from engine.images.image import Detail, Image
+from engine.messages import Message
+from engine.scripted.engine import FEATURES, ScriptedEngine
+from sessions.store import images
+from tests.app.in_process import Frame, Running, Socket, serving
+from tests.app.realtime import LONG, LONGEST, create, prompts, said, session, turn
+from tests.app.test_images import ODD
+from tests.pictures import JPEG, PNG
+
+MODEL = "midstream-demo"
+PART = ("type", "text", "image_url", "detail")
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Running]:
+    async with serving(tmp_path, ScriptedEngine(features=(*FEATURES, "images"), pace_s=0.001)) as service:
+        yield service
+
+
+@pytest.fixture
+async def socket(running: Running) -> AsyncIterator[Socket]:
+    async with session(running, client_id="ann") as socket:
+        yield socket
+
+
+def shown(url: str, **more: str) -> dict[str, str]:
+    return {"type": "input_image", "image_url": url, **more}
+
+
+def text(words: str) -> dict[str, str]:
+    return {"type": "input_text", "text": words}
+
+
+def item(*parts: dict[str, str], **more: str) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": [*parts], **more}
+
+
+def told(image: Image, detail: str = "auto", *, url: bool = True) -> dict[str, Any]:
+    """An image as clients are told of it."""
+    part = {"type": "input_image", "image_url": image.url if url else None, "detail": detail}
+    return {**part, "attachment_id": image.digest}
+
+
+def looked_at(image: Image, at: int = 0, detail: Detail = "") -> Image:
+    return msgspec.structs.replace(image, at=at, detail=detail)
+
+
+async def added(socket: Socket, *parts: dict[str, str], **more: str) -> Frame:
+    return (await create(socket, "", item={"content": [*parts], **more}))["item"]
+
+
+async def test_an_image_is_shown_where_it_stands_and_told_back(socket: Socket, running: Running) -> None:
+    parts = [text("This"), shown(PNG.url, detail="low"), text("or that"), shown(JPEG.url), shown(PNG.url)]
+    created = await added(socket, *parts)
+    images = [told(PNG.image, "low"), told(JPEG.image), told(PNG.image)]
+    assert created["content"] == [parts[0], images[0], parts[2], *images[1:]]
+    await socket.send(type="response.create")
+    await socket.next("response.done")
+    seen = (looked_at(PNG.image, 4, "low"), looked_at(JPEG.image, 12), looked_at(PNG.image, 12))
+    assert prompts(running.engine) == [(Message("user", "This\nor that", images=seen),)]
+    await socket.send(type="conversation.item.retrieve", item_id=created["id"])
+    kept = (await socket.next("conversation.item.retrieved"))["item"]["content"]
+    assert kept == [part | {"image_url": None} if "detail" in part else part for part in created["content"]]
+
+
+async def test_items_that_wait_are_one_message_with_all_their_images(
+    socket: Socket, running: Running
+) -> None:
+    await added(socket, shown(PNG.url))
+    await create(socket, "One?")
+    await added(socket, text("And this?"), shown(JPEG.url))
+    await socket.send(type="response.create")
+    await socket.next("response.done")
+    await turn(socket, "Sure?")
+    whole = Message(
+        "user",
+        "One?\n\nAnd this?",
+        images=(looked_at(PNG.image), looked_at(JPEG.image, len("One?\n\nAnd this?"))),
+    )
+    assert [prompt[0] for prompt in prompts(running.engine)] == [whole, whole]
+
+
+async def test_what_comes_behind_an_image_comes_in_its_order(socket: Socket, running: Running) -> None:
+    """All in one burst: the reply answers what came before it, and the cancel finds it."""
+    running.engine.script(LONG)
+    for number, part in enumerate((shown(PNG.url), text("What is this?"), shown(JPEG.url))):
+        await socket.send(type="conversation.item.create", item=item(part, id=f"item_{number}"))
+    await socket.send(type="response.create", response=LONGEST)
+    await socket.send(type="response.cancel")
+    await socket.send(type="conversation.item.create", item=item(text("Later."), id="later"))
+    events = [await socket.next() for _ in range(6)]
+    assert [event["item"]["id"] for event in events] == [f"item_{number // 2}" for number in range(6)]
+    rest = await socket.until("response.done")
+    assert rest[-1]["response"]["status"] == "cancelled"
+    await socket.send(type="conversation.item.delete", item_id="later")  # as only what waits can be
+    assert (await socket.next("conversation.item.deleted"))["item_id"] == "later"
+    await turn(socket, "And?")
+    first, *_ = prompts(running.engine)[-1]
+    assert first.content.startswith("What is this?")
+    assert first.images == (PNG.image, looked_at(JPEG.image, len("What is this?")))
+
+
+async def test_what_is_no_image_is_refused_and_none_is_kept(socket: Socket, running: Running) -> None:
+    wrong: list[tuple[Frame, str, str]] = [
+        *((item(shown(url)), why, "item.content[0].image_url") for url, why in ODD.items()),
+        (
+            item(text("Look!"), shown(PNG.url, detail="sharp")),
+            "auto, low or high",
+            "item.content[1].image_url",
+        ),
+        (item({"type": "input_image"}), "is missing", "item.content[0].image_url"),
+        (
+            item({"type": "input_image", "attachment_id": "0" * 64}),
+            "has expired",
+            "item.content[0].attachment_id",
+        ),
+        (item(shown(PNG.url), role="assistant"), "replies are the model's own", "item.role"),
+        (item(shown(PNG.url), role="system"), "session.instructions", "item.role"),
+        (item(*[shown(PNG.url)] * (MAX_IMAGES + 1)), f"{MAX_IMAGES} are allowed", "item.content"),
+    ]
+    for number, (new, why, field) in enumerate(wrong):
+        await socket.send(type="conversation.item.create", item=new, event_id=f"mine_{number}")
+        error = (await socket.next())["error"]
+        assert why in error["message"], error
+        assert (error["param"], error["event_id"]) == (field, f"mine_{number}")
+    store = running.service._sessions.images._client
+    assert [name async for name in store.scan_iter("ms:uploads*")] == []
+    error = (await socket.ask(type="response.create"))["error"]
+    assert error["code"] == "no_item_to_answer"
+
+
+async def test_a_model_that_takes_no_images_says_so(tmp_path: Path) -> None:
+    async with serving(tmp_path) as running, session(running) as socket:
+        await socket.send(type="conversation.item.create", item=item(text("Look!"), shown(PNG.url)))
+        error = (await socket.next())["error"]
+        assert (error["message"], error["code"]) == (
+            "This model does not take images.",
+            "unsupported_parameter",
+        )
+        assert error["param"] == "item.content[1].image_url"
+        assert (await create(socket, "Hello!"))["previous_item_id"] is None
+
+
+async def test_a_full_store_refuses_an_image_and_the_session_goes_on(
+    socket: Socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "OWNER_BYTES", len(PNG.data))
+    await added(socket, shown(PNG.url))
+    error = (await socket.ask(type="conversation.item.create", item=item(shown(JPEG.url))))["error"]
+    assert error["code"] == "too_many_images"
+    await turn(socket, "Hello!")
+
+
+async def test_who_comes_back_is_told_what_was_shown_and_can_read_it(
+    running: Running, socket: Socket
+) -> None:
+    await added(socket, text("Look!"), shown(PNG.url))
+    await socket.send(type="response.create")
+    await socket.next("response.done")
+    place = socket.ready["conversation_id"]
+    async with session(running, client_id="ann", conversation_id=place) as again:
+        item_told = (await again.next("conversation.item.done"))["item"]
+    assert item_told["content"] == [told(PNG.image, url=False), text("Look!")]
+    async with httpx.AsyncClient(base_url=running.url) as client:
+        read = await client.get(f"/v1/attachments/{place}/{PNG.image.digest}", params={"client_id": "ann"})
+    assert read.content == PNG.data
+
+
+async def test_what_another_door_shows_is_an_item(running: Running, socket: Socket) -> None:
+    await turn(socket, "Hello!")
+    place, known = socket.ready["conversation_id"], {"client_id": "ann"}
+    async with running.socket(known) as native, httpx.AsyncClient(base_url=running.url) as client:
+        sent = await client.post("/v1/attachments", content=JPEG.data, params=known)
+        frame = {"client_msg_id": "m", "conversation_id": place, "content": "And this?"}
+        await native.send(type="send", attachments=[sent.json()["id"]], **frame)
+        await native.until("done")
+    item_told = (await socket.next("conversation.item.added"))["item"]
+    assert item_told["content"] == [told(JPEG.image, url=False), text("And this?")]
+
+
+async def test_where_an_image_stood_is_forgotten_with_its_message(running: Running, socket: Socket) -> None:
+    """Another message shows it where its own client says: before the text, on the native socket."""
+    await added(socket, text("Look at this:"), shown(PNG.url))
+    async with running.socket({"client_id": "ann"}) as native:
+        frame = {"client_msg_id": "m", "conversation_id": "other", "content": "And this?"}
+        await native.send(type="send", attachments=[PNG.image.digest], **frame)
+        await native.until("done")
+    assert prompts(running.engine) == [(Message("user", "And this?", images=(PNG.image,)),)]
+
+
+async def test_an_image_that_was_uploaded_is_named(running: Running, socket: Socket) -> None:
+    """So it may be larger than an event."""
+    async with httpx.AsyncClient(base_url=running.url) as client:
+        for who in ("ann", "bob"):
+            await client.post(
+                "/v1/attachments", content=(PNG if who == "ann" else JPEG).data, params={"client_id": who}
+            )
+    mine = {"type": "input_image", "attachment_id": PNG.image.digest, "detail": "high"}
+    assert (await added(socket, mine))["content"] == [told(PNG.image, "high", url=False)]
+    theirs = {"type": "input_image", "attachment_id": JPEG.image.digest}
+    error = (await socket.ask(type="conversation.item.create", item=item(theirs)))["error"]
+    assert (error["code"], error["param"]) == ("not_found", "item.content[0].attachment_id")
+    await socket.send(type="response.create")
+    await socket.next("response.done")
+    assert prompts(running.engine) == [(Message("user", "", images=(looked_at(PNG.image, 0, "high"),)),)]
+
+
+async def test_an_image_waits_again_with_its_question(running: Running, socket: Socket) -> None:
+    await added(socket, text("Look!"), shown(PNG.url))
+    await socket.send(type="response.create")
+    reply = (await socket.next("response.done"))["response"]["output"][0]["id"]
+    await socket.send(type="conversation.item.delete", item_id=reply)
+    await socket.next("conversation.item.deleted")
+    await socket.send(type="response.create")
+    await socket.next("response.done")
+    assert prompts(running.engine)[1] == prompts(running.engine)[0]
+    assert prompts(running.engine)[0][0].images == (looked_at(PNG.image, len("Look!")),)
+
+
+async def test_openais_client_shows_an_image(running: Running) -> None:
+    running.engine.script("A square.")
+    user: Any = item(text("What is this?"), shown(PNG.url, detail="high"))
+    async with (
+        AsyncOpenAI(api_key="k", base_url=f"{running.url}/v1") as client,
+        client.realtime.connect(model=MODEL) as connection,
+    ):
+        await connection.conversation.item.create(item=user)
+        await connection.response.create()
+        events: list[Any] = []
+        while not events or events[-1].type != "response.done":
+            events.append(await connection.recv())
+    (shown_item,) = [one.item for one in events if one.type == "conversation.item.done"][:1]
+    parts = [tuple(getattr(part, name, None) for name in PART) for part in shown_item.content]
+    assert parts == [
+        ("input_text", "What is this?", None, None),
+        ("input_image", None, PNG.url, "high"),
+    ]
+    assert said([one.model_dump() for one in events]) == "A square."

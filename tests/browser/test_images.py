@@ -1,0 +1,270 @@
+"""Images on the page: attached where the model takes them, shown before they are sent, in the conversation, and on every device."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Locator, expect
+
+from app.operations import key_file
+from connections.images.reading import MAX_BYTES
+from engine.scripted.engine import FEATURES, ScriptedEngine
+from tests.app.in_process import Running
+from tests.app.in_process import serving as in_process
+from tests.browser.chat_page import ChatPage
+from tests.browser.conftest import DESKTOP, Complaints
+from tests.engine.seeing import folder_of
+from tests.pictures import PNG, drawn, png
+from tests.server_process import ServerProcess, serving
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+WIDE = drawn("PNG", 40, 30)
+TALL = drawn("JPEG", 30, 60)
+ALT = "Attached image, 40 \N{MULTIPLICATION SIGN} 30"
+PASTE = """async (data) => {
+  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  await navigator.clipboard.write([new ClipboardItem({ "image/png": new Blob([bytes], { type: "image/png" }) })]);
+}"""
+DROP = """(data) => {
+  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const dropped = new DataTransfer();
+  dropped.items.add(new File([bytes], "dropped.jpg", { type: "image/jpeg" }));
+  return dropped;
+}"""
+LOADED = "(image) => image.complete && image.naturalWidth > 0"
+
+
+def file(name: str, data: bytes, kind: str = "image/png") -> Any:
+    return {"name": name, "mimeType": kind, "buffer": data}
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A service whose model takes images; its weights are random."""
+    folder = folder_of("smolvlm", tmp_path_factory.mktemp("seeing") / "smolvlm", window=512)
+    settings = {
+        "MIDSTREAM_MODEL": str(folder),
+        "MIDSTREAM_DEVICE": "cpu",
+        "MIDSTREAM_DTYPE": "float32",
+        "MIDSTREAM_TITLES": "words",
+    }
+    with serving(tmp_path_factory.mktemp("server"), settings) as process:
+        yield process
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def service(tmp_path: Path) -> AsyncIterator[Running]:
+    engine = ScriptedEngine(features=(*FEATURES, "images"), reply="A square.")
+    async with in_process(tmp_path, engine) as running:
+        yield running
+
+
+class Pictures:
+    """Where images are on a page."""
+
+    def __init__(self, chat: ChatPage) -> None:
+        self.chat = chat
+        self.chooser = chat.page.locator("#attach-files")
+        self.chips = chat.page.locator("#attachments li")
+        self.shown = chat.page.locator(".picture img")
+        self.notices = chat.page.locator("#notices")
+
+    async def attach(self, *files: Any) -> None:
+        await self.chooser.set_input_files([*files])
+
+    async def attached(self, count: int) -> None:
+        """Waits until so many are attached, and uploaded."""
+        await expect(self.chips).to_have_count(count)
+        await expect(self.chat.page.locator("#attachments [aria-busy]")).to_have_count(0)
+
+    async def loaded(self, image: Locator) -> None:
+        """Waits until an image is to be seen."""
+        await expect(image).to_be_visible()
+        await self.chat.page.wait_for_function(LOADED, arg=await image.element_handle())
+
+
+@asynccontextmanager
+async def visitor(browser: Browser, complaints: Complaints, **known: Any) -> AsyncIterator[BrowserContext]:
+    context = await browser.new_context(viewport=DESKTOP, **known)
+    complaints.watch(context)
+    yield context
+    await context.close()
+
+
+async def test_an_image_is_shown_before_it_is_sent_in_the_conversation_and_on_another_device(
+    whole_chromium: Browser, complaints: Complaints, seeing: ServerProcess
+) -> None:
+    async with visitor(whole_chromium, complaints) as context:
+        chat = ChatPage(await context.new_page())
+        pictures = Pictures(chat)
+        await chat.open(seeing.url)
+        await expect(chat.page.get_by_role("button", name="Attach texts or images")).to_be_visible()
+        await pictures.attach(file("garden.png", WIDE))
+        await pictures.attached(1)
+        await pictures.loaded(pictures.chips.get_by_role("img", name="garden.png"))
+        await expect(chat.page.get_by_role("button", name="Send")).to_be_disabled()
+        await expect(chat.page.locator("#announcer")).to_have_text("“garden.png” is attached.")
+        await expect(chat.box).to_have_attribute("placeholder", "Write something about the image")
+        await chat.ask("What is this?")
+        await expect(pictures.chips).to_have_count(0)
+        await pictures.loaded(chat.page.get_by_role("img", name=ALT))
+        await chat.page.reload()
+        await pictures.loaded(chat.page.get_by_role("img", name=ALT))
+        known = await context.storage_state()
+    async with visitor(whole_chromium, complaints, storage_state=known) as context:
+        other = ChatPage(await context.new_page())
+        await other.open(seeing.url)
+        await expect(other.questions).to_have_text(["What is this?"])
+        await Pictures(other).loaded(other.page.get_by_role("img", name=ALT))
+    assert complaints.unexpected() == []
+
+
+async def test_images_are_pasted_and_dropped(service: Running, chat: ChatPage) -> None:
+    pictures = Pictures(chat)
+    await chat.open(service.url)
+    await chat.client(PASTE, b64encode(WIDE).decode())
+    await chat.box.focus()
+    await chat.page.keyboard.press("ControlOrMeta+v")
+    await pictures.attached(1)
+    dropped = await chat.page.evaluate_handle(DROP, b64encode(TALL).decode())
+    await chat.page.dispatch_event("#composer", "drop", {"dataTransfer": dropped})
+    await pictures.attached(2)
+    await chat.ask("And these?")
+    names = [
+        "Attached image 1 of 2, 40 \N{MULTIPLICATION SIGN} 30",
+        "Attached image 2 of 2, 30 \N{MULTIPLICATION SIGN} 60",
+    ]
+    for name in names:
+        await pictures.loaded(chat.page.get_by_role("img", name=name))
+    (message,) = service.engine.requests[0].messages
+    assert [(image.width, image.height) for image in message.images] == [(40, 30), (30, 60)]
+
+
+async def test_what_was_removed_is_not_sent(service: Running, chat: ChatPage) -> None:
+    """By the keyboard alone."""
+    pictures = Pictures(chat)
+    await chat.open(service.url)
+    await pictures.attach(file("one.png", WIDE), file("two.jpg", TALL, "image/jpeg"))
+    await pictures.attached(2)
+    await chat.page.get_by_role("button", name="Remove “one.png”").focus()
+    await chat.page.keyboard.press("Enter")
+    await pictures.attached(1)
+    await expect(chat.box).to_be_focused()
+    await chat.ask("What is this?")
+    (message,) = service.engine.requests[0].messages
+    assert [(image.width, image.height) for image in message.images] == [(30, 60)]
+
+
+async def test_what_is_not_taken_is_refused_in_plain_words(
+    service: Running, chat: ChatPage, complaints: Complaints
+) -> None:
+    complaints.expected = ["Failed to load resource"]
+    pictures = Pictures(chat)
+    await chat.open(service.url)
+    for wrong, words in (
+        (file("large.png", PNG.data + bytes(MAX_BYTES)), "an image has up to 3 MB"),
+        (file("new.heic", b"heic", "image/heic"), "images are PNG, JPEG, WebP or GIF"),
+        (file("broken.png", PNG.data[:20]), "can't be read as an image"),
+        (file("long.png", png(9000, 1)), "it is damaged, or has too many points"),
+    ):
+        await pictures.attach(wrong)
+        await expect(pictures.notices).to_contain_text(words)
+        await expect(pictures.chips).to_have_count(0)
+    await pictures.attach(*[file(f"{number}.png", WIDE) for number in range(9)])
+    await expect(pictures.notices).to_contain_text("A message takes 8 images at most.")
+    await pictures.attached(8)
+
+
+async def test_a_model_that_takes_no_images_is_shown_none(chat: ChatPage, server: ServerProcess) -> None:
+    pictures = Pictures(chat)
+    await chat.open(server.url)
+    await expect(chat.page.get_by_role("button", name="Attach text files")).to_be_visible()
+    await pictures.attach(file("garden.png", WIDE))
+    await expect(pictures.notices).to_contain_text("this model takes no images")
+    await expect(pictures.chips).to_have_count(0)
+
+
+async def test_an_image_stays_with_its_draft_and_with_its_edited_message(
+    service: Running, chat: ChatPage
+) -> None:
+    pictures = Pictures(chat)
+    await chat.open(service.url)
+    await pictures.attach(file("garden.png", WIDE))
+    await pictures.attached(1)
+    await chat.page.reload()
+    await chat.connected()
+    await pictures.loaded(pictures.chips.get_by_role("img", name="garden.png"))
+    await chat.ask("What is this?")
+    await pictures.loaded(chat.page.get_by_role("img", name=ALT))
+    await chat.page.locator(".message.user").first.hover()
+    await chat.page.get_by_role("button", name="Edit this message").click()
+    box = chat.page.get_by_label("Your message, edited")
+    await box.fill("And what is that?")
+    await box.press("Enter")
+    await expect(chat.questions).to_have_text(["And what is that?"])
+    await chat.ended()
+    await pictures.loaded(chat.page.get_by_role("img", name=ALT))
+    assert [len(request.messages[0].images) for request in service.engine.requests] == [1, 1]
+
+
+async def test_an_image_that_does_not_come_can_be_asked_for_again(
+    service: Running, chat: ChatPage, complaints: Complaints
+) -> None:
+    complaints.expected = ["Failed to load resource"]
+    pictures = Pictures(chat)
+    await chat.open(service.url)
+    await pictures.attach(file("garden.png", WIDE))
+    await pictures.attached(1)
+    await chat.ask("What is this?")
+    await chat.page.route("**/v1/attachments/**", lambda route: route.abort())
+    await chat.page.reload()
+    await expect(chat.page.locator(".picture")).to_contain_text(f"{ALT}: This image could not be loaded.")
+    await chat.page.unroute("**/v1/attachments/**")
+    await chat.page.get_by_role("button", name="Try again").click()
+    await pictures.loaded(chat.page.get_by_role("img", name=ALT))
+
+
+async def test_who_reads_a_shared_conversation_is_shown_its_words_alone(
+    service: Running, chat: ChatPage
+) -> None:
+    known = {"client_id": "ann"}
+    async with httpx.AsyncClient(base_url=service.url) as client:
+        sent = await client.post("/v1/attachments", content=WIDE, params=known)
+    async with service.socket(known) as socket:
+        frame = {"client_msg_id": "m", "conversation_id": "c", "content": "What is this?"}
+        await socket.send(type="send", attachments=[sent.json()["id"]], **frame)
+        await socket.until("done")
+        await socket.send(type="share", conversation_id="c")
+        share = (await socket.next("shared"))["share_id"]
+    await chat.page.goto(f"{service.url}/s/{share}")
+    await expect(chat.questions).to_have_text(["What is this?"])
+    await expect(chat.text).to_have_text("A square.")
+    await expect(chat.page.locator(".picture")).to_have_count(0)
+
+
+async def test_images_of_a_person_with_a_key_are_shown_with_it(
+    chat: ChatPage, tmp_path: Path, complaints: Complaints
+) -> None:
+    complaints.expected = ["Failed to load resource"]
+    key = key_file.add(tmp_path / "keys", "ann")
+    engine = ScriptedEngine(features=(*FEATURES, "images"), reply="A square.")
+    async with in_process(tmp_path / "data", engine, api_keys=str(tmp_path / "keys")) as running:
+        pictures = Pictures(chat)
+        await chat.page.goto(running.url)
+        await chat.page.get_by_label("Key", exact=True).fill(key)
+        await chat.page.keyboard.press("Enter")
+        await chat.connected()
+        await pictures.attach(file("garden.png", WIDE))
+        await pictures.attached(1)
+        await chat.ask("What is this?")
+        await chat.page.reload()
+        await pictures.loaded(chat.page.get_by_role("img", name=ALT))
+        await chat.page.close()
