@@ -1,6 +1,6 @@
 """Kernels of our own for CPUs, `cpu_kernels.c` and `cpu_prompt.c`: attention over pages, rotation, norms, gates.
 
-The library holds those of `engine.model`'s `cpu_linear`, `cpu_decode` and `cpu_prefill` as well.
+The library holds those of `engine.model`'s `cpu_linear`, `cpu_decode`, `cpu_prefill` and `cpu_halves` as well.
 They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
 tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
 library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
@@ -18,7 +18,7 @@ from torch import Tensor
 from engine.attention.terms import Terms
 from engine.cache.paged_cache import LayerPages
 
-VERSION = 5
+VERSION = 6
 """Of the signatures below: that of the library must be the same."""
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
@@ -49,6 +49,10 @@ _SIGNATURES = {
     "decode_room": (_POINTER, _COUNT, _COUNT),
     "prefill": (_POINTER, _POINTER),
     "prefill_room": (_POINTER, _POINTER),
+    "encode": (_POINTER, _POINTER),
+    "encode_room": (_POINTER, _COUNT),
+    "translate": (_POINTER, _POINTER),
+    "translate_room": (_POINTER, _COUNT),
 }
 _TELL = {
     "attend",
@@ -60,9 +64,11 @@ _TELL = {
     "has_wide_vectors",
     "decode",
     "prefill",
+    "encode",
+    "translate",
 }
 """Those that tell whether they did it: they look at sizes and tables first."""
-_ROOMS = {"decode_room", "prefill_room", "prompt_room"}
+_ROOMS = {"decode_room", "encode_room", "prefill_room", "prompt_room", "translate_room"}
 """Those that tell how many bytes they want to write to."""
 
 
