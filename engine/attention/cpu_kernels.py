@@ -1,9 +1,9 @@
 """C kernels for CPUs, `cpu_kernels.c` and `cpu_prompt.c`: attention over pages, rotation, norms, gates.
 
-The library also holds those of `engine.model`'s `cpu_linear`, `cpu_decode` and `cpu_prefill`.
-They are compiled when the package is installed, if there is a C compiler with OpenMP. Without them, and for tensors
-that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the library
-uses the OpenMP that torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
+The library holds those of `engine.model`'s `cpu_linear`, `cpu_decode`, `cpu_prefill` and `cpu_halves` as well.
+They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
+tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
+library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch import Tensor
 from engine.attention.terms import Terms
 from engine.cache.paged_cache import LayerPages
 
-VERSION = 5
-"""The version of the signatures below. The library must have the same."""
+VERSION = 6
+"""Of the signatures below: that of the library must be the same."""
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
 _POINTER, _COUNT, _FLOAT, _FLAG = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float, ctypes.c_int
@@ -49,6 +49,10 @@ _SIGNATURES = {
     "decode_room": (_POINTER, _COUNT, _COUNT),
     "prefill": (_POINTER, _POINTER),
     "prefill_room": (_POINTER, _POINTER),
+    "encode": (_POINTER, _POINTER),
+    "encode_room": (_POINTER, _COUNT),
+    "translate": (_POINTER, _POINTER),
+    "translate_room": (_POINTER, _COUNT),
 }
 _TELL = {
     "attend",
@@ -60,10 +64,12 @@ _TELL = {
     "has_wide_vectors",
     "decode",
     "prefill",
+    "encode",
+    "translate",
 }
-"""The functions that return an int: an answer, or whether they refused their sizes and tables."""
-_ROOMS = {"decode_room", "prefill_room", "prompt_room"}
-"""The functions that return how many bytes of room a kernel needs."""
+"""Those that tell whether they did it: they look at sizes and tables first."""
+_ROOMS = {"decode_room", "encode_room", "prefill_room", "prompt_room", "translate_room"}
+"""Those that tell how many bytes they want to write to."""
 
 
 class NoKernels(Exception):

@@ -25,43 +25,46 @@ def begins(span: Span) -> bool:
     return span.source is not None and not span.start
 
 
+def source_of(span: Span) -> Span:
+    """Return the source that a span begins with, as a span of its own."""
+    assert span.source is not None  # noqa: S101 - who asks has looked
+    return Span(span.slot, 0, span.tokens[: span.source.length], samples=False, pages=span.pages)
+
+
+def target_tokens(span: Span) -> int:
+    """Return how many tokens of a target a span has: its last ones."""
+    return max(0, span.stop - max(span.start, _reserved(span)))
+
+
 @dataclass(slots=True, eq=False)
 class TranslationLayout:
-    """A step of translations: sources to be encoded, and rows of targets with the two contexts that each attends to.
+    """A step's rows of targets, with the two contexts that each attends to.
 
-    `sources`: the layout of the sources, or None if none begins. `own` and `cross` have the same rows, each with a table
-    and a length of its own; None if no target has a row. `sampled`: the rows whose logits are wanted.
+    `own` and `cross` have the same rows, each of them with a table and a length of its own. `sampled`: which of the rows
+    give logits.
     """
 
-    sources: StepLayout | None
-    own: StepLayout | None
-    cross: StepLayout | None
+    own: StepLayout
+    cross: StepLayout
     sampled: list[int]
 
 
-def lay_out_translations(spans: Sequence[Span], *, page_size: int, device: torch.device) -> TranslationLayout:
-    """Lay out spans of translations."""
-    sources = [_source_of(span) for span in spans if begins(span)]
+def lay_out_targets(spans: Sequence[Span], *, page_size: int, device: torch.device) -> TranslationLayout:
+    """Lay out the tokens of targets that spans have; one of them has some."""
     rows = [row for span in spans for row in _rows(span, page_size)]
     place, sampled = 0, []
     for span in spans:
-        place += span.stop - max(span.start, _reserved(span))
+        place += target_tokens(span)
         if span.samples:
             sampled.append(place - 1)
-    laid = [
-        lay_out(some, page_size=page_size, device=device) if some else None
-        for some in (sources, [own for own, _ in rows], [cross for _, cross in rows])
-    ]
-    return TranslationLayout(laid[0], laid[1], laid[2], sampled)
+    own, cross = (
+        lay_out([pair[which] for pair in rows], page_size=page_size, device=device) for which in (0, 1)
+    )
+    return TranslationLayout(own, cross, sampled)
 
 
 def _reserved(span: Span) -> int:
     return 0 if span.source is None else span.source.reserved
-
-
-def _source_of(span: Span) -> Span:
-    assert span.source is not None  # noqa: S101 - callers have checked it
-    return Span(span.slot, 0, span.tokens[: span.source.length], samples=False, pages=span.pages)
 
 
 def _rows(span: Span, page_size: int) -> Iterator[tuple[Span, Span]]:

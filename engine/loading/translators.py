@@ -19,6 +19,7 @@ from engine.loading.languages import Tongues
 from engine.loading.probe import agrees
 from engine.messages import Languages, Params
 from engine.model import cpu_linear, t5
+from engine.model.cpu_halves import computes_whole_steps
 from engine.model.encoder_decoder import SERVED_TYPES, EncoderDecoder, TwoHalves
 from engine.model.loaded_model import Translates
 from engine.model.packed_linear import can_pack, pack
@@ -83,7 +84,7 @@ class Prepared:
             return
         weight = self.module.head.weight
         if cpu_linear.serve(weight, weight):
-            cpu_linear.take_over(self.module)
+            cpu_linear.take_over(self.module, packs=not computes_whole_steps(self.module))
         elif can_pack(self.module.device, self.module.dtype):
             pack(self.module)
         else:

@@ -6,8 +6,7 @@
 #include "cpu_linear.h"
 
 enum {
-    LONGEST_HEAD = 512,
-    WIDEST_GROUP = 1 << 14 /* the most elements of the queries that share a head, since they are on the stack */
+    WIDEST_GROUP = 1 << 14 /* elements of the queries that share a head: they lie on the stack */
 };
 
 /* One layer, with the fields of `_Layer` in cpu_model.py. Norms: (hidden); of queries and keys, (size) or NULL. keys,
@@ -29,9 +28,6 @@ struct model {
     float epsilon, scale;
     int64_t half;
 };
-
-/* Why a step is refused; cpu_model.py has the words for each. */
-enum refusal { FINE, BAD_SIZES, BAD_WEIGHTS, BAD_ROOM, BAD_TOKEN, BAD_POSITION, BAD_PAGE, SHARED_PAGE };
 
 SHARED count bytes_of(const struct model *model, count elements) { return elements * (model->half ? 2 : 4); }
 
@@ -75,11 +71,6 @@ SHARED count widest_middle(const struct model *model) {
 }
 
 /* ---- checks ------------------------------------------------------------------------------------------------------- */
-
-SHARED int fits(const struct matrix *by, count outputs, count inputs, int64_t half) {
-    int kind_fits = by->kind == CODES ? by->scale != NULL : by->kind == (half ? HALVES : FLOATS) && !by->scale;
-    return by->weight && kind_fits && by->outputs == outputs && by->inputs == inputs;
-}
 
 SHARED enum refusal check_layer(const struct model *model, const struct layer *layer) {
     count size = model->size, hidden = model->hidden, heads = model->heads, middle = layer->down.inputs;

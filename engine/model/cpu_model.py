@@ -70,7 +70,7 @@ class CpuModel:
             embedding=decoder.embedding.weight.data_ptr(),
             norm=decoder.norm.weight.data_ptr(),
             layers=ctypes.addressof(self._layers),
-            head=_matrix_of(decoder.head),
+            head=matrix_of(decoder.head),
             layer_count=len(layers),
             hidden=decoder.embedding.embedding_dim,
             vocabulary=decoder.embedding.num_embeddings,
@@ -131,13 +131,18 @@ class CpuModel:
         self._bound, self._bound_layers = layers, len(layers)
 
     def _bind_layer(self, described: Any, layer: LayerPages) -> None:
-        keys, values = layer.keys.transpose(1, 2), layer.values.transpose(1, 2)
-        expected = len(keys), self.described.kv_heads, keys.shape[2], self.described.size
-        alike = keys.dtype == values.dtype == self._decoder.dtype and keys.shape == values.shape == expected
-        if not alike or not keys.is_contiguous() or not values.is_contiguous():
-            raise RefusedStep("keys and values of other shapes")
-        described.keys, described.values = keys.data_ptr(), values.data_ptr()
-        described.pages, described.page_size = keys.shape[0], keys.shape[2]
+        found = places(layer, self.described.kv_heads, self.described.size, self._decoder.dtype)
+        described.keys, described.values, described.pages, described.page_size = found
+
+
+def places(layer: LayerPages, heads: int, size: int, dtype: torch.dtype) -> tuple[int, int, int, int]:
+    """Return where the keys and the values of a layer lie, and how many pages of which size. Raises RefusedStep."""
+    keys, values = layer.keys.transpose(1, 2), layer.values.transpose(1, 2)
+    pages, page = keys.shape[0], keys.shape[2]
+    alike = keys.dtype == values.dtype == dtype and keys.shape == values.shape == (pages, heads, page, size)
+    if not alike or not keys.is_contiguous() or not values.is_contiguous():
+        raise RefusedStep("keys and values of other shapes")
+    return keys.data_ptr(), values.data_ptr(), pages, page
 
 
 def check(refusal: int) -> None:
@@ -180,10 +185,11 @@ def _is_known(linear: nn.Module, like: Tensor) -> bool:
     return known and serve(like, linear.weight)  # type: ignore[arg-type] # each of them has weights
 
 
-def _matrix_of(linear: Any) -> Matrix:
+def matrix_of(linear: Any) -> Matrix:
+    """Describe a linear layer to the kernels."""
     return matrix(linear.weight, linear.bias, getattr(linear, "scale", None))
 
 
 def _described(layer: FusedLayer) -> _Layer:
     norms = (None if norm is None else norm.weight.data_ptr() for norm in _norms(layer))
-    return _Layer(*norms, *(_matrix_of(linear) for linear in _linears(layer)))
+    return _Layer(*norms, *(matrix_of(linear) for linear in _linears(layer)))

@@ -47,13 +47,13 @@ class Embedding(nn.Module):
         super().__init__()
         tokens = stack.embed_tokens
         self.weight: Tensor = tokens.weight
-        self._scale: float = getattr(tokens, "embed_scale", None) or stack.embed_scale
+        self.scale: float = getattr(tokens, "embed_scale", None) or stack.embed_scale
         self.positions = _positions(stack.embed_positions)
         self.norm: nn.LayerNorm | None = getattr(stack, "layernorm_embedding", None)
 
     def forward(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """Embed token ids, (rows,), at positions, (rows,)."""
-        states = functional.embedding(ids, self.weight) * self._scale + self.positions[positions]
+        """Embed rows."""
+        states = functional.embedding(ids, self.weight) * self.scale + self.positions[positions]
         return states if self.norm is None else self.norm(states)
 
 
@@ -71,30 +71,31 @@ class Layer(nn.Module):
 
     def __init__(self, layer: Any, *, before: bool) -> None:
         super().__init__()
-        self._before = before
+        self.before = before
         self.size: int = layer.self_attn.head_dim
+        self.heads: int = layer.self_attn.num_heads
         self.scale: float = layer.self_attn.scaling
         self.qkv = joined(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj)
         self.output = layer.self_attn.out_proj
         self.norm = layer.self_attn_layer_norm
         self.widen, self.narrow, self.mlp_norm = layer.fc1, layer.fc2, layer.final_layer_norm
-        self._activation = layer.activation_fn
+        self.activation = layer.activation_fn
 
     def around(self, norm: nn.Module, states: Tensor, block: Block) -> Tensor:
-        """Add a block's output to its input, with the norm before the block, or behind the sum."""
-        if self._before:
+        """Add to states what a block makes of them; the norm stands before it, or behind the sum."""
+        if self.before:
             return states + block(norm(states))
         made: Tensor = norm(states + block(states))
         return made
 
-    def heads(self, states: Tensor) -> Tensor:
+    def split(self, states: Tensor) -> Tensor:
         """Return queries, keys and values, (3, rows, heads, size)."""
         made: Tensor = self.qkv(states)
         return made.view(len(states), 3, -1, self.size).transpose(0, 1)
 
     def mlp(self, states: Tensor) -> Tensor:
         """Compute the feed-forward network."""
-        made: Tensor = self.narrow(self._activation(self.widen(states)))
+        made: Tensor = self.narrow(self.activation(self.widen(states)))
         return made
 
 
@@ -107,7 +108,7 @@ class EncoderLayer(Layer):
         return self.around(self.mlp_norm, states, self.mlp)
 
     def _attend(self, states: Tensor, bounds: Sequence[int]) -> Tensor:
-        queries, keys, values = self.heads(states)
+        queries, keys, values = self.split(states)
         mixed = torch.empty_like(queries)
         for start, stop in pairwise(bounds):
             asking, known, said = (one[start:stop].transpose(0, 1) for one in (queries, keys, values))
@@ -136,11 +137,10 @@ class DecoderLayer(Layer):
 
     def forward(self, states: Tensor, step: TranslationLayout, cache: PagedCache, backend: Backend) -> Tensor:
         """Take states, (rows, hidden), through the layer."""
-        assert step.own is not None and step.cross is not None  # noqa: S101, PT018 - there are rows
         own, cross = step.own, step.cross
 
         def attend(given: Tensor) -> Tensor:
-            queries, keys, values = self.heads(given)
+            queries, keys, values = self.split(given)
             layer = cache.layer(self._number, keys, values)
             backend.store(layer, own, keys, values)
             mixed = backend.attend(queries.contiguous(), layer, own, self._terms)
@@ -247,8 +247,7 @@ class EncoderDecoder(TwoHalves):
             layer.keep(states, layout, cache, backend)  # type: ignore[operator] # a list of modules has no closer type
 
     def decode(self, ids: Tensor, step: TranslationLayout, cache: PagedCache, backend: Backend) -> Tensor:
-        """Return the logits, (rows, vocabulary), of the rows of targets that the step samples from."""
-        assert step.own is not None  # noqa: S101 - there are rows
+        """Return the logits, (some, vocabulary), behind the rows of targets that give some."""
         states: Tensor = self.target(ids, step.own.position_ids[0])
         for layer in self.decoder:
             states = layer(states, step, cache, backend)

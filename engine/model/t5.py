@@ -117,7 +117,6 @@ class DecoderLayer(nn.Module):
         self, states: Tensor, step: TranslationLayout, cache: PagedCache, backend: Reference, added: Distances
     ) -> Tensor:
         """Take states, (rows, hidden), through the layer."""
-        assert step.own is not None and step.cross is not None  # noqa: S101, PT018 - there are rows
         own, given = self.own, self.own.norm(states)
         queries, keys, values = (own.heads(one, given) for one in (own.queries, own.keys, own.values))
         layer = cache.layer(self._number, keys, values)

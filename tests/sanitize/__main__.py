@@ -19,6 +19,7 @@ TESTS = (
     "tests/engine/attention/test_cpu_prompt.py",
     "tests/engine/model/test_cpu_linear.py",
     "tests/engine/model/test_cpu_decode.py",
+    "tests/engine/model/test_cpu_halves.py",
     "tests/engine/model/test_cpu_prefill.py",
     "tests/engine/model/test_int8_linear.py",
 )
