@@ -263,7 +263,8 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
     `steps_after`: steps started for this request after its cancel was read; None where nothing was cancelled, and
     where an upstream that had begun does not tell. `error_code` says whose fault an `error` is.
-    `generated_tokens` counts every token sampled for the request, the end token included. `written`: the whole reply as
+    `generated_tokens` counts every token of the reply, the end token included; `accepted_tokens`: those of a draft
+    among them, which were computed in one step. `written`: the whole reply as
     the model wrote it, where its text is not all of that: reasoning or calls were parsed from it. `stop`: the stop string
     that ended it; None: none did, or an upstream does not tell which.
     """
@@ -278,6 +279,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     error_code: ErrorCode = ErrorCode.INTERNAL
     written: str = ""
     stop: str | None = None
+    accepted_tokens: int = 0
 
 
 Output = Queued | Retried | Started | Prefilling | Chunk | Reasoning | Called | Finished
@@ -346,11 +348,9 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
 
     `running` and `queued` count requests, `prompt_tokens` those computed, `cached_tokens` those taken from kept keys
     and values. `kv_used_bytes` are held by running replies, `kv_parked_bytes` kept for later turns.
-
     Of an upstream alone: `failures`, of requests; `shed`, those that it had no room for; `retries`, those asked of it once
     more; `fallbacks`, those that came here from another one; `circuit_open`, 1 while it is left alone; `deliveries`,
     pieces of text that readers took, and `delivery_seconds`, how long those had lain here.
-
     Of an engine's process alone, as of the last time that anything changed: `cpu_seconds`, of all its threads;
     `resident_bytes`; `device_used_bytes` of `device_total_bytes` of a CUDA device's memory, other processes' share included.
     """

@@ -43,11 +43,12 @@ def lay_out_translations(spans: Sequence[Span], *, page_size: int, device: torch
     """Lay out spans of translations."""
     sources = [_source_of(span) for span in spans if begins(span)]
     rows = [row for span in spans for row in _rows(span, page_size)]
-    place, sampled = 0, []
+    sampled: list[int] = []
+    place = 0
     for span in spans:
         place += span.stop - max(span.start, _reserved(span))
         if span.samples:
-            sampled.append(place - 1)
+            sampled += range(place - 1 - span.drafted, place)
     laid = [
         lay_out(some, page_size=page_size, device=device) if some else None
         for some in (sources, [own for own, _ in rows], [cross for _, cross in rows])
