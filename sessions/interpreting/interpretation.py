@@ -74,7 +74,7 @@ class Interpretation:
         """Takes more of what is decoded; gives what is told of it."""
         return self.translation.hear(text, self.source)
 
-    def end(self, *, finished: bool) -> str:
-        """Nothing is being decoded any more; gives what is told behind it."""
+    def end(self, *, finished: bool, enough: bool = False) -> str:
+        """Nothing is being decoded any more; gives what is told behind it. See `Translation.end`."""
         self._decode = None
-        return self.translation.end(self.source, finished=finished)
+        return self.translation.end(self.source, finished=finished, enough=enough)
