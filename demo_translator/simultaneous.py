@@ -1,4 +1,4 @@
-"""Translates sentences while they grow, and tells what two hypotheses agree on, as the service does under `told: "agreement"`.
+"""Translates sentences while they grow, and tells what two hypotheses agree on: sooner than the service, which waits for a third.
 
 LocalAgreement-2: Polák et al., IWSLT 2022. LAAL: Papi et al., AutoSimTrans 2022; here it counts words of the source, of
 Chinese characters.

@@ -261,11 +261,12 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The one end of a request. Text that was held back comes in a `Chunk` before it (except at a cancel).
 
-    `steps_after`: steps started for this request after its cancel was read; None if nothing was cancelled, or if an
-    upstream that had begun does not tell. `error_code` says whose fault an `error` is.
-    `generated_tokens` counts every token sampled for the request, the end token included. `written`: the whole reply as
-    the model wrote it, if reasoning or calls were parsed from it. `stop`: the stop string that ended it; None if none
-    did, or if an upstream does not tell which.
+    `steps_after`: steps started for this request after its cancel was read; None where nothing was cancelled, and
+    where an upstream that had begun does not tell. `error_code` says whose fault an `error` is.
+    `generated_tokens` counts every token of the reply, the end token included; `accepted_tokens`: those of a draft
+    among them, which were computed in one step. `written`: the whole reply as
+    the model wrote it, where its text is not all of that: reasoning or calls were parsed from it. `stop`: the stop string
+    that ended it; None: none did, or an upstream does not tell which.
     """
 
     request_id: str
@@ -278,6 +279,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     error_code: ErrorCode = ErrorCode.INTERNAL
     written: str = ""
     stop: str | None = None
+    accepted_tokens: int = 0
 
 
 Output = Queued | Retried | Started | Prefilling | Chunk | Reasoning | Called | Finished
@@ -344,15 +346,13 @@ class LoadFailed(msgspec.Struct, frozen=True, tag="failed"):
 class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
     """Numbers for metrics. Counters only grow while the engine's process lives.
 
-    `running` and `queued` count requests, `prompt_tokens` those that were computed, `cached_tokens` those that were in the
-    cache. `kv_used_bytes` are held by running replies, `kv_parked_bytes` are cached for later turns.
-
-    Only of upstreams: `failures` of requests; `shed`: requests that it had no room for; `retries`: requests that it was
-    asked again; `fallbacks`: requests that came from another one; `circuit_open`: 1 while its circuit breaker is open;
-    `deliveries`: pieces of text that readers took, and `delivery_seconds`: how long these had waited here.
-
-    Only of engine processes, as of the last change: `cpu_seconds` of all threads; `resident_bytes`; `device_used_bytes`
-    of `device_total_bytes` of a CUDA device's memory, which other processes may use, too.
+    `running` and `queued` count requests, `prompt_tokens` those computed, `cached_tokens` those taken from kept keys
+    and values. `kv_used_bytes` are held by running replies, `kv_parked_bytes` kept for later turns.
+    Of an upstream alone: `failures`, of requests; `shed`, those that it had no room for; `retries`, those asked of it once
+    more; `fallbacks`, those that came here from another one; `circuit_open`, 1 while it is left alone; `deliveries`,
+    pieces of text that readers took, and `delivery_seconds`, how long those had lain here.
+    Of an engine's process alone, as of the last time that anything changed: `cpu_seconds`, of all its threads;
+    `resident_bytes`; `device_used_bytes` of `device_total_bytes` of a CUDA device's memory, other processes' share included.
     """
 
     running: int = 0

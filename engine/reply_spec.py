@@ -49,16 +49,22 @@ Format = JsonSchema | JsonObject | Regex | Grammar
 class Translation(msgspec.Struct, frozen=True, omit_defaults=True):
     """The reply is a translation of the last message. Only models whose facts have `languages` follow it; others refuse it.
 
-    `target`, `source`: the model's own codes; empty: its only one. `prefix`: the translation so far, which is forced. The
-    reply is what follows it, with the blank between both, if there is one. A blank at the end of the prefix is left out.
-    The prefix must be whole words, or else the model may spell it in other tokens than its own. `unfinished`: the text
-    will go on. A model that has learned it translates no more than the beginning determines; others ignore it.
+    `target`, `source`: codes as the model names them; empty: its only one. `prefix`: the translation so far, which is
+    forced; the reply is what follows it, with the blank between both, if there is one. A blank at the end of the prefix
+    is left out. The prefix must be whole words, else the model may spell it in other tokens than its own. `unfinished`: the
+    text goes on; a model that has learned what a beginning determines says no more than that, others don't notice.
+
+    `draft`: how the reply may go on behind the prefix. It is computed in one pass, and what the model would have written is
+    kept: so the reply is the same with any draft, and takes fewer steps with a good one. `ahead`: how many tokens the reply has
+    behind what was right of the draft, at most; None: any number.
     """
 
     target: str = ""
     source: str = ""
     prefix: str = ""
     unfinished: bool = False
+    draft: str = ""
+    ahead: int | None = None
 
 
 TemplateValue = str | int | float | bool | None

@@ -177,7 +177,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Told = Literal["agreement", "wait", "segment"]
-"""When words of an unfinished sentence are told: once two hypotheses agree, some words behind the source, or never."""
+"""When words of an unfinished sentence are told: once three hypotheses agree, some words behind the source's, or never."""
 
 
 class Interpreting(msgspec.Struct, frozen=True, array_like=True):

@@ -2,6 +2,7 @@
 import { part } from "./ui/elements/dom.js";
 import { Follow } from "./ui/scrolling/follow.js";
 import { TranscriptView } from "./ui/transcript/transcript-view.js";
+import { titleInWords } from "./ui/words/languages.js";
 import { t, translateDocument } from "./ui/words/translate.js";
 
 /** @typedef {import("./ui/transcript/arrangement.js").Item} Item */
@@ -72,8 +73,9 @@ async function showMore() {
   next = page.next;
   told.hidden = true;
   older.hidden = next === undefined;
-  part("title", HTMLElement).textContent = page.title;
-  document.title = `${page.title} · Midstream`;
+  const title = titleInWords(page.title);
+  part("title", HTMLElement).textContent = title;
+  document.title = `${title} · Midstream`;
   view.show(messages.map(itemOf), { hasMore: next !== undefined });
 }
 

@@ -48,10 +48,10 @@ class Source(NamedTuple):
 class Span:
     """Neighbouring tokens of one request: `tokens[i]` is at position `start + i`. `samples`: its last logits are wanted.
 
-    A token may be `unknown(slot)` if only the device knows it.
-    `slot`: the request's place among those that run. `pages`: its block table. `source`: the positions of a translation's
-    source. `shown`: for each image the index of its first token here, and the states that replace its tokens,
-    (tokens, hidden).
+    A token may be `unknown(slot)` where the device has it.
+    `slot`: the request's place among those that run. `pages`: its block table. `source`: where a translation's lies.
+    `shown`: from which of its tokens on an image stands, and what is computed with in their place, (tokens, hidden).
+    `drafted`: the last so many tokens are a draft: of a translation that samples, the logits before each are wanted, too.
     """
 
     slot: int
@@ -61,6 +61,7 @@ class Span:
     pages: Sequence[int]
     source: Source | None = None
     shown: tuple[tuple[int, Tensor], ...] = ()
+    drafted: int = 0
 
     @property
     def stop(self) -> int:

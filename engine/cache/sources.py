@@ -52,11 +52,12 @@ class TranslationLayout:
 def lay_out_targets(spans: Sequence[Span], *, page_size: int, device: torch.device) -> TranslationLayout:
     """Lay out the tokens of targets that spans have; one of them has some."""
     rows = [row for span in spans for row in _rows(span, page_size)]
-    place, sampled = 0, []
+    sampled: list[int] = []
+    place = 0
     for span in spans:
         place += target_tokens(span)
         if span.samples:
-            sampled.append(place - 1)
+            sampled += range(place - 1 - span.drafted, place)
     own, cross = (
         lay_out([pair[which] for pair in rows], page_size=page_size, device=device) for which in (0, 1)
     )

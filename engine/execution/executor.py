@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import assert_never
 
@@ -19,6 +19,7 @@ from engine.cache.layout import Span
 from engine.cache.pages import Copy
 from engine.execution.compute_threads import ComputeThreads
 from engine.execution.cuda_recording import Coming, CudaRecorder
+from engine.execution.drafts import checked
 from engine.execution.runner import Runner
 from engine.execution.translation_runner import TranslationRunner
 from engine.grammar.source import Source
@@ -76,14 +77,18 @@ Outcome = int | Scored | Failure | Held | None
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A step that was launched. The logits of the spans that sample are there, or will be once the device is done."""
+    """A step on its way: the logits of the spans that sample are there, or will be once the device gets to them.
+
+    `accepted`: how many tokens of drafts were right, by slots.
+    """
 
     spans: Sequence[Span]
     logits: Tensor
     began: float
     drawing: Drawing | None = None
     chosen: Coming | None = None
-    """The tokens, if the device chooses them while the host does other things."""
+    """The tokens, where they are chosen on the device while the host does other things."""
+    accepted: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,17 +175,17 @@ class Executor:
     def launch(self, spans: Sequence[Span]) -> Launched:
         """Begin to compute spans, in the order that `Runner.run` requires. Fetch the step before the next launch, or never.
 
-        If it `feeds` and no span asks for scores, the next step may be launched before this one is fetched.
-        Raises OutOfMemory; nothing was computed then, and running the spans again is safe.
+        Where it `feeds` and nobody asks for scores the next one may be launched first. Drafts are waited for. Raises OutOfMemory
+        where the device has too little: nothing was computed then, and running it again is safe.
         """
         self._set_threads(spans)
         began = time.perf_counter()
         with _memory_told():
-            logits = self._runner.run(spans)
+            logits, accepted = self._run(spans)
             if not self.feeds:
-                return Launched(spans, logits, began)
+                return Launched(spans, logits, began, accepted=accepted)
             drawing = self._drawing(spans, logits, began)
-            return Launched(spans, logits, began, drawing, self._chosen(drawing))
+            return Launched(spans, logits, began, drawing, self._chosen(drawing), accepted)
 
     def fetch(self, launched: Launched) -> list[Outcome]:
         """Choose the tokens of the spans that sample, wait for them, and return an outcome for each span.
@@ -200,6 +205,11 @@ class Executor:
         if self._learns:
             self._learns.observe(time.perf_counter() - launched.began)
         return [found[span.slot] if span.samples else None for span in launched.spans]
+
+    def _run(self, spans: Sequence[Span]) -> tuple[Tensor, Mapping[int, int]]:
+        """Compute spans: the logits of those that sample, and how much of their drafts was right."""
+        logits = self._runner.run(spans)
+        return checked(spans, logits) if any(span.drafted for span in spans) else (logits, {})
 
     def _drawing(self, spans: Sequence[Span], logits: Tensor, began: float) -> Drawing:
         """Return the rows of a step that can be drawn from. Those with a grammar need their masks first."""

@@ -241,7 +241,7 @@ def _rows(spans: Sequence[Span], page: int) -> _Rows:
         rows.lengths.extend([length] * count)
         rows.begins.extend([reserved // page] * count)
         if span.samples:
-            rows.kept.append(len(rows.tokens) - 1)
+            rows.kept.extend(range(len(rows.tokens) - 1 - span.drafted, len(rows.tokens)))
     return rows
 
 

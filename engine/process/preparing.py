@@ -88,6 +88,8 @@ class Preparer:
             grammar=made.grammar,
             source=array("i", made.source).tolist(),
             shown=[Shown(images[digest], starts) for digest, starts in made.shown],
+            draft=array("i", made.draft).tolist(),
+            ahead=None if request.spec.translation is None else request.spec.translation.ahead,
             trace=request.trace,
         )
 

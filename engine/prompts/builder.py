@@ -117,7 +117,17 @@ class Builder:
         shared = self._prompts.system_tokens(job.messages, prompt.token_ids, job.spec) if shares else 0
         packed = array("i", prompt.token_ids).tobytes()
         source = array("i", prompt.source).tobytes()
-        return Built(tokens, packed, shared, prompt.opened, prompt.continued, grammar, source, prompt.shown)
+        return Built(
+            tokens,
+            packed,
+            shared,
+            prompt.opened,
+            prompt.continued,
+            grammar,
+            source,
+            prompt.shown,
+            array("i", prompt.draft).tobytes(),
+        )
 
     def _grammar(self, spec: ReplySpec, *, opened: bool) -> Source | None:
         """Return the grammar of a reply. `opened`: its prompt has opened the thoughts. Raises PromptRejected."""

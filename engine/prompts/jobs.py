@@ -40,7 +40,7 @@ def characters(messages: tuple[Message, ...], spec: ReplySpec) -> int:
         for one in messages
     )
     shown = sum(len(tool.name) + len(tool.description) + len(tool.parameters) for tool in spec.shown_tools)
-    prefix = 0 if spec.translation is None else len(spec.translation.prefix)
+    prefix = 0 if spec.translation is None else len(spec.translation.prefix) + len(spec.translation.draft)
     return said + shown + prefix + sum(len(one) for one in spec.template.values() if isinstance(one, str))
 
 
@@ -107,10 +107,10 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 class Built(msgspec.Struct, frozen=True, tag="built"):
     """A prompt of `tokens` tokens. If it was only counted, there is nothing else. `shared_tokens`: the system prompt's.
 
-    `opened`: words of the template at its end that belong to the reply, such as an opened reasoning. `continued`: so many
-    of its last tokens are the beginning of a reply that is continued. `grammar`: the grammar of the reply; None if it is
-    free. `source`: the token ids of the text to translate. `shown`: the digests of its images, and where the tokens of
-    each one's tiles begin.
+    `opened`: words of the template at its end that belong to the reply already, as an opened reasoning does.
+    `continued`: the last so many tokens are the beginning of a reply that goes on. `grammar`: what the reply is held to,
+    None where it is free; left out where it was counted. `source`: the token ids of what is translated. `shown`: the
+    digests of its images, and where the tokens of each one's tiles begin. `draft`: how the reply may begin.
     """
 
     tokens: int
@@ -121,6 +121,7 @@ class Built(msgspec.Struct, frozen=True, tag="built"):
     grammar: Source | None = None
     source: bytes = b""
     shown: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    draft: bytes = b""
 
 
 class TooLong(msgspec.Struct, frozen=True, tag="too long"):

@@ -30,8 +30,9 @@ _ATTEMPTS = 8
 class Prompt(NamedTuple):
     """A prompt. `opened`: words of the template at its end that belong to the reply.
 
-    `continued`: so many of its last tokens are the beginning of a reply that is continued. `source`: the tokens of the text
-    to translate, if any. `shown`: the digests of its images, and where the tokens of each one's tiles begin.
+    `continued`: the last so many tokens are the beginning of a reply that goes on. `source`: what is translated, if
+    something is. `shown`: the digests of its images, and where the tokens of each one's tiles begin. `draft`: how the reply
+    may begin.
     """
 
     token_ids: list[int]
@@ -39,6 +40,7 @@ class Prompt(NamedTuple):
     continued: int = 0
     source: Sequence[int] = ()
     shown: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    draft: Sequence[int] = ()
 
 
 class PromptBuilder:

@@ -41,7 +41,7 @@ class TranslationBuilder:
         own: OwnReplies | None = None,  # noqa: ARG002 - the tokenizer spells translations
         most: int = 0,
     ) -> Prompt:
-        """Return the source of a translation, and the tokens that it begins with. Raises PromptRejected."""
+        """Return the source of a translation, the tokens that it begins with, and its draft. Raises PromptRejected."""
         _refuse_others(spec)
         asked = spec.translation or _HERE
         source = self._tongues.source(
@@ -54,7 +54,8 @@ class TranslationBuilder:
                 field="content",
             )
         begun, continued = self._tongues.beginning(asked.target, asked.prefix)
-        return Prompt(begun, continued=continued, source=source)
+        draft = self._tongues.draft(asked.prefix, asked.draft)
+        return Prompt(begun, continued=continued, source=source, draft=draft)
 
     def rendered(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> str:
         """Return the text that is tokenized. Raises PromptRejected."""

@@ -23,7 +23,7 @@ from engine.messages import (
     Started,
 )
 from engine.sampling.sampler import Chooser
-from engine.scheduling.scheduler import Request, Segment
+from engine.scheduling.plan import Request, Segment
 from engine.scheduling.sight import Sight
 from engine.text.pieces import Call, Piece, Thought
 from engine.text.prepared import PreparedRequest
@@ -66,6 +66,19 @@ class ActiveRequest:
         return full or self.request.generated >= self.prepared.sampling.max_new_tokens
 
     @property
+    def is_far_enough(self) -> bool:
+        """Whether the reply has all the tokens that it may have behind what was right of its draft."""
+        request = self.request
+        behind = request.generated - request.accepted
+        return request.ahead is not None and not request.draft and behind >= request.ahead
+
+    @property
+    def accepted(self) -> list[int]:
+        """The tokens of its draft that were right."""
+        request = self.request
+        return request.tokens[request.prompt_tokens : request.prompt_tokens + request.accepted]
+
+    @property
     def prompt_tokens(self) -> int:
         """How many tokens the prompt has, without the padding of a source's last page."""
         return self.request.prompt_tokens - self._idle
@@ -93,7 +106,16 @@ class ActiveRequest:
         tokens = request.tokens[segment.start : segment.start + segment.count]
         if request.coming:
             tokens.append(unknown(segment.slot))
-        made = Span(segment.slot, segment.start, tokens, segment.samples, request.table.pages, request.source)
+        tokens += request.draft if segment.drafted else ()
+        made = Span(
+            segment.slot,
+            segment.start,
+            tokens,
+            segment.samples,
+            request.table.pages,
+            request.source,
+            drafted=segment.drafted,
+        )
         return made if self.sight is None else self.sight.span(made)
 
     def started(self) -> Started:
@@ -144,6 +166,7 @@ class ActiveRequest:
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
             generated_tokens=self.request.generated,
+            accepted_tokens=self.request.accepted,
             steps_after=self.steps_after,
             error=error,
             error_code=code,

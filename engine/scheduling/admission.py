@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
+
 from engine.cache.layout import Source
 from engine.cache.sources import salted
 from engine.images.tiling import keyed
 from engine.messages import ErrorCode, Finished, FinishReason
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.active_request import ActiveRequest
-from engine.scheduling.scheduler import Request
+from engine.scheduling.plan import Request
 from engine.scheduling.sight import trouble
 from engine.text.prepared import PreparedRequest, misuse, objection
+
+MOST_DRAFTED = 64
+"""Tokens of a draft: it is computed in one step, beside those of others. What lies behind is made as if nobody had guessed it."""
 
 
 def scheduled(request: PreparedRequest, model: LoadedModel) -> Request:
@@ -19,6 +25,7 @@ def scheduled(request: PreparedRequest, model: LoadedModel) -> Request:
     before = [] if source is None else [*request.source, *[0] * (source.reserved - source.length)]
     tokens = model.sees.tiling.tokens if model.sees is not None else 0
     most = min(room_for(request, model), len(before) + len(request.prompt) + request.sampling.max_new_tokens)
+    draft = _draft_of(request, model)[: max(0, most - len(before) - len(request.prompt) - 1)]
     return Request(
         request.request_id,
         [*before, *keyed(request.prompt, request.shown, tokens)],
@@ -31,6 +38,20 @@ def scheduled(request: PreparedRequest, model: LoadedModel) -> Request:
         if request.grammar
         else most,  # a grammar shows only behind its last token whether it is complete
         source=source,
+        draft=draft,
+        ahead=request.ahead,
+    )
+
+
+def _draft_of(request: PreparedRequest, model: LoadedModel) -> Sequence[int]:
+    """Return as much of a request's draft as is checked: of a translation alone, in which the likeliest token is always taken."""
+    if not request.source or request.grammar or request.logprobs or not request.sampling.takes_the_likeliest:
+        return ()
+    return list(
+        takewhile(
+            lambda token: 0 <= token < model.vocabulary and token not in model.eos_ids,
+            request.draft[:MOST_DRAFTED],
+        )
     )
 
 

@@ -25,7 +25,8 @@ from engine.scheduling.deadlines import Deadlines
 from engine.scheduling.ending import NO_TEXT, End, last_outputs
 from engine.scheduling.looking import Asks, Blind, Looking
 from engine.scheduling.pace import PrefillPace
-from engine.scheduling.scheduler import Plan, Scheduler, Segment
+from engine.scheduling.plan import Plan, Segment
+from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sight import Sight
 from engine.text.prepared import DuplicateRequest, PreparedRequest
 from engine.text.reply_logprobs import Scored
@@ -212,7 +213,7 @@ class Core:
             return outputs + self._make_memory(active)
         self._flights.append(_Flight(plan, active, launched, began))
         if self._executor.feeds:
-            self._scheduler.complete(plan, coming=True)
+            self._scheduler.complete(plan, launched.accepted, coming=True)
         return outputs
 
     def _look(self) -> int:
@@ -246,7 +247,7 @@ class Core:
             return self._make_memory(flight.active)
         self._counters.made_at = self._clock()
         if not self._executor.feeds:
-            self._scheduler.complete(flight.plan)
+            self._scheduler.complete(flight.plan, flight.launched.accepted)
         outputs: list[Output] = []
         for one, segment, outcome in zip(flight.active, flight.plan.segments, outcomes, strict=True):
             if self._serves(one):
@@ -306,9 +307,16 @@ class Core:
             case Failure(error, code, sound):
                 return self._end(End(active, FinishReason.ERROR, error, code, keep=sound))
             case int() | Scored():
-                return self._take_token(active, segment, outcome)
+                told = self._tell_accepted(active, segment)
+                return [*told, *self._take_token(active, segment, outcome)] if self._serves(active) else told
             case _:
                 assert_never(outcome)
+
+    def _tell_accepted(self, active: ActiveRequest, segment: Segment) -> list[Output]:
+        """Tell what was right of a draft that was computed with a segment."""
+        accepted = active.accepted if segment.drafted else ()
+        serving = (token for token in accepted if self._serves(active))
+        return [output for token in serving for output in self._emit(active, token, last=False)]
 
     def _take_token(self, active: ActiveRequest, segment: Segment, outcome: int | Scored) -> list[Output]:
         request, guide = active.request, active.chooser.guide
@@ -316,7 +324,7 @@ class Core:
             # Its last token made it long enough. If its grammar were complete, it would have ended as COMPLETE.
             return self._end(End(active, FinishReason.LENGTH))
         token = outcome.token if isinstance(outcome, Scored) else outcome
-        is_first = not request.generated
+        is_first = request.generated == request.accepted
         self._scheduler.take(segment, token)
         if is_first:
             self._scheduler.share(request)
@@ -330,6 +338,8 @@ class Core:
         elif active.is_long_enough:
             if self._model.translates is not None and self._model.translates.forced_end:
                 return self._end(End(active, FinishReason.LENGTH))
+            return self._emit(active, token, last=True)
+        elif active.is_far_enough:
             return self._emit(active, token, last=True)
         self._pending_text.append((active, token))
         return []

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.messages import EngineStatistics
-from engine.scheduling.scheduler import Plan, Scheduler
+from engine.scheduling.plan import Plan
+from engine.scheduling.scheduler import Scheduler
 
 
 @dataclass(slots=True)

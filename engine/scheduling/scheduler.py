@@ -6,113 +6,17 @@ Pure bookkeeping in tokens and pages: knows no tensors, no text and no clock.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
-from engine.cache.layout import Source
 from engine.cache.pages import BlockTable, PagePool
-from engine.cache.prefixes import EVERYONE, NOTHING, SHORTEST, Match, Prefixes
+from engine.cache.prefixes import EVERYONE, NOTHING, Match, Prefixes
+from engine.scheduling.plan import Plan, Request, Segment
 from engine.scheduling.waiting_queue import Running, WaitingQueue
 
 HEADROOM = 16
 """Tokens that each running reply must be able to grow by before another one is admitted."""
-
-
-@dataclass(slots=True, eq=False)
-class Request:
-    """One request as the scheduler sees it: `tokens` are the prompt's and those of the reply so far.
-
-    `computed` counts the tokens whose keys and values are in its pages, `sound` those of them that are known to be
-    numbers, `cached` those that were in the cache when it began for the first time. `shared_tokens`: how many of the
-    first ones everyone may share. `slot`: its place among the running requests, while it runs. `most`: the most tokens
-    of prompt and reply together; None: any number. `coming`: how many tokens of launched steps are not known yet.
-    `source`: where the source of a translation is; it is computed in one piece, or is cached as a whole. `images_end`:
-    the place behind its last image. `looks`: its images are being encoded, and until then nothing of it is computed.
-    """
-
-    request_id: str
-    tokens: list[int]
-    salt: str = ""
-    client: str = ""
-    priority: int = 0
-    shared_tokens: int = 0
-    prompt_tokens: int = field(init=False)
-    arrival: int = 0
-    slot: int | None = None
-    table: BlockTable = field(default_factory=BlockTable)
-    computed: int = 0
-    sound: int = 0
-    cached: int = 0
-    steps: int = 0
-    started: bool = False
-    most: int | None = None
-    coming: int = 0
-    source: Source | None = None
-    images_end: int = 0
-    looks: bool = False
-
-    def __post_init__(self) -> None:
-        self.prompt_tokens = len(self.tokens)
-        if self.shared_tokens < SHORTEST:
-            self.shared_tokens = 0
-
-    @property
-    def generated(self) -> int:
-        """How many tokens the reply has."""
-        return len(self.tokens) - self.prompt_tokens
-
-    @property
-    def remaining(self) -> int:
-        """How many tokens have to be computed before the next one can be drawn."""
-        return len(self.tokens) + self.coming - self.computed
-
-    @property
-    def first(self) -> int:
-        """Where its own text begins: behind its source, if it has one."""
-        return 0 if self.source is None else self.source.reserved
-
-    @property
-    def least(self) -> int:
-        """The fewest tokens that its next step may compute."""
-        return max(0, self.first - self.computed)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it has its last token, or that is coming."""
-        return self.most is not None and len(self.tokens) + self.coming >= self.most
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Neighbouring tokens of one request that run in one step: positions from `start` up to `start + count`.
-
-    `samples`: whether the next token can be drawn behind these.
-    """
-
-    request: Request
-    slot: int
-    start: int
-    count: int
-    samples: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One step: `decodes` by rising slot, then `prefills`. `admitted` left the queue with this step."""
-
-    decodes: tuple[Segment, ...] = ()
-    prefills: tuple[Segment, ...] = ()
-    admitted: tuple[Request, ...] = ()
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """All segments, in the order in which they run."""
-        return self.decodes + self.prefills
-
-    @property
-    def prefill_tokens(self) -> int:
-        """How many prompt tokens the step computes."""
-        return sum(segment.count for segment in self.prefills)
+NONE_ACCEPTED: Mapping[int, int] = MappingProxyType({})
 
 
 class Scheduler:
@@ -195,11 +99,18 @@ class Scheduler:
             segment.request.steps += 1
         return plan
 
-    def complete(self, plan: Plan, *, coming: bool = False) -> None:
-        """Note that a plan was run; some requests may have left. `coming`: it was launched, and its tokens are unknown."""
+    def complete(
+        self, plan: Plan, accepted: Mapping[int, int] = NONE_ACCEPTED, *, coming: bool = False
+    ) -> None:
+        """Note that a plan was run, whoever left meanwhile. `coming`: it was launched, and its tokens are not known yet.
+
+        `accepted`: how many tokens of its drafts were right, by their slots.
+        """
         for segment in plan.segments:
             segment.request.computed += segment.count
             segment.request.coming += coming and segment.samples
+            if segment.drafted:
+                segment.request.accept(accepted.get(segment.slot, 0))
         for segment in plan.prefills:
             if segment.samples and segment.request.slot is not None:
                 del self._prefilling[segment.slot]
@@ -211,7 +122,9 @@ class Scheduler:
             request = segment.request
             request.coming -= segment.samples
             if request.slot is not None:
-                request.computed -= segment.count
+                request.computed = min(request.computed, segment.start)
+            if segment.drafted:
+                request.take_back()
         for segment in plan.prefills:
             if segment.samples and segment.request.slot is not None:
                 self._prefilling[segment.slot] = self._decoding.pop(segment.slot)
@@ -222,7 +135,7 @@ class Scheduler:
         request.tokens.append(token)
         request.coming = max(0, request.coming - 1)
         if request.slot is not None:
-            request.sound = segment.start + segment.count
+            request.sound = segment.start + segment.count + (request.accepted if segment.drafted else 0)
 
     def repeat(self, request: Request) -> None:
         """Have a request's last token computed once more, since the next one could not be drawn behind it yet."""
@@ -291,7 +204,7 @@ class Scheduler:
                 left -= counts[request.arrival]
         counts[oldest.arrival] = min(kept + left, oldest.remaining)
         return tuple(
-            Segment(request, slot, request.computed, count, samples=count == request.remaining)
+            _prefill(request, slot, count)
             for slot, request in self._prefilling.items()
             if (count := counts.get(request.arrival, 0))
         )
@@ -353,10 +266,10 @@ class Scheduler:
         return match if match.tokens >= request.first else NOTHING
 
     def _fits(self, request: Request, table: BlockTable, known: int) -> bool:
-        """Take pages for all tokens of a request, if the running ones can still grow then."""
+        """Take pages for all tokens of a request and its draft, if those that run can still grow."""
         growth = self.running * self.pool.pages_for(HEADROOM)
-        needed = self.pool.pages_for(len(request.tokens)) - len(table.pages)
-        return needed + growth <= self.pool.available and self.pool.extend(table, known, len(request.tokens))
+        needed = self.pool.pages_for(request.extent) - len(table.pages)
+        return needed + growth <= self.pool.available and self.pool.extend(table, known, request.extent)
 
     def _waits_for_others(self, request: Request, cached: int) -> bool:
         """Whether another request is computing what this one could share, so that it is computed only once."""
@@ -395,3 +308,10 @@ class Scheduler:
         self.pool.release(request.table)
         self._clients.remove(request.client)
         request.slot, request.computed, request.sound = None, 0, 0
+
+
+def _prefill(request: Request, slot: int, count: int) -> Segment:
+    """Return so many tokens of a prompt, and behind its last one the draft."""
+    is_last = count == request.remaining
+    drafted = len(request.draft) if is_last else 0
+    return Segment(request, slot, request.computed, count, samples=is_last, drafted=drafted)

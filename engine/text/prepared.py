@@ -56,6 +56,12 @@ class Sampling(msgspec.Struct, frozen=True):
     min_tokens: int = 0
     ignore_eos: bool = False
 
+    @property
+    def takes_the_likeliest(self) -> bool:
+        """Whether each token is the likeliest one by the model alone."""
+        penalties = self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1
+        return not (self.do_sample or penalties or self.logit_bias or self.min_tokens)
+
 
 class Reply(Protocol):
     """Turns one reply's tokens into pieces: text, reasoning, calls."""
@@ -79,9 +85,10 @@ class Reply(Protocol):
 class PreparedRequest:
     """A request for the core: everything is looked up, rendered and tokenized.
 
-    `shared_tokens`: how many of the prompt's first tokens everyone may share. `logprobs`: takes the scores of the reply's
-    tokens, and gets their texts from `reply`; None if nobody asked. `grammar`: the grammar of the reply; None if it is free.
-    `source`: the text to translate; the prompt is then the beginning of the translation. `shown`: its images, in order.
+    `shared_tokens`: how many of the prompt's first tokens everyone may share. `logprobs`: where the reply's tokens are
+    scored, which `reply` tells what it makes of them; None where nobody asked. `grammar`: what the reply has to be;
+    None where it is free. `source`: what is translated; the prompt is then what the translation begins with. `shown`: its
+    images, in order. `draft`: how its reply may begin; `ahead`: how many tokens it has behind what is right of that, at most.
     The rest as in `messages.Request`.
     """
 
@@ -97,6 +104,8 @@ class PreparedRequest:
     grammar: Source | None = None
     source: Sequence[int] = ()
     shown: Sequence[Shown] = ()
+    draft: Sequence[int] = ()
+    ahead: int | None = None
     trace: Trace = NOBODYS
 
     @property

@@ -1,26 +1,35 @@
 """Decides which words of a hypothesis may be told while its sentence still grows. Pure.
 
-LocalAgreement-2: those that the previous hypothesis has, too (Polák et al., "CUNI-KIT System for Simultaneous Speech
-Translation Task at IWSLT 2022"). Wait-k: the words that are k behind the source (Ma et al., "STACL", ACL 2019).
+LocalAgreement-n: those that the n - 1 hypotheses before said too (Liu et al., "Low-Latency Sequence-to-Sequence Speech
+Recognition and Translation by Partial Hypothesis Selection", Interspeech 2020; Polák et al., IWSLT 2022, for n = 2). Wait-k: so
+many words behind the source's (Ma et al., "STACL", ACL 2019).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sessions.interpreting.scripts import ends_a_sentence, units, whole_units
 
+AGREEING = 3
+"""Hypotheses in a row: a model that knows whole sentences alone invents the same end to two beginnings of one."""
 
-def agreed_end(before: str, now: str, told: int, *, finished: bool) -> int:
-    """Return the end of the words on which two hypotheses agree. Both begin with the `told` characters.
 
-    `finished`: the newer one is complete. The last word of its sentence does not count, since more text follows.
+def agreed_end(before: Sequence[str], now: str, told: int, *, finished: bool) -> int:
+    """Return up to where hypotheses say the same, word by word. All begin with the `told` characters that were told.
+
+    `before`: those before it; where they are too few nothing is agreed. `finished`: the newest one has all of its words.
+    How they end the sentence is nothing to agree on: more comes.
     """
-    older = _without_end(whole_units(before[told:], finished=True))
-    newer = _without_end(whole_units(now[told:], finished=finished))
+    if len(before) < AGREEING - 1:
+        return told
+    said = [_without_end(whole_units(one[told:], finished=True)) for one in before[1 - AGREEING :]]
+    said.append(_without_end(whole_units(now[told:], finished=finished)))
     end = told
-    for one, other in zip(older, newer, strict=False):
-        if one != other:
+    for words in zip(*said, strict=False):
+        if len(set(words)) > 1:
             break
-        end += len(one)
+        end += len(words[0])
     return end
 
 

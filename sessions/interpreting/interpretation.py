@@ -74,7 +74,7 @@ class Interpretation:
         """Take more decoded text; return what is told of it."""
         return self.translation.hear(text, self.source)
 
-    def end(self, *, finished: bool) -> str:
-        """Note that the decode has ended; return what is told now."""
+    def end(self, *, finished: bool, enough: bool = False) -> str:
+        """Nothing is being decoded any more; gives what is told behind it. See `Translation.end`."""
         self._decode = None
-        return self.translation.end(self.source, finished=finished)
+        return self.translation.end(self.source, finished=finished, enough=enough)

@@ -9,7 +9,7 @@ from itertools import takewhile
 
 import msgspec
 
-from sessions.interpreting.agreement import agreed_end, waited_end
+from sessions.interpreting.agreement import AGREEING, agreed_end, waited_end
 from sessions.interpreting.scripts import ends_a_sentence, joint, units, whole_units, whole_words
 from sessions.interpreting.segments import next_segment
 from sessions.interpreting.source import Source
@@ -19,13 +19,16 @@ from sessions.records import Told
 class Ask(msgspec.Struct, frozen=True):
     """A segment to decode. `prefix`: the part of its target that was told; `src_end`: how much of the source it covers.
 
-    `is_closed`: the segment does not grow any more, so all of its decode is told.
+    `is_closed`: the segment grows no more, so whatever is decoded is told. `draft`: how the hypothesis before goes on
+    behind the prefix, as far as is known. `ahead`: how many tokens are made behind what is right of that, at most.
     """
 
     text: str
     prefix: str
     src_end: int
     is_closed: bool
+    draft: str = ""
+    ahead: int | None = None
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
@@ -37,7 +40,9 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 _START = Place()
 AHEAD = 4
-"""Most words or characters of a hypothesis after the told ones; more would be revised before they are agreed on."""
+"""Words of a hypothesis, or characters, behind those that were told: more would be made again before they are agreed on."""
+AHEAD_TOKENS = 1
+"""So many tokens more than words of the source came, behind what was right of the draft."""
 
 
 class Translation:
@@ -46,6 +51,7 @@ class Translation:
     __slots__ = (
         "_ask",
         "_before",
+        "_guess",
         "_heard",
         "_k",
         "_policy",
@@ -61,8 +67,9 @@ class Translation:
         self._policy = told
         self._k = wait
         self._text = text
-        self._segment = text[place.off :].lstrip()  # the current segment's part of the target
-        self._before = self._read = self._heard = ""
+        self._segment = text[place.off :].lstrip()  # of the target, what belongs to the segment at hand
+        self._before: list[str] = []
+        self._read = self._heard = self._guess = ""
         self._ask: Ask | None = None
         self.places = [place]
         self.src_off = place.src
@@ -97,7 +104,17 @@ class Translation:
             text = text if source.text[segment.end :] else text[: whole_words(text)].rstrip()
             if not text or text == self._read or not self._may_tell(text):
                 return None
-        return Ask(text, self._segment, segment.start + len(text), segment.is_closed)
+        ahead = None if segment.is_closed or self._policy != "agreement" else self._ahead(text)
+        return Ask(text, self._segment, segment.start + len(text), segment.is_closed, self._draft, ahead)
+
+    @property
+    def _draft(self) -> str:
+        """How the last hypothesis goes on behind what was told."""
+        return self._guess[len(self._segment) :] if self._guess.startswith(self._segment) else ""
+
+    def _ahead(self, text: str) -> int:
+        """How many tokens of a hypothesis are worth their making: the next one is held against them."""
+        return len(units(text)) - len(units(self._read)) + AHEAD_TOKENS
 
     def _may_tell(self, text: str) -> bool:
         """Return whether any more words may be told for a sentence that is incomplete."""
@@ -139,22 +156,29 @@ class Translation:
         end = len(self._heard.rstrip()) if ask.is_closed else self._open_end(ask, finished=False)
         return self._tell(ask, end, source)
 
-    def end(self, source: Source, *, finished: bool) -> str:
-        """End the hypothesis; return what is told now. `finished`: the model ended it, nobody cut it off."""
+    def end(self, source: Source, *, finished: bool, enough: bool = False) -> str:
+        """The hypothesis has its end, its own where it is `finished`; gives what is told behind it.
+
+        `enough`: it was cut off where as much was made as is worth its making.
+        """
         ask = self._asked()
         end = len(self._heard.rstrip()) if ask.is_closed else self._open_end(ask, finished=finished)
         told = self._tell(ask, end, source)
         if not ask.is_closed:
-            self._read = ask.text if finished or self.is_enough else self._read
+            is_whole = finished or enough or self.is_enough
+            self._read = ask.text if is_whole else self._read
             said = "".join(whole_units(self._heard, finished=finished))
-            self._before = _longer(self._before, said, finished=finished)
+            if is_whole or not _says_nothing_new(said, self._before):
+                self._before = [*self._before, said][1 - AGREEING :]
+            self._guess = _longer(self._guess, self._heard, finished=finished)
         self._ask = None
         return told
 
     def settle(self, ask: Ask) -> None:
         """Note that a closed segment is completely translated."""
         self.places.append(Place(ask.src_end, len(self._text)))
-        self._segment = self._before = self._read = ""
+        self._segment = self._read = self._guess = ""
+        self._before = []
         self.src_off = max(self.src_off, ask.src_end)
 
     def _open_end(self, ask: Ask, *, finished: bool) -> int:
@@ -186,5 +210,10 @@ def _blank_at(source: str, start: int) -> str:
 
 
 def _longer(before: str, now: str, *, finished: bool) -> str:
-    """Return what to compare the next hypothesis with. One that was cut off does not withdraw words."""
+    """How a sentence may go on: a hypothesis that was cut off says nothing against words that it did not come to."""
     return before if not finished and before.startswith(now) else now
+
+
+def _says_nothing_new(said: str, before: list[str]) -> bool:
+    """Whether a hypothesis that was cut off has no word that is not in the one before."""
+    return (before[-1] if before else "").startswith(said)

@@ -41,8 +41,13 @@ def request_for(
         spec = ReplySpec(continues=bool(ask.prefix), reasoning=reasoning)
     else:
         messages = (Message("user", ask.text),)
-        translation = _translation(asked, languages, ask.prefix)
-        spec = ReplySpec(translation=msgspec.structs.replace(translation, unfinished=not ask.is_closed))
+        translation = msgspec.structs.replace(
+            _translation(asked, languages, ask.prefix),
+            unfinished=not ask.is_closed,
+            draft=ask.draft,
+            ahead=ask.ahead,
+        )
+        spec = ReplySpec(translation=translation)
     spare = 0 if facts is None or not thinks else min(THOUGHT_TOKENS, facts.context_tokens // 4)
     return msgspec.structs.replace(
         base,

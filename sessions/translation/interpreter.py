@@ -102,10 +102,10 @@ class _Work:
         return self.told - before
 
     def add(self, finished: Finished, *, stopping: bool) -> None:
-        """Add an ended decode."""
+        """A decode has ended. What it said as the one before did was made once."""
         self.prompt += finished.prompt_tokens
         self.cached += finished.cached_tokens
-        self.generated += finished.generated_tokens
+        self.generated += finished.generated_tokens - finished.accepted_tokens
         self.steps_after = finished.steps_after if stopping else 0
 
     def count(self) -> EngineCount:
@@ -210,12 +210,13 @@ class Interpreter:
         )
         stream = listener.engine.stream = self._engine.generate(asked)
         interpretation.begin(ask, stream)
-        whole = False
+        whole = has_end = False
         try:
             finished = await self._listen(listener, stream, pieces, work)
             whole = finished.reason in (FinishReason.STOP, FinishReason.LENGTH) or work.is_overlong
+            has_end = whole and (ask.is_closed or finished.reason is FinishReason.STOP)
         finally:
-            rest = interpretation.end(finished=whole)
+            rest = interpretation.end(finished=has_end, enough=whole)
         work.add(finished, stopping=listener.engine.stopping.is_set())
         if whole:
             await self._tell(listener, pieces, rest, work)

@@ -19,7 +19,7 @@ from demo_translator.evaluate import probes
 from demo_translator.sentences import SKILLS
 from engine.door import EngineState
 from engine.errors import EngineUnavailable, ModelNotUsable
-from engine.messages import Chunk, Message, Request
+from engine.messages import Chunk, Finished, Message, Request
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.process.on_demand import EngineOnDemand
@@ -118,6 +118,32 @@ async def test_it_translates_out_of_the_box_for_who_names_no_model(
         assert (await chat.wait())["model"] == "midstream-demo"
     known = await engine.ready()
     assert msgspec.structs.replace(known, dtype=FACTS.dtype) == FACTS
+
+
+async def translated(engine: EngineOnDemand, name: str, text: str, draft: str = "") -> tuple[str, Finished]:
+    """A translation into Chinese, and its end."""
+    translation = Translation("zho_Hans", "eng_Latn", draft=draft)
+    request = Request(name, (Message("user", text),), spec=ReplySpec(translation=translation))
+    outputs = [output async for output in engine.generate(request)]
+    end = outputs[-1]
+    assert isinstance(end, Finished)
+    return "".join(output.text for output in outputs if isinstance(output, Chunk)), end
+
+
+@pytest.mark.parametrize("skill", tuple(SKILLS))
+async def test_with_the_last_hypothesis_as_draft_a_text_that_grows_is_translated_as_anew(
+    engine: EngineOnDemand, skill: str
+) -> None:
+    """And what is said once more takes one step."""
+    for number, pair in enumerate(probes(skill, 4, 7)):
+        draft, words = "", pair.english.split()
+        for count in range(1, len(words) + 1):
+            text, name = " ".join(words[:count]), f"{skill} {number} {count}"
+            anew, _ = await translated(engine, f"{name} anew", text)
+            assert (await translated(engine, f"{name} drafted", text, draft))[0] == anew
+            again, end = await translated(engine, f"{name} again", text, anew)
+            assert (again, end.generated_tokens - end.accepted_tokens) == (anew, 1)
+            draft = anew
 
 
 async def test_many_interpretations_at_once_say_what_each_says_alone(service: Running) -> None:

@@ -6,23 +6,38 @@ LAAL: Papi et al., "Over-Generation Cannot Be Rewarded" (AutoSimTrans 2022). Fli
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What translations took: passes of the decoder, each of which made a token, and tokens that were read before."""
+
+    passes: int = 0
+    read: int = 0
+
+    @classmethod
+    def of(cls, usage: Mapping[str, int]) -> Work:
+        """As a turn's usage has it."""
+        return cls(usage["generated_tokens"], usage["prompt_tokens"])
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.passes + other.passes, self.read + other.read)
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
     """A reader's view of one document. For each character of `text`, in milliseconds since the source began to come:
 
-    `elapsed`: when it was final; `delays`: when the source that it was made from had come. `erased`: characters
-    that were shown and taken back; `made`: tokens that were generated.
+    `elapsed`: when it stood there for good; `delays`: when the source that it was made from had come. `erased`: characters
+    that were shown and taken back.
     """
 
     text: str
     delays: tuple[float, ...]
     elapsed: tuple[float, ...]
     source_ms: float
-    made: int
+    work: Work
     erased: int = 0
 
 
@@ -66,13 +81,13 @@ class Screen:
         self._elapsed[same:] = [elapsed] * new
         self.text = text
 
-    def told(self, *, source_ms: float, made: int) -> Told:
-        """Return the final view."""
+    def told(self, *, source_ms: float, work: Work) -> Told:
+        """What was seen in the end."""
         return Told(
             text=self.text,
             delays=tuple(self._delays),
             elapsed=tuple(self._elapsed),
             source_ms=source_ms,
-            made=made,
+            work=work,
             erased=self.erased,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.lagging import Screen, flicker, laal
+from tests.bench.lagging import Screen, Work, flicker, laal
 
 
 def test_who_is_always_two_words_behind_lags_two_words() -> None:
@@ -23,7 +23,7 @@ def test_a_screen_counts_what_is_taken_back() -> None:
     screen = Screen()
     screen.show("Guten Tag", delay=1, elapsed=2)
     screen.show("Guten Morgen", delay=3, elapsed=4)
-    told = screen.told(source_ms=10, made=5)
+    told = screen.told(source_ms=10, work=Work(5))
     assert (told.text, told.erased) == ("Guten Morgen", 3)
     assert told.delays == (1,) * 6 + (3,) * 6
     assert flicker([told]) == 0.25

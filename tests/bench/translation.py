@@ -1,11 +1,12 @@
 """The lag of live translation: `python -m tests.bench.translation`, some four minutes; a table with marks.
 
-Documents in the bundled translator's language, with something in each sentence that its training never saw, arrive at
-three words per second. The service, as `make run` starts it, translates them into Chinese: once two hypotheses agree,
-three words behind, and sentence by sentence. They are compared with re-translation of each sentence from scratch at each
-word, with the same weights. References are the language's own; work is counted in tokens that the decoder made, compared
-with the offline translation. `omnisteval` computes LongYAAL and chrF, in an environment of its own that is made the
-first time.
+Documents of the bundled translator's language, each sentence of which has something that its training never saw, come at three
+words a second, and are translated into Chinese by the service as `make run` starts it: once three hypotheses agree, three words
+behind, and sentence by sentence; beside them re-translation of each sentence from scratch with each word. All have the same
+weights. References are those that the language has. `work` counts passes of the decoder beside the offline translation's: each makes
+one token, and the first one of a hypothesis checks what the one before said, too. `read` counts the tokens of sources, and of what
+was told of their targets, that each hypothesis begins with, beside the offline translation's. `omnisteval` says LongYAAL and chrF, in
+an environment of its own that is made the first time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from demo_model.holdout import Split
 from demo_translator.pairs import Pair, sentence
 from sessions.interpreting.segments import next_segment
 from tests.bench import omnisteval
-from tests.bench.lagging import Screen, Told, flicker, laal
+from tests.bench.lagging import Screen, Told, Work, flicker, laal
 from tests.bench.machine import this_machine
 from tests.server_process import serving
 
@@ -43,11 +44,11 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 LIVE = "agreement"
 MOST_LAG_MS, LEAST_CHRF, MOST_WORK = 2_000.0, 0.97, 1.5
-"""The marks: LongYAAL with computing time; chrF and tokens as ratios to the offline translation's."""
+"""The marks: LongYAAL with computing; chrF beside the offline translation's; passes of the decoder beside its."""
 WITHOUT_LIMITS = {"MIDSTREAM_MESSAGE_RATE": "10000", "MIDSTREAM_READ_RATE": "10000"}
 HEAD = (
     "way", "LongYAAL, ms", "with computing", "LAAL, ms", "with computing", "chrF", "of offline's", "to offline's", "flicker",
-    "work", "as offline",
+    "work", "read", "as offline",
 )  # fmt: skip
 
 
@@ -82,10 +83,10 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Offline(msgspec.Struct, frozen=True):
-    """A document's sentences, each translated by itself; `made`: the tokens of all."""
+    """A document's sentences, each translated by itself, and what that took."""
 
     texts: list[str]
-    made: int
+    work: Work
 
     def told(self, document: Document) -> Told:
         """Return the view of a reader who got each translation when its source was complete."""
@@ -94,7 +95,7 @@ class Offline(msgspec.Struct, frozen=True):
             shown += text
             whole = (timed.begun_s + timed.took_s) * 1000
             screen.show(shown, delay=whole, elapsed=whole)
-        return screen.told(source_ms=document.source_ms, made=self.made)
+        return screen.told(source_ms=document.source_ms, work=self.work)
 
 
 def documents(count: int, *, seed: int = 19) -> list[Document]:
@@ -120,23 +121,23 @@ async def interpreted(client: midstream.Client, document: Document, name: str, *
     interpretation = await client.interpret("zh", source="en", **place | fields)
     screen, begun = Screen(), monotonic()
 
-    async def read() -> int:
+    async def read() -> Work:
         async for frame in client.follow(name):
             if frame["type"] == "delta":
                 delay = document.heard_ms(frame["src_off"])
                 screen.show(screen.text + frame["text"], delay=delay, elapsed=(monotonic() - begun) * 1000)
             elif frame["type"] == "done":
-                return int(frame["usage"]["generated_tokens"])
-        return 0
+                return Work.of(frame["usage"])
+        return Work()
 
     reading = asyncio.create_task(read())
     await spoken(document, interpretation.say)
     await interpretation.say("", final=True)
-    return screen.told(source_ms=document.source_ms, made=await reading)
+    return screen.told(source_ms=document.source_ms, work=await reading)
 
 
-async def asked(client: midstream.Client, text: str, name: str) -> tuple[str, int]:
-    """Return a translation from scratch, and the number of its tokens."""
+async def asked(client: midstream.Client, text: str, name: str) -> tuple[str, Work]:
+    """A translation from scratch, and what it took."""
     reply = await client.send(
         text,
         conversation_id=name,
@@ -145,31 +146,31 @@ async def asked(client: midstream.Client, text: str, name: str) -> tuple[str, in
         on_busy="interrupt",
     )
     done = await reply.wait()
-    return reply.text, int(done["usage"]["generated_tokens"])
+    return reply.text, Work.of(done["usage"])
 
 
 async def retranslated(client: midstream.Client, document: Document, name: str) -> Told:
-    """Return the view of a reader whose sentence is translated anew with each word."""
-    screen, begun, made, source, settled, before = Screen(), monotonic(), 0, "", 0, ""
+    """What a reader sees of a sentence that is translated anew with each word."""
+    screen, begun, work, source, settled, before = Screen(), monotonic(), Work(), "", 0, ""
     for place, word in enumerate(document.words, 1):
         await asyncio.sleep(max(0.0, begun + place / WORDS_PER_S - monotonic()))
         source += word
         segment = next_segment(source, settled, final=place == len(document.words))
         if segment is None:
             continue
-        text, tokens = await asked(client, source[segment.start : segment.end], f"{name}:{place}")
-        made += tokens
+        text, took = await asked(client, source[segment.start : segment.end], f"{name}:{place}")
+        work += took
         shown = before + text
         screen.show(shown, delay=place / WORDS_PER_S * 1000, elapsed=(monotonic() - begun) * 1000)
         if segment.is_closed:
             settled, before = segment.end, shown
-    return screen.told(source_ms=document.source_ms, made=made)
+    return screen.told(source_ms=document.source_ms, work=work)
 
 
 async def offline(client: midstream.Client, document: Document, name: str) -> Offline:
     """Return the translations of each sentence on its own."""
     answers = [await asked(client, one, f"{name}:{place}") for place, one in enumerate(document.sentences)]
-    return Offline([text for text, _ in answers], sum(tokens for _, tokens in answers))
+    return Offline([text for text, _ in answers], sum((took for _, took in answers), Work()))
 
 
 async def measured(
@@ -205,6 +206,7 @@ class Figures(msgspec.Struct, frozen=True):
     near: float
     flicker: float
     work: float
+    read: float
     same: int
 
     @property
@@ -212,7 +214,7 @@ class Figures(msgspec.Struct, frozen=True):
         return [
             f"{self.scores.lag_ms:.0f}", f"{self.scores.lag_computing_ms:.0f}", f"{self.laal_ms:.0f}",
             f"{self.laal_computing_ms:.0f}", f"{self.scores.chrf:.1f}", f"{self.quality:.3f}", f"{self.near:.1f}",
-            f"{self.flicker:.3f}", f"{self.work:.2f}", f"{self.same}",
+            f"{self.flicker:.3f}", f"{self.work:.2f}", f"{self.read:.2f}", f"{self.same}",
         ]  # fmt: skip
 
     @property
@@ -229,6 +231,11 @@ class Figures(msgspec.Struct, frozen=True):
             <= MOST_WORK,
         }
         return [words for words, met in marks.items() if not met]
+
+
+def all_of(many: Sequence[Told | Offline]) -> Work:
+    """What they took together."""
+    return sum((one.work for one in many), Work())
 
 
 def figures(
@@ -252,7 +259,8 @@ def figures(
         quality=scores.chrf / best,
         near=omnisteval.score(folder / "offline", told, made).chrf,
         flicker=flicker(told),
-        work=sum(one.made for one in told) / max(1, sum(one.made for one in references)),
+        work=all_of(told).passes / max(1, all_of(references).passes),
+        read=all_of(told).read / max(1, all_of(references).read),
         same=sum(
             "".join(one.text.split()) == "".join(of.texts) for one, of in zip(told, references, strict=True)
         ),

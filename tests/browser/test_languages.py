@@ -80,6 +80,23 @@ async def test_a_visitor_is_spoken_to_in_the_browsers_language(chat: ChatPage, p
     await expect(chat.page.get_by_text("Verbunden")).to_be_attached()
 
 
+@pytest.mark.parametrize(
+    ("script", "named"), [("", ["English → Chinese", "Any language → German"]), (GERMAN, ["Englisch → Chinesisch", "Jede Sprache → Deutsch"])]
+)  # fmt: skip
+async def test_a_live_translation_is_called_by_its_languages(
+    chat: ChatPage, peer: Peer, script: str, named: list[str]
+) -> None:
+    """The server has their codes; what somebody called a conversation stays."""
+    titles = ["en → zh", "auto → de", "To do → done"]
+    peer.listed = [
+        {"conversation_id": title, "title": title, "updated_at": 1, "messages": 2} for title in titles
+    ]
+    await chat.page.add_init_script(script)
+    await chat.page.goto(peer.url)
+    await peer.line()
+    await expect(chat.page.locator("#listed .name")).to_have_text([*named, "To do → done"])
+
+
 async def test_a_language_is_chosen_and_what_was_written_stays(chat: ChatPage, peer: Peer) -> None:
     await chat.page.goto(peer.url)
     await peer.line()

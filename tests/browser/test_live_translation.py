@@ -301,6 +301,47 @@ async def test_a_long_text_that_is_pasted_is_told_in_whole_words(
     assert (await line.hear("source"))["text"] == f"{text[7_998:]}more words "
 
 
+async def test_a_translation_is_announced_sentence_by_sentence(
+    chat: ChatPage, peer: Peer, complaints: Complaints
+) -> None:
+    """A screen reader hears each one once, as soon as it is whole, in its language; at the end what is left."""
+    line = await translate(chat, peer, complaints, "One. Two ")
+    start = await take(line, turn="t", seq=1)
+    where = {"conversation_id": start["conversation_id"], "turn_id": "t", "tokens": 1}
+    heard, shown = chat.page.locator("#announcer"), chat.page.locator(".pairs .target")
+
+    async def tell(text: str, *, off: int, seq: int, src_off: int) -> None:
+        await line.say("delta", text=text, off=off, seq=seq, first_seq=seq, src_off=src_off, **where)
+
+    await tell("Ei", off=0, seq=3, src_off=4)
+    await expect(shown.first).to_have_text("Ei")
+    await expect(heard).to_be_empty()
+    await tell("ns.", off=2, seq=4, src_off=4)
+    await expect(heard).to_have_text("Eins.")
+    await expect(heard.locator("span")).to_have_attribute("lang", start["target"])
+    await tell(" Zwei", off=5, seq=5, src_off=8)
+    await expect(shown.last).to_have_text("Zwei")
+    await expect(heard).to_have_text("Eins.")
+    await line.finish(start, turn="t", seq=6, reason="cancelled", chars=10)
+    await expect(heard).to_have_text("Eins. Zwei Reply, cut short")
+
+
+async def test_who_comes_late_is_not_read_what_was_told_before(chat: ChatPage, running: Running) -> None:
+    for reply in ("Eins.", "Zwei."):
+        running.engine.script(reply)
+    await begin(chat, running.url)
+    await chat.box.press_sequentially("One. ")
+    await expect(chat.page.locator("#announcer")).to_have_text("Eins.")
+    late = ChatPage(await chat.page.context.new_page())
+    await late.open(chat.page.url)
+    await shows(late, ("One.", "Eins."))
+    await chat.box.press_sequentially("Two. ")
+    await expect(late.page.locator("#announcer")).to_have_text("Zwei.")
+    await expect(chat.page.locator("#announcer")).to_have_text("Eins. Zwei.")
+    await late.page.close()
+    await chat.page.close()
+
+
 sentences = st.lists(
     st.sampled_from(["One. ", "Two! ", "三。", "four\n", "a b c? ", "3.14 is ", "“Yes.” "]), max_size=6
 )

@@ -201,9 +201,9 @@ def translating(
     text: Sequence[int],
     begins: Sequence[int],
     sampling: Sampling = GREEDY,
-    **how: str | int,
+    **how: Any,
 ) -> PreparedRequest:
-    return PreparedRequest(request_id, begins, sampling, Numbers(), source=text, **how)  # type: ignore[arg-type]
+    return PreparedRequest(request_id, begins, sampling, Numbers(), source=text, **how)
 
 
 def generated(kind: str, text: Sequence[int], count: int, prefix: Sequence[int] = ()) -> list[int]:

@@ -2,15 +2,21 @@ import { ReplyState } from "../client/reply.js";
 import { part } from "./elements/dom.js";
 import { spoken } from "./markdown/speech.js";
 import { splitThought } from "./replies/thoughts.js";
+import { SentenceAnnouncer } from "./sentence-announcer.js";
 import { t } from "./words/translate.js";
 
-/** Tells screen readers how a reply ended and what it says, and which calls ask for permission: once, instead of word by word. */
+/**
+ * Tells screen readers how a reply ended and what it says, and which calls ask for permission: once, instead of word by word.
+ * A live translation is told by its sentences.
+ */
 export class Announcer {
   #root = part("announcer", HTMLElement);
+  #sentences = new SentenceAnnouncer(this.#root);
   /** @type {WeakSet<import("../client/call.js").Call>} */ #asked = new WeakSet();
 
   /** @param {import("../client/reply.js").Reply} reply */
   tell(reply) {
+    if (reply.interprets !== null) return this.#sentences.tell(reply);
     for (const call of reply.calls) if (call.asks) this.#ask(call);
     const goesOn = reply.done === null ? reply.calls.length > 0 : reply.done.reason === "tools";
     if (reply.state === ReplyState.ENDED && !goesOn) void this.#ended(reply);

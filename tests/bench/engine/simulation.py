@@ -11,7 +11,8 @@ from pathlib import Path
 from random import Random
 
 from engine.cache.pages import PagePool
-from engine.scheduling.scheduler import Plan, Request, Scheduler
+from engine.scheduling.plan import Plan, Request
+from engine.scheduling.scheduler import Scheduler
 
 PAPER = Path(__file__).parents[3] / "docs" / "bench" / "simulation.md"
 PAGE, CONTEXT = 256, 32_768

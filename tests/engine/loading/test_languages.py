@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
+from demo_model.values import FIRST_NAMES
+from demo_translator.model import CHECKPOINT
 from engine.errors import PromptRejected
 from engine.loading.languages import Tongues, is_translator
 from engine.loading.loader import load
@@ -113,3 +115,27 @@ def test_t5_without_tasks_takes_a_text_as_it_is(tmp_path: Path) -> None:
     assert known.source(TEXT, "", "")
     with pytest.raises(PromptRejected, match="say in the text what is to be done"):
         known.source(TEXT, "", "zh")
+
+
+def test_a_draft_is_spelled_as_the_whole_is_behind_its_prefix(tmp_path: Path) -> None:
+    known = tongues(folders.nllb(tmp_path / "nllb"))
+    whole, _ = known.beginning("zho_Hans", "早上好。我叫安娜。")
+    begun, _ = known.beginning("zho_Hans", "早上好。")
+    assert begun + known.draft("早上好。", "我叫安娜。 ") == whole
+    assert known.draft("早上好。", " ") == known.draft("早上好。", "") == []
+
+
+def test_a_draft_that_changes_how_its_prefix_is_spelled_is_none() -> None:
+    """What was told is forced as it was spelled."""
+    known = tongues(CHECKPOINT)
+
+    def spelled(text: str) -> list[int]:
+        return known.beginning("zho_Hans", text)[0]
+
+    cut = ((name[:place], name[place:]) for name in FIRST_NAMES for place in range(1, len(name)))
+    prefix, rest = next(
+        (prefix, rest)
+        for prefix, rest in cut
+        if spelled(prefix + rest)[: len(spelled(prefix))] != spelled(prefix)
+    )
+    assert known.draft(prefix, rest) == []

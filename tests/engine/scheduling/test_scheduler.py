@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from engine.cache.pages import PagePool
 from engine.cache.prefixes import Prefixes
-from engine.scheduling.scheduler import HEADROOM, Plan, Request, Scheduler
+from engine.scheduling.plan import Plan, Request
+from engine.scheduling.scheduler import HEADROOM, Scheduler
 
 ROOM = 10_000
 

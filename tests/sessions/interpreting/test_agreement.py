@@ -6,30 +6,34 @@ from sessions.interpreting.agreement import agreed_end, waited_end
 from sessions.interpreting.scripts import joint, whole_words
 
 
-def agreed(before: str, now: str, told: str = "", *, finished: bool = True) -> str:
-    return now[: agreed_end(before, now, len(told), finished=finished)]
+def agreed(*before: str, told: str = "", finished: bool = True) -> str:
+    *older, now = before
+    return now[: agreed_end(older, now, len(told), finished=finished)]
 
 
-def test_what_two_hypotheses_say_is_agreed_word_by_word() -> None:
-    assert agreed("Guten Morgen", "Guten Abend ihr") == "Guten"
-    assert agreed("Guten Morgen", "Guten Morgen ihr") == "Guten Morgen"
-    assert agreed("", "Guten Morgen") == ""
+def test_what_three_hypotheses_in_a_row_say_is_agreed_word_by_word() -> None:
+    assert agreed("Guten Morgen", "Guten Tag", "Guten Abend ihr") == "Guten"
+    assert agreed("Guten Tag", "Guten Morgen", "Guten Morgen ihr") == "Guten"
+    assert agreed("Guten Morgen", "Guten Morgen ihr", "Guten Morgen euch") == "Guten Morgen"
+    assert agreed("alt", "Guten Tag", "Guten Tag", "Guten Tag") == "Guten Tag"
+    assert agreed("", "Guten Morgen", "Guten Morgen") == ""
+    assert agreed("Guten Morgen", "Guten Morgen") == agreed("Guten Morgen") == ""
 
 
 def test_scripts_without_blanks_agree_character_by_character() -> None:
-    assert agreed("我想喝茶", "我想喝水") == "我想喝"
-    assert agreed("สวัสดี", "สวัสดีครับ") == "สวัสดี"
+    assert agreed("我想喝茶", "我想喝水", "我想喝奶") == "我想喝"
+    assert agreed("สวัสดี", "สวัสดีครับ", "สวัสดีค่ะ") == "สวัสดี"
 
 
 def test_a_word_that_may_go_on_is_not_agreed() -> None:
-    assert agreed("Guten Morgenstern", "Guten Morgen", finished=False) == "Guten"
-    assert agreed("Guten Morgen ihr", "Guten Mor", finished=False) == "Guten"
-    assert agreed("我想喝茶", "我想", finished=False) == "我想"
+    assert agreed("Guten Morgen", "Guten Morgen", "Guten Morgen", finished=False) == "Guten"
+    assert agreed("Guten Mor", "Guten Mor", "Guten Mor", finished=False) == "Guten"
+    assert agreed("我想喝茶", "我想喝水", "我想", finished=False) == "我想"
 
 
 def test_the_end_of_a_sentence_that_grows_is_nothing_to_agree_on() -> None:
-    assert agreed("Guten Morgen.", "Guten Morgen.") == "Guten"
-    assert agreed("早上好。", "早上好。") == "早上好"
+    assert agreed(*["Guten Morgen."] * 3) == "Guten"
+    assert agreed(*["早上好。"] * 3) == "早上好"
 
 
 def test_waiting_stays_so_many_words_behind_the_source() -> None:

@@ -14,14 +14,20 @@ POLICIES = st.sampled_from(["agreement", "wait", "segment"])
 
 
 def decode(
-    translation: Translation, source: Source, words: str, *, cut: int | None = None, paused: bool = False
+    translation: Translation,
+    source: Source,
+    words: str,
+    *,
+    cut: int | None = None,
+    paused: bool = False,
+    enough: bool = False,
 ) -> list[str] | None:
     """One decode that says `words` behind what is forced, or the beginning of them; what it told. None: there is nothing to do."""
     if (ask := translation.next(source, paused=paused)) is None:
         return None
     translation.begin(ask)
     told = [translation.hear(character, source) for character in words[:cut]]
-    told.append(translation.end(source, finished=cut is None))
+    told.append(translation.end(source, finished=cut is None, enough=enough))
     if cut is None and ask.is_closed:
         translation.settle(ask)
     return told
@@ -58,9 +64,10 @@ def grown(text: str, *, final: bool = False) -> Source:
     return Source(text, is_final=final)
 
 
-def test_words_are_told_once_two_hypotheses_agree() -> None:
+def test_words_are_told_once_three_hypotheses_agree() -> None:
     translation = Translation("agreement", wait=0)
-    assert decode(translation, grown("Good morning "), "Guten Tag")[-1:] == [""]  # type: ignore[index]
+    assert decode(translation, grown("Good "), "Guten Tag")[-1:] == [""]  # type: ignore[index]
+    assert "".join(decode(translation, grown("Good morning "), "Guten Tag") or []) == ""
     told = decode(translation, grown("Good morning to "), "Guten Morgen an")
     assert "".join(told or []) == "Guten"
     ask = translation.next(grown("Good morning to all. "))
@@ -70,10 +77,19 @@ def test_words_are_told_once_two_hypotheses_agree() -> None:
 
 def test_a_hypothesis_that_was_cut_off_says_nothing_against_the_one_before() -> None:
     translation = Translation("agreement", wait=0)
-    decode(translation, grown("one two "), "eins zwei drei")
+    decode(translation, grown("one "), "eins zwei drei")
+    decode(translation, grown("one two "), "eins zwei drei vier")
     decode(translation, grown("one two three "), "ei", cut=2)
     told = decode(translation, grown("one two three four "), "eins zwei drei vier")
     assert "".join(told or []) == "eins zwei drei"
+
+
+def test_a_hypothesis_of_which_enough_was_made_counts_as_far_as_it_goes() -> None:
+    translation = Translation("agreement", wait=0)
+    decode(translation, grown("one "), "eins zwei drei")
+    decode(translation, grown("one two "), "eins zwei", enough=True)
+    told = decode(translation, grown("one two three "), "eins zwei drei")
+    assert "".join(told or []) == "eins zwei"
 
 
 def test_a_pause_behind_a_sentences_end_closes_it() -> None:
@@ -98,3 +114,39 @@ def test_who_goes_on_later_goes_on_within_the_segment() -> None:
     assert (ask.text, ask.prefix) == ("Two three.", "Zwei")
     told = decode(second, source, " drei.")
     assert first.text + "".join(told or []) == second.text == "Eins. Zwei drei."
+
+
+def test_the_next_hypothesis_is_held_against_the_last_ones_words_behind_what_was_told() -> None:
+    translation = Translation("agreement", wait=0)
+    decode(translation, grown("one "), "eins zwei drei vier fünf")
+    decode(translation, grown("one two "), "eins zwei drei vier fünf")
+    decode(translation, grown("one two three "), "eins zwei drei acht neun zehn", cut=24)
+    ask = translation.next(grown("one two three four "))
+    assert ask is not None
+    assert (ask.prefix, ask.prefix + ask.draft) == (translation.text, "eins zwei drei acht neun")
+    assert ask.prefix
+
+
+def test_of_a_sentence_that_grows_as_many_tokens_are_made_as_words_came_and_one() -> None:
+    translation = Translation("agreement", wait=0)
+    ask = translation.next(grown("one two three "))
+    assert ask is not None
+    assert ask.ahead == 4
+    decode(translation, grown("one two three "), "eins zwei", cut=9, enough=True)
+    assert translation.next(grown("one two three ")) is None  # that was enough
+    ask = translation.next(grown("one two three four "))
+    assert ask is not None
+    assert (ask.ahead, ask.draft) == (2, "eins zwei")
+    ask = translation.next(grown("one two three four. "))
+    assert ask is not None
+    assert (ask.is_closed, ask.ahead) == (True, None)
+    decode(translation, grown("one two three four. "), "eins zwei drei vier.")
+    ask = translation.next(grown("one two three four. Five "))
+    assert ask is not None
+    assert ask.draft == ""
+
+
+def test_who_waits_makes_as_much_as_may_be_told() -> None:
+    ask = Translation("wait", wait=1).next(grown("one two three "))
+    assert ask is not None
+    assert ask.ahead is None

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from engine.messages import Languages, Params
+from engine.messages import Finished, FinishReason, Languages, Params
 from engine.reply_spec import Translation
 from engine.scripted.steps import Thought
 from sessions.errors import BadParams, Busy, Conflict, ContentTooLong, NotFound, Refused
 from sessions.events import Accepted, Delta, Done, Reason, SourceText
 from sessions.interpreting.source import Grown, Growth
 from sessions.records import Interpreting, Told
-from sessions.translation.interpreter import Interpreter
+from sessions.translation.interpreter import Interpreter, _Work
 from sessions.turn.positions import Again, Behind, Beside, Onward, Place
 from sessions.turn.sends import Generation, OnBusy, Send
 from tests.sessions.chat import ROOM, Chat, eventually
@@ -74,26 +74,34 @@ async def to_the_end(chat: Chat, *, count: int = 1) -> Done:
     return chat.reader.of(Done)[count - 1]
 
 
-async def test_words_are_told_as_two_hypotheses_agree_and_never_revised(chat: Chat, reader: Recorder) -> None:
+async def test_words_are_told_as_three_hypotheses_agree_and_never_revised(
+    chat: Chat, reader: Recorder
+) -> None:
     accepted = await begun(chat)
-    for reply in ("Guten Tag", "Guten Morgen an", " Morgen an alle."):
+    for reply in ("Guten Tag", "Guten Abend", "Guten Morgen an", " Morgen an alle."):
         chat.engine.script(reply)
     await grow(chat, 0, "Good ")
     assert await asked(chat, 1) == ["Translate into German: Good"]
     await play(chat)
-    assert reader.text(accepted.turn_id) == ""
-    await grow(chat, 5, "morning ")
+    await grow(chat, 5, "day ")
     await asked(chat, 2)
     await play(chat)
+    assert reader.text(accepted.turn_id) == ""
+    await grow(chat, 9, "morning ")
+    await asked(chat, 3)
+    await play(chat)
     await reader.shows("Guten")
-    await grow(chat, 13, "everybody.", final=True)
-    assert await asked(chat, 3) == ["Translate into German: Good morning everybody.", "Guten"]
+    await grow(chat, 17, "everybody.", final=True)
+    assert await asked(chat, 4) == ["Translate into German: Good day morning everybody.", "Guten"]
     done = await to_the_end(chat)
     assert (done.reason, done.chars) == (Reason.STOP, 21)
-    assert await chat.told() == [("user", "Good morning everybody."), ("assistant", "Guten Morgen an alle.")]
+    assert await chat.told() == [
+        ("user", "Good day morning everybody."),
+        ("assistant", "Guten Morgen an alle."),
+    ]
     deltas = reader.of(Delta)
     assert [delta.src_off for delta in deltas] == sorted(delta.src_off or 0 for delta in deltas)
-    assert deltas[-1].src_off == 23
+    assert deltas[-1].src_off == 27
     assert continuous(reader.events)
 
 
@@ -107,6 +115,10 @@ async def test_growth_stops_the_decode_under_way(chat: Chat, reader: Recorder) -
     await grow(chat, 5, "morning ")
     await asked(chat, 2)
     assert chat.engine.statistics().running <= 1
+    await play(chat)
+    chat.engine.script("Guten Abend")
+    await grow(chat, 13, "to ")
+    await asked(chat, 3)
     await play(chat)
     await reader.shows("Guten")
     chat.cancel()
@@ -348,20 +360,28 @@ async def test_a_translator_is_asked_by_its_languages_and_a_forced_prefix(
     refusal = await begin(chat, target="zh", name="other")
     assert "`target` is one of de_DE, fr" in str(refusal)
     await begun(chat)
-    for reply in ("Guten Tag", "Guten Morgen"):
+    for reply in ("Guten Tag", "Guten Morgen", "Guten Morgen ihr"):
         chat.engine.script(reply)
     await grow(chat, 0, "Good ")
     await asked(chat, 1)
-    assert chat.engine.requests[0].spec.translation == Translation("de_DE", "en", unfinished=True)
+    unfinished = Translation("de_DE", "en", unfinished=True, ahead=2)
+    assert chat.engine.requests[0].spec.translation == unfinished
     await play(chat)
     await grow(chat, 5, "morning ")
     await asked(chat, 2)
+    drafted = msgspec.structs.replace(unfinished, draft="Guten Tag")
+    assert chat.engine.requests[1].spec.translation == drafted
+    await play(chat)
+    await grow(chat, 13, "to ")
+    await asked(chat, 3)
     await play(chat)
     await reader.shows("Guten")
     chat.engine.script(" Morgen.")
-    await grow(chat, 13, "", final=True)
-    assert await asked(chat, 3) == ["Good morning"]
-    assert chat.engine.requests[2].spec.translation == Translation("de_DE", "en", "Guten")
+
+    await grow(chat, 16, "all.", final=True)
+    assert await asked(chat, 4) == ["Good morning to all."]
+    closed = Translation("de_DE", "en", "Guten", draft=" Morgen ihr")
+    assert chat.engine.requests[3].spec.translation == closed
     await to_the_end(chat)
 
 
@@ -481,3 +501,14 @@ async def test_a_hundred_thousand_characters_are_refused_at_once_and_nothing_of_
     chat.cancel()
     await reader.next(Done)
     assert (await chat.told())[0] == ("user", "One.")
+
+
+def test_what_a_translator_says_again_is_counted_once() -> None:
+    work = _Work()
+    for made, accepted in ((5, 0), (7, 4), (6, 5)):
+        work.begin(0, most=100)
+        work.add(
+            Finished("one", FinishReason.STOP, 10, 0, made, accepted_tokens=accepted),
+            stopping=False,
+        )
+    assert (work.count().generated_tokens, work.count().prompt_tokens) == (9, 30)

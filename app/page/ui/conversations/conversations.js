@@ -1,3 +1,4 @@
+import { titleInWords } from "../words/languages.js";
 import { t } from "../words/translate.js";
 
 /** @typedef {import("../../client/frames.js").ConversationSummary} ConversationSummary */
@@ -27,9 +28,10 @@ export class Conversations {
     return this.entries.some(({ conversation_id: id }) => id === conversationId);
   }
 
-  /** What a conversation is called; undefined where that is not known. @param {string} conversationId */
+  /** What a conversation is called, in words; undefined where that is not known. @param {string} conversationId */
   titleOf(conversationId) {
-    return this.entries.find(({ conversation_id: id }) => id === conversationId)?.title;
+    const title = this.entries.find(({ conversation_id: id }) => id === conversationId)?.title;
+    return title === undefined ? undefined : titleInWords(title);
   }
 
   /** Asks for the newest ones; calls that come while an answer is awaited share the next one. Raises ChatError. */

@@ -1,6 +1,7 @@
 import { dropCodePoints, takeCodePoints } from "../../client/code-points.js";
 import { element, part } from "../elements/dom.js";
 import { addressOf } from "./address.js";
+import { titleInWords } from "../words/languages.js";
 import { t } from "../words/translate.js";
 
 /** @typedef {import("../../client/frames.js").Hit} Hit */
@@ -90,7 +91,7 @@ export class SearchBox {
   /** @param {Hit} hit */
   #row(hit) {
     const link = element("a", { href: addressOf(hit.conversation_id), dir: "auto" });
-    link.append(element("span", { class: "name", text: hit.title || t("New conversation") }));
+    link.append(element("span", { class: "name", text: titleInWords(hit.title) || t("New conversation") }));
     if (hit.message_id !== undefined) link.append(element("span", { class: "snippet" }, ...marked(hit)));
     link.addEventListener("click", (event) => {
       if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab

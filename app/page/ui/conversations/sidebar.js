@@ -4,6 +4,7 @@ import { Drawer } from "../elements/drawer.js";
 import { ConversationList } from "./conversation-list.js";
 import { Conversations, NEW_TITLE } from "./conversations.js";
 import { SearchBox } from "./search-box.js";
+import { titleInWords } from "../words/languages.js";
 
 /** The owner's conversations beside the one that is shown: listed, looked for, begun, renamed and deleted. */
 export class Sidebar {
@@ -84,7 +85,7 @@ export class Sidebar {
 
   /** @param {string} id @param {string} title */
   #entry(id, title) {
-    return { id, title: title || NEW_TITLE, running: this.#client.repliesOf(id).length > 0 };
+    return { id, title: titleInWords(title) || NEW_TITLE, running: this.#client.repliesOf(id).length > 0 };
   }
 
   /** @param {import("./conversation-list.js").Entry} entry */

@@ -29,3 +29,12 @@ export function tagOf(code) {
     return null;
   }
 }
+
+/** What the server calls a conversation that began as a live translation: the tags of its languages. */
+const TRANSLATION = /^(auto|[a-z]{2,3}(?:-[A-Za-z0-9]{1,8})*) → ([a-z]{2,3}(?:-[A-Za-z0-9]{1,8})*)$/u;
+
+/** A conversation's title as it is shown: that of a live translation names its languages. @param {string} title */
+export function titleInWords(title) {
+  const [, source, target] = TRANSLATION.exec(title) ?? [];
+  return source === undefined ? title : `${languageName(source)} → ${languageName(target)}`;
+}

@@ -1,0 +1,71 @@
+import { countCodePoints, dropCodePoints } from "../client/code-points.js";
+import { ReplyState } from "../client/reply.js";
+import { element } from "./elements/dom.js";
+import { t } from "./words/translate.js";
+
+/** Up to the last mark that ends a sentence; what stands behind it goes on. */
+const WHOLE = /^[^]*(?:[.!?…]["'”’)]*(?=\s|$)|[。！？]["'”’）]*|\n)/u;
+/** So long nothing more is told: what comes meanwhile comes together. */
+const REST_MS = 1_000;
+/** Sentences that stay; screen readers are told of those that are added. */
+const KEPT = 4;
+
+/** @typedef {import("../client/reply.js").Reply} Reply */
+
+/** Tells screen readers a live translation while it comes: sentence by sentence, in its language, each of them once. */
+export class SentenceAnnouncer {
+  #root;
+  /** @type {WeakMap<Reply, number>} Code points that were told, or stood there before anything came. */ #told = new WeakMap();
+  /** @type {WeakSet<Reply>} */ #ended = new WeakSet();
+  #resting = false;
+
+  /** @param {HTMLElement} root  what screen readers read, politely */
+  constructor(root) {
+    this.#root = root;
+  }
+
+  /** Call when a live translation changed. @param {Reply} reply */
+  tell(reply) {
+    if (!this.#told.has(reply)) this.#told.set(reply, reply.alignment.at(-1)?.[0] ?? reply.chars);
+    if (reply.state === ReplyState.ENDED) this.#end(reply);
+    else if (!this.#resting) this.#sayWhole(reply);
+  }
+
+  /** @param {Reply} reply */
+  #sayWhole(reply) {
+    const [whole] = WHOLE.exec(this.#behind(reply, reply.visible)) ?? [""];
+    if (!/[\p{L}\p{N}]/u.test(whole) || this.#ended.has(reply)) return;
+    this.#say(reply, whole);
+    this.#resting = true;
+    setTimeout(() => {
+      this.#resting = false;
+      this.#sayWhole(reply);
+    }, REST_MS);
+  }
+
+  /** What is left, and whether it is all. @param {Reply} reply */
+  #end(reply) {
+    if (this.#ended.has(reply)) return;
+    this.#ended.add(reply);
+    const rest = this.#behind(reply, reply.text);
+    if (rest.trim() !== "") this.#say(reply, rest);
+    if (reply.done?.reason !== "stop") this.#append(element("span", { text: t("Reply, cut short") }));
+  }
+
+  /** What of a text was not told. @param {Reply} reply @param {string} text */
+  #behind(reply, text) {
+    return dropCodePoints(text, this.#told.get(reply) ?? 0);
+  }
+
+  /** @param {Reply} reply @param {string} text */
+  #say(reply, text) {
+    this.#told.set(reply, (this.#told.get(reply) ?? 0) + countCodePoints(text));
+    this.#append(element("span", { lang: reply.interprets?.target ?? null, text: `${text.trim()} ` }));
+  }
+
+  /** @param {HTMLElement} said */
+  #append(said) {
+    this.#root.append(said);
+    while (this.#root.childNodes.length > KEPT) this.#root.firstChild?.remove();
+  }
+}

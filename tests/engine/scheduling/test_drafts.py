@@ -1,0 +1,229 @@
+"""A draft changes no token of a translation: what was right of it takes one step, and the rest is made as if nobody had guessed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.execution.executor import Executor, OutOfMemory
+from engine.messages import FinishReason, Output
+from engine.scheduling.core import Core
+from tests.engine.tiny_models import GREEDY, Numbers, end_of, run_out, tokens_of
+from tests.engine.translators import (
+    END,
+    KINDS,
+    VOCABULARY,
+    beginning,
+    generated,
+    served,
+    source,
+    translating,
+)
+
+LENGTH = 12
+SOME = msgspec.structs.replace(GREEDY, max_new_tokens=LENGTH)
+TOKENS = st.lists(st.integers(-2, VOCABULARY + 2), max_size=LENGTH + 4)
+
+
+class Followed:
+    """A core, each step of which is counted for a translation."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.outputs: list[Output] = []
+
+    def steps(self, name: str) -> int:
+        """Translates to the end of one; gives how many steps that took."""
+        request = self.core._active[name].request
+        self.outputs += run_out(self.core)
+        return request.steps
+
+    def text(self, name: str) -> list[int]:
+        return tokens_of(self.outputs, name)
+
+
+@pytest.fixture
+def followed() -> Followed:
+    return Followed(Core(served("marian")))
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    kind=st.sampled_from(sorted(KINDS)), number=st.integers(0, 9), kept=st.integers(0, LENGTH), guessed=TOKENS
+)
+def test_with_any_draft_a_translation_is_that_of_generate(
+    kind: str, number: int, kept: int, guessed: list[int]
+) -> None:
+    """One that is right up to somewhere, and then is anything."""
+    text, core = source(3 + 6 * number, salt=number), Core(served(kind))
+    whole = generated(kind, text, LENGTH)
+    core.submit(translating("one", text, beginning(kind), SOME, draft=[*whole[:kept], *guessed]))
+    core.submit(translating("beside", text[:3], beginning(kind), SOME))
+    outputs = run_out(core)
+    assert tokens_of(outputs, "one") == whole
+    assert tokens_of(outputs, "beside") == generated(kind, text[:3], LENGTH)
+
+
+@settings(deadline=None, max_examples=15)
+@given(data=st.data(), kind=st.sampled_from(sorted(KINDS)), ahead=st.integers(1, 5))
+def test_a_source_that_grows_is_translated_as_if_each_hypothesis_were_made_anew(
+    data: st.DataObject, kind: str, ahead: int
+) -> None:
+    """Each one begins with what was told, which grows, too, and has the one before as its draft."""
+    core, text = Core(served(kind)), source(40, salt=data.draw(st.integers(0, 5)))
+    told: list[int] = []
+    draft: list[int] = []
+    for number, length in enumerate(data.draw(growths())):
+        name, begun = f"{number}", beginning(kind, told)
+        core.submit(translating(name, text[:length], begun, SOME, draft=draft, ahead=ahead))
+        outputs = run_out(core)
+        said, end = tokens_of(outputs, name), end_of(outputs, name)
+        assert said == generated(kind, text[:length], LENGTH, told)[: len(said)]
+        assert end.generated_tokens - end.accepted_tokens <= ahead
+        more = data.draw(st.integers(0, min(2, len(said))))
+        told, draft = [*told, *said[:more]], said[more:]
+
+
+@st.composite
+def growths(draw: st.DrawFn) -> list[int]:
+    """How long a source is, time and again."""
+    return sorted(draw(st.lists(st.integers(1, 40), min_size=2, max_size=6, unique=True)))
+
+
+def test_a_draft_that_is_right_takes_one_step(followed: Followed) -> None:
+    whole = generated("marian", source(20), LENGTH)
+    followed.core.submit(translating("one", source(20), beginning("marian"), SOME, draft=whole[:-1]))
+    assert followed.steps("one") == 1
+    assert followed.text("one") == whole
+    end = end_of(followed.outputs, "one")
+    assert (end.generated_tokens, end.accepted_tokens) == (LENGTH, LENGTH - 1)
+
+
+def test_behind_what_was_right_no_more_is_made_than_was_asked_for(followed: Followed) -> None:
+    whole = generated("marian", source(20), LENGTH)
+    wrong = [*whole[:3], whole[3] + 1, *whole[4:]]
+    asked = translating("one", source(20), beginning("marian"), SOME, draft=wrong, ahead=2)
+    followed.core.submit(asked)
+    assert followed.steps("one") == 2
+    assert followed.text("one") == whole[:5]
+    assert end_of(followed.outputs, "one").reason is FinishReason.LENGTH
+
+
+def test_without_a_draft_as_much_is_made_as_was_asked_for(followed: Followed) -> None:
+    followed.core.submit(translating("one", source(20), beginning("marian"), SOME, ahead=3))
+    assert followed.steps("one") == 3
+    assert followed.text("one") == generated("marian", source(20), LENGTH)[:3]
+
+
+def test_a_model_whose_last_token_is_forced_goes_as_far_as_was_asked_for() -> None:
+    """That is no end of its text."""
+    core = Core(served("mbart"))
+    core.submit(translating("one", source(20), beginning("mbart"), SOME, ahead=3))
+    assert tokens_of(run_out(core), "one") == generated("mbart", source(20), LENGTH)[:3]
+
+
+@pytest.mark.parametrize(
+    "how", [{"do_sample": True, "seed": 3}, {"repetition_penalty": 1.3}, {"min_tokens": 4}, {"logit_bias": ((5, 4.0),)}]
+)  # fmt: skip
+def test_a_draft_counts_only_where_the_likeliest_token_is_taken(
+    followed: Followed, how: dict[str, Any]
+) -> None:
+    """Else the reply is what it is without one."""
+    sampling, draft = msgspec.structs.replace(SOME, **how), generated("marian", source(20), LENGTH)
+    for name, given_draft in (("with", draft), ("without", [])):
+        followed.core.submit(translating(name, source(20), beginning("marian"), sampling, draft=given_draft))
+        followed.outputs += run_out(followed.core)
+    assert followed.text("with") == followed.text("without")
+    assert end_of(followed.outputs, "with").accepted_tokens == 0
+
+
+def test_a_draft_is_checked_as_far_as_one_step_computes(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies behind is made."""
+    monkeypatch.setattr("engine.scheduling.admission.MOST_DRAFTED", 5)
+    whole = generated("marian", source(20), LENGTH)
+    followed.core.submit(translating("one", source(20), beginning("marian"), SOME, draft=whole))
+    assert followed.steps("one") == LENGTH - 5
+    assert followed.text("one") == whole
+
+
+def test_the_last_token_that_a_translation_may_have_is_made(followed: Followed) -> None:
+    draft = [*generated("marian", source(20), LENGTH), 5, 6]
+    followed.core.submit(translating("one", source(20), beginning("marian"), SOME, draft=draft))
+    followed.outputs += run_out(followed.core)
+    assert end_of(followed.outputs, "one").generated_tokens == LENGTH
+
+
+def test_an_end_in_a_draft_is_made_by_the_model(followed: Followed) -> None:
+    followed.core.submit(translating("one", source(20), beginning("marian"), SOME, draft=[5, END, 6]))
+    assert list(followed.core._active["one"].request.draft) == [5]
+
+
+@pytest.fixture
+def feeding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens are fed to the next step before anybody here knows them, as on a GPU."""
+    begin = Executor.__init__
+
+    def fed(self: Executor, *args: object, **how: object) -> None:
+        begin(self, *args, **how)  # type: ignore[arg-type]
+        self.feed()
+
+    monkeypatch.setattr(Executor, "__init__", fed)
+
+
+@pytest.mark.usefixtures("feeding")
+@pytest.mark.parametrize("right", [0, 4, LENGTH - 1])
+def test_what_is_known_to_the_device_alone_comes_behind_what_was_right(right: int) -> None:
+    core, whole = Core(served("m2m100")), generated("m2m100", source(20), LENGTH)
+    for name in ("one", "two"):
+        draft = [*whole[:right], 9, 9]
+        core.submit(translating(name, source(20), beginning("m2m100"), SOME, draft=draft))
+    outputs = run_out(core)
+    assert tokens_of(outputs, "one") == tokens_of(outputs, "two") == whole
+
+
+@pytest.mark.usefixtures("feeding")
+def test_a_step_whose_tokens_are_lost_checks_the_draft_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    core, whole = Core(served("m2m100")), generated("m2m100", source(20), LENGTH)
+    fetch, failures = core._executor.fetch, [OutOfMemory("no room")]
+
+    def failing(*args: object) -> object:
+        if failures:
+            raise failures.pop()
+        return fetch(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(core._executor, "fetch", failing)
+    for name in ("one", "two"):
+        core.submit(translating(name, source(20), beginning("m2m100"), SOME, draft=whole[:4]))
+    outputs = run_out(core)
+    assert not failures
+    assert tokens_of(outputs, "one") == tokens_of(outputs, "two") == whole
+
+
+def test_drafts_that_outgrow_the_memory_wait_and_are_taken_up_again() -> None:
+    core = Core(served("marian", kv_tokens=224))
+    texts = [source(30, salt=number) for number in range(4)]
+    long = msgspec.structs.replace(GREEDY, max_new_tokens=40)
+    wholes = [generated("marian", text, 40) for text in texts]
+    for number, (text, whole) in enumerate(zip(texts, wholes, strict=True)):
+        core.submit(translating(f"{number}", text, beginning("marian"), long, draft=whole[:20]))
+    outputs = run_out(core)
+    assert core.statistics().preemptions
+    for number, whole in enumerate(wholes):
+        assert tokens_of(outputs, f"{number}") == whole
+
+
+def test_a_stop_string_within_a_draft_ends_the_translation_there() -> None:
+    whole = generated("marian", source(20), LENGTH)
+    core = Core(served("marian"))
+    asked = translating("one", source(20), beginning("marian"), SOME, draft=whole[:8])
+    core.submit(replace(asked, reply=Numbers(stop=whole[5])))
+    outputs = run_out(core)
+    assert end_of(outputs, "one").reason is FinishReason.STOP
+    assert tokens_of(outputs, "one") == whole[: whole.index(whole[5])]
