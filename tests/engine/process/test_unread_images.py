@@ -85,7 +85,9 @@ async def test_others_stream_and_are_heard_while_an_image_is_not_read(engine: En
     unread = engine.generate(asking("unread", heavy()))
     await goes_on(plain)
     other.cancel()
-    assert await end_of(other) is FinishReason.CANCELLED
+    unread.cancel()  # nobody waits for what is being written
+    for stream in (other, unread):
+        assert await end_of(stream) is FinishReason.CANCELLED
     await goes_on(plain)  # the step loop has asked for the points of the image that has a place now
 
     behind = engine.generate(asking("behind"))
@@ -94,5 +96,5 @@ async def test_others_stream_and_are_heard_while_an_image_is_not_read(engine: En
     assert await end_of(plain) is FinishReason.CANCELLED
 
     os.kill(stands, signal.SIGCONT)
-    ends = [await end_of(stream) for stream in (seeing, unread, behind)]
-    assert ends == [FinishReason.LENGTH] * 3
+    ends = [await end_of(stream) for stream in (seeing, behind)]
+    assert ends == [FinishReason.LENGTH] * 2
