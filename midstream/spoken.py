@@ -247,7 +247,7 @@ class SpokenConversation:
             case "heard":
                 self._events.put_nowait(Heard(frame["text"], frame["final"], frame["item"]))
             case "audio.stopped" if frame["reason"] == "elsewhere":
-                self._stream = None
+                self._stream, self._is_begun = None, False
                 self._events.put_nowait(_End(None))
 
     def _follow(self, reply: SpokenReply, frame: Frame) -> None:

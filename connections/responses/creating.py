@@ -186,7 +186,10 @@ class Creator:
         if request.previous_response_id is None:
             return None
         behind = await self.keeper.previous(caller.owner, request.previous_response_id)
-        if behind.is_cut and request.truncation != "auto":
+        truncation = (
+            request.truncation or behind.note.response.truncation
+        )  # answers to calls may leave fields out
+        if behind.is_cut and truncation != "auto":
             raise invalid("previous_response_id", _FAR, code="context_length_exceeded")
         return behind
 

@@ -52,7 +52,7 @@ class Waiting:
                 f"{self._filled} pieces in changing languages wait to be translated; append more in a moment."
             )
         self.chars += len(text)
-        if self._parts and not self._parts[-1].text:
+        if self._parts and not self._parts[-1].text:  # the only part without text is the last one
             self._parts.pop()
         last = self._parts.pop() if self._parts and self._parts[-1].wish == wish else Part("", wish)
         self._parts.append(Part(last.text + text, wish, ref=ref or last.ref))
@@ -63,7 +63,8 @@ class Waiting:
 
     def _begins(self, wish: Wish) -> bool:
         """Whether text under this wish is a part of its own."""
-        return not self._parts or not self._parts[-1].text or self._parts[-1].wish != wish
+        last = next((part for part in reversed(self._parts) if part.text), None)
+        return last is None or last.wish != wish
 
     def head(self) -> Part | None:
         """Return what is translated next; None if nothing waits."""

@@ -83,7 +83,7 @@ def asked_of_the_engine(
 ) -> Request:
     """Return an owner's request, for any conversation.
 
-    A client's own system prompt is never shared. Sharing is by matching tokens, and `cached_tokens` would
+    A client's own system prompt is never shared. Sharing is by matching tokens, and `cached_tokens` would tell how
     much of another's secret instructions they have guessed. Prompts under the operator's have a salt of their own:
     a client can't guess the operator's instructions with system prompts of its own.
     """

@@ -215,6 +215,22 @@ async def test_an_image_stays_with_its_draft_and_with_its_edited_message(
     assert [len(request.messages[0].images) for request in service.engine.requests] == [1, 1]
 
 
+async def test_a_message_whose_image_has_expired_can_go_without_it(service: Running, chat: ChatPage) -> None:
+    pictures = Pictures(chat)
+    await chat.open(service.url)
+    await pictures.attach(file("garden.png", WIDE))
+    await pictures.attached(1)
+    store = service.service._sessions.images._client
+    (uploads,) = [name async for name in store.scan_iter("ms:uploads:*")]
+    await store.delete(uploads)
+    await chat.box.fill("What is this?")
+    await chat.page.keyboard.press("Enter")
+    await chat.page.get_by_role("button", name="Send without images").click()
+    await expect(chat.text).to_have_text("A square.")
+    (message,) = service.engine.requests[0].messages
+    assert (message.content, message.images) == ("What is this?", ())
+
+
 async def test_an_image_that_does_not_come_can_be_asked_for_again(
     service: Running, chat: ChatPage, complaints: Complaints
 ) -> None:

@@ -218,6 +218,7 @@ async def test_a_reply_that_another_program_began_is_heard_on(running: Running) 
 async def test_another_connection_that_speaks_ends_this_one(running: Running) -> None:
     async with speaking(running, "elsewhere") as (_, conversation), speaking(running, "elsewhere"):
         assert [event async for event in conversation] == []
+        assert not conversation.is_begun  # a lost connection must not take it back
 
 
 async def test_what_the_server_can_not_do_is_told_among_what_happens(running: Running) -> None:

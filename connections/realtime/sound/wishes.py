@@ -19,7 +19,7 @@ OPENAIS_VOICES = frozenset(
 )
 """Voices that stock clients name even if their user chose none: the default voice speaks for them."""
 SILENCES_MS = {"low": 1500, "medium": 800, "auto": 800, "high": 500}
-"""The silences for each `eagerness`: here silence ends an utterance, no model judges whether a sentence is complete."""
+"""The silences for each `eagerness`. Only a grammar can tell here whether a sentence is complete; then less is enough."""
 _FORMATS: dict[str, tuple[Format, int]] = {
     "audio/pcm": ("pcm16", PCM_RATE),
     "audio/pcmu": ("mulaw", TELEPHONE_RATE),

@@ -123,6 +123,7 @@ class VoiceChat:
                 if self._view is not None and self._view.reply is reply:
                     self._player.take(samples, last=last)
             case Refused():
+                self._player.duck(ducked=False)  # what was being said is lost, and its end is not told
                 self._tell(f"[{event}]")
 
     def _show_words(self, text: str, *, final: bool) -> None:

@@ -61,6 +61,8 @@ def test_so_many_changes_of_the_language_wait_at_most() -> None:
     waiting.add("", INTO_CHINESE)
     with pytest.raises(Overloaded, match="32 pieces in changing languages wait"):
         waiting.add("x", INTO_CHINESE)
+    waiting.add("", INTO_GERMAN)
+    waiting.add("z", INTO_GERMAN)  # this goes with the last part that has text
     waiting.take(0)
     waiting.add("x", INTO_CHINESE)
     assert len(waiting) == MAX_WAITING_PARTS

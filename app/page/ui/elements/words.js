@@ -38,6 +38,9 @@ const LATER = new Set(["draining", "overloaded", "rate_limited", "store_unavaila
 /** Those that the same message would meet again, however often it is sent. */
 const HOPELESS = new Set(["bad_frame", "bad_params", "content_too_long", "context_overflow", "filtered", "model_not_found"]);
 
+/** Those that a message with images meets because of them. */
+const OF_IMAGES = new Set(["not_found", "too_many_images"]);
+
 /** Why something was refused or failed, for people. @param {Failure} failure */
 export function wordsFor({ code, retryAfterMs, retry_after_ms: ms }) {
   const words = Object.hasOwn(WORDS, code) ? WORDS[code] : UNKNOWN;
@@ -52,6 +55,11 @@ export function detailOf({ code, message }) {
 /** Whether only another message can succeed. @param {Failure} failure */
 export function isHopeless({ code }) {
   return HOPELESS.has(code);
+}
+
+/** Whether a message with images can succeed without them. @param {Failure} failure */
+export function isOfImages({ code }) {
+  return OF_IMAGES.has(code);
 }
 
 /**

@@ -5,7 +5,7 @@ import { icon } from "../elements/icons.js";
 import { apart, withAttachments } from "../writing/attached-text.js";
 import { EditBox } from "./edit-box.js";
 import { failureView } from "../elements/failure-view.js";
-import { isHopeless } from "../elements/words.js";
+import { isHopeless, isOfImages } from "../elements/words.js";
 import { t } from "../words/translate.js";
 
 /** @typedef {import("./arrangement.js").Item} Item */
@@ -88,14 +88,27 @@ export class UserMessageView {
     this.#told = trouble;
     this.#trouble.hidden = trouble === "";
     const words = refusal === null ? element("span", { text: t("Not sent.") }) : failureView(refusal);
-    const again = refusal !== null && isHopeless(refusal) ? this.#changeButton() : this.#retryButton(item);
-    this.#trouble.replaceChildren(icon("alert"), words, again);
+    this.#trouble.replaceChildren(icon("alert"), words, this.#wayOut(item, refusal));
+  }
+
+  /** @param {Item} item @param {import("../elements/words.js").Failure | null} refusal */
+  #wayOut(item, refusal) {
+    if (refusal === null) return this.#retryButton(item);
+    if (item.attachments.length > 0 && isOfImages(refusal)) return this.#bareButton(item);
+    return isHopeless(refusal) ? this.#changeButton() : this.#retryButton(item);
   }
 
   /** @param {Item} item */
   #retryButton(item) {
     const button = element("button", { class: "link", type: "button", text: t("Send again") });
     button.addEventListener("click", () => this.#actions.onRetry(item, item.text));
+    return button;
+  }
+
+  /** For images that are not kept any more, or can't be. @param {Item} item */
+  #bareButton(item) {
+    const button = element("button", { class: "link", type: "button", text: t("Send without images") });
+    button.addEventListener("click", () => this.#actions.onRetry({ ...item, attachments: [] }, item.text));
     return button;
   }
 

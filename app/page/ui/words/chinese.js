@@ -32,6 +32,7 @@ export const words = {
   "Calm": "平缓",
   "Cancel": "取消",
   "Change it": "修改",
+  "Send without images": "不带图片发送",
   "Chat yourself": "自己来聊",
   "Close the list of conversations": "关闭对话列表",
   "Close this notice": "关闭提示",

@@ -32,6 +32,7 @@ export const words = {
   "Calm": "Ruhig",
   "Cancel": "Abbrechen",
   "Change it": "Ändern",
+  "Send without images": "Ohne Bilder senden",
   "Chat yourself": "Selbst fragen",
   "Close the list of conversations": "Liste der Unterhaltungen schließen",
   "Close this notice": "Hinweis schließen",
