@@ -383,8 +383,7 @@ class Core:
         if active.chooser.guide is not None:
             active.chooser.guide.close()
         if not self._active:
-            # A step that nobody waits for would count idle time as its own.
-            self._flights.clear()
+            self._flights.clear()  # a step that nobody waits for would count idle time as its own
         if end.reason is FinishReason.CANCELLED:
             self._counters.cancelled(active.steps_after or 0)
         return last
@@ -392,8 +391,7 @@ class Core:
     def _leave(self, active: ActiveRequest, *, keep: bool) -> None:
         try:
             self._scheduler.remove(active.request, keep=keep)
-        except Exception:
-            # Its pages are released all the same. A later turn only has more to compute.
+        except Exception:  # its pages are released all the same, and a later turn only has more to compute
             log.exception("what request %s computed could not be kept", active.prepared.named)
 
     def _observe(self, flight: _Flight) -> None:

@@ -32,6 +32,12 @@ async def spoken(text: str) -> bytes:
     return np.asarray(soxr.resample(samples, said.rate, RATE), "<i2").tobytes()
 
 
+def to_its_last_word(sound: bytes) -> bytes:
+    """Return sound without the silence at its end."""
+    samples = np.frombuffer(sound, "<i2")
+    return samples[: int(np.flatnonzero(np.abs(samples) > 200)[-1]) + 1].tobytes()
+
+
 class Phone:
     """A client with a microphone and a player. It has played as much as it reports."""
 

@@ -142,7 +142,10 @@ async def test_with_the_last_hypothesis_as_draft_a_text_that_grows_is_translated
             anew, _ = await translated(engine, f"{name} anew", text)
             assert (await translated(engine, f"{name} drafted", text, draft))[0] == anew
             again, end = await translated(engine, f"{name} again", text, anew)
-            assert (again, end.generated_tokens - end.accepted_tokens) == (anew, 1)
+            assert again == anew
+            assert (
+                not anew or end.generated_tokens - end.accepted_tokens == 1
+            )  # without words there is no draft
             draft = anew
 
 

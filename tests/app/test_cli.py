@@ -114,7 +114,7 @@ def test_a_store_that_does_not_come_stops_the_start(tmp_path: Path) -> None:
         (("--model", "/no/such/folder"), "The folder '/no/such/folder' does not exist."),
         (("--quantize", "int4"), "--quantize int4 is not offered"),
         (("--attn", "flash_attention_2"), "--attn flash_attention_2 is not served"),
-        (("--tensor-parallel", "2"), "--engine vllm serves one model over several."),
+        (("--tensor-parallel", "2"), "--engine vllm spreads one model over several."),
         (("--device", "gpu"), "'gpu' is not the name of a device"),
         (("--device", "mps", "--quantize", "int8"), "not offered on mps"),
         (("--device", "cpu,cuda:7"), "has no NVIDIA driver"),

@@ -15,11 +15,12 @@ from connections.images.reading import MAX_IMAGES
 from engine.images.image import Detail, Image
 from engine.messages import Message
 from engine.scripted.engine import FEATURES, ScriptedEngine
-from sessions.store import images
+from sessions.store import image_bytes
 from tests.app.in_process import Frame, Running, Socket, serving
 from tests.app.realtime import LONG, LONGEST, create, prompts, said, session, turn
 from tests.app.test_images import ODD
 from tests.pictures import JPEG, PNG
+from tests.sessions.store.test_image_bytes import cost
 
 MODEL = "midstream-demo"
 PART = ("type", "text", "image_url", "detail")
@@ -158,7 +159,7 @@ async def test_a_model_that_takes_no_images_says_so(tmp_path: Path) -> None:
 async def test_a_full_store_refuses_an_image_and_the_session_goes_on(
     socket: Socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(images, "OWNER_BYTES", len(PNG.data))
+    monkeypatch.setattr(image_bytes, "OWNER_BYTES", cost(PNG))
     await added(socket, shown(PNG.url))
     error = (await socket.ask(type="conversation.item.create", item=item(shown(JPEG.url))))["error"]
     assert error["code"] == "too_many_images"

@@ -469,7 +469,7 @@ async def test_aliases_of_the_settings_are_those_of_any_model(tmp_path: Path) ->
         ('[[engine]]\nmodel = "big"', (), "served twice"),
         ("", ("tiny",), "two models have the name 'tiny'"),
         ("", ("chat=huge",), "no model 'huge'"),
-        ("", ("=tiny",), "is no name"),
+        ("", ("=tiny",), "is not a name"),
     ],
 )
 def test_a_file_whose_models_cant_be_is_refused(

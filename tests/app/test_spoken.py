@@ -18,7 +18,7 @@ from app.setup.speech import found
 from connections.wire.audio import HEAD, SOUND
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
-from tests.app.phone import GRAMMAR, RATE, SILENCE, Phone, spoken
+from tests.app.phone import GRAMMAR, RATE, SILENCE, Phone, spoken, to_its_last_word
 from tests.server_process import child_of
 
 pytestmark = [
@@ -175,7 +175,7 @@ async def test_a_microphone_that_is_switched_off_in_the_middle_of_a_word_ends_wh
     sound = await spoken("Count from one to ten.")
     async with running.socket({"client_id": "hal", "features": ["audio"]}) as socket:
         phone = await Phone(socket, "muted").start()
-        await phone.say(SILENCE[:16000] + sound)
+        await phone.say(SILENCE[:16000] + to_its_last_word(sound))
         await phone.until("speech", state="stopped")
         heard = await phone.until("heard", final=True)
         assert heard["text"] == "count from 1 to 10"

@@ -217,7 +217,7 @@ def test_a_recording_that_can_not_be_had_is_refused_by_a_sentence(
         ({"speed": 4.0}, 400, "0.5 to 2.5"),
         ({"input": " \n"}, 400, "nothing to speak"),
         ({"input": "x" * 4097}, 400, "4,097 characters"),
-        ({"instructions": "Whisper."}, 400, "no `instructions`"),
+        ({"instructions": "Whisper."}, 400, "does not follow `instructions`"),
         ({"stream_format": "sse"}, 400, "stream_format"),
         ({"model": "tts-1"}, 404, 'This server has "espeak-ng"'),
         ({"input": 7}, 400, "`input` must be a string"),

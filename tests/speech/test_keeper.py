@@ -133,7 +133,9 @@ async def test_a_voice_that_is_killed_is_told_of_and_started_again(voice: ModelV
     assert len((await voice.speak("four", voice="default")).pcm) == 8
 
 
-@pytest.mark.parametrize(("text", "why"), [("for hours", "lost itself"), ("a defect", "could not be spoken")])
+@pytest.mark.parametrize(
+    ("text", "why"), [("for hours", "could not speak this text"), ("a defect", "could not be spoken")]
+)
 async def test_a_clause_that_can_not_be_spoken_is_told_to_its_sender(
     voice: ModelVoice, text: str, why: str
 ) -> None:

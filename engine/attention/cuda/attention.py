@@ -152,6 +152,6 @@ def _is_right(way: Way, call: Callable[[], None], out: Tensor, expected: Tensor)
         log.warning("attention by %s is not used, since the device refuses it: %s", way.name, error)
         return False
     if not found <= DISAGREEMENT:  # also true for NaN
-        log.warning("attention by %s is not used, since it is off by %.2g", way.name, found)
+        log.warning("attention by %s is not used, since it is %.2g apart from ours", way.name, found)
         return False
     return True

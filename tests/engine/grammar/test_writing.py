@@ -265,7 +265,7 @@ def test_keywords_that_no_grammar_can_follow_are_passed_over_unless_a_tool_is_st
         (ReplySpec(tool_choice="required"), HERMES, "no such tool"),
         (ReplySpec(tools=TOOLS, tool_choice="required"), None, "can't be required"),
         (ReplySpec(tools=(Tool("t", "", '{"a":"%s"}' % ("x" * 90_000)),) * 3), HERMES, "at most 256 KiB"),
-        (ReplySpec(tools=(Tool("t", "", "nonsense"),)), HERMES, "no JSON Schema"),
+        (ReplySpec(tools=(Tool("t", "", "nonsense"),)), HERMES, "no valid JSON Schema"),
     ],
 )
 def test_what_cannot_be_written_is_the_fault_of_the_tools(

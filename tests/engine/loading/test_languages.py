@@ -113,7 +113,7 @@ def test_t5_without_tasks_takes_a_text_as_it_is(tmp_path: Path) -> None:
     known = tongues(folders.t5(tmp_path / "t5"))
     assert (known.sources, known.targets) == ((), ())
     assert known.source(TEXT, "", "")
-    with pytest.raises(PromptRejected, match="say in the text what is to be done"):
+    with pytest.raises(PromptRejected, match="say in the text what to do"):
         known.source(TEXT, "", "zh")
 
 

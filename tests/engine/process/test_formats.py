@@ -72,7 +72,7 @@ async def test_a_reply_follows_its_format(engine: EngineClient) -> None:
 
 BAD = {
     "five megabytes": (JsonSchema(json.dumps({"description": "x" * 5_000_000})), "at most 256 KiB"),
-    "no schema": (JsonSchema("nonsense"), "no JSON Schema"),
+    "no schema": (JsonSchema("nonsense"), "no valid JSON Schema"),
     "exponential": (
         JsonSchema(
             json.dumps(
@@ -87,7 +87,7 @@ BAD = {
         "too large",
     ),
     "itself": (JsonSchema('{"$ref":"#"}'), "allows nothing"),
-    "costly": (JsonSchema('{"type":"integer","multipleOf":99991}'), "takes too long"),
+    "costly": (JsonSchema('{"type":"integer","multipleOf":99991}'), "takes too much time or memory"),
     "a look ahead": (Regex("(?=x)y"), "look-around"),
 }
 

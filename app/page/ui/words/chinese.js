@@ -211,7 +211,6 @@ export const words = {
   "This page may not use the microphone. Allow it beside the address of the page, then press the button again.": "本页面无权使用麦克风。请在地址栏旁允许使用，然后再按一次按钮。",
   "This page needs JavaScript.": "此页面需要 JavaScript。",
   "This page needs JavaScript: it talks to the service over a WebSocket.": "此页面需要 JavaScript:它通过 WebSocket 与服务通信。",
-  "This service keeps no more images of yours. Come back later.": "此服务不再保存你的图片。请稍后再来。",
   "This service does not let you do that.": "此服务不允许你这样做。",
   "Thought": "思考过程",
   "Thought for a moment": "思考片刻",

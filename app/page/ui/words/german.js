@@ -211,7 +211,6 @@ export const words = {
   "This page may not use the microphone. Allow it beside the address of the page, then press the button again.": "Diese Seite darf das Mikrofon nicht benutzen. Erlaube es neben der Adresse der Seite, und drücke den Knopf noch einmal.",
   "This page needs JavaScript.": "Diese Seite braucht JavaScript.",
   "This page needs JavaScript: it talks to the service over a WebSocket.": "Diese Seite braucht JavaScript: Sie spricht über einen WebSocket mit dem Dienst.",
-  "This service keeps no more images of yours. Come back later.": "Dieser Dienst behält keine weiteren Bilder von dir. Komm später wieder.",
   "This service does not let you do that.": "Dieser Dienst lässt dich das nicht tun.",
   "Thought": "Nachgedacht",
   "Thought for a moment": "Einen Moment nachgedacht",
