@@ -39,13 +39,20 @@ def scheduled(request: PreparedRequest, model: LoadedModel) -> Request:
         else most,  # a grammar shows only behind its last token whether it is complete
         source=source,
         draft=draft,
-        ahead=request.ahead,
+        # without what was right of a draft, a hypothesis must be free to come to its end
+        ahead=request.ahead if _checks_drafts(request) and (draft or not request.draft) else None,
     )
 
 
+def _checks_drafts(request: PreparedRequest) -> bool:
+    """Whether a draft would be checked: only of a translation that always takes the likeliest token."""
+    is_free = not request.grammar and not request.logprobs
+    return bool(request.source) and is_free and request.sampling.takes_the_likeliest
+
+
 def _draft_of(request: PreparedRequest, model: LoadedModel) -> Sequence[int]:
-    """Return as much of a request's draft as is checked: of a translation alone, in which the likeliest token is always taken."""
-    if not request.source or request.grammar or request.logprobs or not request.sampling.takes_the_likeliest:
+    """Return as much of a request's draft as is checked."""
+    if not _checks_drafts(request):
         return ()
     return list(
         takewhile(

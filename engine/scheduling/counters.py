@@ -45,7 +45,7 @@ class Counters:
         self.steps += 1
         self.cached_tokens += sum(request.computed for request in plan.admitted)
         self.prefill_steps += bool(plan.prefills)
-        self.prompt_tokens += plan.prefill_tokens
+        self.prompt_tokens += sum(segment.count for segment in plan.prefills)  # drafts are none
 
     def statistics(self, scheduler: Scheduler, bytes_per_token: int) -> EngineStatistics:
         """Return all numbers, with what the scheduler and its pool hold now."""

@@ -158,14 +158,21 @@ class ImageBytes:
                 continue
             owner = field[1:]
             await self._look(owner, LOOKED_AT)
-            if (has := await self._number(_ledger(owner), _SUM)) != counted:
+            if (has := await self._of_group(owner, group)) != counted:
                 await self._count_owner(_Counted(has, group), owner)
+
+    async def _of_group(self, owner: str, group: str) -> int:
+        """Return the bytes of an owner; 0 if they count in another group by now."""
+        with store_errors():
+            has: Any = await cast("Any", self._client.hmget(_ledger(owner), [_SUM, _GROUP]))
+        return int(has[0] or 0) if has[1] == group.encode() else 0
 
     async def _some(self, ledger: str, count: int) -> list[tuple[str, int]]:
         """Return some fields of a ledger with their numbers, chosen at random."""
         with store_errors():
             fields: Any = await cast("Any", self._client.hrandfield(ledger, count + 2))
             found = [field for field in fields or [] if field.decode() not in {_SUM, _GROUP}]
+            found = found[:count]
             if not found:
                 return []
             numbers: Any = await cast("Any", self._client.hmget(ledger, found))

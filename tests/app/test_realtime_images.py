@@ -159,7 +159,7 @@ async def test_a_model_that_takes_no_images_says_so(tmp_path: Path) -> None:
 async def test_a_full_store_refuses_an_image_and_the_session_goes_on(
     socket: Socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_bytes, "OWNER_BYTES", cost(PNG))
+    monkeypatch.setattr(image_bytes, "OWNER_BYTES", 2 * cost(PNG))
     await added(socket, shown(PNG.url))
     error = (await socket.ask(type="conversation.item.create", item=item(shown(JPEG.url))))["error"]
     assert error["code"] == "too_many_images"

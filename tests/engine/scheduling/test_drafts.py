@@ -135,10 +135,11 @@ def test_a_draft_counts_only_where_the_likeliest_token_is_taken(
 ) -> None:
     """Else the reply is what it is without one."""
     sampling, draft = msgspec.structs.replace(SOME, **how), generated("marian", source(20), LENGTH)
-    for name, given_draft in (("with", draft), ("without", [])):
-        followed.core.submit(translating(name, source(20), beginning("marian"), sampling, draft=given_draft))
+    for name, given_draft, ahead in (("with", draft, 2), ("without", [], None)):
+        asked = translating(name, source(20), beginning("marian"), sampling, draft=given_draft, ahead=ahead)
+        followed.core.submit(asked)
         followed.outputs += run_out(followed.core)
-    assert followed.text("with") == followed.text("without")
+    assert followed.text("with") == followed.text("without"), "nor does it end sooner"
     assert end_of(followed.outputs, "with").accepted_tokens == 0
 
 

@@ -147,6 +147,14 @@ async def test_all_owners_behind_one_address_are_counted_together(
     await show(images, BOB, "c")
 
 
+async def test_an_owner_counts_where_he_is_now(images: Images, store: Redis) -> None:
+    """What he sends from elsewhere is nothing to those who were beside him before."""
+    await images.keep(ALICE, PNG.image, group=GROUP)
+    await images.keep(ALICE, JPEG.image, group="elsewhere")
+    await images.keep(BOB, PNG.image, group=GROUP)  # looks at who is counted there
+    assert await counted(store, f"ms:images-kept-by:{{{GROUP}}}") == COST
+
+
 async def test_who_was_erased_is_in_no_ledger(images: Images, store: Redis) -> None:
     for owner in (ALICE, BOB):
         await images.keep(owner, PNG.image, group=GROUP)
