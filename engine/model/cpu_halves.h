@@ -91,6 +91,18 @@ SHARED count part_out(struct run *run, char *room, count stages) {
     return bytes;
 }
 
+SHARED count room_of(struct run *run, count stages) { return ALIGNED + part_out(run, NULL, stages); }
+
+/* Make ready what all threads of a step share: `threads` of them, or fewer if there are fewer. */
+SHARED enum refusal begin_run(struct run *run, void *room, count room_bytes, count threads, count stages) {
+    count most = omp_get_max_threads();
+    if (!room || room_bytes < room_of(run, stages)) return BAD_ROOM;
+    run->threads = most < threads ? most : threads;
+    part_out(run, aligned(room), stages);
+    begin_stages(run->stages, stages);
+    return FINE;
+}
+
 /* ---- stages: each does a part of what it is given ----------------------------------------------------------------- */
 
 typedef void work(const struct run *run, const void *given, count part);

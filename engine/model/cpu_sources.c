@@ -134,19 +134,16 @@ static count stages_of(const struct model *model) {
 /* Return the bytes that `room` of so many rows needs. */
 count midstream_encode_room(const struct model *model, count rows) {
     struct run run = {.model = model, .stack = &model->source, .rows = rows};
-    return ALIGNED + part_out(&run, NULL, stages_of(model));
+    return room_of(&run, stages_of(model));
 }
 
 /* Encode sources. Returns 0, or what is wrong with them, and nothing was computed. */
 int midstream_encode(const struct model *model, const struct step *step) {
     enum refusal refusal = check(model, step);
     if (refusal) return refusal;
-    count threads = omp_get_max_threads();
-    if (!step->room || step->room_bytes < midstream_encode_room(model, step->rows)) return BAD_ROOM;
-    struct run run = {.model = model, .stack = &model->source, .step = step, .rows = step->rows,
-                      .threads = threads < step->threads ? threads : step->threads};
-    part_out(&run, aligned(step->room), stages_of(model));
-    begin_stages(run.stages, stages_of(model));
+    struct run run = {.model = model, .stack = &model->source, .step = step, .rows = step->rows};
+    refusal = begin_run(&run, step->room, step->room_bytes, step->threads, stages_of(model));
+    if (refusal) return refusal;
 #pragma omp parallel num_threads((int)run.threads)
     share_step(&run);
     return FINE;
