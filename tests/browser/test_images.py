@@ -20,7 +20,7 @@ from tests.app.in_process import Running
 from tests.app.in_process import serving as in_process
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import DESKTOP, Complaints
-from tests.engine.seeing import folder_of
+from tests.engine.seeing import environ_of, folder_of
 from tests.pictures import PNG, drawn, png
 from tests.server_process import ServerProcess, serving
 
@@ -50,13 +50,7 @@ def file(name: str, data: bytes, kind: str = "image/png") -> Any:
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A service whose model takes images; its weights are random."""
     folder = folder_of("smolvlm", tmp_path_factory.mktemp("seeing") / "smolvlm", window=512)
-    settings = {
-        "MIDSTREAM_MODEL": str(folder),
-        "MIDSTREAM_DEVICE": "cpu",
-        "MIDSTREAM_DTYPE": "float32",
-        "MIDSTREAM_TITLES": "words",
-    }
-    with serving(tmp_path_factory.mktemp("server"), settings) as process:
+    with serving(tmp_path_factory.mktemp("server"), environ_of(folder)) as process:
         yield process
 
 

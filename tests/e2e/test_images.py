@@ -19,7 +19,7 @@ from engine.messages import Message
 from tests.app.in_process import Socket
 from tests.app.responses import checked
 from tests.app.test_images import DOORS
-from tests.engine.seeing import _alone, folder_of, generated, image
+from tests.engine.seeing import _alone, environ_of, folder_of, generated, image
 from tests.pictures import png
 from tests.server_process import ServerProcess, serving
 
@@ -42,13 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    settings = {
-        "MIDSTREAM_MODEL": str(folder),
-        "MIDSTREAM_DEVICE": "cpu",
-        "MIDSTREAM_DTYPE": "float32",
-        "MIDSTREAM_TITLES": "words",
-    }
-    with serving(tmp_path_factory.mktemp("server"), settings) as process:
+    with serving(tmp_path_factory.mktemp("server"), environ_of(folder)) as process:
         yield process
 
 

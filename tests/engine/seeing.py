@@ -47,6 +47,16 @@ TEMPLATE = (
 MARKS = ("<|im_start|>", "<end_of_utterance>", "<fake_token_around_image>", "<image>", "<global-img>")
 
 
+def environ_of(folder: Path) -> dict[str, str]:
+    """Return the settings of a service of such a model, whose titles it does not write."""
+    return {
+        "MIDSTREAM_MODEL": str(folder),
+        "MIDSTREAM_DEVICE": "cpu",
+        "MIDSTREAM_DTYPE": "float32",
+        "MIDSTREAM_TITLES": "words",
+    }
+
+
 def folder_of(
     kind: str,
     folder: Path,

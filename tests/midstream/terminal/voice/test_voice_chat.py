@@ -84,6 +84,13 @@ async def talking(running: Running, home: Path, *by_key: str) -> AsyncIterator[T
         os.close(said)
 
 
+async def counts(talker: Talker) -> None:
+    """Has a reply begun that takes its time."""
+    await talker.terminal.shows("Listening")
+    await talker.says("Count from one to ten.")
+    await talker.terminal.shows("One, two,")
+
+
 async def history(running: Running, home: Path) -> list[str]:
     client_id = (home / "midstream" / "client-id").read_text().strip()
     async with midstream.connect(running.url, client_id=client_id) as client:
@@ -115,9 +122,7 @@ async def test_a_spoken_question_gets_its_spoken_reply_twice_in_one_chat(
 
 async def test_a_reply_is_shown_as_it_is_spoken(running: Running, tmp_path: Path) -> None:
     async with talking(running, tmp_path) as talker:
-        await talker.terminal.shows("Listening")
-        await talker.says("Count from one to ten.")
-        await talker.terminal.shows("One, two,")
+        await counts(talker)
         assert "seven" not in talker.terminal.text
 
 
@@ -126,9 +131,7 @@ async def test_speech_over_a_reply_cuts_it_at_what_was_played_and_is_answered(
 ) -> None:
     async with talking(running, tmp_path) as talker:
         terminal = talker.terminal
-        await terminal.shows("Listening")
-        await talker.says("Count from one to ten.")
-        await terminal.shows("One, two,")
+        await counts(talker)
         await talker.says("What did you say last?")
         await terminal.shows("> what did you say last\n" + REPLY)
         await terminal.shows("Listening")
@@ -147,9 +150,7 @@ async def test_ctrl_c_cuts_the_reply_at_what_was_played_and_then_leaves(
 ) -> None:
     async with talking(running, tmp_path) as talker:
         terminal = talker.terminal
-        await terminal.shows("Listening")
-        await talker.says("Count from one to ten.")
-        await terminal.shows("One, two,")
+        await counts(talker)
         terminal.types(CTRL_C)
         await terminal.shows("[stopped]")
         rows = terminal.rows
