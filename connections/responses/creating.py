@@ -186,9 +186,8 @@ class Creator:
         if request.previous_response_id is None:
             return None
         behind = await self.keeper.previous(caller.owner, request.previous_response_id)
-        truncation = (
-            request.truncation or behind.note.response.truncation
-        )  # answers to calls may leave fields out
+        _, decided = parted(request.input)  # who only answers approvals may leave fields out
+        truncation = request.truncation or (behind.note.response.truncation if decided else None)
         if behind.is_cut and truncation != "auto":
             raise invalid("previous_response_id", _FAR, code="context_length_exceeded")
         return behind
