@@ -13,6 +13,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to
 from sessions.conversation.requests import accepted_event, asker, request_of, telling
 from sessions.errors import NotFound, StoreDown
+from sessions.events import Languages
 from sessions.interpreting.interpretation import Interpretation
 from sessions.records import MessageRecord, Meta, TurnRecord, user_message
 from sessions.replicas.forwarding import Elsewhere
@@ -96,11 +97,13 @@ class Acceptor:
         answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
         record = live.choose(answering.model)
         event = accepted_event(conversation, record, live.send, meta.epoch)
+        titled_by = _titled_by(message)
         beginning = Beginning(
             message=None if place.answered else message,
             turn=record,
             event=event if message.role == "assistant" else telling(event, message),
-            title=_title(message),
+            title=_title(message, titled_by),
+            titled_by=titled_by,
             system=system.named,
             context_from=prompt.context_from
             if prompt and interprets is None
@@ -162,12 +165,16 @@ class Acceptor:
             raise
 
 
-def _title(message: MessageRecord) -> str:
-    """Return the title of a new conversation: the message's first words, or its languages."""
-    languages = message.interprets
-    if languages is None or message.content.strip():
+def _titled_by(message: MessageRecord) -> Languages | None:
+    """Return the languages that title a new conversation: those of a live translation without words."""
+    return None if message.content.strip() else message.interprets
+
+
+def _title(message: MessageRecord, titled_by: Languages | None) -> str:
+    """Return the title of a new conversation: its languages, or the message's first words."""
+    if titled_by is None:
         return first_title(message.content)
-    return f"{languages.source} → {languages.target}"
+    return f"{titled_by.source} → {titled_by.target}"
 
 
 def hold_images(live: LiveTurn, prompt: Prompt) -> None:

@@ -16,8 +16,10 @@ import msgspec
 from redis.asyncio import Redis
 
 from sessions.errors import NotFound
+from sessions.events import Languages
 from sessions.records import MessageRecord, Owner
 from sessions.store.history.history import History
+from sessions.store.history.index import languages
 from sessions.store.history.keys import Keys
 from sessions.store.redis.client import SHARE, run_script, store_errors
 
@@ -41,11 +43,15 @@ class SharedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Messages, oldest first. `next`: the cursor of older ones; None if there are none."""
+    """Messages, oldest first. `next`: the cursor of older ones; None if there are none.
+
+    `interprets`: the title stands for the languages of a live translation.
+    """
 
     title: str
     messages: list[SharedMessage]
     next: str | None = None
+    interprets: Languages | None = None
 
 
 class _Share(msgspec.Struct, array_like=True, frozen=True):
@@ -112,14 +118,15 @@ class Sharing:
         share = msgspec.json.decode(kept, type=_Share)
         keys = Keys.named(share.conversation)
         with store_errors():
-            halves: Any = await self._client.hmget(keys.conversation, ["share", "title"])
-        if halves[0] is None or not secrets.compare_digest(halves[0], share_id.encode()):
+            known: Any = await self._client.hmget(keys.conversation, ["share", "title", "interprets"])
+        half, title, interprets = known
+        if half is None or not secrets.compare_digest(half, share_id.encode()):
             raise NotFound(_GONE)
         leaf = share.leaf if before is None else share.place(before)
         messages, older = await self._branch(keys, leaf)
         shown = [_shown(message, share) for message in messages]
         cursor = None if older is None else share.cursor(older)
-        return SharedPage(title=halves[1].decode(), messages=shown, next=cursor)
+        return SharedPage(title=title.decode(), messages=shown, next=cursor, interprets=languages(interprets))
 
     async def _branch(self, keys: Keys, leaf: str) -> tuple[list[MessageRecord], str | None]:
         """Return the messages of a page, and the one before them."""

@@ -206,7 +206,7 @@ class History:
 
         `attached`: this one watches from now on. Raises Duplicate; Moved, also if a turn runs elsewhere.
         """
-        turn, event = beginning.turn, beginning.event
+        turn, event, titled_by = beginning.turn, beginning.event, beginning.titled_by
         header = {
             "client_msg_id": turn.client_msg_id,
             "turn_id": turn.turn_id,
@@ -218,6 +218,7 @@ class History:
             "now": now_ms(),
             "ttl": self._ttl_ms,
             "title": beginning.title,
+            "titled_by": " ".join(msgspec.structs.astuple(titled_by)) if titled_by else "",
             "system": beginning.system,
             "context_from": beginning.context_from,
             "model": beginning.model,

@@ -8,6 +8,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from sessions.errors import NotFound
+from sessions.events import Languages
 from sessions.records import Owner
 from sessions.store.history.keys import Keys
 from sessions.store.redis.client import FORGET, RENAME, TOUCH, run_script, store_errors
@@ -18,13 +19,21 @@ SLACK_MS = 2 * 24 * 3600 * 1000
 """A conversation lives so much longer than its last message: its reply may wait behind another and run for a day."""
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the list. `updated_at`: Unix milliseconds."""
+ROW = ("title", "updated_at", "messages", "interprets")
+"""The fields of a conversation's hash that make its row."""
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A row of the list. `updated_at`: Unix milliseconds.
+
+    `interprets`: the title stands for the languages of a live translation, and nobody has changed it.
+    """
 
     conversation_id: str
     title: str
     updated_at: int
     messages: int
+    interprets: Languages | None = None
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -101,7 +110,7 @@ class Index:
     async def _rows(self, owner: Owner, ids: list[str]) -> list[Listed | None]:
         pipe = self._client.pipeline(transaction=False)
         for conversation_id in ids:
-            pipe.hmget(Keys.of(owner, conversation_id).conversation, ["title", "updated_at", "messages"])
+            pipe.hmget(Keys.of(owner, conversation_id).conversation, ROW)
         answers = zip(ids, await pipe.execute(), strict=True)
         rows = [None if values[1] is None else listed(found, values) for found, values in answers]
         expired = [found for found, row in zip(ids, rows, strict=True) if row is None]
@@ -111,14 +120,20 @@ class Index:
 
 
 def listed(conversation_id: str, values: list[Any]) -> Listed:
-    """Make a row from a title, a time and a number of messages, as the store has them."""
-    title, updated_at, messages = values
+    """Make a row from the values of `ROW`."""
+    title, updated_at, messages, interprets = values
     return Listed(
         conversation_id=conversation_id,
         title=title.decode(),
         updated_at=int(updated_at),
         messages=int(messages),
+        interprets=languages(interprets),
     )
+
+
+def languages(kept: bytes | None) -> Languages | None:
+    """Return the languages that a title stands for, as the store has them."""
+    return Languages(*kept.decode().split()) if kept else None
 
 
 def list_name(owner: Owner) -> str:

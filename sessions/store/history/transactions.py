@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 
 from sessions.errors import SessionError
-from sessions.events import Accepted, Done, Journalled
+from sessions.events import Accepted, Done, Journalled, Languages
 from sessions.records import CallRecord, MessageRecord, TurnRecord
 
 MAX_SIBLINGS = 200
@@ -29,14 +29,16 @@ class Duplicate(SessionError):
 class Beginning(msgspec.Struct, frozen=True, kw_only=True):
     """All that is written when a turn is accepted. `message`: None if it is in the history already, and gets another answer.
 
-    `continues`: the message's parent must still be the active leaf. `model`: the one that the sender named, or empty. A turn
-    that continues a reply has no message and no new place.
+    `titled_by`: the languages that the title stands for, if it does. `continues`: the message's parent must still be the
+    active leaf. `model`: the one that the sender named, or empty. A turn that continues a reply has no message
+    and no new place.
     """
 
     message: MessageRecord | None
     turn: TurnRecord
     event: Accepted
     title: str
+    titled_by: Languages | None = None
     system: str
     context_from: str
     continues: bool = False

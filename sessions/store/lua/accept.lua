@@ -1,6 +1,7 @@
 -- A turn begins, once per client_msg_id: its message enters the history, or is there already (the payload is '' then).
 -- KEYS: conversation hash, journal stream. ARGV: header, message, turn record, event.
 -- `continues`: the sender asked for the active leaf, which `parent_id` must still be.
+-- `titled_by`: the languages that a new conversation's title stands for, or ''.
 -- `model`: which one its sender named; '' leaves the one that was named before.
 -- `goes_on`: the turn goes on with a reply that is there.
 -- `attached`: the replica has connections attached to it.
@@ -19,7 +20,9 @@ NUMBER(facts[7] or 0, 'messages')
 CLEAR_WAY(journal, facts[1] and asked.seq or 0)
 
 redis.call('XADD', journal, string.format('%d-0', asked.seq), 'event', event)
-redis.call('HSETNX', conversation, 'title', asked.title)
+if redis.call('HSETNX', conversation, 'title', asked.title) == 1 and asked.titled_by ~= '' then
+  redis.call('HSET', conversation, 'interprets', asked.titled_by)
+end
 NOTE_LEAF(conversation, asked.turn_id)
 redis.call('HSET', conversation, 'epoch', asked.epoch, 'seq', asked.seq, 'running', asked.turn_id, 'runner', asked.replica,
   'leaf', asked.goes_on and asked.reply_id or asked.message_id, 'system', asked.system, 'context_from', asked.context_from, 'updated_at', asked.now,

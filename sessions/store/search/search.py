@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from sessions.errors import BadParams
 from sessions.records import MessageRecord, Owner
 from sessions.store.history.coding import decode_message
-from sessions.store.history.index import Listed, list_name, listed
+from sessions.store.history.index import ROW, Listed, list_name, listed
 from sessions.store.history.keys import Keys
 from sessions.store.redis.client import store_errors
 from sessions.store.search.words import Words
@@ -135,7 +135,7 @@ class _Reading:
         pipe = self._client.pipeline(transaction=False)
         for place, (name, _) in enumerate(batch):
             key = Keys.of(self._owner, name).conversation
-            pipe.hmget(key, ["title", "updated_at", "messages"])
+            pipe.hmget(key, ROW)
             pipe.hscan(key, 0 if place else amid, match="message:*", count=FIELDS)
         answers = await pipe.execute()
         for place, (name, at_ms) in enumerate(batch):
