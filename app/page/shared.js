@@ -7,7 +7,7 @@ import { t, translateDocument } from "./ui/words/translate.js";
 
 /** @typedef {import("./ui/transcript/arrangement.js").Item} Item */
 /** @typedef {{message_id: string, role: "user" | "assistant", content: string, status: string, created_at: number}} SharedMessage */
-/** @typedef {{title: string, messages: SharedMessage[], next?: string}} SharedPage */
+/** @typedef {{title: string, interprets?: import("./client/frames.js").Languages, messages: SharedMessage[], next?: string}} SharedPage */
 
 translateDocument();
 
@@ -73,7 +73,7 @@ async function showMore() {
   next = page.next;
   told.hidden = true;
   older.hidden = next === undefined;
-  const title = titleInWords(page.title);
+  const title = titleInWords(page);
   part("title", HTMLElement).textContent = title;
   document.title = `${title} · Midstream`;
   view.show(messages.map(itemOf), { hasMore: next !== undefined });

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import midstream
@@ -53,6 +54,32 @@ async def test_a_source_is_translated_while_it_grows(running: Running) -> None:
     assert (frames[-1]["reason"], frames[-1]["chars"]) == ("stop", 11)
     assert [message["content"] for message in page["messages"]] == ["One. Two.", "Eins. Zwei."]
     assert page["messages"][0]["interprets"] == accepted["interprets"]
+
+
+async def test_a_title_that_stands_for_languages_says_so_until_it_is_another(running: Running) -> None:
+    """In the list, in a search and behind a link; a chat with the same words as its title has none."""
+    languages = {"source": "en", "target": "de"}
+    chat = {"client_msg_id": "m", "conversation_id": "chat"}
+    async with running.socket(ANN) as socket, httpx.AsyncClient(base_url=running.url) as client:
+        await begin(socket)
+        await grow(socket, 0, "One.", final=True)
+        await socket.until("done")
+        await socket.send(type="send", content="en → de", **chat)
+        await socket.until("done")
+        title = (await socket.ask(type="conversations"))["conversations"][-1]["title"]
+        for asked, rows in (
+            ({"type": "conversations"}, "conversations"),
+            ({"type": "search", "query": "→"}, "hits"),
+        ):
+            answer = await socket.ask(**asked)
+            told = [(row["title"], row.get("interprets")) for row in answer[rows]]
+            assert told == [("en → de", None), (title, languages)]
+        share = (await socket.ask(type="share", conversation_id="default"))["share_id"]
+        assert (await client.get(f"/v1/shares/{share}")).json()["interprets"] == languages
+        await socket.ask(type="rename", conversation_id="default", title=title)
+        listed = (await socket.ask(type="conversations"))["conversations"]
+        assert not any("interprets" in row for row in listed)
+        assert "interprets" not in (await client.get(f"/v1/shares/{share}")).json()
 
 
 async def test_who_does_not_name_it_sees_the_translation_without_a_hole(running: Running) -> None:

@@ -14,10 +14,11 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Locator, expect
 
 from app.operations import key_file
-from connections.images.reading import MAX_BYTES
+from connections.images.reading import MAX_BYTES, MAX_IMAGES
 from engine.scripted.engine import FEATURES, ScriptedEngine
 from tests.app.in_process import Running
 from tests.app.in_process import serving as in_process
+from tests.app.realtime import create, session
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import DESKTOP, Complaints
 from tests.engine.seeing import environ_of, folder_of
@@ -207,6 +208,35 @@ async def test_an_image_stays_with_its_draft_and_with_its_edited_message(
     await chat.ended()
     await pictures.loaded(chat.page.get_by_role("img", name=ALT))
     assert [len(request.messages[0].images) for request in service.engine.requests] == [1, 1]
+
+
+async def test_a_message_of_another_door_with_more_images_than_the_page_sends_is_edited(
+    service: Running, chat: ChatPage
+) -> None:
+    """As many as any door takes; all stay."""
+    await chat.open(service.url)
+    client_id = await chat.client("localStorage.getItem('midstream.client_id')")
+    images = [drawn("PNG", 8, height) for height in range(1, MAX_IMAGES + 1)]
+    urls = [f"data:image/png;base64,{b64encode(image).decode()}" for image in images]
+    content = [{"type": "input_image", "image_url": url} for url in urls]
+    words = {"type": "input_text", "text": "What are these?"}
+    async with session(service, client_id=client_id) as socket:
+        await create(socket, "", item={"content": [words, *content]})
+        await socket.send(type="response.create")
+        await socket.next("response.done")
+        place = socket.ready["conversation_id"]
+    await chat.client(f"location.hash = '#/{place}'")
+    await expect(chat.page.locator(".picture")).to_have_count(MAX_IMAGES)
+    await chat.page.locator(".message.user").first.hover()
+    await chat.page.get_by_role("button", name="Edit this message").click()
+    box = chat.page.get_by_label("Your message, edited")
+    await box.fill("And what are those?")
+    await box.press("Enter")
+    await expect(chat.questions).to_have_text(["And what are those?"])
+    await chat.ended()
+    await expect(chat.text).to_have_text("A square.")
+    await expect(chat.page.locator(".picture")).to_have_count(MAX_IMAGES)
+    assert [len(request.messages[0].images) for request in service.engine.requests] == [MAX_IMAGES] * 2
 
 
 async def test_a_message_whose_image_has_expired_can_go_without_it(service: Running, chat: ChatPage) -> None:

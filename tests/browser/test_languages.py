@@ -86,15 +86,21 @@ async def test_a_visitor_is_spoken_to_in_the_browsers_language(chat: ChatPage, p
 async def test_a_live_translation_is_called_by_its_languages(
     chat: ChatPage, peer: Peer, script: str, named: list[str]
 ) -> None:
-    """The server has their codes; what somebody called a conversation stays."""
-    titles = ["en → zh", "auto → de", "To do → done"]
+    """The server says which titles stand for languages; what else looks like one stays as it is."""
+    translations = [("en", "zh"), ("auto", "de")]
+    row = {"updated_at": 1, "messages": 2}
     peer.listed = [
-        {"conversation_id": title, "title": title, "updated_at": 1, "messages": 2} for title in titles
+        row
+        | {"conversation_id": f"c{number}", "title": f"{source} → {target}"}
+        | {"interprets": {"source": source, "target": target}}
+        for number, (source, target) in enumerate(translations)
     ]
+    chats = ["old → new", "en → zh"]
+    peer.listed += [row | {"conversation_id": title[:3], "title": title} for title in chats]
     await chat.page.add_init_script(script)
     await chat.page.goto(peer.url)
     await peer.line()
-    await expect(chat.page.locator("#listed .name")).to_have_text([*named, "To do → done"])
+    await expect(chat.page.locator("#listed .name")).to_have_text([*named, *chats])
 
 
 async def test_a_language_is_chosen_and_what_was_written_stays(chat: ChatPage, peer: Peer) -> None:

@@ -803,12 +803,16 @@ export interface Conversations {
   has_more: boolean;
 }
 
-/** A row of the list. `updated_at`: Unix milliseconds. */
+/**
+ * A row of the list. `updated_at`: Unix milliseconds.
+ * `interprets`: the title stands for the languages of a live translation, and nobody has changed it.
+ */
 export interface ConversationSummary {
   conversation_id: string;
   title: string;
   updated_at: number;
   messages: number;
+  interprets?: Languages;
 }
 
 /** Answers `search`. `next`: the `before` of the next page; left out once everything was searched. */

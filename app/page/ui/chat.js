@@ -19,14 +19,15 @@ import { InputModes } from "./input-modes.js";
 import { Speaking } from "./speaking.js";
 import { MessageJump } from "./transcript/message-jump.js";
 import { Transcripts } from "./transcript/transcripts.js";
+import { MOST_IMAGES } from "./writing/attached-images.js";
 import { Drafts } from "./writing/drafts.js";
 
 /** @typedef {import("../client/chat-client.js").ChatClient} ChatClient */
 /** @typedef {import("../client/reply.js").Reply} Reply */
 /** @typedef {import("./transcript/arrangement.js").Item} Item */
 
-/** What the ids of the images take in a frame that a message shows at most. */
-const IDS_BYTES = 600;
+/** What the id of an image takes in a frame; the words around the ids take less. */
+const ID_BYTES = 67;
 
 /** The page: takes what the client tells and what the user does, and has it shown. */
 export class Chat {
@@ -89,7 +90,7 @@ export class Chat {
       onDraft: (text) => drafts.keepText(current().conversationId, text),
       onAttached: (attachments) => drafts.keepAttachments(current().conversationId, attachments),
       onTrouble: (words) => this.#notices.say(words),
-      limits: () => this.#limits,
+      limits: () => this.#limits(MOST_IMAGES),
       images: { limit: () => this.#speaking.imageLimit, upload: (file) => pictures.upload(file) },
     });
     const menu = new ConversationActions({
@@ -151,17 +152,17 @@ export class Chat {
         speaking.decide(call, decision),
       onAnswer: (/** @type {import("../client/call.js").Call} */ call, /** @type {string | null} */ content) =>
         speaking.answer(call, content),
-      limits: () => this.#limits,
+      limits: (/** @type {number} */ images) => this.#limits(images),
       pictures,
     };
   }
 
-  /** What a message may have beside the tools that it offers. */
-  get #limits() {
+  /** What a message may have beside the tools that it offers and so many images. @param {number} images */
+  #limits(images) {
     const limits = this.#client.ready?.limits ?? null;
     if (limits === null) return null;
     const { length } = JSON.stringify(this.#speaking.tools ?? []);
-    return { ...limits, max_frame_bytes: limits.max_frame_bytes - length - IDS_BYTES };
+    return { ...limits, max_frame_bytes: limits.max_frame_bytes - length - (images + 1) * ID_BYTES };
   }
 
   #listenToClient() {

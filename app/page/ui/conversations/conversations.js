@@ -30,8 +30,8 @@ export class Conversations {
 
   /** What a conversation is called, in words; undefined where that is not known. @param {string} conversationId */
   titleOf(conversationId) {
-    const title = this.entries.find(({ conversation_id: id }) => id === conversationId)?.title;
-    return title === undefined ? undefined : titleInWords(title);
+    const listed = this.entries.find(({ conversation_id: id }) => id === conversationId);
+    return listed === undefined ? undefined : titleInWords(listed);
   }
 
   /** Asks for the newest ones; calls that come while an answer is awaited share the next one. Raises ChatError. */
@@ -65,7 +65,7 @@ export class Conversations {
 
   /** Takes the title that the model wrote. @param {string} conversationId @param {string} title */
   entitle(conversationId, title) {
-    this.entries = this.entries.map((entry) => (entry.conversation_id === conversationId ? { ...entry, title } : entry));
+    this.entries = this.entries.map((entry) => (entry.conversation_id === conversationId ? { ...entry, title, interprets: undefined } : entry));
   }
 
   /** @param {string} conversationId */

@@ -91,7 +91,7 @@ export class SearchBox {
   /** @param {Hit} hit */
   #row(hit) {
     const link = element("a", { href: addressOf(hit.conversation_id), dir: "auto" });
-    link.append(element("span", { class: "name", text: titleInWords(hit.title) || t("New conversation") }));
+    link.append(element("span", { class: "name", text: titleInWords(hit) || t("New conversation") }));
     if (hit.message_id !== undefined) link.append(element("span", { class: "snippet" }, ...marked(hit)));
     link.addEventListener("click", (event) => {
       if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab

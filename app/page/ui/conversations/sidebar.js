@@ -53,7 +53,7 @@ export class Sidebar {
    * @param {string | null} title  its title; null where it is still empty
    */
   show(current, title) {
-    const entries = this.#conversations.entries.map(({ conversation_id: id, title: name }) => this.#entry(id, name));
+    const entries = this.#conversations.entries.map((listed) => this.#entry(listed.conversation_id, titleInWords(listed)));
     if (title !== null && !this.has(current)) entries.unshift(this.#entry(current, title));
     this.#list.show(entries, { current, hasMore: this.#conversations.hasMore });
   }
@@ -85,7 +85,7 @@ export class Sidebar {
 
   /** @param {string} id @param {string} title */
   #entry(id, title) {
-    return { id, title: titleInWords(title) || NEW_TITLE, running: this.#client.repliesOf(id).length > 0 };
+    return { id, title: title || NEW_TITLE, running: this.#client.repliesOf(id).length > 0 };
   }
 
   /** @param {import("./conversation-list.js").Entry} entry */

@@ -16,7 +16,8 @@ import { t } from "../words/translate.js";
  * @property {(item: Item) => void} onRegenerate             a reply is to be made anew
  * @property {(item: Item) => void} onContinue               a reply that was cut is to go on
  * @property {(item: Item) => boolean} canContinue           whether the model of the conversation can go on with a reply
- * @property {() => import("../writing/message-size.js").Limits | null} limits  of a message; null until they are known
+ * @property {(images: number) => import("../writing/message-size.js").Limits | null} limits  of a message with so many images;
+ *   null until they are known
  * @property {Pick<import("../pictures/pictures.js").Pictures, "show">} pictures  the images that messages show
  * @property {(messageId: string) => void} onBranch          the branch of another version is to be shown
  * @property {import("../replies/call-card.js").CallActions["onDecide"]} onDecide  a call is allowed, or denied
@@ -124,7 +125,9 @@ export class UserMessageView {
     if (this.#item === null || this.#box !== null) return;
     this.#opener = opener;
     const onSend = (/** @type {string} */ text) => this.#say(text);
-    this.#box = new EditBox(apart(this.#item.text).text, { onSend, onClose: () => this.#close(), limits: this.#actions.limits });
+    const { length: images } = this.#item.attachments;
+    const limits = () => this.#actions.limits(images);
+    this.#box = new EditBox(apart(this.#item.text).text, { onSend, onClose: () => this.#close(), limits });
     this.root.classList.add("editing");
     this.#text.after(this.#box.root);
     this.#box.focus();

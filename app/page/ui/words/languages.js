@@ -30,11 +30,11 @@ export function tagOf(code) {
   }
 }
 
-/** What the server calls a conversation that began as a live translation: the tags of its languages. */
-const TRANSLATION = /^(auto|[a-z]{2,3}(?:-[A-Za-z0-9]{1,8})*) → ([a-z]{2,3}(?:-[A-Za-z0-9]{1,8})*)$/u;
-
-/** A conversation's title as it is shown: that of a live translation names its languages. @param {string} title */
-export function titleInWords(title) {
-  const [, source, target] = TRANSLATION.exec(title) ?? [];
-  return source === undefined ? title : `${languageName(source)} → ${languageName(target)}`;
+/**
+ * A conversation's title as it is shown: that of a live translation names its languages.
+ * @param {{title: string, interprets?: import("../../client/frames.js").Languages}} titled
+ */
+export function titleInWords({ title, interprets }) {
+  if (interprets === undefined) return title;
+  return `${languageName(interprets.source)} → ${languageName(interprets.target)}`;
 }
