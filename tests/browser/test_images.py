@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -11,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Locator, expect
+from playwright.async_api import Browser, BrowserContext, Locator, Page, Route, expect
 
 from app.operations import key_file
 from connections.images.reading import MAX_BYTES, MAX_IMAGES
@@ -21,6 +23,7 @@ from tests.app.in_process import serving as in_process
 from tests.app.realtime import create, session
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import DESKTOP, Complaints
+from tests.browser.test_drafts import go_to
 from tests.engine.seeing import environ_of, folder_of
 from tests.pictures import PNG, drawn, png
 from tests.server_process import ServerProcess, serving
@@ -40,6 +43,7 @@ DROP = """(data) => {
   dropped.items.add(new File([bytes], "dropped.jpg", { type: "image/jpeg" }));
   return dropped;
 }"""
+UPLOAD = re.compile(r"/v1/attachments\?")
 LOADED = "(image) => image.complete && image.naturalWidth > 0"
 
 
@@ -210,6 +214,90 @@ async def test_an_image_stays_with_its_draft_and_with_its_edited_message(
     assert [len(request.messages[0].images) for request in service.engine.requests] == [1, 1]
 
 
+class Uploads:
+    """Holds the page's uploads back until they may go on."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._may_go_on = asyncio.Event()
+        self.fail = False
+
+    async def hold(self) -> None:
+        """Begins to."""
+        await self._page.route(UPLOAD, self._on)
+
+    async def end(self) -> None:
+        """Lets them go on, and waits until one has been answered."""
+        event = "requestfailed" if self.fail else "requestfinished"
+        async with self._page.expect_event(event, lambda asked: UPLOAD.search(asked.url) is not None):
+            self._may_go_on.set()
+
+    async def _on(self, route: Route) -> None:
+        await self._may_go_on.wait()
+        await (route.abort() if self.fail else route.continue_())
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def uploads(service: Running, chat: ChatPage) -> Uploads:
+    """The page is open at a conversation, and what is uploaded there waits."""
+    await chat.open(f"{service.url}/#/one")
+    held = Uploads(chat.page)
+    await held.hold()
+    return held
+
+
+async def test_an_upload_that_ends_in_another_conversation_is_in_the_draft_where_it_was_begun(
+    service: Running, chat: ChatPage, uploads: Uploads
+) -> None:
+    pictures = Pictures(chat)
+    await pictures.attach(file("garden.png", WIDE))
+    await expect(pictures.chips).to_have_count(1)
+    await go_to(chat, "two")
+    await expect(pictures.chips).to_have_count(0)
+    await uploads.end()
+    await go_to(chat, "one")
+    await pictures.attached(1)
+    await chat.page.reload()
+    await chat.connected()
+    await pictures.attached(1)
+    await chat.ask("What is this?")
+    (message,) = service.engine.requests[0].messages
+    assert [(image.width, image.height) for image in message.images] == [(40, 30)]
+    await go_to(chat, "two")
+    await expect(pictures.chips).to_have_count(0)
+
+
+async def test_who_comes_back_before_an_upload_has_ended_can_take_it_out(
+    chat: ChatPage, uploads: Uploads
+) -> None:
+    pictures = Pictures(chat)
+    await pictures.attach(file("garden.png", WIDE), file("tree.png", TALL))
+    await expect(pictures.chips).to_have_count(2)
+    await go_to(chat, "two")
+    await expect(pictures.chips).to_have_count(0)
+    await go_to(chat, "one")
+    await expect(chat.page.locator("#attachments [aria-busy]")).to_have_count(2)
+    await chat.page.get_by_role("button", name="Remove “tree.png”").click()
+    await uploads.end()
+    await pictures.attached(1)
+    await expect(pictures.chips.get_by_role("img", name="garden.png")).to_be_visible()
+
+
+async def test_an_upload_that_fails_in_another_conversation_is_told(
+    chat: ChatPage, uploads: Uploads, complaints: Complaints
+) -> None:
+    complaints.expected = ["Failed to load resource"]
+    uploads.fail = True
+    pictures = Pictures(chat)
+    await pictures.attach(file("garden.png", WIDE))
+    await expect(pictures.chips).to_have_count(1)
+    await go_to(chat, "two")
+    await uploads.end()
+    await expect(pictures.notices).not_to_be_empty()
+    await go_to(chat, "one")
+    await expect(pictures.chips).to_have_count(0)
+
+
 async def test_a_message_of_another_door_with_more_images_than_the_page_sends_is_edited(
     service: Running, chat: ChatPage
 ) -> None:
@@ -225,7 +313,7 @@ async def test_a_message_of_another_door_with_more_images_than_the_page_sends_is
         await socket.send(type="response.create")
         await socket.next("response.done")
         place = socket.ready["conversation_id"]
-    await chat.client(f"location.hash = '#/{place}'")
+    await go_to(chat, place)
     await expect(chat.page.locator(".picture")).to_have_count(MAX_IMAGES)
     await chat.page.locator(".message.user").first.hover()
     await chat.page.get_by_role("button", name="Edit this message").click()

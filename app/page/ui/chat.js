@@ -88,7 +88,11 @@ export class Chat {
       onStop: () => this.#speaking.stop(),
       onWritten: (text, how) => this.#modes.translating.take(text, how),
       onDraft: (text) => drafts.keepText(current().conversationId, text),
-      onAttached: (attachments) => drafts.keepAttachments(current().conversationId, attachments),
+      attached: {
+        current: () => current().conversationId,
+        of: (conversationId) => drafts.attachedIn(conversationId),
+        keep: (conversationId, attachments) => drafts.keepAttachments(conversationId, attachments),
+      },
       onTrouble: (words) => this.#notices.say(words),
       limits: () => this.#limits(MOST_IMAGES),
       images: { limit: () => this.#speaking.imageLimit, upload: (file) => pictures.upload(file) },

@@ -2,11 +2,29 @@
 
 import { number, t } from "../words/translate.js";
 
+/**
+ * @typedef {object} AttachedImage
+ * @property {string} name
+ * @property {string} small  as it is shown before it is sent
+ * @property {import("../../client/frames.js").Attachment | null} image  null while it is being uploaded
+ */
+/** @typedef {import("./attached-text.js").Attachment | AttachedImage} Attached */
+
 /** Such a message shows at most. */
 export const MOST_IMAGES = 8;
 const TYPES = new Set(["image/png", "image/jpeg", "image/webp", "image/gif"]);
 /** A side of what is shown of it, in px: twice what it takes on the screen. */
 const SIDE = 128;
+
+/** @param {Attached} attached @returns {attached is AttachedImage} */
+export function isPicture(attached) {
+  return "small" in attached;
+}
+
+/** Whether an attached image is still on its way to the server. @param {Attached} attached */
+export function isUploading(attached) {
+  return isPicture(attached) && attached.image === null;
+}
 
 /** Whether a file is an image; one that is drawn in words is a text. @param {File} file */
 export function isImage({ type }) {

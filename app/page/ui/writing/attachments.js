@@ -2,19 +2,14 @@ import { ChatError } from "../../client/errors.js";
 import { element, part } from "../elements/dom.js";
 import { icon } from "../elements/icons.js";
 import { wordsFor } from "../elements/words.js";
-import { isImage, MOST_IMAGES, smallOf, whyNot } from "./attached-images.js";
+import { isImage, isPicture, isUploading, MOST_IMAGES, smallOf, whyNot } from "./attached-images.js";
 import { fenced } from "./attached-text.js";
 import { wellFormed } from "./typing.js";
 import { t } from "../words/translate.js";
 
-/** @typedef {import("./attached-text.js").Attachment} AttachedText */
-/**
- * @typedef {object} AttachedImage
- * @property {string} name
- * @property {string} small  as it is shown before it is sent
- * @property {import("../../client/frames.js").Attachment | null} image  null while it is being uploaded
- */
-/** @typedef {AttachedText | AttachedImage} Attached */
+/** @typedef {import("./attached-images.js").AttachedImage} AttachedImage */
+/** @typedef {import("./attached-images.js").Attached} Attached */
+/** @typedef {{byUser: boolean}} How  `byUser`: not by an upload that has ended */
 
 /** A pasted text of so many characters is attached, instead of filling the box. */
 const LONG_PASTE = 4000;
@@ -30,7 +25,7 @@ export class Attachments {
   #told = part("announcer", HTMLElement);
   /** @type {Attached[]} */ #attached = [];
   /** @type {string[]} Made once: they are asked for with every key. */ #parts = [];
-  #visit = 0;
+  #drafts;
   #onChange;
   #onTrouble;
   #inBox;
@@ -40,12 +35,14 @@ export class Attachments {
    * @param {object} parts
    * @param {HTMLElement} parts.target                  where files are dropped
    * @param {HTMLTextAreaElement} parts.field
-   * @param {(attached: Attached[], how: {byUser: boolean}) => void} parts.onChange  `byUser`: not by an upload that has ended
+   * @param {AttachedDrafts} parts.drafts
+   * @param {(how: How) => void} parts.onChange
    * @param {(words: string) => void} parts.onTrouble
    * @param {() => boolean} parts.inBox                 whether long texts that are pasted go into the box all the same
    * @param {ImagePlace} parts.images
    */
-  constructor({ target, field, onChange, onTrouble, inBox, images }) {
+  constructor({ target, field, drafts, onChange, onTrouble, inBox, images }) {
+    this.#drafts = drafts;
     this.#onChange = onChange;
     this.#onTrouble = onTrouble;
     this.#inBox = inBox;
@@ -70,7 +67,7 @@ export class Attachments {
 
   /** Whether an image is still on its way to the server. */
   get uploading() {
-    return this.#attached.some((one) => isPicture(one) && one.image === null);
+    return this.#attached.some(isUploading);
   }
 
   /** Says what can be attached. */
@@ -80,15 +77,13 @@ export class Attachments {
     this.#button.title = words;
   }
 
-  /** Leaves none; what is being read meanwhile comes too late. */
+  /** Leaves none. */
   clear() {
-    this.#visit += 1;
     if (this.#attached.length > 0) this.#put([]);
   }
 
   /** Shows those of another draft in the place of these. @param {Attached[]} attached */
   restore(attached) {
-    this.#visit += 1;
     this.#show(attached);
   }
 
@@ -119,17 +114,28 @@ export class Attachments {
     this.#put([...this.#attached, { name: t("pasted text"), text: wellFormed(text).trimEnd() }]);
   }
 
-  /** @param {File[]} files */
+  /** Attaches files to the draft of the shown conversation, wherever the user turns meanwhile. @param {File[]} files */
   async #add(files) {
-    const visit = this.#visit;
+    const place = this.#drafts.current();
     for (const file of files) {
-      if (this.#attached.length >= MOST_FILES) return this.#onTrouble(t("A message takes {count} files at most.", { count: MOST_FILES }));
-      const attached = isImage(file) ? await this.#pictureOf(file) : await this.#textOf(file);
-      if (visit !== this.#visit) return;
+      const before = this.#in(place);
+      if (before.length >= MOST_FILES) return this.#onTrouble(t("A message takes {count} files at most.", { count: MOST_FILES }));
+      const attached = isImage(file) ? await this.#pictureOf(file, before) : await this.#textOf(file);
       if (attached === null) continue;
-      this.#put([...this.#attached, attached]);
-      if (isPicture(attached)) void this.#upload(file, attached);
+      this.#putIn(place, [...this.#in(place), attached]);
+      if (isPicture(attached)) void this.#upload(file, attached, place);
     }
+  }
+
+  /** What is attached in a conversation. @param {string} place */
+  #in(place) {
+    return place === this.#drafts.current() ? this.#attached : this.#drafts.of(place);
+  }
+
+  /** @param {string} place @param {Attached[]} attached @param {How} [how] */
+  #putIn(place, attached, how) {
+    if (place === this.#drafts.current()) this.#put(attached, how);
+    else this.#drafts.keep(place, attached);
   }
 
   /** A file's text; null where it can't be attached. @param {File} file */
@@ -140,19 +146,19 @@ export class Attachments {
     return null;
   }
 
-  /** An image as it is shown here; null where it can't be attached. @param {File} file */
-  async #pictureOf(file) {
+  /** An image as it is shown here; null where it can't be attached. @param {File} file @param {Attached[]} before */
+  async #pictureOf(file, before) {
     const { name } = file;
     let why = whyNot(file, this.#images.limit());
-    if (this.#attached.filter(isPicture).length >= MOST_IMAGES) why ||= t("A message takes {count} images at most.", { count: MOST_IMAGES });
+    if (before.filter(isPicture).length >= MOST_IMAGES) why ||= t("A message takes {count} images at most.", { count: MOST_IMAGES });
     const small = why === "" ? await smallOf(file) : null;
     if (small !== null) return { name, small, image: null };
     this.#onTrouble(why || t("“{name}” can't be attached: it can't be read as an image.", { name }));
     return null;
   }
 
-  /** @param {File} file @param {AttachedImage} attached */
-  async #upload(file, attached) {
+  /** @param {File} file @param {AttachedImage} attached @param {string} place  the conversation where it was attached */
+  async #upload(file, attached, place) {
     let words = "";
     /** @type {AttachedImage | null} */ let done = null;
     try {
@@ -161,16 +167,18 @@ export class Attachments {
       if (!(error instanceof ChatError)) throw error;
       words = wordsFor(error);
     }
-    if (!this.#attached.includes(attached)) return; // it was removed, or another draft is shown
-    this.#put(this.#attached.flatMap((one) => (one !== attached ? [one] : done === null ? [] : [done])), { byUser: false });
+    const before = this.#in(place);
+    if (!before.includes(attached)) return; // it was removed
+    this.#putIn(place, before.flatMap((one) => (one !== attached ? [one] : done === null ? [] : [done])), { byUser: false });
     if (words !== "") this.#onTrouble(words);
-    else this.#told.textContent = t("“{name}” is attached.", { name: attached.name });
+    else if (place === this.#drafts.current()) this.#told.textContent = t("“{name}” is attached.", { name: attached.name });
   }
 
-  /** @param {Attached[]} attached @param {{byUser: boolean}} [how] */
+  /** @param {Attached[]} attached @param {How} [how] */
   #put(attached, how = { byUser: true }) {
     this.#show(attached);
-    this.#onChange(attached.filter((one) => !isPicture(one) || one.image !== null), how);
+    this.#drafts.keep(this.#drafts.current(), attached);
+    this.#onChange(how);
   }
 
   /** @param {Attached[]} attached */
@@ -196,15 +204,17 @@ export class Attachments {
 }
 
 /**
+ * What is attached in each conversation. What is being uploaded is in it.
+ * @typedef {object} AttachedDrafts
+ * @property {() => string} current  the id of the conversation that is shown
+ * @property {(conversationId: string) => Attached[]} of
+ * @property {(conversationId: string, attached: Attached[]) => void} keep
+ */
+/**
  * @typedef {object} ImagePlace
  * @property {() => number | null} limit  what an image may have, in bytes; 0 where the model takes none, null before that is known
  * @property {(file: File) => Promise<import("../../client/frames.js").Attachment>} upload  raises ChatError
  */
-
-/** @param {Attached} attached @returns {attached is AttachedImage} */
-function isPicture(attached) {
-  return "small" in attached;
-}
 
 /** A file's text; null where it has none, or too much. @param {File} file */
 async function read(file) {

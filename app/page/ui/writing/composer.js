@@ -26,7 +26,7 @@ export class Composer {
    *   it is sent: how much of it, in UTF-16 units; null: nobody does. `all`: it was to be sent
    * @param {(words: string) => void} actions.onTrouble  something can't be attached
    * @param {(text: string) => void} actions.onDraft  what is in the box is another text; empty once it is sent
-   * @param {(attachments: import("./attachments.js").Attached[]) => void} actions.onAttached  something else is attached
+   * @param {import("./attachments.js").AttachedDrafts} actions.attached
    * @param {import("./attachments.js").ImagePlace} actions.images
    * @param {() => import("./message-size.js").Limits | null} actions.limits
    */
@@ -35,7 +35,8 @@ export class Composer {
     this.#attachments = new Attachments({
       target: this.#form,
       field: this.#field,
-      onChange: (attachments, how) => this.#onAttached(attachments, how),
+      drafts: actions.attached,
+      onChange: (how) => this.#onAttached(how),
       onTrouble: actions.onTrouble,
       inBox: () => actions.onWritten("", { all: false }) !== null,
       images: actions.images,
@@ -124,9 +125,8 @@ export class Composer {
     return joined(textOf(this.#field.value), this.#attachments.parts);
   }
 
-  /** @param {import("./attachments.js").Attached[]} attachments @param {{byUser: boolean}} how */
-  #onAttached(attachments, { byUser }) {
-    this.#actions.onAttached(attachments);
+  /** @param {import("./attachments.js").How} how */
+  #onAttached({ byUser }) {
     this.#size.fits();
     this.#fit();
     if (byUser) this.focus();
