@@ -1,14 +1,14 @@
 /**
- * A transport for the AI SDK's `useChat`, over a `ChatClient`: one socket for all chats, which comes back by itself.
+ * A transport for the AI SDK's `useChat`, over a `ChatClient`. All chats share one socket, which reconnects by itself.
  *
  *     const client = new ChatClient({ url: "wss://chat.example/v1/ws", storage: localStorage, features: ["reasoning", "tools"] });
  *     client.connect();
  *     const transport = new MidstreamChatTransport({ client });
  *     const chat = useChat({ id: "greetings", transport, messages: await transport.messages("greetings"), resume: true });
  *
- * A chat's id is that of a conversation. Stop is a stop: what was told of the reply by then is what is kept. What is sent
- * is the last message; those before it are in the server's history. It has the shape of the AI SDK's `ChatTransport`, and
- * needs none of its code.
+ * A chat's id is the id of a conversation. A stop keeps the text that was received by then. Only the last message is sent,
+ * since the server's history has those before it. The class has the shape of the AI SDK's `ChatTransport`, and needs none
+ * of its code.
  */
 
 import { Call } from "./call.js";
@@ -25,25 +25,25 @@ import { UIMessageStream, approvalId, outcomeOf, waitsForClient } from "./ui-mes
 /** @typedef {{id: string, role: "system" | "user" | "assistant", parts: any[]}} UIMessage */
 /** @typedef {import("./ui-message-stream.js").UIMessageChunk} UIMessageChunk */
 
-/** Messages of the history that are looked at: as many as a page may have. */
+/** Messages of the history that are read: as many as a page may have. */
 const PAGE = 200;
 
 export class MidstreamChatTransport {
-  /** A resumed stream tells its message from the start. */
+  /** A resumed stream repeats its message from the start. */
   resumeStreamIsReplay = true;
   #client;
   #wishes;
-  /** @type {Map<string, string>} The turns that messages of this page began, by the ids that the page gave them. */ #turns = new Map();
+  /** @type {Map<string, string>} The turns that messages of this page began, by the messages' ids. */ #turns = new Map();
 
-  /** @param {{client: ChatClient} & Wishes} options  `client`: one that names the features `reasoning` and `tools` */
+  /** @param {{client: ChatClient} & Wishes} options  `client`: it names the features `reasoning` and `tools` */
   constructor({ client, ...wishes }) {
     this.#client = client;
     this.#wishes = wishes;
   }
 
   /**
-   * Sends a message, has one made anew, or says what came of calls; the reply comes as chunks.
-   * @param {{trigger: "submit-message" | "regenerate-message", chatId: string, messageId?: string | undefined, messages: UIMessage[], abortSignal?: AbortSignal | undefined, body?: object | undefined}} options  `body`: `Wishes` for this reply alone
+   * Sends a message, regenerates a reply, or sends the results of calls. The reply comes as chunks.
+   * @param {{trigger: "submit-message" | "regenerate-message", chatId: string, messageId?: string | undefined, messages: UIMessage[], abortSignal?: AbortSignal | undefined, body?: object | undefined}} options  `body`: `Wishes` for this reply only
    * @returns {Promise<ReadableStream<any>>}
    */
   async sendMessages({ trigger, chatId, messageId, messages, abortSignal, body }) {
@@ -65,7 +65,7 @@ export class MidstreamChatTransport {
   }
 
   /**
-   * The message that is being written in a chat, from its start; null where none is.
+   * The message that is being written in a chat, from its start; null if there is none.
    * @param {{chatId: string, abortSignal?: AbortSignal | undefined}} options
    * @returns {Promise<ReadableStream<any> | null>}
    */
@@ -83,7 +83,7 @@ export class MidstreamChatTransport {
   }
 
   /**
-   * What is kept of a chat, but for the message that is being written: what `useChat` begins with. Raises ChatError.
+   * The messages of a chat that `useChat` begins with: all but the one that is being written. Raises ChatError.
    * @param {string} chatId
    * @returns {Promise<any[]>}
    */
@@ -106,7 +106,7 @@ export class MidstreamChatTransport {
   }
 
   /**
-   * The message of the user's that is meant, and the reply to it; null where the server has none of it.
+   * The user's message that is meant, and the reply to it; null if the server has neither.
    * @param {string} chatId
    * @param {string[]} names
    */
@@ -132,7 +132,7 @@ export class MidstreamChatTransport {
   }
 
   /**
-   * Says what came of the calls of a message, which goes on then.
+   * Sends the results of a message's calls. The message goes on then.
    * @param {string} chatId
    * @param {UIMessage} message
    * @param {AbortSignal | undefined} abortSignal
@@ -167,7 +167,7 @@ export class MidstreamChatTransport {
   }
 
   /**
-   * Has a stream told what happens in its chat; a stop of its reader's is a stop.
+   * Writes what happens in a chat into its stream. If the reader cancels the stream, the reply is stopped.
    * @param {string} chatId
    * @param {AbortSignal | undefined} abortSignal
    * @param {UIMessageStream} stream
@@ -195,12 +195,12 @@ export class MidstreamChatTransport {
 
   /** @param {string} chatId @param {number | undefined} seenOff */
   #stop(chatId, seenOff) {
-    // A stop that the server refuses lets the reply go on: it is in the history then, and nothing waits for this.
+    // If the server refuses a stop, the reply goes on and is in the history; nothing waits for the answer.
     this.#client.cancel({ conversationId: chatId, seenOff }).catch(() => undefined);
   }
 
   /**
-   * The newest messages of a chat, which is followed from then on; none where it does not exist.
+   * The newest messages of a chat, which is followed from then on; none if it does not exist.
    * @param {string} chatId
    * @param {AbortSignal} [abortSignal]
    * @returns {Promise<Message[]>}
@@ -232,12 +232,12 @@ export class MidstreamChatTransport {
   }
 }
 
-/** The replies behind the last message of the user's: one message of a front end. @param {Message[]} messages */
+/** The replies behind the user's last message. A front end shows them as one message. @param {Message[]} messages */
 function chainOf(messages) {
   return messages.slice(messages.findLastIndex(({ role }) => role === "user") + 1);
 }
 
-/** Whether something is still to come of a reply without its client. @param {Message} message */
+/** Whether more of a reply comes without an answer of its client. @param {Message} message */
 function isRunning(message) {
   if (!isUnfinished(message)) return false;
   return message.status === "running" || callsOf(message).some((call) => call.open && !waitsForClient(call));
@@ -255,7 +255,7 @@ function textOf({ parts }) {
   return texts.join("\n\n");
 }
 
-/** A history as a front end has it: replies that follow calls are steps of one message. @param {Message[]} messages */
+/** A history in a front end's form: replies that follow calls are steps of one message. @param {Message[]} messages */
 function uiMessages(messages) {
   /** @type {UIMessage[]} */
   const told = [];

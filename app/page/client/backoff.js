@@ -1,4 +1,4 @@
-/** How long to wait before the next attempt to connect: doubling, capped, half of it random. */
+/** The wait before the next attempt to connect: it doubles up to a cap, and half of it is random. */
 export class Backoff {
   #attempts = 0;
   #baseMs;
@@ -17,7 +17,7 @@ export class Backoff {
     return this.#attempts;
   }
 
-  /** The delay before the next attempt, in milliseconds: between a half and the whole of `min(cap, base * 2^n)`. */
+  /** The delay before the next attempt, in milliseconds: between half and all of `min(cap, base * 2^n)`. */
   next() {
     const whole = Math.min(this.#capMs, this.#baseMs * 2 ** this.#attempts);
     this.#attempts += 1;

@@ -3,26 +3,26 @@
 /** @typedef {import("./frames.js").CallState} CallState */
 /** @typedef {import("./frames.js").Question} Question */
 
-/** States that something may still move a call out of. @type {Set<CallState>} */
+/** States that a call may still leave. @type {Set<CallState>} */
 const OPEN = new Set(["waiting", "running"]);
 
-/** A call of a tool by a reply, as far as it is known here. */
+/** A reply's call of a tool, as far as this client knows it. */
 export class Call {
   /** @type {CallState} */ state = "waiting";
-  /** @type {string | null} What came of it. */ content = null;
-  /** @type {string | null} What went wrong instead. */ error = null;
+  /** @type {string | null} Its result. */ content = null;
+  /** @type {string | null} What went wrong instead of a result. */ error = null;
   /** @type {Question | null} What it asks while it runs. */ question = null;
-  /** @type {number | null} How far it is, from 0 to 1. */ progress = null;
-  /** @type {string} What it does at the moment, in its own words. */ message = "";
+  /** @type {number | null} Its progress, from 0 to 1. */ progress = null;
+  /** @type {string} What it is doing, in its own words. */ message = "";
 
-  /** @param {ToolCall | ShownCall} frame  as it was told live, or as history has it */
+  /** @param {ToolCall | ShownCall} frame  from a live event, or from the history */
   constructor(frame) {
     this.callId = frame.call_id;
     this.index = frame.index;
     this.name = frame.name;
-    /** The text of a JSON object: what it runs with. */
+    /** Its arguments, the text of a JSON object. */
     this.args = frame.args;
-    /** Of `args`: a decision has to name it. */
+    /** SHA-256 of `args`, which a decision has to name. */
     this.argsSha256 = frame.args_sha256;
     this.where = frame.where;
     this.needs = frame.needs;
@@ -33,7 +33,7 @@ export class Call {
     if ("state" in frame) this.take(frame);
   }
 
-  /** Whether something may still come of it. */
+  /** Whether its state may still change. */
   get open() {
     return OPEN.has(this.state);
   }
@@ -43,7 +43,7 @@ export class Call {
     return this.state === "waiting" && this.needs === "approval";
   }
 
-  /** Takes what became of it. @param {import("./frames.js").ToolState | ShownCall} frame */
+  /** Takes its new state. @param {import("./frames.js").ToolState | ShownCall} frame */
   take(frame) {
     this.state = frame.state;
     this.content = frame.content ?? null;
@@ -53,13 +53,13 @@ export class Call {
     this.question = frame.question ?? null;
   }
 
-  /** Takes how far it is. @param {import("./frames.js").Status} frame */
+  /** Takes its progress. @param {import("./frames.js").Status} frame */
   note(frame) {
     this.progress = frame.progress ?? null;
     this.message = frame.message ?? "";
   }
 
-  /** Its turn ended otherwise than by its calls: nobody answers it any more. */
+  /** Marks that its turn has ended, so nobody answers it any more. */
   cancel() {
     if (this.open) this.state = "cancelled";
     this.question = null;

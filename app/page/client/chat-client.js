@@ -1,6 +1,6 @@
 /**
- * The reference client of Midstream, for browsers and Node. It speaks the protocol midstream.v1 (PROTOCOL.md) and nothing else,
- * and it has no DOM inside: whatever shows a chat can stand on it.
+ * The reference client of Midstream, for browsers and Node. It speaks the protocol midstream.v1 (PROTOCOL.md) and nothing
+ * else. It uses no DOM, so any interface can be built on it.
  *
  *     const client = new ChatClient({ url: "wss://chat.example/v1/ws", storage: localStorage });
  *     client.addEventListener("reply", ({ detail: { reply } }) => show(reply.visible));
@@ -8,33 +8,34 @@
  *     const reply = client.send({ conversationId: "greetings", content: "Hello!" });
  *     await client.cancel({ conversationId: "greetings", seenOff: charactersOnScreen });
  *
- * It keeps a connection, notices its silence (liveness.js), and tries again with growing, random pauses after a loss (link.js); comes back to what was missed
- * by `resume`, else by history (follower.js, comeback.js); sends a message under one id until it was accepted, so that
- * the server makes one reply of it (outgoing.js); and checks every event's number, every piece's offset and every end's
- * length and hash, so that what is shown never differs in silence from what the server keeps (turn-events.js, reply.js).
+ * It keeps a connection, notices its silence (liveness.js), and reconnects after growing, random pauses (link.js). It gets
+ * missed events by `resume`, else reads the history (follower.js, comeback.js). It sends a message under one id until it is
+ * accepted, so the server makes one reply to it (outgoing.js). It checks every event's number, every delta's offset, and the
+ * length and hash of every reply. So what is shown never differs unnoticed from what the server keeps (turn-events.js,
+ * reply.js).
  *
  * Events (each a CustomEvent; `detail` as written):
- *  - `connection` LinkStatus           the state of the connection changed, or its other side fell quiet
- *  - `ready` Ready                     a connection stands; limits and the model's name
- *  - `reply` {reply}                   a Reply changed: sent, accepted, grew, called, ended, was refused or withdrawn
- *  - `call` {reply, call}              a reply called a tool, or what became of that call; a `reply` event follows it
- *  - `history` History                 what an opened conversation's active branch is now: after `open`, a reconnect, a
- *                                      hole, a new branch, or where another device changed it
+ *  - `connection` LinkStatus           the state of the connection changed, or the server fell silent
+ *  - `ready` Ready                     the connection is open; limits and the model's name
+ *  - `reply` {reply}                   a Reply was sent, accepted, refused or withdrawn; or it grew, called tools or ended
+ *  - `call` {reply, call}              a reply called a tool, or the call changed; a `reply` event follows
+ *  - `history` History                 the active branch of an opened conversation: after `open`, a reconnect, missed
+ *                                      events, a new branch, or a change by another device
  *  - `missing` {conversationId}        the opened conversation does not exist
  *  - `removed` {conversationId, turnId}  an exchange was rolled back
- *  - `speech` frame                    of a spoken conversation, for a client that names the feature `audio`: `audio.reply`,
- *                                      `audio.stopped`, `speech`, `heard` and `marks`, as the protocol has them
+ *  - `speech` frame                    in a spoken conversation, for a client that names the feature `audio`: the frames
+ *                                      `audio.reply`, `audio.stopped`, `speech`, `heard` and `marks` of the protocol
  *  - `sound` Sound                     the sound of a reply (sound.js)
  *  - `title` {conversationId, title}   the model wrote a title, for a client that names the feature `titles`
  *  - `deleted` {conversationId}        a conversation is gone
- *  - `unauthenticated` {message}       a key is asked for, or the one given is not, or no longer, taken
- *  - `limits` LimitsLeft               how much of a limit is left
- *  - `goaway` Goaway                   the server is about to close the connection; the client will connect again
- *  - `error` ChatError                 a failure that belongs to no request
+ *  - `unauthenticated` {message}       the server asks for a key, or does not accept the one it got
+ *  - `limits` LimitsLeft               a limit is nearly used up
+ *  - `goaway` Goaway                   the server will close the connection soon; the client reconnects
+ *  - `error` ChatError                 a failure of no particular request
  *
- * A Reply (reply.js) is a live object: `state`, `text`, `visible`, `done`, `error` and its timing are read from it. For a
- * client that names the features, `thoughts` has what the model thinks aloud, and `calls` what it calls (call.js).
- * A reply that called is `calling` until its calls are settled; the one that `follows` it is a Reply of its own.
+ * A Reply (reply.js) is a live object: read `state`, `text`, `visible`, `done`, `error` and its timing. With the features
+ * `reasoning` and `tools`, `thoughts` has the model's reasoning, and `calls` its calls (call.js). A reply with calls is
+ * `calling` until they are settled. The reply that `follows` is a Reply of its own.
  */
 
 import { Call } from "./call.js";
@@ -57,7 +58,7 @@ export { ReplyState } from "./reply.js";
 /** @typedef {import("./outgoing.js").MessageOptions} MessageOptions */
 
 export class ChatClient extends EventTarget {
-  /** @type {import("./frames.js").Ready | null} What the server said of itself at the last connect. */
+  /** @type {import("./frames.js").Ready | null} What the server said about itself at the last connect. */
   ready = null;
   #credentials;
   #features;
@@ -80,7 +81,7 @@ export class ChatClient extends EventTarget {
   });
   #outgoing;
   #comeback;
-  /** @type {string | null} Why the server does not let this client in, in more words than a close has. */ #refusal = null;
+  /** @type {string | null} Why the server turns this client away: an error says more than a close code. */ #refusal = null;
   /** @type {Map<string, (frame: any) => void>} */
   #handlers = new Map([
     ["ready", (frame) => this.#onReady(frame)],
@@ -112,7 +113,7 @@ export class ChatClient extends EventTarget {
    * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
    * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
    * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`, `continue`, `titles`, `interpret`, `audio`
-   * @param {import("./link.js").SocketClass} [options.Socket]  where there is no `WebSocket` of the platform's: `ws` in Node 20
+   * @param {import("./link.js").SocketClass} [options.Socket]  if the platform has no `WebSocket`: `ws` in Node 20
    * @param {import("./backoff.js").Backoff} [options.backoff]
    */
   constructor({ url, storage = null, credentials, features, Socket, backoff }) {
@@ -146,29 +147,29 @@ export class ChatClient extends EventTarget {
     return this.#link.status;
   }
 
-  /** Connects, or tries again at once where an attempt is being waited for. */
+  /** Connects. If the next attempt is being waited for, it begins at once. */
   connect() {
     this.#link.open();
   }
 
-  /** Finds out now whether the connection still stands: after sleep, or where the network is said to be gone. */
+  /** Checks now whether the connection still works: after sleep, or if the network seems to be gone. */
   probe() {
     this.#link.probe();
   }
 
-  /** Closes the connection; what still runs for this client alone is cancelled by the server. */
+  /** Closes the connection. The server cancels replies that run for this client only. */
   close() {
     this.#link.close();
   }
 
-  /** Takes the key that is kept now into use: on the connection that stands, else on a new one. Raises ChatError. */
+  /** Uses the key that is kept now: on the open connection, else on a new one. Raises ChatError. */
   async authenticate() {
     if (this.#link.connected) await this.#ask({ type: "auth.refresh", token: this.#credentials?.key });
     else this.#link.open();
   }
 
   /**
-   * Sends a message, at once or as soon as a connection stands. The reply is told about by `reply` events.
+   * Sends a message, at once or as soon as a connection is open. `reply` events tell about the reply.
    * @param {MessageOptions & {content: string}} options
    * @returns {Reply}
    */
@@ -177,7 +178,7 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * Says a message of the user otherwise: a new branch beside it, which is kept.
+   * Edits a message of the user: makes a new branch, and keeps the old one.
    * @param {MessageOptions & {messageId: string, content: string}} options
    * @returns {Reply}
    */
@@ -186,7 +187,7 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * Has another reply made to the message that a reply answers; the one there is kept beside it.
+   * Asks for another reply to the same message. The old one is kept beside it.
    * @param {MessageOptions & {messageId: string}} options
    * @returns {Reply}
    */
@@ -195,7 +196,7 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * Has a reply go on that was stopped or cut: the same message, in a new turn.
+   * Continues a reply that was stopped or cut: the same message grows in a new turn.
    * @param {MessageOptions & {messageId: string}} options
    * @returns {Reply}
    */
@@ -204,8 +205,8 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * Begins a live translation into a language (`zh`): `grow` lets its source grow, the reply is the translation. For
-   * a client that names the feature `interpret`.
+   * Begins a live translation into a language (`zh`). `grow` extends its source, and the reply is the translation. For
+   * clients that name the feature `interpret`.
    * @param {Omit<MessageOptions, "params" | "tools" | "toolChoice"> & {target: string, source?: string,
    *   told?: "agreement" | "wait" | "segment", wait?: number, model?: string}} options
    * @returns {Reply}
@@ -217,7 +218,7 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * More of what is translated: `text` stands behind `off` code points. What comes twice is taken once. Raises ChatError.
+   * Extends a source: `text` follows its first `off` code points. What comes twice is taken once. Raises ChatError.
    * @param {{conversationId?: string, off: number, text: string, final?: boolean}} growth
    * @returns {Promise<import("./frames.js").SourceAck>}
    */
@@ -226,8 +227,8 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * Begins to listen in a conversation: what is said becomes its messages, and their replies are spoken where `output` is
-   * given. Comes again after a lost connection. Raises ChatError.
+   * Begins to listen in a conversation. What is said becomes its messages. If `output` is given, replies are spoken. Call it
+   * again after a lost connection. Raises ChatError.
    * @param {Omit<import("./frames.js").AudioStartRequest, "type" | "ref" | "conversation_id"> & {conversationId?: string}} options
    * @returns {Promise<import("./frames.js").AudioStarted>}
    */
@@ -235,31 +236,31 @@ export class ChatClient extends EventTarget {
     return this.#ask({ type: "audio.start", conversation_id: conversationId, ...options });
   }
 
-  /** Listens no longer; a reply that is being spoken ends at what was heard. Raises ChatError. @param {string} [conversationId] */
+  /** Stops listening. A reply that is being spoken is cut at what was heard. Raises ChatError. @param {string} [conversationId] */
   async stopAudio(conversationId = "default") {
     await this.#ask({ type: "audio.stop", conversation_id: conversationId });
   }
 
-  /** What was said so far is the message. @param {string} [conversationId] */
+  /** Ends the message at what was said so far. @param {string} [conversationId] */
   commitAudio(conversationId = "default") {
     this.#link.send({ type: "audio.commit", conversation_id: conversationId });
   }
 
-  /** How much of a reply's sound was played, every 100 to 250 ms. @param {{conversationId?: string, turnId: string, audioMs: number}} told */
+  /** Tells how much of a reply's sound was played; call it every 100 to 250 ms. @param {{conversationId?: string, turnId: string, audioMs: number}} told */
   played({ conversationId = "default", turnId, audioMs }) {
     this.#link.send({ type: "played", conversation_id: conversationId, turn_id: turnId, audio_ms: audioMs });
   }
 
-  /** What the microphone heard. False where no connection stands. @param {import("./sound.js").Sound} sound */
+  /** Sends sound of the microphone. False if no connection is open. @param {import("./sound.js").Sound} sound */
   sendSound(sound) {
     return this.#link.sendSound(frameOfSound(sound));
   }
 
   /**
-   * Stops what runs in a conversation. Nothing past `seenOff` code points is shown, nor kept, from now on. Where the server
-   * refuses that the replies go on. Raises ChatError.
+   * Stops the replies of a conversation. Nothing past `seenOff` code points is shown or kept from now on. If the server
+   * refuses, the replies go on. Raises ChatError.
    * @param {{conversationId?: string, seenOff?: number, mode?: "keep" | "rollback"}} [options]
-   * @returns {Promise<import("./frames.js").Cancelled | null>} null where no connection stood: it is asked for on the next one
+   * @returns {Promise<import("./frames.js").Cancelled | null>} null if no connection is open: the next one asks
    */
   async cancel({ conversationId = "default", seenOff, mode } = {}) {
     for (const reply of this.#live.openIn(conversationId)) {
@@ -270,14 +271,14 @@ export class ChatClient extends EventTarget {
     try {
       return await this.#ask({ type: "cancel", conversation_id: conversationId, seen_off: seenOff, mode });
     } catch (error) {
-      // A lost connection is no refusal: the next one asks again.
+      // A lost connection is no refusal; the next one asks again.
       if (error instanceof ChatError && !error.lost) this.#live.release(conversationId);
       throw error;
     }
   }
 
   /**
-   * Brings what came of a call that a client runs: `content`, or else an `error`. Raises ChatError.
+   * Sends the result of a call that a client runs: `content`, or else an `error`. Raises ChatError.
    * @param {{callId: string, conversationId?: string} & ({content: string, error?: undefined} | {error: string, content?: undefined})} result
    * @returns {Promise<import("./frames.js").ToolAck>}
    */
@@ -286,9 +287,9 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * Allows or denies a call that asks for it. What is allowed are the arguments that were looked at, or the `args` that
-   * are to be run with instead. A question of a running call (`call.question`) is answered alike: `argsSha256` is the
-   * question's `sha256`, and `args` the answer, the text of a JSON object. Raises ChatError.
+   * Allows or denies a call that asks for it. The call runs with the arguments that were shown, or with `args` instead.
+   * A question of a running call (`call.question`) is answered the same way: `argsSha256` is the question's `sha256`, and
+   * `args` is the answer, the text of a JSON object. Raises ChatError.
    * @param {{callId: string, argsSha256: string, decision: "allow" | "deny", args?: string, conversationId?: string}} decided
    * @returns {Promise<import("./frames.js").ToolAck>}
    */
@@ -297,13 +298,13 @@ export class ChatClient extends EventTarget {
     return this.#ask({ type: "tool_decision", conversation_id: conversationId, ...said });
   }
 
-  /** The replies of a conversation that something is still to come of, oldest first. @param {string} conversationId */
+  /** The replies of a conversation that have not ended, oldest first. @param {string} conversationId */
   repliesOf(conversationId) {
     return this.#live.openIn(conversationId);
   }
 
   /**
-   * Follows a conversation: its newest history comes as a `history` event, now and whenever it has to be read anew.
+   * Follows a conversation. Its newest history comes as a `history` event, now and whenever it is read again.
    * @param {string} conversationId
    */
   open(conversationId) {
@@ -311,13 +312,13 @@ export class ChatClient extends EventTarget {
     if (this.#link.connected) void this.#follower.refresh(conversationId);
   }
 
-  /** Stops following a conversation after reconnects. @param {string} conversationId */
+  /** Stops following a conversation; a reconnect does not ask for it any more. @param {string} conversationId */
   leave(conversationId) {
     this.#follower.leave(conversationId);
   }
 
   /**
-   * Makes the branch with this message the active one, here and on every device; it comes as a `history` event.
+   * Makes the branch of this message the active one on every device. It comes as a `history` event.
    * Raises ChatError.
    * @param {{conversationId: string, messageId: string}} options
    */
@@ -344,8 +345,8 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * Looks for words in the titles and messages of the owner's conversations, newest first. Raises ChatError.
-   * @param {{query: string, before?: string, limit?: number}} options  `before`: the `next` of the answer before
+   * Searches the titles and messages of the owner's conversations, newest first. Raises ChatError.
+   * @param {{query: string, before?: string, limit?: number}} options  `before`: the `next` of the last answer
    * @returns {Promise<import("./frames.js").Found>}
    */
   search({ query, before, limit }) {
@@ -355,7 +356,7 @@ export class ChatClient extends EventTarget {
   /**
    * Gives a conversation another title. Raises ChatError.
    * @param {{conversationId: string, title: string}} options
-   * @returns {Promise<import("./frames.js").ConversationSummary>} its row, as the list has it now
+   * @returns {Promise<import("./frames.js").ConversationSummary>} its row in the list
    */
   async rename({ conversationId, title }) {
     const { conversations } = await this.#ask({ type: "rename", conversation_id: conversationId, title });
@@ -363,7 +364,8 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * Lets whoever has the link read what a conversation says now; asked again, what it says then. Raises ChatError.
+   * Shares a conversation as it is now with everybody who has the link. Call it again to share later messages. Raises
+   * ChatError.
    * @param {string} conversationId
    * @returns {Promise<string>} the id of the link: the page shows it under `/s/ID`, programs read `/v1/shares/ID`
    */
@@ -372,13 +374,13 @@ export class ChatClient extends EventTarget {
     return shareId;
   }
 
-  /** Has the link of a conversation lead nowhere. Raises ChatError. @param {string} conversationId */
+  /** Revokes the link of a conversation. Raises ChatError. @param {string} conversationId */
   async unshare(conversationId) {
     await this.#ask({ type: "unshare", conversation_id: conversationId });
   }
 
   /**
-   * Deletes a conversation with all that is kept of it. Raises ChatError.
+   * Deletes a conversation and all that is kept of it. Raises ChatError.
    * @param {string} conversationId
    * @returns {Promise<import("./frames.js").Deleted>}
    */
@@ -456,7 +458,7 @@ export class ChatClient extends EventTarget {
     const error = ChatError.fromFrame(frame);
     const reply = frame.ref === undefined ? undefined : this.#live.ownOf(frame.ref);
     if (reply === undefined) return this.#onFailure(error);
-    // A server that drains closes the connection soon; the message goes to the next one.
+    // A draining server closes the connection soon; the message is sent on the next one.
     return error.code === "draining" ? undefined : this.#live.refuse(reply, error);
   }
 
@@ -464,7 +466,7 @@ export class ChatClient extends EventTarget {
   #onFailure(error) {
     if (error.code !== "unauthenticated") this.#emit("error", error);
     else if (error.retryable) this.#emit("unauthenticated", { message: error.message });
-    // The server closes the connection now; another key needs a new one.
+    // The server closes the connection now. Another key needs a new connection.
     else this.#refusal = error.message;
   }
 

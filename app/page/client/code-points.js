@@ -8,7 +8,7 @@ export function countCodePoints(text) {
 }
 
 /**
- * The first `count` code points of `text`; all of it where it has fewer.
+ * The first `count` code points of `text`; all of it if it has fewer.
  * @param {string} text
  * @param {number} count
  */

@@ -1,8 +1,8 @@
 import { ChatError } from "./errors.js";
 
 /**
- * What a new connection begins with, for each conversation: the missed events or history first, then what this client
- * still has to say there.
+ * What a new connection sends for each conversation: it asks for missed events or the history first, then sends what still
+ * waits here.
  */
 export class Comeback {
   #follower;
@@ -24,7 +24,7 @@ export class Comeback {
     this.#ask = ask;
   }
 
-  /** Call when a connection stands. */
+  /** Call when a connection is open. */
   begin() {
     const waiting = this.#live.unfinished.map(({ reply }) => reply.conversationId);
     for (const conversationId of new Set([...this.#follower.followed, ...waiting])) void this.#goOn(conversationId);
@@ -40,8 +40,8 @@ export class Comeback {
   }
 
   /**
-   * Asks for what the user asked without a connection: what the server has of it ends, what it has not is not sent.
-   * False where the server refuses that, and all goes on.
+   * Sends the stop that the user asked for without a connection. Replies at the server end, and waiting messages are not sent.
+   * False if the server refuses, and all goes on.
    * @param {string} conversationId
    * @param {number} seenOff
    */

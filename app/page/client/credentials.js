@@ -1,8 +1,8 @@
 const KEY = "midstream.key";
 
 /**
- * The key (or JWT) that opens the service for this user, kept in the browser: until the tab is closed, or for good.
- * The socket gets a single-use ticket for it, so that the key itself goes only where every other page's keys go: in a header.
+ * The user's key (or JWT) for the service. The browser keeps it until the tab is closed, or for good.
+ * The socket gets a single-use ticket for it, so the key itself is only ever sent in a header.
  */
 export class Credentials {
   #session;
@@ -10,7 +10,7 @@ export class Credentials {
   #ticketUrl;
   #request;
   /** @type {string | null} */ #key;
-  /** Whether the key is the one that is kept for good. */
+  /** Whether the key was kept for good. */
   #kept;
 
   /**
@@ -30,7 +30,7 @@ export class Credentials {
     this.#kept = own === null && this.#key !== null;
   }
 
-  /** The key; null where there is none. */
+  /** The key; null if there is none. */
   get key() {
     return this.#key;
   }
@@ -70,7 +70,7 @@ export class Credentials {
   }
 
   /**
-   * What a connection shows: a ticket; the key where no ticket is to be had; nothing where there is no key.
+   * The token of a connection: a ticket, or the key if there are no tickets; undefined without a key.
    * @returns {Promise<string | undefined>}
    */
   async token() {
@@ -84,7 +84,7 @@ export class Credentials {
       const answer = await this.#request(this.#ticketUrl, { method: "POST", headers: { Authorization: `Bearer ${key}` } });
       return answer.ok ? (await answer.json()).ticket : null;
     } catch (error) {
-      // The network failed: so will the connection, and it tells.
+      // The network failed; the connection will fail too, and report it.
       if (error instanceof TypeError) return null;
       throw error;
     }

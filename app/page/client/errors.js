@@ -1,10 +1,10 @@
-/** What a request to the server can fail with: `code` is one of the protocol's, or one of the client's own below. */
+/** Why a request to the server failed. `code` is one of the protocol's, or one of the client's own below. */
 export class ChatError extends Error {
   /** The connection was lost before the answer came. */
   static DISCONNECTED = "disconnected";
-  /** No connection stands, so the request was not sent. */
+  /** No connection is open, so the request was not sent. */
   static NOT_CONNECTED = "not_connected";
-  /** The site gave no token to connect with. */
+  /** The site gave no token for the connection. */
   static NO_TOKEN = "no_token";
 
   /**
@@ -20,7 +20,7 @@ export class ChatError extends Error {
     this.retryAfterMs = retryAfterMs;
   }
 
-  /** Whether there was no connection to answer it on. */
+  /** Whether there was no connection for an answer. */
   get lost() {
     return this.code === ChatError.DISCONNECTED || this.code === ChatError.NOT_CONNECTED;
   }

@@ -1,9 +1,9 @@
 import { ChatError } from "./errors.js";
 import { isUnfinished } from "./live-replies.js";
 
-/** For how long one refusal may tell this client to wait, in milliseconds: what takes longer is a limit of another kind. */
+/** The longest wait that a refusal may ask for, in milliseconds. Longer waits are limits of another kind. */
 const LONGEST_WAIT_MS = 60_000;
-/** How long to wait where a refusal does not say. */
+/** The wait if a refusal does not name one. */
 const WAIT_MS = 1000;
 
 /** @typedef {import("./frames.js").History} History */
@@ -11,8 +11,8 @@ const WAIT_MS = 1000;
 /** @typedef {import("./sequences.js").Sequences} Sequences */
 
 /**
- * Keeps what is known of the followed conversations whole: history at the first look and after a hole, the missed events
- * after a reconnect. Knows nothing of sockets: it asks, and tells what came of it.
+ * Keeps followed conversations complete. It reads the history at first and after missed events, and resumes after a
+ * reconnect. It knows no sockets: it asks, and reports the answers.
  */
 export class Follower {
   /** @type {Set<string>} */ #followed = new Set();
@@ -51,7 +51,7 @@ export class Follower {
     this.#followed.delete(conversationId);
   }
 
-  /** Asks for the newest history, which says all. @param {string} conversationId */
+  /** Asks for the newest history, which has everything. @param {string} conversationId */
   async refresh(conversationId) {
     try {
       await this.#reread(conversationId);
@@ -61,8 +61,8 @@ export class Follower {
   }
 
   /**
-   * Goes on with a conversation on a new connection. True where every missed event follows now, false where history was
-   * asked instead (what this client sent has to be sent again, then); null where neither came: the connection is lost again.
+   * Resumes a conversation on a new connection. True: all missed events follow now. False: the history was read instead, so
+   * this client's messages have to be sent again. Null: neither came, as the connection is lost again.
    * @param {string} conversationId
    * @returns {Promise<boolean | null>}
    */
@@ -79,7 +79,7 @@ export class Follower {
     }
   }
 
-  /** Takes a page that says what the active branch is now. @param {History} page */
+  /** Takes a page of the branch that is active now. @param {History} page */
   take(page) {
     const sequence = this.#sequences.of(page.conversation_id);
     sequence.align(page.epoch, page.seq);
@@ -89,7 +89,7 @@ export class Follower {
     this.#emit("history", page);
   }
 
-  /** Whether all that was missed comes now. Where the server can't (a gap, a refusal), history says what it can. @param {string} conversationId */
+  /** Whether all missed events come now. If the server can't send them (a gap, a refusal), the history is read. @param {string} conversationId */
   async #resume(conversationId) {
     const point = this.#sequences.of(conversationId).point;
     if (point === null || !this.#followed.has(conversationId)) return false;
@@ -108,8 +108,8 @@ export class Follower {
   }
 
   /**
-   * Asks about a conversation, and again when the server says so, until the connection is lost: of a crowd that comes back
-   * with one key, some are told to wait.
+   * Asks about a conversation, and again when the server says so, until the connection is lost. If many clients of one key
+   * come back together, some are told to wait.
    * @param {{type: string, conversation_id: string} & Record<string, unknown>} frame
    * @returns {Promise<any>}
    */
@@ -121,7 +121,7 @@ export class Follower {
       } catch (error) {
         const waitMs = waitOf(error);
         if (waitMs === null) throw error;
-        // Not all at once: they were all told the same time.
+        // Clients were all told the same time, so each adds a random wait.
         await new Promise((resolve) => setTimeout(resolve, waitMs * (1 + Math.random() / 2)));
         if (this.#attempts.get(frame.conversation_id) !== attempt) {
           throw new ChatError(ChatError.DISCONNECTED, "Another connection asks now.", { retryable: true });
@@ -131,7 +131,7 @@ export class Follower {
   }
 
   /**
-   * Takes the reply that runs, or whose calls are open, which history tells as far as it has come; messages may wait behind it.
+   * Takes the reply that runs or has open calls, as far as the history has it. Messages may wait behind it.
    * @param {History} page
    */
   #catchUp({ conversation_id: conversationId, messages }) {
@@ -150,14 +150,14 @@ export class Follower {
    */
   #failed(conversationId, error) {
     if (!(error instanceof ChatError)) throw error;
-    // A lost connection needs no word: the next one asks again.
+    // A lost connection is not reported here: the next one asks again.
     if (error.lost) return;
     if (error.code !== "not_found") this.#emit("error", error);
     else if (this.#live.openIn(conversationId).length === 0) this.#emit("missing", { conversationId });
   }
 }
 
-/** How long to wait before a request that was refused with `error` is made again, in milliseconds; null: it is not. @param {unknown} error */
+/** The wait before a request that was refused with `error` is repeated, in milliseconds; null if it isn't. @param {unknown} error */
 function waitOf(error) {
   if (!(error instanceof ChatError) || error.code !== "rate_limited") return null;
   const waitMs = error.retryAfterMs ?? WAIT_MS;

@@ -3,7 +3,7 @@
 const CLIENT_ID_KEY = "midstream.client_id";
 
 /**
- * A random UUID (version 4, RFC 9562), also where `crypto.randomUUID` is missing: pages served over plain HTTP.
+ * A random UUID (version 4, RFC 9562). It also works over plain HTTP, where `crypto.randomUUID` is missing.
  * @param {Crypto} [source]
  */
 export function randomId(source = globalThis.crypto) {
@@ -16,7 +16,7 @@ export function randomId(source = globalThis.crypto) {
 }
 
 /**
- * A keeper of the client id which the server gave, in a Web Storage; without one, for this visit only.
+ * Keeps the client id that the server gave, in a Web Storage; without one, for this visit only.
  * @param {Storage | null} storage
  */
 export function clientIdKeeper(storage) {

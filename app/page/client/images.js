@@ -3,8 +3,8 @@ import { ChatError } from "./errors.js";
 /** @typedef {import("./frames.js").Attachment} Attachment */
 
 /**
- * Images of conversations, over HTTP: uploaded before the message that shows them (`attachments` of `send` and `edit`), and
- * read once a conversation shows them. An image is its owner's alone.
+ * Images of conversations, over HTTP. They are uploaded before the message that shows them (`attachments` of `send` and
+ * `edit`), and can be read once a conversation shows them. Only their owner can read them.
  */
 export class Images {
   #url;
@@ -26,7 +26,7 @@ export class Images {
     this.#request = request;
   }
 
-  /** Keeps an image for a message to come. Raises ChatError. @param {Blob} image @returns {Promise<Attachment>} */
+  /** Uploads an image for a later message. Raises ChatError. @param {Blob} image @returns {Promise<Attachment>} */
   upload(image) {
     return this.#ask("", { method: "POST", body: image }, (answer) => answer.json());
   }
@@ -39,7 +39,7 @@ export class Images {
    */
   read(conversationId, id) {
     const path = `/${encodeURIComponent(conversationId)}/${encodeURIComponent(id)}`;
-    // What a user leaves behind is in no cache of the browser's.
+    // The browser's cache keeps nothing for whoever uses it next.
     return this.#ask(path, { cache: "no-store" }, (answer) => answer.blob());
   }
 
@@ -75,6 +75,6 @@ async function refusalOf(answer) {
     return new ChatError(error?.code ?? "internal", error?.message ?? `The answer was ${answer.status}.`, options);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
-    return new ChatError("internal", `The answer was ${answer.status}.`, options); // of a proxy, which has words of its own
+    return new ChatError("internal", `The answer was ${answer.status}.`, options); // a proxy answered, in a form of its own
   }
 }

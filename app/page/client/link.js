@@ -11,33 +11,33 @@ export const LinkState = Object.freeze({
   CONNECTING: "connecting",
   /** `ready` was received: frames can be sent. */
   CONNECTED: "connected",
-  /** The connection was lost; attempts go on. */
+  /** The connection was lost; the client keeps trying. */
   RECONNECTING: "reconnecting",
-  /** Several attempts have failed in a row; they go on, more rarely. */
+  /** Several attempts have failed in a row; the client tries less often. */
   OFFLINE: "offline",
-  /** The server has refused this client for good: no attempt follows. */
+  /** The server has refused this client for good; no attempt follows. */
   REFUSED: "refused",
 });
 
 /** @enum {number} */
 export const CloseCode = Object.freeze({ BYE: 1000, POLICY: 1008, UNAUTHENTICATED: 4401, FORBIDDEN: 4403 });
-/** Those after which another attempt would end the same way. @type {Set<number>} */
+/** Codes after which another attempt would end the same way. @type {Set<number>} */
 const FINAL_CODES = new Set(Object.values(CloseCode));
 const OFFLINE_AFTER = 4;
-/** An attempt that has not come to `ready` by then has failed. */
+/** An attempt without `ready` by then has failed. */
 const READY_WITHIN_MS = 10_000;
 
 /**
  * @typedef {object} LinkStatus
  * @property {string} state           one of LinkState
- * @property {number | null} retryMs  milliseconds until the next attempt, where one is planned
+ * @property {number | null} retryMs  milliseconds until the next attempt, if one is planned
  * @property {number | null} code     the last close code
- * @property {string} reason          the server's word with it
- * @property {boolean} quiet          whether the other side of a connection that stands was asked for a sign of life, and gave none so far
+ * @property {string} reason          the server's reason with it
+ * @property {boolean} quiet          whether the server was pinged on an open connection and has not answered yet
  */
 
 /**
- * What is needed of a WebSocket: a browser's has it, Node's own (from 22 on), and that of the package `ws`.
+ * What is used of a WebSocket. Browsers have it, Node has it from 22 on, and the package `ws`.
  * @typedef {object} SocketLike
  * @property {((event: any) => void) | null} onopen
  * @property {((event: any) => void) | null} onmessage
@@ -63,7 +63,7 @@ export class Link extends EventTarget {
   #Socket;
   #backoff;
   /** @type {SocketLike | null} */ #socket = null;
-  /** Stands for the attempt that is under way; what a given-up one still brings is not for this link. @type {symbol | null} */
+  /** Stands for the current attempt; events of an attempt that was given up are ignored. @type {symbol | null} */
   #attempting = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #retryTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #deadline;
@@ -72,10 +72,10 @@ export class Link extends EventTarget {
   /**
    * @param {object} options
    * @param {string} options.url
-   * @param {() => Promise<object>} options.hello  makes the first frame of each connection; where it can't, that attempt has failed
+   * @param {() => Promise<object>} options.hello  makes the first frame of each connection; if it fails, so does the attempt
    * @param {SocketClass} [options.Socket]
    * @param {Backoff} [options.backoff]
-   * @param {() => boolean} [options.awaits]  whether something is awaited of the server: then its silence is noticed in seconds
+   * @param {() => boolean} [options.awaits]  whether the server owes something: then its silence is noticed in seconds
    */
   constructor({ url, hello, Socket = globalThis.WebSocket, backoff = new Backoff(), awaits = () => false }) {
     super();
@@ -95,7 +95,7 @@ export class Link extends EventTarget {
     return this.status.state === LinkState.CONNECTED;
   }
 
-  /** Connects, now: also cuts a wait for the next attempt short. */
+  /** Connects now, even while it waits for the next attempt. */
   open() {
     if (this.#attempting !== null) return;
     clearTimeout(this.#retryTimer);
@@ -103,7 +103,7 @@ export class Link extends EventTarget {
     void this.#attempt();
   }
 
-  /** Leaves for good (until `open`). */
+  /** Closes the connection until `open` is called. */
   close() {
     clearTimeout(this.#retryTimer);
     this.#drop(1000);
@@ -112,7 +112,7 @@ export class Link extends EventTarget {
   }
 
   /**
-   * Sends a frame. False where no connection stands.
+   * Sends a frame. False if no connection is open.
    * @param {object} frame
    */
   send(frame) {
@@ -122,13 +122,13 @@ export class Link extends EventTarget {
     return true;
   }
 
-  /** Sends a binary frame. False where no connection stands. @param {ArrayBuffer} bytes */
+  /** Sends a binary frame. False if no connection is open. @param {ArrayBuffer} bytes */
   sendSound(bytes) {
     if (this.connected) this.#socket?.send(bytes);
     return this.connected;
   }
 
-  /** Asks for a sign of life now, where there is reason to doubt the connection; gives it up where none comes. */
+  /** Pings the server now, if there is reason to doubt the connection. Without an answer the connection is given up. */
   probe() {
     if (this.connected) this.#liveness.doubt();
   }
@@ -154,14 +154,14 @@ export class Link extends EventTarget {
     socket.binaryType = "arraybuffer";
     socket.onmessage = ({ data }) => (typeof data === "string" ? this.#receive(JSON.parse(data)) : this.#receiveSound(data));
     socket.onclose = ({ code, reason }) => this.#lost(code, reason);
-    socket.onerror = () => {}; // a close follows; that of `ws` would else end the process, also after `#drop`
+    socket.onerror = () => {}; // a close follows; without a listener the error of `ws` would end the process, even after `#drop`
   }
 
   /** @param {any} frame */
   #receive(frame) {
     if (frame.type === "ready" && !this.connected) this.#connected(frame);
     this.dispatchEvent(new CustomEvent("frame", { detail: frame }));
-    // Only now is it known whether more is awaited.
+    // Whether more is awaited is known only now.
     if (this.connected) this.#liveness.heard();
   }
 

@@ -3,7 +3,7 @@ import { Reply, ReplyState } from "./reply.js";
 /** @typedef {import("./errors.js").ChatError} ChatError */
 /** @typedef {{reply: Reply, frame: {client_msg_id: string} & Record<string, unknown>}} Unfinished */
 
-/** Of so many things that were said the words are kept, until the messages that they became are accepted. */
+/** The most spoken texts that are kept until their messages are accepted. */
 const SAID = 8;
 
 /** Whether a message of the history is a reply that runs, or whose calls are open. @param {import("./frames.js").Message} message */
@@ -12,13 +12,13 @@ export function isUnfinished({ role, status, calls = [] }) {
 }
 
 /**
- * The replies whose end was not seen yet: by turn, and those of this client by the id of their message too.
- * Whatever ends here is told to `tell`.
+ * The replies whose end was not seen yet, by turn. Those of this client are also found by the id of their message.
+ * `tell` is called for each that ends here.
  */
 export class LiveReplies {
   /** @type {Map<string, Unfinished>} */ #own = new Map();
   /** @type {Map<string, Reply>} */ #byTurn = new Map();
-  /** @type {Map<string, string>} What was said last, by its item: the messages are named by that. */ #said = new Map();
+  /** @type {Map<string, string>} What was said last, by its item, which messages name. */ #said = new Map();
   #tell;
 
   /** @param {(reply: Reply) => void} tell */
@@ -26,12 +26,12 @@ export class LiveReplies {
     this.#tell = tell;
   }
 
-  /** Own messages with the frames to send them again with, oldest first. */
+  /** This client's messages, oldest first, with their frames, so that they can be sent again. */
   get unfinished() {
     return [...this.#own.values()];
   }
 
-  /** Whether something is awaited of the server by itself: calls may wait for people as long as these like. */
+  /** Whether the server owes something. A call that waits for a person does not count. */
   get awaited() {
     return this.#all().some(({ open, state }) => open && state !== ReplyState.CALLING);
   }
@@ -52,12 +52,12 @@ export class LiveReplies {
     return this.#byTurn.get(turnId);
   }
 
-  /** The replies of a conversation whose end is still to come, oldest first. @param {string} conversationId */
+  /** The replies of a conversation that have not ended, oldest first. @param {string} conversationId */
   openIn(conversationId) {
     return this.#all().filter((reply) => reply.conversationId === conversationId && reply.open);
   }
 
-  /** The reply that a message was accepted for; a new one where another device sent it. @param {import("./frames.js").Accepted} frame */
+  /** The reply of an accepted message; a new one if another device sent the message. @param {import("./frames.js").Accepted} frame */
   accept(frame) {
     const sent = this.#sentOf(frame);
     const reply = sent ?? this.#byTurn.get(frame.turn_id) ?? new Reply(frame.conversation_id);
@@ -67,7 +67,7 @@ export class LiveReplies {
     return reply;
   }
 
-  /** Takes what was said: it is the message of a turn, which may have begun already. @param {import("./frames.js").Heard} frame */
+  /** Takes spoken text. It is the message of a turn, which may have begun already. @param {import("./frames.js").Heard} frame */
   heard({ conversation_id: conversationId, item, text }) {
     this.#said.set(item, text);
     if (this.#said.size > SAID) this.#said.delete([...this.#said.keys()][0]);
@@ -77,7 +77,7 @@ export class LiveReplies {
   }
 
   /**
-   * This client's own reply that was accepted. One that follows calls has an object of its own, and ends the one before.
+   * The reply to a message of this client. One that follows calls is an object of its own, and ends the one before.
    * @param {import("./frames.js").Accepted} frame
    */
   #sentOf({ client_msg_id: clientMsgId, follows }) {
@@ -85,7 +85,7 @@ export class LiveReplies {
     if (follows === undefined) return sent;
     const before = this.#byTurn.get(follows);
     if (before?.state === ReplyState.CALLING) this.#conclude(before);
-    // It ended while this client was away; history has it.
+    // It ended while this client was away; the history has it.
     if (sent !== undefined && sent !== before) this.withdraw(sent);
     return undefined;
   }
@@ -97,7 +97,7 @@ export class LiveReplies {
   }
 
   /**
-   * The reply of a turn that runs, whether or not it was known here: it may have begun before this client came.
+   * The reply of a running turn. It may be new here, as it may have begun before this client came.
    * @param {string} conversationId
    * @param {string} turnId
    */
@@ -111,11 +111,11 @@ export class LiveReplies {
     return reply;
   }
 
-  /** Takes the end of a reply; one that called stays, until the reply that follows begins. @param {Reply} reply @param {import("./frames.js").Done} frame */
+  /** Takes the end of a reply. A reply with calls stays until the one that follows begins. @param {Reply} reply @param {import("./frames.js").Done} frame */
   finish(reply, frame) {
     reply.finish(frame);
     if (reply.state !== ReplyState.CALLING) return this.#settle(reply);
-    // It needs not be sent again, but its calls are still to be heard of.
+    // It need not be sent again, but events of its calls are still to come.
     this.#disown(reply);
     this.#tell(reply);
   }
@@ -132,7 +132,7 @@ export class LiveReplies {
     this.#settle(reply);
   }
 
-  /** The stop of a conversation's replies was refused: they go on. @param {string} conversationId */
+  /** Takes that the stop of a conversation's replies was refused: they go on. @param {string} conversationId */
   release(conversationId) {
     for (const reply of this.openIn(conversationId).filter(({ stopping }) => stopping)) {
       reply.release();
@@ -140,14 +140,14 @@ export class LiveReplies {
     }
   }
 
-  /** What others sent can't be sent again from here; history tells what became of it. @param {string} conversationId */
+  /** Withdraws replies that can't be sent again from here: of others' messages, or with open calls. The history has them. @param {string} conversationId */
   dropStrangers(conversationId) {
     for (const reply of this.openIn(conversationId)) {
       if (!reply.own || reply.state === ReplyState.CALLING) this.withdraw(reply);
     }
   }
 
-  /** Lets go of replies whose end was missed: history has them whole. @param {import("./frames.js").Message[]} messages */
+  /** Forgets replies whose end was missed: the history has all of them. @param {import("./frames.js").Message[]} messages */
   dropEnded(messages) {
     for (const message of messages) {
       const ended = message.role === "assistant" && !isUnfinished(message);
@@ -156,7 +156,7 @@ export class LiveReplies {
     }
   }
 
-  /** Marks that a connection was lost: what comes next comes otherwise than as it is made. */
+  /** Marks that a connection was lost: the pace of what comes next is not the model's. */
   pause() {
     for (const reply of this.#all()) reply.pause();
   }

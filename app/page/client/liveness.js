@@ -1,31 +1,31 @@
-/** So long the other side may say nothing while something is awaited of it, before it is asked for a sign of life. */
+/** How long the other side may be silent while it owes something. Then it is pinged. */
 const QUIET_MS = 2_500;
-/** So long after it was asked it is told that none came, */
+/** How long after the ping its silence is reported, */
 const TELL_MS = 2_000;
-/** and so long after that the connection is given up. A slow network may take as long for one answer. */
+/** and how long after that the connection is given up. One answer may take that long on a slow network. */
 const GIVE_UP_MS = 2_000;
 
 /**
  * @typedef {object} LivenessOptions
- * @property {() => void} ask              has the other side say something
- * @property {() => boolean} awaits        whether something is awaited of it now: an answer, more of a reply
- * @property {(quiet: boolean) => void} onQuiet  nothing came for a while; or something came again
- * @property {() => void} onSilent         nothing came for so long that nothing will
+ * @property {() => void} ask              pings the other side
+ * @property {() => boolean} awaits        whether it owes something now: an answer, or more of a reply
+ * @property {(quiet: boolean) => void} onQuiet  nothing came for a while, or something came again
+ * @property {() => void} onSilent         nothing came for so long that the connection is given up
  */
 
 /**
- * Notices that the other side of a connection says nothing: a browser may take minutes to. While nothing is awaited it asks
- * once a beat, so that a thousand idle pages cost next to nothing; while something is, it takes seconds.
+ * Notices that the other side of a connection is silent, which browsers may take minutes for. An idle connection is pinged
+ * once a heartbeat, so a thousand idle pages cost next to nothing. While something is owed, silence is noticed in seconds.
  */
 export class Liveness {
   #options;
   #beatMs = 0;
   #heardAt = 0;
-  /** Whether it was asked, and nothing was heard since. */
+  /** Whether it was pinged, and nothing came since. */
   #asked = false;
   #quiet = false;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #timer;
-  /** When that timer is due; Infinity where there is none. */
+  /** When that timer is due; Infinity if there is none. */
   #dueAt = Infinity;
 
   /** @param {LivenessOptions} options */
@@ -33,20 +33,20 @@ export class Liveness {
     this.#options = options;
   }
 
-  /** A connection stands. @param {number} beatMs */
+  /** Begins with an open connection. @param {number} beatMs */
   begin(beatMs) {
     this.end();
     this.#beatMs = beatMs;
     this.heard();
   }
 
-  /** It stands no more. */
+  /** Ends: the connection is closed. */
   end() {
     this.#arm(Infinity);
     this.#asked = this.#quiet = false;
   }
 
-  /** Something came. */
+  /** Takes that something came. */
   heard() {
     this.#heardAt = performance.now();
     const wasAsked = this.#asked;
@@ -56,13 +56,13 @@ export class Liveness {
     else this.said();
   }
 
-  /** Something was said, or heard, that may be waited upon. */
+  /** Takes that something was sent or received, so that an answer may be owed now. */
   said() {
-    // Most frames change nothing: the timer that is set looks anew when it is due.
+    // Most frames change nothing: the current timer checks again when it is due.
     if (!this.#asked && performance.now() + this.#patienceMs < this.#dueAt) this.#arm(this.#patienceMs);
   }
 
-  /** Asks for a sign of life now, where there is reason to doubt the connection. */
+  /** Pings now, if there is reason to doubt the connection. */
   doubt() {
     if (this.#asked) return;
     this.#asked = true;

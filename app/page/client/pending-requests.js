@@ -1,18 +1,18 @@
 import { ChatError } from "./errors.js";
 
-/** Requests that wait for the frame which carries their `ref` back. */
+/** Requests that wait for the frame with their `ref`. */
 export class PendingRequests {
   /** @type {Map<string, {resolve: (frame: any) => void, reject: (error: ChatError) => void}>} */
   #waiting = new Map();
   #made = 0;
 
-  /** Whether one of them waits. */
+  /** Whether a request waits. */
   get waiting() {
     return this.#waiting.size > 0;
   }
 
   /**
-   * Sends a request over a connection; gives its answer. Rejects with ChatError.
+   * Sends a request over a connection; returns its answer. Rejects with ChatError.
    * @param {import("./link.js").Link} link
    * @param {Record<string, unknown>} frame
    * @returns {Promise<any>}
@@ -27,7 +27,7 @@ export class PendingRequests {
   }
 
   /**
-   * Settles the request which `frame` answers. False where it answers none of them.
+   * Settles the request that `frame` answers. False if it answers none.
    * @param {any} frame
    */
   settle(frame) {
@@ -39,7 +39,7 @@ export class PendingRequests {
     return true;
   }
 
-  /** Fails all of them: their answers were lost with the connection. */
+  /** Rejects all requests: their answers were lost with the connection. */
   abandon() {
     const lost = [...this.#waiting.values()];
     this.#waiting.clear();

@@ -10,28 +10,28 @@ export const ReplyState = Object.freeze({
   WAITING: "waiting",
   /** Text arrives. */
   STREAMING: "streaming",
-  /** It called tools (`done{tools}`): once all its calls are settled, the reply that follows begins by itself. */
+  /** It called tools (`done{tools}`). Once all its calls are settled, the next reply begins by itself. */
   CALLING: "calling",
-  /** `done` came, whatever its reason; where it called, the reply that follows has begun. */
+  /** `done` came, with any reason. After calls: the reply that follows has begun. */
   ENDED: "ended",
-  /** Refused before it was accepted; the server keeps no trace of it. */
+  /** Refused before it was accepted; the server keeps nothing of it. */
   REFUSED: "refused",
-  /** Given up by the user before the server had it, or lost with the connection. */
+  /** Stopped by the user before the server had it, or lost with the connection. */
   WITHDRAWN: "withdrawn",
 });
 
 /** States in which something is still to come. @type {Set<string>} */
 const OPEN = new Set([ReplyState.SENDING, ReplyState.WAITING, ReplyState.STREAMING, ReplyState.CALLING]);
 
-/** The id of a message that was spoken: `heard.item`, and how often its turn was begun. */
+/** The id of a spoken message: `heard.item`, and how often its turn has begun. */
 const SPOKEN = /^(item_[\w-]+)\.\d+$/;
 
-/** A pace is told of at least so many tokens, which took at least so long: less would tell of chance. */
+/** The fewest tokens, and the shortest time, from which a pace is computed: less would be chance. */
 const PACE_TOKENS = 20;
 const PACE_MS = 500;
 
 /**
- * Tokens per second; null where there is too little to tell a pace from.
+ * Tokens per second; null if there is too little for a pace.
  * @param {{tokens: number, ms: number}} measured
  * @returns {number | null}
  */
@@ -40,52 +40,52 @@ export function paceOf({ tokens, ms }) {
 }
 
 /**
- * One exchange: the user's message and the reply to it, as far as it is known here.
+ * One exchange: the user's message and the reply to it, as far as this client knows it.
  * Offsets and lengths are Unicode code points, times are `performance.now()` milliseconds.
  */
 export class Reply {
   /** @type {string} */ state = ReplyState.SENDING;
   /** @type {string | null} */ turnId = null;
-  /** @type {string | null} The user's message that it answers; where it follows calls, the reply that made them. */ messageId = null;
-  /** @type {string | null} The turn whose calls it follows; null where it answers a message. */ follows = null;
-  /** @type {string | null | undefined} The message before that one; undefined where it is not known. */ parentId = undefined;
-  /** @type {string | null} The message that this exchange takes the place of: edited, or a reply made anew. */ replaces = null;
-  /** @type {string | null} The reply that it goes on with: the same message, whose text stands before what comes. */ continues = null;
-  /** Whether it began a branch: it does not follow what was the last message. */
+  /** @type {string | null} The user's message that it answers; after calls, the reply that made them. */ messageId = null;
+  /** @type {string | null} The turn whose calls it follows; null if it answers a message. */ follows = null;
+  /** @type {string | null | undefined} The message before that one; undefined if it is unknown. */ parentId = undefined;
+  /** @type {string | null} The message that this exchange replaces: it was edited, or is a reply that is regenerated. */ replaces = null;
+  /** @type {string | null} The reply that it continues: the same message, whose text comes first. */ continues = null;
+  /** Whether it began a branch: it does not follow the message that was last. */
   branches = false;
   /** @type {string | null} */ clientMsgId = null;
-  /** @type {string | null} The user's message; null where another device sent it and it was not told. */
+  /** @type {string | null} The user's message; null if another device sent it, and its text is unknown. */
   content = null;
   /** @type {import("./frames.js").Attachment[]} The images that the message shows. */ attachments = [];
-  /** @type {import("./frames.js").Languages | null} From what to what it translates live; its message is the source. */ interprets = null;
-  /** @type {[start: number, end: number, sourceChars: number][]} How much of the source had been read for each piece of text that was seen to come. */
+  /** @type {import("./frames.js").Languages | null} The languages of a live translation; its message is the source. */ interprets = null;
+  /** @type {[start: number, end: number, sourceChars: number][]} How much of the source had been read for each piece of text that came live. */
   alignment = [];
-  /** Whether the user may still go on speaking: then it is taken back, and there is nothing to show of it yet. */
+  /** Whether the user may still go on speaking. Then it is taken back, so it is not shown yet. */
   unsure = false;
   /** @type {boolean} Whether this client sent it, and so may send it again. */
   own = false;
-  /** The text so far; after the end, the text as kept. */
+  /** The text so far; after the end, the text that is kept. */
   text = "";
   /** Code points of `text`. */
   chars = 0;
-  /** Whether text, thoughts or a call were missed: what is here ends before the hole, and history has the whole. */
+  /** Whether text, reasoning or a call was missed. What is here ends before the hole; the history has all of it. */
   holed = false;
-  /** What the model thought aloud beside the text. */
+  /** The model's reasoning, which is not part of the text. */
   thoughts = new Thoughts();
   /** @type {Call[]} The calls that it made, in order. */
   calls = [];
   /** @type {import("./frames.js").Done | null} */ done = null;
   /** @type {import("./errors.js").ChatError | null} Why it was refused. */ error = null;
-  /** @type {import("./frames.js").Status | null} The last word about the wait for it. */ status = null;
+  /** @type {import("./frames.js").Status | null} The newest status while it waits. */ status = null;
   /** @type {number | null} */ sentAt = null;
   /** @type {number | null} */ firstTextAt = null;
   /** @type {number | null} */ lastTextAt = null;
-  /** Tokens behind the text, and those of them that came with the first piece. */
+  /** The tokens of the text, and those that came with its first piece. */
   tokens = 0;
   firstTokens = 0;
-  /** Whether a part of the text came otherwise than as it was made: its pace here says nothing. */
+  /** Whether a part of the text did not come as it was made, as after a reconnect: then its pace means nothing. */
   #replayed = false;
-  /** @type {number | null} Text past this is not to be shown: the user has pressed Stop here. */
+  /** @type {number | null} Text past this is not shown: the user pressed Stop here. */
   #heldAt = null;
 
   /** @param {string} conversationId */
@@ -93,33 +93,33 @@ export class Reply {
     this.conversationId = conversationId;
   }
 
-  /** Whether something is still to come: more of it, its end, or the reply that follows its calls. */
+  /** Whether more is to come: text, its end, or the reply that follows its calls. */
   get open() {
     return OPEN.has(this.state);
   }
 
-  /** The text to show: all of it, or up to where the user has stopped it. */
+  /** The text to show: all of it, or up to where the user stopped it. */
   get visible() {
     return this.#heldAt === null ? this.text : takeCodePoints(this.text, this.#heldAt);
   }
 
-  /** Code points of what is shown. */
+  /** Code points of `visible`. */
   get visibleChars() {
     return Math.min(this.#heldAt ?? this.chars, this.chars);
   }
 
-  /** What it translates live, as far as that has come; empty where it does not. */
+  /** The source of a live translation, as far as it has come; empty for other replies. */
   get source() {
     return this.interprets === null ? "" : (this.content ?? "");
   }
 
-  /** Whether the user has asked for its end. */
+  /** Whether the user has asked to stop it. */
   get stopping() {
     return this.#heldAt !== null && this.open;
   }
 
   /**
-   * Milliseconds from the request to the first text, as seen here; null without either.
+   * Milliseconds from the request to the first text, measured here; null if one of them is missing.
    * @returns {number | null}
    */
   get firstTextMs() {
@@ -127,7 +127,7 @@ export class Reply {
   }
 
   /**
-   * Tokens per second after the first text, as seen here; null until there are enough to tell.
+   * Tokens per second after the first text, measured here; null until there are enough.
    * @returns {number | null}
    */
   get tokensPerSecond() {
@@ -142,7 +142,7 @@ export class Reply {
     this.parentId = frame.parent_id;
     this.follows = frame.follows ?? null;
     this.continues = frame.continues ?? null;
-    // The message's id is that of the first reply; those that follow it have their turns alone.
+    // The message's id leads to the first reply. Those that follow are found by their turns only.
     this.clientMsgId = this.follows === null ? frame.client_msg_id : null;
     this.content ??= frame.content ?? null;
     if (frame.attachments !== undefined) this.attachments = frame.attachments;
@@ -153,8 +153,8 @@ export class Reply {
   }
 
   /**
-   * Takes a piece of text. A piece that overlaps the text (a replay) adds what is new of it.
-   * Returns false, and takes nothing, where text before the piece is missing.
+   * Takes a piece of text. Of a piece that overlaps the text (a replay) only the new part is added.
+   * Returns false, and takes nothing, if text before the piece is missing.
    * @param {import("./frames.js").Delta} frame
    * @param {number} now
    */
@@ -173,7 +173,7 @@ export class Reply {
   }
 
   /**
-   * Takes what was spoken as its message, where it has come; until then nobody knows whether it was all.
+   * Takes what was spoken as its message, if it has come. Before that nobody knows whether the speaker has ended.
    * @param {Map<string, string>} said  by items
    */
   hear(said) {
@@ -185,7 +185,7 @@ export class Reply {
   }
 
   /**
-   * Takes more of the source that it translates, which is its `content`. Returns false where a part before it is missing.
+   * Takes more of its source, which is its `content`. Returns false if a part before it is missing.
    * @param {import("./frames.js").SourceText} frame
    */
   grow(frame) {
@@ -196,20 +196,20 @@ export class Reply {
     return true;
   }
 
-  /** Takes the source so far as history tells it, where that is more than is known here. @param {import("./frames.js").Message} message */
+  /** Takes the source from the history, if it is longer than here. @param {import("./frames.js").Message} message */
   catchUpSource({ content, interprets }) {
     this.interprets = interprets ?? this.interprets;
     if (content.length > (this.content ?? "").length) this.content = content;
   }
 
-  /** Takes a piece of what the model thinks aloud. @param {import("./frames.js").Reasoning} frame @param {number} now */
+  /** Takes a piece of the model's reasoning. @param {import("./frames.js").Reasoning} frame @param {number} now */
   think(frame, now) {
     if (!this.thoughts.append(frame, now)) this.holed = true;
     this.state = ReplyState.STREAMING;
   }
 
   /**
-   * Takes a call, once: it may come again after a reconnect.
+   * Takes a call. It may come again after a reconnect, and is taken once.
    * @param {import("./frames.js").ToolCall} frame
    * @param {number} now
    */
@@ -229,7 +229,7 @@ export class Reply {
   }
 
   /**
-   * Takes the reply so far as history tells it, where that is more than is known here.
+   * Takes the reply from the history, if it is longer than here.
    * @param {import("./frames.js").Message} message
    */
   catchUp(message) {
@@ -257,17 +257,17 @@ export class Reply {
     this.chars = countCodePoints(text);
   }
 
-  /** Shows nothing past `chars` from now on: what the user has seen is what is to be kept. @param {number} chars */
+  /** Shows nothing past `chars` from now on: only what the user has seen is kept. @param {number} chars */
   hold(chars) {
     if (this.open) this.#heldAt = Math.min(this.#heldAt ?? chars, chars);
   }
 
-  /** Shows all that comes again: it was not stopped. */
+  /** Shows all of it again: it was not stopped. */
   release() {
     this.#heldAt = null;
   }
 
-  /** Ends the reply and cuts it to what is kept. @param {import("./frames.js").Done} frame */
+  /** Ends the reply, and cuts it to what is kept. @param {import("./frames.js").Done} frame */
   finish(frame) {
     this.done = frame;
     this.thoughts.rest(performance.now());
@@ -295,15 +295,15 @@ export class Reply {
     else this.thoughts.cut(chars);
   }
 
-  /** Its calls are settled, and the reply that follows has begun. */
+  /** Ends it: its calls are settled, and the reply that follows has begun. */
   conclude() {
     this.state = ReplyState.ENDED;
     this.#heldAt = null;
   }
 
   /**
-   * Whether the text is, byte for byte, what the server keeps. Null where the browser can't tell: it lends its hashes
-   * to secure contexts only.
+   * Whether the text is what the server keeps, byte for byte. Null if the browser can't tell: it has hashes in secure
+   * contexts only.
    * @returns {Promise<boolean | null>}
    */
   async verified() {
@@ -323,7 +323,7 @@ export class Reply {
     this.state = ReplyState.WITHDRAWN;
   }
 
-  /** The connection was lost: what comes next comes otherwise than as it is made. */
+  /** Takes that the connection was lost: the pace of what comes next is not the model's. */
   pause() {
     this.#replayed ||= this.chars > 0;
     this.thoughts.pause();

@@ -1,11 +1,11 @@
 /**
- * What is known of one conversation's journal: its epoch, the last event seen, and the last message of its active branch.
- * Events are numbered without holes; one may stand for several, `firstSeq` to `seq`.
+ * What is known of a conversation's journal: its epoch, the last event seen, and the last message of its active branch.
+ * Events are numbered without holes. One may cover several numbers, `firstSeq` to `seq`.
  */
 export class Sequence {
   /** @type {string | null} */ #epoch = null;
   /** @type {number | null} */ #seq = null;
-  /** @type {string | null | undefined} The message that the next one would follow; undefined where that is not known. */
+  /** @type {string | null | undefined} The message that the next one would follow; undefined if it is unknown. */
   leaf = undefined;
   #holed = false;
 
@@ -15,7 +15,7 @@ export class Sequence {
   }
 
   /**
-   * Where a new connection can go on; null where events before that were missed, or none was seen.
+   * Where a new connection can resume; null if events before that were missed, or none was seen.
    * @returns {{epoch: string, after_seq: number} | null}
    */
   get point() {
@@ -24,8 +24,8 @@ export class Sequence {
   }
 
   /**
-   * Takes an event. False means that events before it were missed.
-   * Events seen before (a replay after a reconnect) are no gap.
+   * Takes an event. False: events before it were missed.
+   * Events that were seen before (a replay after a reconnect) are no gap.
    * @param {number} firstSeq
    * @param {number} seq
    */
@@ -42,7 +42,7 @@ export class Sequence {
   }
 
   /**
-   * Takes a position that the server told with all that comes before it. A new epoch starts the count anew.
+   * Takes a position up to which the server told everything. A new epoch begins a new count.
    * @param {string} epoch
    * @param {number} seq
    */

@@ -1,4 +1,4 @@
-/** Binary frames of sound: a head of 8 bytes, big-endian, and samples of 16 bits, little-endian. Pure. */
+/** Binary frames of sound: a header of 8 bytes, big-endian, then samples of 16 bits, little-endian. Pure. */
 
 const HEAD_BYTES = 8;
 const SOUND = 1;
@@ -6,13 +6,13 @@ const LAST = 1;
 
 /**
  * @typedef {object} Sound
- * @property {number} stream       whose sound it is: `audio.started.stream` of the microphone's, `audio.reply.stream` of a reply's
+ * @property {number} stream       `audio.started.stream` for the microphone, `audio.reply.stream` for a reply
  * @property {number} seq          from 1
  * @property {Int16Array} samples  one channel
  * @property {boolean} [last]      whether the stream ends here
  */
 
-/** A sound as it is sent. @param {Sound} sound */
+/** The frame of a sound. @param {Sound} sound */
 export function frameOfSound({ stream, seq, samples, last = false }) {
   const frame = new ArrayBuffer(HEAD_BYTES + 2 * samples.length);
   const head = new DataView(frame);
@@ -24,7 +24,7 @@ export function frameOfSound({ stream, seq, samples, last = false }) {
   return frame;
 }
 
-/** A sound as it came; null where the frame is of another kind, which this client does not know. @param {ArrayBuffer} frame @returns {Sound | null} */
+/** The sound in a frame; null if the frame is of a kind that this client does not know. @param {ArrayBuffer} frame @returns {Sound | null} */
 export function soundOfFrame(frame) {
   if (frame.byteLength < HEAD_BYTES) return null;
   const head = new DataView(frame);

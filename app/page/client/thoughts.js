@@ -1,21 +1,21 @@
 import { countCodePoints, dropCodePoints, takeCodePoints } from "./code-points.js";
 
-/** What a model thinks aloud beside its reply. Offsets are code points of their own, times are `performance.now()` milliseconds. */
+/** A model's reasoning beside its reply. Its offsets are code points of its own; times are `performance.now()` milliseconds. */
 export class Thoughts {
-  /** All that was thought so far; after the end, what is kept. */
+  /** The reasoning so far; after the end, what is kept of it. */
   text = "";
   /** Code points of `text`. */
   chars = 0;
-  /** Whether the last that came of the reply was thought. */
+  /** Whether the newest part of the reply is reasoning. */
   growing = false;
   /** @type {number | null} */ #since = null;
   /** @type {number | null} */ #until = null;
-  /** Whether a part of it came otherwise than as it was made: its time here says nothing. */
+  /** Whether a part of it did not come as it was made, as after a reconnect: then its time means nothing. */
   #replayed = false;
 
   /**
-   * For how long the model thought, in milliseconds, as seen here: from the first piece to what came behind the last.
-   * Null while it thinks, and where that was not seen.
+   * How long the model reasoned, in milliseconds, measured here: from the first piece to what came behind the last.
+   * Null while it reasons, and if that was not seen.
    * @returns {number | null}
    */
   get ms() {
@@ -23,7 +23,7 @@ export class Thoughts {
   }
 
   /**
-   * Takes a piece. False, and nothing is taken, where something before it is missing.
+   * Takes a piece. Returns false, and takes nothing, if something before it is missing.
    * @param {import("./frames.js").Reasoning} frame
    * @param {number} now
    */
@@ -39,9 +39,9 @@ export class Thoughts {
   }
 
   /**
-   * Takes all of it so far as history tells it, where that is more than is known here.
+   * Takes the reasoning from the history, if it is longer than here.
    * @param {string} text
-   * @param {{growing: boolean}} options  whether nothing else of the reply came behind it
+   * @param {{growing: boolean}} options  whether nothing else of the reply has followed
    */
   catchUp(text, { growing }) {
     this.growing = growing && text !== "";
@@ -51,7 +51,7 @@ export class Thoughts {
     this.chars = countCodePoints(text);
   }
 
-  /** Something else of the reply came, or its end. @param {number} now */
+  /** Takes that something else of the reply came, or its end. @param {number} now */
   rest(now) {
     if (this.growing) this.#until = now;
     this.growing = false;
@@ -63,7 +63,7 @@ export class Thoughts {
     this.chars = Math.min(this.chars, chars);
   }
 
-  /** The connection was lost: what comes next comes otherwise than as it is made. */
+  /** Takes that the connection was lost: the pace of what comes next is not the model's. */
   pause() {
     this.#replayed ||= this.growing;
   }

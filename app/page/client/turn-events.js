@@ -7,8 +7,8 @@
 /** @typedef {import("./reply.js").Reply} Reply */
 
 /**
- * What the journalled events of turns change: their replies, and what is known of their conversation's journal.
- * After a hole, or where a reply's text is not what the server keeps, history is asked for again.
+ * Applies the journalled events of turns to their replies and to what is known of their conversation's journal.
+ * The history is read again after missed events, or if a reply's text differs from what the server keeps.
  */
 export class TurnEvents {
   #live;
@@ -78,7 +78,7 @@ export class TurnEvents {
     this.#count(frame);
     const reply = this.#live.ofTurn(frame.turn_id);
     const call = reply?.callOf(frame.call_id);
-    // A call that is not known here was told before this client looked: history has it.
+    // A call that is unknown here came before this client looked; the history has it.
     if (reply === undefined || call === undefined) return void this.#follower.refresh(frame.conversation_id);
     call.take(frame);
     this.#tell(reply, call);
@@ -123,13 +123,13 @@ export class TurnEvents {
   }
 
   /**
-   * A message that does not follow the last one begins a branch; which siblings it has, history tells.
+   * A message that does not follow the last one begins a branch. The history tells its siblings.
    * @param {Reply} reply
    * @param {Accepted} frame
    */
   #noteBranch(reply, frame) {
     const { leaf } = this.#sequences.of(frame.conversation_id);
-    // A reply that goes on has text already, which history tells.
+    // A reply that is continued has text already, which the history has.
     if (frame.continues !== undefined) return void this.#follower.refresh(frame.conversation_id);
     if (leaf === undefined || leaf === (frame.follows === undefined ? frame.parent_id : frame.message_id)) return;
     reply.branches = true;
@@ -149,7 +149,7 @@ export class TurnEvents {
   }
 
   /**
-   * Where the exchange had more turns than this one, or that is not known here, history tells what is left.
+   * If the exchange had more turns than this one, or if that is unknown here, the history tells what is left.
    * @param {{conversation_id: string, turn_id: string}} frame
    * @param {Reply | undefined} reply
    */

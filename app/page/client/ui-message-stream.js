@@ -18,17 +18,17 @@ const CALL_ENDS = {
 
 const GONE = "The reply ended while there was no connection; load the chat again.";
 
-/** Whether nothing happens to a call until its client says something. @param {Call} call */
+/** Whether a call waits for its client. @param {Call} call */
 export function waitsForClient(call) {
   return call.open && (call.where === "client" || call.asks);
 }
 
-/** What an approval is asked for by: it names the arguments that are shown, so that no others can be meant. @param {Call} call */
+/** The id of an approval. It names the arguments that are shown, so no others can be meant. @param {Call} call */
 export function approvalId({ callId, argsSha256 }) {
   return `${callId}.${argsSha256}`;
 }
 
-/** What a result is for a front end: a JSON object or list as that, all else as text. @param {string} content */
+/** A result for a front end: a JSON object or list as such, all else as text. @param {string} content */
 export function outputOf(content) {
   if (!/^[[{]/.test(content)) return content;
   try {
@@ -38,7 +38,7 @@ export function outputOf(content) {
   }
 }
 
-/** How a call ended, as a chunk; null where it goes on. @param {Call} call @returns {UIMessageChunk | null} */
+/** The chunk for the end of a call; null if it goes on. @param {Call} call @returns {UIMessageChunk | null} */
 export function outcomeOf(call) {
   const named = { toolCallId: call.callId, ...(call.where === "server" && { providerExecuted: true }) };
   if (call.open) return null;
@@ -50,8 +50,8 @@ export function outcomeOf(call) {
 }
 
 /**
- * Replies as one message of the AI SDK: a reply is a step, and one that follows calls is the next one. Whatever is new in
- * a reply when it is looked at becomes chunks, so it does not matter how it came: live, merged, or after a lost line.
+ * Tells replies as one message of the AI SDK: a reply is a step, and the one that follows calls is the next step. What is
+ * new in a reply becomes chunks, however it came: live, merged, or after a lost connection.
  */
 export class UIMessageStream {
   /** @type {ReadableStream<UIMessageChunk>} */ readable;
@@ -59,8 +59,8 @@ export class UIMessageStream {
   /** @type {ReadableStreamDefaultController<UIMessageChunk>} */ #controller;
   /** @type {string | null} */ #messageId;
   /** @type {(() => void)[]} */ #whenOver = [];
-  /** @type {{type: string, id: string} | null} The part that is open. */ #part = null;
-  /** @type {Map<string, boolean>} The calls that were told, and whether their ends were. */ #calls = new Map();
+  /** @type {{type: string, id: string} | null} The open part. */ #part = null;
+  /** @type {Map<string, boolean>} The calls that were told, and whether their ends were told. */ #calls = new Map();
   #over = false;
   #begun = false;
   #inStep = false;
@@ -82,7 +82,7 @@ export class UIMessageStream {
     });
   }
 
-  /** Whether it has come to its end. */
+  /** Whether it has ended. */
   get over() {
     return this.#over;
   }
@@ -92,7 +92,7 @@ export class UIMessageStream {
     return countCodePoints(this.#told.text);
   }
 
-  /** Whether its reader was told anything. */
+  /** Whether its reader got anything. */
   get begun() {
     return this.#begun;
   }
@@ -102,7 +102,7 @@ export class UIMessageStream {
     this.#whenOver.push(then);
   }
 
-  /** A reply that has ended, as history has it: a step before those to come. @param {Message} message @param {Call[]} calls */
+  /** Tells a reply of the history that has ended: a step before those to come. @param {Message} message @param {Call[]} calls */
   past(message, calls) {
     this.#begin(message.turn_id);
     this.#forget();
@@ -111,14 +111,14 @@ export class UIMessageStream {
     this.#leave();
   }
 
-  /** Goes on with a reply whose calls its client answers: all else of it is in the message. @param {Reply} reply */
+  /** Continues with a reply whose calls its client answers. The message has all else of it. @param {Reply} reply */
   goOn(reply) {
     this.reply = reply;
     this.#told = { thought: reply.thoughts.text, text: reply.text };
     for (const call of reply.calls) this.#calls.set(call.callId, !call.open);
   }
 
-  /** Tells what is new of a reply: of the one that is told, or of the one that follows its calls. @param {Reply} reply */
+  /** Tells what is new of a reply: the current one, or the one that follows its calls. @param {Reply} reply */
   take(reply) {
     if (this.#over) return;
     if (reply !== this.reply) {
@@ -134,7 +134,7 @@ export class UIMessageStream {
     else this.pause();
   }
 
-  /** Ends where all that is open waits for its client. */
+  /** Ends if all that is open waits for its client. */
   pause() {
     const open = this.reply?.calls.filter((call) => call.open) ?? [];
     if (this.reply?.state !== ReplyState.CALLING || open.length === 0 || !open.every(waitsForClient)) return;
@@ -143,14 +143,14 @@ export class UIMessageStream {
     this.#finish({ type: "finish", finishReason: "tool-calls" });
   }
 
-  /** Ends with an error, which its reader throws. @param {Error} error */
+  /** Ends with an error, which the reader gets. @param {Error} error */
   fail(error) {
     if (this.#over) return;
     this.#controller.error(error);
     this.#end();
   }
 
-  /** Ends at once: its reader wants no more. */
+  /** Ends at once: the reader wants no more. */
   close() {
     if (this.#over) return;
     this.#controller.close();
@@ -170,14 +170,14 @@ export class UIMessageStream {
     if (reply.state === ReplyState.CALLING && this.#inStep) this.#leave();
   }
 
-  /** What is kept of the reply is less than what was told. */
+  /** Takes that less of the reply is kept than was told. */
   #again() {
     this.#close();
     this.#put({ type: "reset-step" });
     this.#forget();
   }
 
-  /** Another reply, or the same one from its start. */
+  /** Begins with another reply, or with the same one from its start. */
   #forget() {
     this.#told = { thought: "", text: "" };
     this.#calls.clear();
