@@ -1,4 +1,4 @@
-/** The composition of the page: one client, one chat. */
+/** Composes the page: one client, one chat. */
 import { ChatClient } from "./client/chat-client.js";
 import { Credentials } from "./client/credentials.js";
 import { Chat } from "./ui/chat.js";

@@ -1,4 +1,4 @@
-/** A conversation that somebody shared: it can be read, and no more. */
+/** The page of a shared conversation, which can only be read. */
 import { part } from "./ui/elements/dom.js";
 import { Follow } from "./ui/scrolling/follow.js";
 import { TranscriptView } from "./ui/transcript/transcript-view.js";
@@ -12,7 +12,7 @@ import { t, translateDocument } from "./ui/words/translate.js";
 translateDocument();
 
 const nothing = () => {};
-/** Nothing can be done with these messages but copy them. */
+/** These messages can only be copied. */
 const ACTIONS = {
   pictures: { show: () => [] }, // images are not shared
   ...{ onRetry: nothing, onEdit: nothing, onRegenerate: nothing, onContinue: nothing, onBranch: nothing },
@@ -31,7 +31,7 @@ let messages = [];
 let next;
 let asking = false;
 
-/** Of a shared conversation nothing tells which of its messages were translated live. */
+/** A share does not tell which of its messages were translated live. */
 const UNTRANSLATED = { interprets: null, source: "", sourceId: null, alignment: [] };
 
 /** @param {SharedMessage} message @returns {Item} */
@@ -41,19 +41,19 @@ function itemOf({ message_id: key, role, content: text, status }) {
   return { key, role, text, attachments: [], status, ...alone, reply: null, usage: null, thought, calls: [], ...UNTRANSLATED, cut: false };
 }
 
-/** A page, the one before those that are shown; else the status of a refusal, 0 where nobody answered. @returns {Promise<SharedPage | number>} */
+/** The page before those that are shown; else the status of a refusal, or 0 without an answer. @returns {Promise<SharedPage | number>} */
 async function answered() {
   if (next !== undefined) source.searchParams.set("before", next);
   try {
     const response = await fetch(source);
     return response.ok ? await response.json() : response.status;
   } catch (error) {
-    if (error instanceof TypeError || error instanceof SyntaxError) return 0; // it broke off
+    if (error instanceof TypeError || error instanceof SyntaxError) return 0; // the network failed, or the answer is incomplete
     throw error;
   }
 }
 
-/** Why nothing is shown, in words. @param {number} status */
+/** Words for why nothing is shown. @param {number} status */
 function wordsFor(status) {
   if (status === 404) return t("There is no such shared conversation, or it is shared no more.");
   return t("The conversation can't be shown now. Try again in a moment.");
@@ -79,7 +79,7 @@ async function showMore() {
   view.show(messages.map(itemOf), { hasMore: next !== undefined });
 }
 
-follow.pause(); // who comes to read begins at the beginning
+follow.pause(); // readers begin at the beginning
 scroller.addEventListener("scroll", () => view.place(), { passive: true });
 older.addEventListener("click", () => void showMore());
 await showMore();

@@ -6,7 +6,7 @@ import { SentenceAnnouncer } from "./sentence-announcer.js";
 import { t } from "./words/translate.js";
 
 /**
- * Tells screen readers how a reply ended and what it says, and which calls ask for permission: once, instead of word by word.
+ * Tells screen readers how a reply ended, what it says, and which calls ask for permission: once, not word by word.
  * A live translation is told by its sentences.
  */
 export class Announcer {

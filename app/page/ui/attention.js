@@ -5,7 +5,7 @@ import { t } from "./words/translate.js";
 
 /** @typedef {import("../client/reply.js").Reply} Reply */
 
-/** Asks for attention when a reply ends while the page is hidden: by a mark in its title, and a notification where these are wanted. */
+/** Asks for attention when a reply ends while the page is hidden: by a mark in its title, and by a notification if these are on. */
 export class Attention {
   #title;
   #titleOf;
@@ -14,7 +14,7 @@ export class Attention {
   /**
    * @param {object} parts
    * @param {import("./page-title.js").PageTitle} parts.title
-   * @param {(conversationId: string) => string} parts.titleOf   of a conversation, for the notification
+   * @param {(conversationId: string) => string} parts.titleOf   the title of a conversation, for its notification
    */
   constructor({ title, titleOf }) {
     this.#title = title;
@@ -33,7 +33,7 @@ export class Attention {
   }
 }
 
-/** Whether nothing follows: behind calls comes the next reply. @param {Reply} reply */
+/** Whether nothing follows; after calls comes the next reply. @param {Reply} reply */
 function hasEnded({ open, state, done }) {
   return !open && (state === ReplyState.ENDED ? done !== null && done.reason !== "tools" : true);
 }

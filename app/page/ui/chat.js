@@ -29,7 +29,7 @@ import { Drafts } from "./writing/drafts.js";
 /** What the id of an image takes in a frame; the words around the ids take less. */
 const ID_BYTES = 67;
 
-/** The page: takes what the client tells and what the user does, and has it shown. */
+/** The page: takes events of the client and of the user, and shows what follows from them. */
 export class Chat {
   #client;
   #transcripts = new Transcripts();
@@ -48,7 +48,7 @@ export class Chat {
    * @param {ChatClient} client
    * @param {object} parts
    * @param {import("../client/credentials.js").Credentials} parts.credentials
-   * @param {Storage | null} parts.storage  where the last conversation, what was chosen for each and drafts are kept
+   * @param {Storage | null} parts.storage  keeps the last conversation, its settings, and drafts
    * @param {import("./settings/theme.js").Theme} parts.theme
    */
   constructor(client, { credentials, storage, theme }) {
@@ -134,7 +134,7 @@ export class Chat {
     this.#listenToUser();
   }
 
-  /** Connects, and shows the conversation that the address names, else the last one. */
+  /** Connects, and shows the conversation in the address, else the last one. */
   start() {
     this.#navigation.open(this.#screen.current.conversationId);
     this.#client.connect();
@@ -161,7 +161,7 @@ export class Chat {
     };
   }
 
-  /** What a message may have beside the tools that it offers and so many images. @param {number} images */
+  /** The limits of a message beside the tools that it offers and this number of images. @param {number} images */
   #limits(images) {
     const limits = this.#client.ready?.limits ?? null;
     if (limits === null) return null;
@@ -172,7 +172,7 @@ export class Chat {
   #listenToClient() {
     /** @type {Record<string, (detail: any) => void>} */
     const listeners = {
-      connection: () => {}, // what waits for one says so
+      connection: () => {}, // whoever waits for one says so
       ready: (frame) => this.#onReady(frame),
       reply: ({ reply }) => this.#onReply(reply),
       history: (page) => this.#transcripts.of(page.conversation_id).refresh(page),
@@ -210,7 +210,7 @@ export class Chat {
 
   /** @param {Reply} reply */
   #onReply(reply) {
-    if (reply.unsure) return; // to what may not have been all: the server takes it back, or it is shown in a moment
+    if (reply.unsure) return; // the speaker may go on: then the server takes it back, else it is shown in a moment
     this.#transcripts.of(reply.conversationId).take(reply);
     this.#alerts.look(reply);
     const ended = reply.state === ReplyState.ENDED;
@@ -242,12 +242,12 @@ export class Chat {
 
   /** @param {Event} event */
   #skip(event) {
-    // Following the link would put its own fragment in the place of the conversation's address.
+    // Following the link would replace the conversation's address by its own fragment.
     event.preventDefault();
     this.#composer.focus();
   }
 
-  /** Another model may be asked now, which can do other things. */
+  /** Takes that another model may be asked now, which has other features. */
   #renew() {
     this.#composer.offer();
     this.#screen.renew();
@@ -258,17 +258,17 @@ export class Chat {
     this.#thenWrite(() => this.#speaking.send(text, images));
   }
 
-  /** What was pressed goes from the page: the keyboard goes on in the box for messages. @param {() => void} act */
+  /** Acts, then moves the focus to the box for messages: the button that was pressed leaves the page. @param {() => void} act */
   #thenWrite(act) {
     act();
     this.#composer.focus();
-    // Who was asked for a key and had none is asked again: the message waits for it.
+    // A user who gave no key is asked again, since the message waits for it.
     if (this.#client.connection.state === LinkState.REFUSED) this.#client.connect();
   }
 
   /**
-   * Leaves nothing of what was said to be read: not in the page, not in the browser's storage, not behind the Back button.
-   * A new page begins with an empty memory; this one is emptied too, since browsers keep pages to go back to.
+   * Removes everything that was said: from the page, from the browser's storage, and from behind the Back button.
+   * A new page begins with an empty memory. This one is emptied too, since browsers keep pages to go back to.
    */
   #forgetAll() {
     this.#modes.stop();

@@ -11,21 +11,21 @@ const WORDS = {
   [LinkState.OFFLINE]: t("Offline"),
   [LinkState.REFUSED]: t("Closed by the service"),
 };
-/** Of a connection that was refused, by its close code. @type {Record<number, string>} */
+/** Words for a refused connection, by its close code. @type {Record<number, string>} */
 const REFUSED = {
   [CloseCode.UNAUTHENTICATED]: t("A key is needed"),
   [CloseCode.FORBIDDEN]: t("You are not let in"),
 };
-/** What is shown of a connection that stands, and whose other side says nothing. */
+/** The state that is shown for an open connection whose other side is silent. */
 const QUIET = { state: "quiet", word: t("No answer") };
-/** For so long it is said that a connection is back. */
+/** How long the page says that the connection is back. */
 const BACK_MS = 4_000;
 /** @type {Set<string>} */
 const CAN_RETRY = new Set([LinkState.RECONNECTING, LinkState.OFFLINE, LinkState.REFUSED]);
 
 /**
- * Shows the state of the connection: the word is announced to screen readers, the countdown is not. Of one that stands the
- * dot alone is to be seen, but for a moment after it was away.
+ * Shows the state of the connection. Screen readers hear the word, not the countdown. An open connection is shown as a dot,
+ * with a word for a moment after it was lost.
  */
 export class ConnectionView {
   #root = part("connection", HTMLElement);
@@ -35,7 +35,7 @@ export class ConnectionView {
   #retry = part("retry", HTMLButtonElement);
   /** @type {ReturnType<typeof setInterval> | undefined} */ #countdown;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #back;
-  /** Whether it was away since it stood last. */
+  /** Whether it was lost since it was last open. */
   #wasAway = false;
 
   /** @param {{onRetry: () => void}} actions */
@@ -48,7 +48,7 @@ export class ConnectionView {
     const { state, retryMs, code, reason } = status;
     const { state: shown, word } = toldOf(status);
     this.#root.dataset.state = shown;
-    // A class instead of `:has`, which each element that a reply brings would have asked anew.
+    // A class instead of `:has`, which would be evaluated again for each new element of a reply.
     this.#chat.classList.toggle("unheard", shown !== LinkState.CONNECTED && shown !== LinkState.CONNECTING);
     this.#root.title = code === null ? word : `${t("Closed with {code}", { code })}${reason === "" ? "" : `: ${reason}`}`;
     if (this.#word.textContent !== word) this.#word.textContent = word;
@@ -86,10 +86,10 @@ export class ConnectionView {
   }
 }
 
-/** What is told of a connection: its state, and a word for it. @param {import("../client/link.js").LinkStatus} status */
+/** A connection's state, and a word for it. @param {import("../client/link.js").LinkStatus} status */
 function toldOf({ state, code, quiet }) {
   if (quiet) return QUIET;
-  // A browser that knows that there is no network needs not try four times.
+  // If the browser knows that there is no network, four attempts are not needed.
   const offline = state === LinkState.RECONNECTING && !navigator.onLine;
   const told = offline ? LinkState.OFFLINE : state;
   return { state: told, word: (told === LinkState.REFUSED && REFUSED[code ?? 0]) || WORDS[told] };

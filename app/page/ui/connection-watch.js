@@ -1,7 +1,7 @@
 import { LinkState } from "../client/chat-client.js";
 import { ConnectionView } from "./connection-view.js";
 
-/** Shows how the connection stands, and has it looked after when the network changes or somebody comes back to the page. */
+/** Shows the state of the connection, and has it checked when the network changes or somebody comes back to the page. */
 export class ConnectionWatch {
   #client;
   #view;
@@ -10,7 +10,7 @@ export class ConnectionWatch {
   /**
    * @param {object} parts
    * @param {import("../client/chat-client.js").ChatClient} parts.client
-   * @param {() => void} parts.onLook  somebody looks at the page again, and there is a connection
+   * @param {() => void} parts.onLook  somebody looks at the page again while there is a connection
    */
   constructor({ client, onLook }) {
     this.#client = client;
@@ -22,14 +22,14 @@ export class ConnectionWatch {
     document.addEventListener("visibilitychange", () => this.#onVisible());
   }
 
-  /** The network is said to have come, gone or become another one: what stood on it may not stand any more. */
+  /** The network came, went or changed, so the connection may be dead. */
   #onNetwork() {
     this.#view.show(this.#client.connection);
     if (navigator.onLine) this.#client.connect();
     this.#client.probe();
   }
 
-  /** The page may have slept, and other devices may have begun conversations meanwhile. */
+  /** The page may have slept. Other devices may have begun conversations meanwhile. */
   #onVisible() {
     if (document.hidden) return;
     this.#client.connect();
@@ -38,7 +38,7 @@ export class ConnectionWatch {
   }
 }
 
-/** What Chromium knows of the network; undefined elsewhere. @returns {EventTarget | undefined} */
+/** Chromium's information on the network; undefined in other browsers. @returns {EventTarget | undefined} */
 function networkInformation() {
   return /** @type {{connection?: EventTarget}} */ (navigator).connection;
 }

@@ -1,7 +1,7 @@
 import { Talking } from "./talking.js";
 import { Translating } from "./translating.js";
 
-/** What else takes the user's words than messages that are written: talking, and live translation. One of them at a time. */
+/** Ways to enter words other than written messages: talking and live translation. One of them at a time. */
 export class InputModes {
   /**
    * @param {Omit<ConstructorParameters<typeof Talking>[0], "onBegin" | "model">
@@ -23,7 +23,7 @@ export class InputModes {
     this.translating.know(ready);
   }
 
-  /** Call when another conversation may be shown: both belong to one. */
+  /** Call when another conversation may be shown: each of the two belongs to one. */
   turned() {
     this.talking.turned();
     this.translating.turned();

@@ -6,7 +6,7 @@ import { part } from "../elements/dom.js";
 
 /** @typedef {import("./conversation-menu.js").Action} Action */
 
-/** Does what the menu of the shown conversation offers: rename, share, export, print. */
+/** Does what the shown conversation's menu offers: rename, share, export, print. */
 export class ConversationActions {
   #menu = new ConversationMenu((action) => void this.#do(action));
   #shareBox = new ShareBox();
@@ -52,7 +52,7 @@ export class ConversationActions {
     this.#shareBox.show(new URL(`/s/${shareId}`, location.href).href, onStop);
   }
 
-  /** Writes the title where it stands. */
+  /** Lets the user edit the title in its place. */
   #rename() {
     const conversationId = this.#current();
     const onClose = (/** @type {string | null} */ title, /** @type {{key: boolean}} */ by) => {

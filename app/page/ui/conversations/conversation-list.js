@@ -9,16 +9,16 @@ import { t } from "../words/translate.js";
  * @typedef {object} ListActions
  * @property {(entry: Entry) => void} onDelete
  * @property {(entry: Entry, title: string) => void} onRename
- * @property {() => void} onMore                              older conversations are to be listed
+ * @property {() => void} onMore                              older conversations are asked for
  */
 
-/** The list of conversations: links to switch with (so that the browser's history works), buttons to rename and delete with. */
+/** The list of conversations: links to switch (so the browser's history works), and buttons to rename and delete. */
 export class ConversationList {
   #root = part("conversations", HTMLUListElement);
   #more = part("more", HTMLButtonElement);
   #actions;
   #shown = "";
-  /** Whether a title is being written: the list stays as it is meanwhile. */
+  /** Whether a title is being edited; the list does not change meanwhile. */
   #renaming = false;
 
   /** @param {ListActions} actions */
@@ -65,7 +65,7 @@ export class ConversationList {
     this.#renaming = true;
     const onClose = (/** @type {string | null} */ title, /** @type {{key: boolean}} */ by) => {
       this.#renaming = false;
-      this.#shown = ""; // what came meanwhile is shown with the next showing
+      this.#shown = ""; // the next `show` shows what came meanwhile
       box.root.replaceWith(link);
       if (by.key) link.focus();
       if (title !== null) this.#actions.onRename(entry, title);

@@ -2,7 +2,7 @@ import { part } from "../elements/dom.js";
 
 /** @typedef {"rename" | "share" | "markdown" | "json" | "print"} Action */
 
-/** What can be done with the conversation that is shown, behind one button. */
+/** The menu of the shown conversation, behind one button. */
 export class ConversationMenu {
   #root = part("menu", HTMLElement);
   #button = part("menu-button", HTMLButtonElement);
@@ -24,7 +24,7 @@ export class ConversationMenu {
   }
 
   /**
-   * Is there where something was said.
+   * Shows the menu's button if anything was said.
    * @param {boolean} anything
    * @param {{shares: boolean}} options  whether conversations can be shared
    */

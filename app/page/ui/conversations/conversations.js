@@ -3,16 +3,16 @@ import { t } from "../words/translate.js";
 
 /** @typedef {import("../../client/frames.js").ConversationSummary} ConversationSummary */
 
-/** What one is called that has no title yet. */
+/** The name of a conversation without a title. */
 export const NEW_TITLE = t("New conversation");
 
 const PAGE = 100;
 
-/** What the server says of the owner's conversations, newest first: those that other devices began too. */
+/** The owner's conversations as the server lists them, newest first, those of other devices too. */
 export class Conversations {
   /** @type {ConversationSummary[]} */
   entries = [];
-  /** Whether older ones than `entries` exist. */
+  /** Whether there are older ones than `entries`. */
   hasMore = false;
   #client;
   #asking = false;
@@ -28,13 +28,13 @@ export class Conversations {
     return this.entries.some(({ conversation_id: id }) => id === conversationId);
   }
 
-  /** What a conversation is called, in words; undefined where that is not known. @param {string} conversationId */
+  /** A conversation's title in words; undefined if it is unknown. @param {string} conversationId */
   titleOf(conversationId) {
     const listed = this.entries.find(({ conversation_id: id }) => id === conversationId);
     return listed === undefined ? undefined : titleInWords(listed);
   }
 
-  /** Asks for the newest ones; calls that come while an answer is awaited share the next one. Raises ChatError. */
+  /** Asks for the newest ones. Calls that come while an answer is awaited share the next one. Raises ChatError. */
   async refresh() {
     this.#stale = true;
     if (this.#asking) return;

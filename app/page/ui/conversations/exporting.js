@@ -1,4 +1,4 @@
-/** A conversation as a file: what its active branch says, as the server keeps it. */
+/** A conversation as a file: its active branch, as the server keeps it. */
 
 import { pagesOf } from "../transcript/pages.js";
 import { t } from "../words/translate.js";
@@ -25,7 +25,7 @@ export async function readAll(client, conversationId) {
 }
 
 /**
- * Has the browser save a conversation.
+ * Saves a conversation as a file.
  * @param {"markdown" | "json"} format
  * @param {Told} told
  */
@@ -34,7 +34,7 @@ export function save(format, told) {
   const url = URL.createObjectURL(new Blob([write(told)], { type: `${type};charset=utf-8` }));
   const link = Object.assign(document.createElement("a"), { href: url, download: `${fileName(told.title)}.${extension}` });
   link.click();
-  // The browser reads it after this task.
+  // The browser reads it only after this task.
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
@@ -61,7 +61,7 @@ function jsonOf({ title, messages }) {
   return `${JSON.stringify({ title, messages: told }, null, 2)}\n`;
 }
 
-/** A title as file systems take it. @param {string} title */
+/** A title as a valid file name. @param {string} title */
 function fileName(title) {
   const name = title.replaceAll(/[\p{Cc}\p{Cf}<>:"/\\|?*]/gu, " ").replaceAll(/\s+/g, " ").trim();
   return [...name].slice(0, 80).join("").replace(/[. ]+$/, "") || "conversation";

@@ -1,10 +1,10 @@
 import { element } from "../elements/dom.js";
 import { t } from "../words/translate.js";
 
-/** Of a title, in code points; `maxlength` counts UTF-16 units, which are no fewer. */
+/** The longest title, in code points. `maxlength` counts UTF-16 units, which are at least as many. */
 const MAX_CHARS = 200;
 
-/** Where a title is written in the place of the old one. Enter and leaving keep it, Esc keeps the old one. */
+/** A box to edit a title in its place. Enter and leaving the box keep the new title, Esc keeps the old one. */
 export class RenameBox {
   #field = element("input", { type: "text", maxlength: MAX_CHARS, "aria-label": t("Title"), autocomplete: "off", dir: "auto" });
   root = element("form", { class: "rename" }, this.#field);
@@ -15,7 +15,7 @@ export class RenameBox {
   /**
    * @param {string} title
    * @param {object} actions
-   * @param {(title: string | null, by: {key: boolean}) => void} actions.onClose  null where the title stays as it is; whether a key closed it
+   * @param {(title: string | null, by: {key: boolean}) => void} actions.onClose  `title`: null if it stays as it is; `key`: whether a key closed the box
    */
   constructor(title, { onClose }) {
     this.#before = title;
@@ -37,7 +37,7 @@ export class RenameBox {
     this.#close(this.#title, { key: true });
   }
 
-  /** The new title; null where there is none. */
+  /** The new title; null if there is none. */
   get #title() {
     const title = this.#field.value.trim();
     return title === "" || title === this.#before ? null : title;
@@ -46,7 +46,7 @@ export class RenameBox {
   /** @param {KeyboardEvent} event */
   #onKey(event) {
     if (event.key !== "Escape" || event.isComposing) return;
-    // Esc stops a running reply where nothing else is to be closed.
+    // Esc stops a running reply if there is nothing else to close.
     event.preventDefault();
     this.#close(null, { key: true });
   }

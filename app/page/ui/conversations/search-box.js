@@ -7,10 +7,10 @@ import { t } from "../words/translate.js";
 /** @typedef {import("../../client/frames.js").Hit} Hit */
 /** @typedef {import("../../client/frames.js").Found} Found */
 
-/** How long somebody rests in writing before it is looked for. */
+/** How long somebody pauses in writing before the search begins. */
 const REST_MS = 200;
 
-/** Where conversations are looked for, and what was found in the place of the list. */
+/** The search for conversations. Its hits take the place of the list. */
 export class SearchBox {
   #field = part("find", HTMLInputElement);
   #list = part("listed", HTMLElement);
@@ -26,7 +26,7 @@ export class SearchBox {
 
   /**
    * @param {object} actions
-   * @param {(asked: {query: string, before?: string}) => Promise<Found | null>} actions.find  null where that failed
+   * @param {(asked: {query: string, before?: string}) => Promise<Found | null>} actions.find  null if the search failed
    * @param {(hit: Hit) => void} actions.onOpen
    */
   constructor({ find, onOpen }) {
@@ -58,14 +58,14 @@ export class SearchBox {
   /** @param {KeyboardEvent} event */
   #onKey(event) {
     if (event.key !== "Escape" || event.isComposing || this.#field.value === "") return;
-    // Esc stops a running reply where nothing else is to be closed.
+    // Esc stops a running reply if there is nothing else to close.
     event.preventDefault();
     this.#clear();
   }
 
-  /** @param {string} [before]  where the last answer ended; without it: from the newest conversation on */
+  /** @param {string} [before]  where the last answer ended; without it, from the newest conversation on */
   async #look(before) {
-    if (this.#asking) return; // what is looked for by then is asked for next
+    if (this.#asking) return; // the query at that time is asked next
     const query = this.#query;
     this.#asking = this.#more.disabled = true;
     const found = await this.#find({ query, before });
@@ -76,7 +76,7 @@ export class SearchBox {
 
   /**
    * @param {Found} found
-   * @param {boolean} goesOn  the hits come behind those that are shown
+   * @param {boolean} goesOn  the hits are added to those that are shown
    */
   #show({ hits, next }, goesOn) {
     const rows = hits.map((hit) => this.#row(hit));
@@ -102,7 +102,7 @@ export class SearchBox {
   }
 }
 
-/** The snippet, with what was found in it marked. @param {Hit} hit */
+/** The snippet with its match marked. @param {Hit} hit */
 function marked({ snippet, at, chars }) {
   const behind = dropCodePoints(snippet, at);
   return [takeCodePoints(snippet, at), element("mark", { text: takeCodePoints(behind, chars) }), dropCodePoints(behind, chars)];
@@ -110,7 +110,7 @@ function marked({ snippet, at, chars }) {
 
 /**
  * @param {number} hits
- * @param {boolean} more  whether older conversations were not looked at yet
+ * @param {boolean} more  whether older conversations are still to be searched
  */
 function wordsFor(hits, more) {
   if (hits === 0) return more ? t("Nothing found so far.") : t("Nothing found.");

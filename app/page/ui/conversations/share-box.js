@@ -2,7 +2,7 @@ import { copyButton } from "../elements/copy-button.js";
 import { part } from "../elements/dom.js";
 import { t } from "../words/translate.js";
 
-/** Shows the link under which a conversation can be read, to be copied or taken back. */
+/** Shows the link of a shared conversation, which can be copied or revoked. */
 export class ShareBox {
   #dialog = part("share", HTMLDialogElement);
   #link = part("share-link", HTMLInputElement);

@@ -6,7 +6,7 @@ import { Conversations, NEW_TITLE } from "./conversations.js";
 import { SearchBox } from "./search-box.js";
 import { titleInWords } from "../words/languages.js";
 
-/** The owner's conversations beside the one that is shown: listed, looked for, begun, renamed and deleted. */
+/** The owner's conversations: lists, searches, begins, renames and deletes them. */
 export class Sidebar {
   #client;
   #reporter;
@@ -19,9 +19,9 @@ export class Sidebar {
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
    * @param {import("../reporter.js").Reporter} parts.reporter
-   * @param {() => void} parts.onNew     another conversation is to be begun
-   * @param {(hit: import("../../client/frames.js").Hit) => void} parts.onHit  what was found is to be shown
-   * @param {() => void} parts.onChange  the list is another one
+   * @param {() => void} parts.onNew     the user begins another conversation
+   * @param {(hit: import("../../client/frames.js").Hit) => void} parts.onHit  the user chose a hit
+   * @param {() => void} parts.onChange  the list has changed
    */
   constructor({ client, reporter, onNew, onHit, onChange }) {
     this.#client = client;
@@ -42,7 +42,7 @@ export class Sidebar {
     return this.#conversations.has(conversationId);
   }
 
-  /** What a conversation is called; undefined where that is not known. @param {string} conversationId */
+  /** A conversation's title; undefined if it is unknown. @param {string} conversationId */
   titleOf(conversationId) {
     return this.#conversations.titleOf(conversationId);
   }
@@ -50,7 +50,7 @@ export class Sidebar {
   /**
    * Shows the list.
    * @param {string} current        the conversation that is shown
-   * @param {string | null} title  its title; null where it is still empty
+   * @param {string | null} title  its title; null if it is still empty
    */
   show(current, title) {
     const entries = this.#conversations.entries.map((listed) => this.#entry(listed.conversation_id, titleInWords(listed)));
@@ -78,7 +78,7 @@ export class Sidebar {
     this.#conversations.remove(conversationId);
   }
 
-  /** Closes the sidebar where it lies over the conversation. False where it does not. */
+  /** Closes the sidebar if it lies over the conversation. False if it doesn't. */
   close() {
     return this.#drawer.close();
   }

@@ -1,17 +1,17 @@
 import { element } from "./dom.js";
 import { number, t } from "../words/translate.js";
 
-/** UTF-16 units that are shown at first, and with each further request: what a browser lays out without a pause. */
+/** UTF-16 units that are shown at first, and that each press adds: a browser lays them out without a pause. */
 const FIRST = 2000;
 const MORE = 20_000;
 
-/** A text of any length: its beginning, and a button for more of it. Text goes in as text, never as markup. */
+/** A text of any length: its beginning, and a button for more. Text is set as text, never as markup. */
 export class BoundedText {
   #shown = document.createTextNode("");
   #more = element("button", { class: "link", type: "button", hidden: true });
   #text = "";
 
-  /** @param {string} label  what it is, for those who don't see it */
+  /** @param {string} label  its name for those who don't see it */
   constructor(label) {
     const frame = element("pre", { tabindex: 0, role: "group", "aria-label": label, dir: "auto" }, this.#shown);
     this.#more.addEventListener("click", () => this.#showTo(this.#shown.length + MORE));
@@ -34,7 +34,7 @@ export class BoundedText {
   }
 }
 
-/** Where to cut so that no character is halved. @param {string} text @param {number} end */
+/** Where to cut without halving a character. @param {string} text @param {number} end */
 function whole(text, end) {
   const unit = text.charCodeAt(end - 1);
   return unit >= 0xd800 && unit < 0xdc00 ? end + 1 : end;

@@ -2,7 +2,7 @@ import { part } from "./dom.js";
 import { t } from "../words/translate.js";
 
 /**
- * Asks whether a conversation is to be deleted. False also where the question was closed with Esc.
+ * Asks whether to delete a conversation. False also if the question was closed with Esc.
  * @param {string} title
  * @returns {Promise<boolean>}
  */

@@ -27,7 +27,7 @@ export function copyButton(label, text) {
 
 /** @param {string} text */
 async function copy(text) {
-  // Browsers give the clipboard's own interface to secure contexts only; a chat on a home network is none.
+  // Browsers have the clipboard's interface in secure contexts only; a chat in a home network is none.
   if (navigator.clipboard !== undefined) await navigator.clipboard.writeText(text);
   else copyBySelection(text);
 }

@@ -1,4 +1,4 @@
-/** Makes elements. Text goes in as text, never as markup. */
+/** Makes elements. Text is set as text, never as markup. */
 
 /**
  * An element with attributes (`text` is its text; null and false leave an attribute out) and children.
@@ -19,7 +19,7 @@ export function element(tag, { text = null, ...attributes } = {}, ...children) {
 }
 
 /**
- * The element with this id; index.html has it.
+ * The element with this id, which is in index.html.
  * @template {HTMLElement} Kind
  * @param {string} id
  * @param {new () => Kind} Kind

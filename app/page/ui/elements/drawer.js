@@ -3,7 +3,7 @@ import { icon } from "./icons.js";
 
 const narrow = matchMedia("(max-width: 52rem)");
 
-/** The sidebar, which is a drawer on narrow screens: out of sight and out of the tab order until it is opened. */
+/** The sidebar. On narrow screens it is a drawer, hidden and out of the tab order until it is opened. */
 export class Drawer {
   #sidebar = part("sidebar", HTMLElement);
   #chat = part("chat", HTMLElement);
@@ -21,7 +21,7 @@ export class Drawer {
     this.#apply();
   }
 
-  /** Closes the drawer. False where it was not open. */
+  /** Closes the drawer. False if it was not open. */
   close() {
     if (!this.#open) return false;
     this.#set(false);

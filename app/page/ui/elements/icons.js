@@ -2,7 +2,7 @@ const SVG = "http://www.w3.org/2000/svg";
 
 /** @typedef {[tag: string, attributes: Record<string, string>]} Shape */
 
-/** What scripts show, drawn on 24 by 24; what stands in a page from the start is in that page's own sprite. @type {Record<string, Shape[]>} */
+/** The icons that scripts show, drawn on 24 by 24. Those in a page from the start are in that page's own sprite. @type {Record<string, Shape[]>} */
 const SHAPES = {
   copy: [
     ["rect", { x: "9", y: "9", width: "11", height: "11", rx: "2.5" }],

@@ -1,18 +1,18 @@
-/** Lays out the text of JSON for people, without reading it: whatever stands there is shown, twice where it stands twice. Pure. */
+/** Lays out JSON text for people without parsing it: all of it is shown, even a name that comes twice. Pure. */
 
 const INDENT = "  ";
-/** What is nested deeper is not moved further. */
+/** The deepest nesting that is indented. */
 const DEEPEST = 16;
-/** A longer text is shown as it came. */
+/** A longer text is shown as it is. */
 const LONGEST = 100_000;
 
-/** Strings, brackets, commas and colons; blanks between them are of no meaning. */
+/** Strings, brackets, commas and colons; blanks between them mean nothing. */
 const PIECES = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s"{}[\],:]+/gs;
-/** Characters that are not seen, or that turn the order of others: in a string they could make one text look like another. */
+/** Characters that are invisible, or that reverse the order of others. In a string they could make one text look like another. */
 const UNSEEN = /[\p{C}\p{Default_Ignorable_Code_Point}\p{Zl}\p{Zp}\u2800]/gu;
 
 /**
- * The text of a JSON object with a line for each of its members; what can't be seen is spelled as JSON spells it.
+ * The text of a JSON object with a line for each member. Invisible characters are escaped as in JSON.
  * @param {string} text
  */
 export function laidOut(text) {
@@ -45,7 +45,7 @@ function seen(piece) {
   return piece.replaceAll(UNSEEN, (char) => char.replaceAll(/[^]/g, spelled));
 }
 
-/** @param {string} unit One unit of UTF-16, as JSON spells it. */
+/** The escape of a unit of UTF-16 in JSON. @param {string} unit */
 function spelled(unit) {
   return `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
 }

@@ -4,7 +4,7 @@ import { failureView } from "./failure-view.js";
 import { wordsFor } from "./words.js";
 import { t } from "../words/translate.js";
 
-/** What belongs to no message, shown over the composer until it is closed. */
+/** Notices that belong to no message, shown over the composer until they are closed. */
 export class Notices {
   #root = part("notices", HTMLElement);
 
@@ -13,13 +13,13 @@ export class Notices {
     this.#add(wordsFor(failure), failureView(failure));
   }
 
-  /** @param {string} words  nothing is shown where they are empty, or shown already */
+  /** Shows words, unless they are empty or shown already. @param {string} words */
   say(words) {
     if (words !== "") this.#add(words, element("span", { text: words }));
   }
 
   /**
-   * Something that the user may want done; the notice goes with it.
+   * Offers something that the user may want. Pressing its button closes the notice.
    * @param {string} words
    * @param {string} label  of the button
    * @param {() => void} act
@@ -35,8 +35,8 @@ export class Notices {
 
   /**
    * @param {string} words
-   * @param {HTMLElement} view  what shows them
-   * @returns {HTMLElement | undefined} none where they are shown already
+   * @param {HTMLElement} view  the element with the words
+   * @returns {HTMLElement | undefined} undefined if they are shown already
    */
   #add(words, view) {
     if (this.#root.textContent?.includes(words)) return undefined;

@@ -1,10 +1,10 @@
-/** Plain words for what was refused or failed, and for what is left. Pure: errors and limits in, text out. */
+/** Plain words for refusals, failures and limits. Pure: errors and limits in, text out. */
 
 import { t } from "../words/translate.js";
 
 /** @typedef {{code: string, message: string, retryAfterMs?: number | null, retry_after_ms?: number | null}} Failure */
 
-/** What each code of the protocol means for people; a time to come again follows where LATER has it. @type {Record<string, string>} */
+/** What each code of the protocol means to people. For those in LATER the time of the next try follows. @type {Record<string, string>} */
 const WORDS = {
   bad_frame: t("This page and the service did not understand each other. Reload the page."),
   bad_params: t("The service can't do this as it was asked."),
@@ -32,38 +32,38 @@ const WORDS = {
 };
 const UNKNOWN = t("The service could not do this.");
 
-/** Those that pass by themselves. */
+/** Codes that pass by themselves. */
 const LATER = new Set(["draining", "overloaded", "rate_limited", "store_unavailable"]);
 
-/** Those that the same message would meet again, however often it is sent. */
+/** Codes that the same message would get again, however often it is sent. */
 const HOPELESS = new Set(["bad_frame", "bad_params", "content_too_long", "context_overflow", "filtered", "model_not_found"]);
 
-/** Those that a message with images meets because of them. */
+/** Codes that a message gets because of its images. */
 const OF_IMAGES = new Set(["not_found", "too_many_images"]);
 
-/** Why something was refused or failed, for people. @param {Failure} failure */
+/** Words for why something was refused or failed. @param {Failure} failure */
 export function wordsFor({ code, retryAfterMs, retry_after_ms: ms }) {
   const words = Object.hasOwn(WORDS, code) ? WORDS[code] : UNKNOWN;
   return LATER.has(code) ? `${words} ${again(retryAfterMs ?? ms ?? null)}` : words;
 }
 
-/** The service's own words and the code, for those who may have to tell them to somebody. @param {Failure} failure */
+/** The service's own words and the code, for users who report them. @param {Failure} failure */
 export function detailOf({ code, message }) {
   return `${message} (${code})`;
 }
 
-/** Whether only another message can succeed. @param {Failure} failure */
+/** Whether the message has to be changed to succeed. @param {Failure} failure */
 export function isHopeless({ code }) {
   return HOPELESS.has(code);
 }
 
-/** Whether a message with images can succeed without them. @param {Failure} failure */
+/** Whether a message with images may succeed without them. @param {Failure} failure */
 export function isOfImages({ code }) {
   return OF_IMAGES.has(code);
 }
 
 /**
- * What is left of a limit; empty while there is enough.
+ * Words for what is left of a limit; empty while there is enough.
  * @param {import("../../client/frames.js").LimitsLeft} limits
  */
 export function wordsForLimit({ name, remaining, reset_s: resetS }) {

@@ -2,27 +2,27 @@ import { ChatError } from "../../client/chat-client.js";
 import { countCodePoints, dropCodePoints, takeCodePoints } from "../../client/code-points.js";
 import { InterpretingBar } from "./interpreting-bar.js";
 
-/** Code points of one growth: a frame takes more, and a long text that is pasted is told in parts. */
+/** The most code points of one growth. A frame takes more; a long pasted text is sent in parts. */
 const MOST_AT_ONCE = 8_000;
-/** After so long a growth is told again that the server could not take at the moment. */
+/** How long a growth waits that the server could not take at the moment. Then it is sent again. */
 const AGAIN_MS = 1_000;
-/** Up to where words are whole: a blank or a mark stands behind them. */
+/** The part of a text whose words are whole: a blank or a mark follows them. */
 const WHOLE = /^[^]*(?:\s|[。！？，、；：])/u;
 
 /** @typedef {import("../../client/reply.js").Reply} Reply */
 /** @typedef {import("./interpreting-bar.js").Wish} Wish */
 
-/** One conversation that is translated live: takes words as they are written, and lets the source grow by them. */
+/** The live translation in one conversation: takes words as they are written, and extends the source by them. */
 export class Interpreter {
   #parts;
   #bar;
-  /** @type {Reply | null} The translation that runs. */ #reply = null;
-  /** All of the source as far as it was written, and how much of it the server has. */
+  /** @type {Reply | null} The running translation. */ #reply = null;
+  /** The source as far as it was written, and how much of it the server has. */
   #said = "";
   #known = 0;
   #final = false;
   #growing = false;
-  /** Whether what was refused is in the box again: it is taken once the user sends it, and not with the next key. */ #held = false;
+  /** Whether refused text is in the box again. It is taken when the user sends it, not with the next key. */ #held = false;
   #listeners = new AbortController();
 
   /**
@@ -32,7 +32,7 @@ export class Interpreter {
    * @param {Wish} parts.wish
    * @param {() => string | undefined} parts.model
    * @param {(wish: Wish) => void} parts.onWish
-   * @param {(text: string) => void} parts.onRest         what was taken and will not be translated
+   * @param {(text: string) => void} parts.onRest         text that was taken and will not be translated
    * @param {(error: ChatError) => void} parts.onTrouble
    */
   constructor(parts) {
@@ -56,10 +56,10 @@ export class Interpreter {
   }
 
   /**
-   * Takes what is whole of a text that is being written. Gives how much of it that is, in UTF-16 units: none while the end
-   * of the text before it is awaited.
+   * Takes the whole words of a text that is being written. Returns their length in UTF-16 units: 0 while the end of the text
+   * before is awaited.
    * @param {string} text
-   * @param {{all: boolean}} how  whether it is a line, whose end says that it is whole
+   * @param {{all: boolean}} how  whether it is a line, so that all of it is whole
    */
   take(text, { all }) {
     if (this.#final || this.#reply?.stopping || (this.#held && !all)) return 0;
@@ -76,7 +76,7 @@ export class Interpreter {
 
   close() {
     this.#listeners.abort();
-    if (!this.#growing) this.#giveBack(); // else all of it is being told
+    if (!this.#growing) this.#giveBack(); // else all of it is on its way
     this.#bar.remove();
   }
 
@@ -92,7 +92,7 @@ export class Interpreter {
     void this.#grow();
   }
 
-  /** Tells what the server does not have. What was lost with a connection is told again on the next one. */
+  /** Sends what the server does not have. What was lost with a connection is sent again on the next one. */
   async #grow() {
     if (this.#growing) return;
     this.#growing = true;
@@ -106,18 +106,18 @@ export class Interpreter {
     }
   }
 
-  /** What the server will never take is given back; its source is what counts. @param {ChatError} error */
+  /** Gives back what the server will never take. The server's source counts. @param {ChatError} error */
   #refused(error) {
     if (error.retryable) return void setTimeout(() => void this.#grow(), error.retryAfterMs ?? AGAIN_MS);
     this.#giveBack();
-    // A source that is full ends here; what is in the box begins the next one.
+    // A full source ends here; the text in the box begins the next one.
     this.#final = error.code === "content_too_long" && this.#reply !== null;
     this.#tell();
     this.#parts.onTrouble(error);
     if (this.#final) setTimeout(() => void this.#grow());
   }
 
-  /** Gives back what was taken and the server does not have. */
+  /** Gives back text that was taken, but that the server does not have. */
   #giveBack() {
     const source = this.#reply?.content ?? "";
     const has = this.#said.startsWith(source) ? countCodePoints(source) : 0;
@@ -151,9 +151,9 @@ export class Interpreter {
     else void this.#grow();
   }
 
-  /** It runs already: this page was loaded anew, or another device began it, or it goes on. @param {Reply} reply */
+  /** Takes a translation that runs already: after a reload, or begun by another device, or continued. @param {Reply} reply */
   #attach(reply) {
-    if (reply.content === null && reply.continues !== null) return; // what it goes on with comes with the history
+    if (reply.content === null && reply.continues !== null) return; // the history brings what it continues
     this.#reply = reply;
     this.#said = reply.content ?? "";
     this.#known = countCodePoints(this.#said);

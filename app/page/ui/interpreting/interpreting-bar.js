@@ -4,7 +4,7 @@ import { t } from "../words/translate.js";
 
 /** @typedef {{source: string, target: string, told: "segment" | "agreement"}} Wish */
 
-/** Over the box to write in: from which language to which, and when words are told. */
+/** The bar over the box: the languages, and when words are told. */
 export class InterpretingBar {
   #source = element("select", { "aria-label": t("From") });
   #target = element("select", { "aria-label": t("Into") });
@@ -49,8 +49,8 @@ export class InterpretingBar {
   }
 
   /**
-   * @param {import("../../client/frames.js").Languages | null} running  what is translated at the moment
-   * @param {"end" | "user" | null} waiting  whether what is in the box waits for the end of that, or for the user
+   * @param {import("../../client/frames.js").Languages | null} running  the languages of the running translation
+   * @param {"end" | "user" | null} waiting  what the text in the box waits for: the end of the translation, or the user
    */
   tell(running, waiting) {
     for (const choice of [this.#source, this.#target, this.#told]) choice.disabled = running !== null;

@@ -1,7 +1,7 @@
 import { part } from "../elements/dom.js";
 import { KeyPrompt, Why } from "./key-prompt.js";
 
-/** Lets the user in where the service asks for a key: asks for it, keeps it, forgets it when told to. */
+/** Lets the user in if the service asks for a key: asks for the key, keeps it, and forgets it when told to. */
 export class Door {
   #client;
   #credentials;
@@ -9,14 +9,14 @@ export class Door {
   #onLeave;
   #prompt = new KeyPrompt({ onKey: (key, forGood) => this.#enter(key, forGood) });
   #forget = part("forget-key", HTMLButtonElement);
-  /** @type {string | null} The key that opened the service last. */ #opened = null;
+  /** @type {string | null} The key that was accepted last. */ #opened = null;
 
   /**
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
    * @param {import("../../client/credentials.js").Credentials} parts.credentials
    * @param {import("../reporter.js").Reporter} parts.reporter
-   * @param {() => void} parts.onLeave   the user has left: nothing of what was said may stay to be read
+   * @param {() => void} parts.onLeave   the user leaves: nothing that was said may stay readable
    */
   constructor({ client, credentials, reporter, onLeave }) {
     this.#client = client;
@@ -24,18 +24,18 @@ export class Door {
     this.#reporter = reporter;
     this.#onLeave = onLeave;
     this.#forget.addEventListener("click", () => this.#leave());
-    // Another tab forgot the key that this one has too.
+    // Another tab forgot the key, which this tab has too.
     this.#credentials.onForgotten(() => this.#leave());
   }
 
-  /** The service let this page in. */
+  /** Takes that the service accepted this page. */
   opened() {
     this.#prompt.close();
     this.#opened = this.#credentials.key;
     this.#forget.hidden = this.#opened === null;
   }
 
-  /** The service did not, or does so no longer. @param {string} message  its own words */
+  /** Takes that the service refuses this page. @param {string} message  its own words */
   shut(message) {
     const { key } = this.#credentials;
     const again = key === this.#opened ? Why.LAPSED : Why.WRONG;

@@ -6,13 +6,13 @@ import { t } from "../words/translate.js";
 export const Why = Object.freeze({
   /** None was given. */
   NONE: t("You get one from whoever runs this service. It works like a password: enter it here, and the chat opens."),
-  /** The one given opened the service before. */
+  /** The key was accepted before. */
   LAPSED: t("Your key has run out or was withdrawn. Enter another one to go on."),
-  /** The one given does not open it. */
+  /** The key is not accepted. */
   WRONG: t("This key does not open this chat. Check that it is whole, or enter another one."),
 });
 
-/** Asks for the key that the service wants. Calls `onKey` with it, and whether it is to be kept for later visits. */
+/** Asks for a key. Calls `onKey` with it, and with whether to keep it for later visits. */
 export class KeyPrompt {
   #dialog = part("key-prompt", HTMLDialogElement);
   #why = part("key-why", HTMLElement);
@@ -45,7 +45,7 @@ export class KeyPrompt {
     this.#dialog.close();
   }
 
-  /** Says beside the field that what was in it was wrong; null takes that back. @param {string | null} message */
+  /** Says beside the field that its key was wrong; null removes that. @param {string | null} message */
   #blame(message) {
     this.#wrong.replaceChildren();
     this.#field.toggleAttribute("aria-invalid", false);

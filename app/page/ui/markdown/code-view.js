@@ -6,23 +6,23 @@ import { hasLongLine, pieceEnd } from "./blocks/pieces.js";
 import { later } from "./slices.js";
 import { t } from "../words/translate.js";
 
-/** A text node longer than this is laid out anew with each word that it gets. */
+/** The longest text node: a longer one would be laid out again with each new word. */
 const MAX_NODE_UNITS = 1000;
-/** A string or comment that is longer goes on in another colour. */
+/** The longest string or comment with one colour: a longer one goes on in another. */
 const MAX_CONTEXT_UNITS = 6000;
 
 /**
- * A piece: some lines, laid out and coloured apart from the others.
+ * A piece: some lines that are laid out and coloured separately.
  * @typedef {object} Piece
  * @property {number} start
  * @property {number} end
- * @property {boolean} full       whether the code went on behind it
- * @property {number} context     where to read from to know its colours
- * @property {number} coloured    the end up to which it has its colours
+ * @property {boolean} full       whether more code follows it
+ * @property {number} context     where reading has to begin for its colours
+ * @property {number} coloured    the end of its coloured part
  * @property {HTMLElement} root
  */
 
-/** A block of code: its language, a button to copy it, and lines that get their colours in a quiet moment. */
+/** A code block: its language, a button to copy it, and lines that are coloured while the page is idle. */
 export class CodeView {
   #name = element("span");
   #code = element("code");
@@ -58,7 +58,7 @@ export class CodeView {
     this.#truncate("");
   }
 
-  /** Leaves what is the beginning of another text, as far as it stands in whole pieces. @param {string} text */
+  /** Keeps the whole pieces that are the beginning of another text, too. @param {string} text */
   #truncate(text) {
     const same = (/** @type {Piece} */ { start, end, full }) => full && text.slice(start, end) === this.#text.slice(start, end);
     const differs = this.#pieces.findIndex((piece) => !same(piece));
@@ -67,7 +67,7 @@ export class CodeView {
     this.#text = this.#text.slice(0, this.#pieces.at(-1)?.end ?? 0);
   }
 
-  /** @param {string} text  what is shown, and more */
+  /** @param {string} text  the shown text, and more */
   #append(text) {
     for (let at = this.#text.length; at < text.length; ) {
       const piece = this.#openPiece(at);
@@ -100,7 +100,7 @@ export class CodeView {
     later.hold(loading);
   }
 
-  /** Colours one piece; the next one in a job of its own, since its colours depend on what this one leaves open. */
+  /** Colours one piece. The next one gets a job of its own, since its colours depend on what this one leaves open. */
   #colour() {
     this.#waits = false;
     const index = this.#pieces.findIndex(({ coloured, end }) => coloured < end);
@@ -112,11 +112,11 @@ export class CodeView {
     this.#askForColours();
   }
 
-  /** Returns whether something is open at its end. @param {Piece} piece @param {number} context */
+  /** Colours a piece; returns whether a string or comment is open at its end. @param {Piece} piece @param {number} context */
   #paint({ start, end, root }, context) {
     const code = this.#text.slice(start, end);
     if (hasLongLine(code)) {
-      if (root.firstElementChild !== null) root.replaceChildren(code); // it was short when it got its colours
+      if (root.firstElementChild !== null) root.replaceChildren(code); // it was short when it was coloured
       return false;
     }
     const hljs = /** @type {import("../replies/highlighter.js").Highlighter} */ (highlighter());
@@ -126,13 +126,13 @@ export class CodeView {
   }
 }
 
-/** Where to read from for what follows a piece; null at the beginning. @param {Piece | undefined} piece */
+/** Where reading has to begin for what follows a piece; null at the beginning. @param {Piece | undefined} piece */
 function contextAfter(piece) {
   if (piece === undefined) return null;
   return piece.end - piece.context > MAX_CONTEXT_UNITS ? piece.end : piece.context;
 }
 
-/** Puts text behind a text. @param {HTMLElement} root @param {string} text */
+/** Appends text. @param {HTMLElement} root @param {string} text */
 function write(root, text) {
   const last = root.lastChild;
   if (last instanceof Text && last.length < MAX_NODE_UNITS) last.appendData(text);

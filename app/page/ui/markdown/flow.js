@@ -9,17 +9,17 @@ import { DefinitionView, FormulaView, PlainView, RuleView, TextView } from "./te
 /** @typedef {import("./blocks/leaves.js").Block} Block */
 /** @typedef {import("./links.js").Links} Links */
 /**
- * What shows a block.
+ * The view of a block.
  * @typedef {object} View
  * @property {HTMLElement | Text} root
  * @property {(block: any) => void} show
- * @property {(labels: Set<string>) => void} [relink]  these labels lead elsewhere now
+ * @property {(labels: Set<string>) => void} [relink]  the links of these labels have changed
  * @property {() => Iterable<import("./blocks/lines.js").Definition>} [definitions]
  */
 /** @typedef {{name: string, placed: Placed, view: View}} Shown */
 
 
-/** Shows a text that grows as a sequence of blocks. Blocks that are settled are neither read nor shown again. */
+/** Shows a growing text as a sequence of blocks. Settled blocks are neither read nor shown again. */
 export class Flow {
   /** @type {Shown[]} */ #shown = [];
   #settled = 0;
@@ -29,14 +29,14 @@ export class Flow {
   #depth;
   /** @type {PlainView | null} */ #plain = null;
 
-  /** @param {HTMLElement} root @param {Links} links @param {number} depth  in how many quotes and items it stands */
+  /** @param {HTMLElement} root @param {Links} links @param {number} depth  the number of quotes and items around it */
   constructor(root, links, depth) {
     this.#root = root;
     this.#links = links;
     this.#depth = depth;
   }
 
-  /** Whether a blank line is between two of the blocks. */
+  /** Whether a blank line separates two of the blocks. */
   get loose() {
     return this.#shown.some(({ placed }, index) => index > 0 && placed.gap);
   }
@@ -52,7 +52,7 @@ export class Flow {
     const gap = this.#shown[first]?.placed.gap ?? false;
     blocks.forEach((placed, index) => this.#put(first + index, index === 0 ? { ...placed, gap } : placed));
     this.#truncate(first + blocks.length);
-    // The last one is read again, whose end tells whether a blank line is behind it.
+    // The last one is read again: its end tells whether a blank line follows it.
     this.#settled = first + Math.max(0, Math.min(settled, blocks.length - 1));
   }
 
@@ -66,7 +66,7 @@ export class Flow {
     for (const { view } of this.#shown) yield* view.definitions?.() ?? [];
   }
 
-  /** Where to read on: behind the settled blocks, or from the start where they are not the beginning of this text. @param {string} text */
+  /** Where reading goes on: behind the settled blocks, or at the start if this text begins otherwise. @param {string} text */
   #from(text) {
     const from = this.#shown[this.#settled]?.placed.start ?? 0;
     if (text.startsWith(this.#text.slice(0, from))) return from;
@@ -109,7 +109,7 @@ export class Flow {
   /** @param {Block} block @param {string} name @returns {View} */
   #viewOf(block, name) {
     const view = this.#made(block, name);
-    // What is within another block has that one's direction.
+    // Blocks within a block have its direction.
     if (this.#depth === 0 && view.root instanceof HTMLElement && !view.root.hasAttribute("dir")) view.root.dir = "auto";
     return view;
   }
@@ -138,7 +138,7 @@ export class Flow {
   }
 }
 
-/** What names the view of a block: one of another name can't show it. @param {Block} block */
+/** The name of a block's view. A view of another name can't show the block. @param {Block} block */
 function nameOf(block) {
   if (block.kind === "paragraph") return "p";
   if (block.kind === "heading") return `h${block.depth}`;
@@ -146,7 +146,7 @@ function nameOf(block) {
   return block.kind;
 }
 
-/** A list goes on with the numbers of the one before, which was full. @param {Placed} placed @param {Block | undefined} before @returns {Block} */
+/** A list that continues the numbers of the full one before it. @param {Placed} placed @param {Block | undefined} before @returns {Block} */
 function continued({ block, gap }, before) {
   if (block.kind !== "list" || before?.kind !== "list" || before.items.length < MAX_ITEMS) return block;
   if ((block.start === null) !== (before.start === null)) return block;
@@ -178,7 +178,7 @@ class QuoteView {
   }
 }
 
-/** A list. Its items have a paragraph's distance where blank lines are between them: as a class, so that it can change at no cost. */
+/** A list. If blank lines separate its items, a class gives them the distance of paragraphs, so a change costs nothing. */
 class ListView {
   /** @type {{root: HTMLElement, flow: Flow}[]} */ #items = [];
   #links;
@@ -221,7 +221,7 @@ class ListView {
   }
 }
 
-/** A task's box as a character. @param {string} text */
+/** The character for a task's box. @param {string} text */
 function withBox(text) {
   return text.replace(/^\[([ xX])\][ \t]+(?=\S)/, (_, mark) => (mark === " " ? "☐ " : "☑ "));
 }

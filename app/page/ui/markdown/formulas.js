@@ -4,14 +4,14 @@ import { later } from "./slices.js";
 import { t } from "../words/translate.js";
 
 /**
- * Formulas in TeX. Until the bundle that sets them has come, and where it can't read one, they are shown as they were written.
- * They become MathML: browsers lay that out with a font of the system and screen readers know it, so neither fonts
- * nor styles within elements are needed, which the page's policy forbids.
+ * Formulas in TeX. They are shown as written until the bundle that sets them has come, and if it can't read one. They become
+ * MathML, which browsers lay out with a system font, and which screen readers know. So no fonts are needed, and no styles
+ * within elements, which the page's policy forbids.
  */
 
 /** @typedef {{raw: string, text: string, display: boolean}} Found */
 
-/** TeX can ask for more than it looks like. */
+/** A short TeX formula can ask for a lot of work. */
 const MAX_UNITS = 4000;
 const OPTIONS = {
   output: /** @type {const} */ ("mathml"),
@@ -29,9 +29,9 @@ const MATHML = {
     separator side stretchy symmetric voffset width xmlns`.split(/\s+/),
   RETURN_DOM_FRAGMENT: /** @type {const} */ (true),
 };
-/** The TeX that it was made of would be heard behind it; styles of boxes are refused by the page's policy. */
+/** What is left out: screen readers would read its TeX too, and the page's policy refuses styles of boxes. */
 const LEFT_OUT = /<annotation[\s\S]*<\/annotation>| style="[^"]*"/g;
-/** Formulas that were set lately: while a paragraph grows, they are not set anew with each word. */
+/** Formulas that were set lately: they are not set again with each word of a growing paragraph. */
 const KEPT = 300;
 
 /** @type {Map<string, DocumentFragment | null>} Null: it can't be read. */
@@ -47,11 +47,11 @@ const PARENTHESES = /^\\\(([\s\S]+?)\\\)/;
 const DOLLAR = /^\$(?![\s$])((?:\\[\s\S]|[^\\$`])*?(?:\\[^\s]|[^\\$`\s]))\$(?![A-Za-z0-9$])/;
 /** "$5 and 10$" are prices. */
 const PRICE = /^\d[\d.,]*[kKmMbB]?(?:\s*[,;:.–-])?\s+\p{L}{2,}/u;
-/** What brackets have to hold to be more than escaped brackets. */
+/** What brackets have to contain to be a formula instead of escaped brackets. */
 const FORMULA_LIKE = /[\\^_={}<>+*/|]|^\s*[\p{L}\d]\s*$/u;
 
 /**
- * The formula that a text begins with; null where it begins with none.
+ * The formula at the beginning of a text; null if there is none.
  * @param {string} text
  * @returns {Found | null}
  */
@@ -79,12 +79,12 @@ function likely(formula) {
 }
 
 /**
- * An element that shows a formula, as it is written until it is set.
+ * An element that shows a formula: as written, until it is set.
  * @param {Found} formula
  * @returns {HTMLElement}
  */
 export function formulaElement({ raw, text, display }) {
-  // One that stands alone may be wider than the page: the keyboard scrolls it.
+  // A formula of its own may be wider than the page, so the keyboard can scroll it.
   const alone = { class: "formula display", tabindex: 0, role: "group", "aria-label": t("Formula") };
   const root = element("span", { ...(display ? alone : { class: "formula" }), text: raw });
   const key = `${display ? "=" : "-"}${text}`;
@@ -105,7 +105,7 @@ async function load() {
   try {
     ({ katex } = await import("../../vendor/formulas.js"));
   } catch {
-    loading = null; // there is no connection at the moment: the next formula asks again
+    loading = null; // the network failed; the next formula tries again
   }
 }
 

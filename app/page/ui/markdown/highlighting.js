@@ -1,11 +1,11 @@
 import { element } from "../elements/dom.js";
 
-/** What highlight.js makes of code: elements with classes and texts alone, whatever the code says. */
+/** Colours code by highlight.js, as elements that have only classes and text, whatever the code says. */
 const PART = /<span class="([^"]*)">|(<\/span>)|&(amp|lt|gt|quot|#x27);|[^<&]+/g;
 /** @type {Record<string, string>} */
 const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', "#x27": "'" };
 
-/** The name of a language as a block of code has it behind its fence; empty where it has none. @param {string} info */
+/** The name of the language behind a code block's fence; empty if there is none. @param {string} info */
 export function languageOf(info) {
   return info.trim().split(/\s/)[0].toLowerCase().replaceAll(/[^a-z0-9+#.-]/g, "");
 }
@@ -13,7 +13,7 @@ export function languageOf(info) {
 /**
  * Code in colours.
  * @param {import("../replies/highlighter.js").Highlighter} hljs
- * @param {string} context  the code right before it, from where no string and no comment is open
+ * @param {string} context  the code right before it, from a place without open strings and comments
  * @param {string} code
  * @param {string} language
  * @returns {{nodes: DocumentFragment, open: boolean}}  `open`: whether it ends in a string, a comment or the like
@@ -40,7 +40,7 @@ function painted(html, skipped) {
   return root;
 }
 
-/** The innermost of the open elements; those that had no text yet are made. @param {Node} root @param {{name: string, node: Node | null}[]} open */
+/** The innermost open element. Open elements that had no text yet are made. @param {Node} root @param {{name: string, node: Node | null}[]} open */
 function nodeIn(root, open) {
   let node = root;
   for (const part of open) node = part.node ??= node.appendChild(element("span", { class: part.name }));

@@ -2,35 +2,35 @@ import { DOMPurify, Marked } from "../../vendor/markdown.js";
 import { formulaAt, formulaElement } from "./formulas.js";
 import { piecesOf } from "./blocks/pieces.js";
 
-/** What stands within lines: emphasis, links, code, formulas. Harmless, whatever the text says. */
+/** Emphasis, links, code and formulas within lines. The elements are harmless, whatever the text says. */
 
-/** @typedef {Record<string, {href: string, title: string}>} Links  by their labels */
+/** @typedef {Record<string, {href: string, title: string}>} Links  links by their labels */
 
 const FORMULA_STARTS = /\$|\\[([]/;
 const FORMULAS = /\$\$[^`]+?\$\$|\$(?!\s)[^$`]*[^$`\s]\$|\\\([\s\S]+?\\\)|\\\[[\s\S]+?\\\]/g;
-/** Nothing in it is a mark. */
+/** A text without marks. */
 const PLAIN = /^(?:(?!www\.|:\/\/)[^\\`*_~[\]<>&!$@\n])*$/i;
 
 const marked = new Marked({ gfm: true, breaks: true });
 marked.use({
   renderer: {
-    // A tag in a reply is words about HTML: shown, not obeyed.
+    // A tag in a reply is text about HTML: it is shown, not obeyed.
     html: ({ text }) => escape(text),
-    // Loading a picture would tell a stranger's server that this reply was read.
+    // Loading an image would tell a stranger's server that this reply was read.
     image: ({ href, text }) => `<a href="${escape(href)}">${escape(text || href)}</a>`,
   },
   hooks: {
-    // An asterisk in a formula ends no emphasis before it.
+    // An asterisk in a formula must not end emphasis before it.
     emStrongMask: (text) => text.replaceAll(FORMULAS, (formula) => "a".repeat(formula.length)),
   },
   extensions: [
     {
-      // Before Markdown takes its backslashes.
+      // This comes before Markdown removes backslashes.
       name: "formula",
       level: "inline",
       start: (text) => FORMULA_STARTS.exec(text)?.index,
       tokenizer(text, tokens) {
-        // A price in another currency: US$ 5. What stands in a word is no formula either.
+        // US$ 5 is a price. A dollar within a word begins no formula either.
         if (/[A-Za-z0-9\\$]$/.test(tokens.at(-1)?.raw ?? "") && text.startsWith("$")) return undefined;
         const formula = formulaAt(text);
         return formula === null ? undefined : { type: "formula", ...formula };
@@ -67,7 +67,7 @@ export function inline(text, links) {
 }
 
 /**
- * What a short text says, without its marks; formulas in TeX.
+ * A short text without its marks; formulas in TeX.
  * @param {string} text
  * @param {Links} links
  */
@@ -92,7 +92,7 @@ function replaceFormulas(fragment, replacement) {
 }
 
 /**
- * Fills an element that is not filled again: a cell.
+ * Fills an element that is filled only once: a cell.
  * @param {HTMLElement} root
  * @param {string} text
  * @param {Links} links
@@ -108,7 +108,7 @@ function htmlOf(text, links) {
     lexer.tokens.links = links;
     return marked.Parser.parseInline(lexer.inlineTokens(text), marked.defaults);
   } catch (error) {
-    // It nests deeper than the parser's stack.
+    // It is nested deeper than the parser's stack.
     if (!(error instanceof RangeError)) throw error;
     return escape(text);
   }

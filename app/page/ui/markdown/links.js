@@ -1,16 +1,16 @@
 import { labelOf } from "./blocks/lines.js";
 
-/** Where the labels of a text's links lead. A label may be used before the line that says where it leads. */
+/** The links of a text by their labels. A label may be used before the line that defines it. */
 export class Links {
-  /** By the labels, as the parser of lines takes it. @type {import("./inline.js").Links} */
+  /** By labels, in the form that the parser of lines takes. @type {import("./inline.js").Links} */
   known = Object.create(null);
-  /** Whether a definition came, changed or went since the last reading. */
+  /** Whether a definition came, changed or went since it was last read. */
   stale = false;
 
   /**
-   * Takes all definitions, in the order of the text: of two for one label the first holds.
+   * Takes all definitions, in the order of the text. Of two for one label the first counts.
    * @param {Iterable<import("./blocks/lines.js").Definition>} definitions
-   * @returns {Set<string>} the labels that lead elsewhere now
+   * @returns {Set<string>} the labels whose links have changed
    */
   take(definitions) {
     const before = this.known;
@@ -26,7 +26,7 @@ export class Links {
   }
 }
 
-/** Whether a text may mention one of the labels. @param {string} text @param {Set<string>} labels */
+/** Whether a text may use one of the labels. @param {string} text @param {Set<string>} labels */
 export function mentions(text, labels) {
   for (const [, label] of text.matchAll(/\[((?:\\.|[^[\]\\]){1,999})\]/g)) if (labels.has(labelOf(label))) return true;
   return false;

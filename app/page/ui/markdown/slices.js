@@ -1,7 +1,7 @@
-/** Work that can wait for a moment. It is done in short tasks while the page is idle, so that none of it keeps a key press waiting. */
+/** Work that can wait for a moment. It is done in short tasks while the page is idle, so no key press waits for it. */
 
 const SLICE_MS = 6;
-/** How long a busy page may put it off. */
+/** How long a busy page may delay it. */
 const PATIENCE_MS = 200;
 
 /** Jobs in the order they came. */
@@ -11,13 +11,13 @@ class Slices {
   #asked = false;
   /** @type {(() => void)[]} */ #listeners = [];
 
-  /** @param {() => void} job  one of some milliseconds at most; what is longer adds its rest as a job of its own */
+  /** @param {() => void} job  it takes some milliseconds at most; longer work adds its rest as another job */
   add(job) {
     this.#jobs.push(job);
     this.#ask();
   }
 
-  /** Counts something that is waited for as work under way. @param {Promise<unknown>} promise */
+  /** Counts a promise as work under way. @param {Promise<unknown>} promise */
   hold(promise) {
     this.#held += 1;
     const done = () => {
@@ -27,7 +27,7 @@ class Slices {
     promise.then(done, done);
   }
 
-  /** Resolves when nothing is left to be done. @returns {Promise<void>} */
+  /** Resolves when no work is left. @returns {Promise<void>} */
   settled() {
     return new Promise((resolve) => {
       this.#listeners.push(resolve);

@@ -10,7 +10,7 @@ import { later } from "./slices.js";
 /** @typedef {import("./inline.js").Links} Known */
 
 /**
- * What a text says, for those who hear it: words without the marks of Markdown, a line for each block, item and row.
+ * A text for those who hear it: words without the marks of Markdown, with a line for each block, item and row.
  * @param {string} markdown
  * @returns {Promise<string>}
  */

@@ -7,15 +7,15 @@ import { t } from "../words/translate.js";
 
 /** @typedef {{frame: HTMLElement, table: HTMLTableElement, columns: HTMLTableColElement, head: HTMLTableRowElement, body: HTMLTableSectionElement}} Part */
 
-/** Rows that are made at once. What a stream brings is less; a whole table comes in slices. */
+/** Rows that are made at once. A stream brings fewer; a whole table is made in slices. */
 const AT_ONCE = 20;
 
-/** Rows of one table. A row that comes has its whole table laid out: one that is longer goes on in another, below the same head. */
+/** Rows of one table. Each new row lays out its whole table, so a longer table goes on in another, below the same head. */
 const ROWS = 100;
 
-/** A table. Rows that it has stay as they are while it grows. */
+/** A table. While it grows, its rows stay as they are. */
 export class TableView {
-  // A group, not a region: landmarks need names of their own, and a reply may have ten tables.
+  // A group, not a region: landmarks need unique names, and a reply may have ten tables.
   root = element("div", { class: "table", tabindex: 0, role: "group", "aria-label": t("Table") });
   /** @type {Part[]} */ #parts = [];
   /** @type {string[]} As they are shown. */ #shown = [];
@@ -64,7 +64,7 @@ export class TableView {
     }
   }
 
-  /** Makes some of the rows that are missing; the next ones in a quiet moment. */
+  /** Makes some of the missing rows, and the next ones when the page is idle. */
   #grow() {
     const { rows, head } = this.#block;
     for (const row of rows.slice(this.#shown.length, this.#shown.length + AT_ONCE)) {
@@ -95,7 +95,7 @@ export class TableView {
     const made = { frame: element("div", { class: "rows" }), head: element("tr"), columns: element("colgroup"), body: element("tbody"), table: element("table") };
     if (this.#parts.length > 0) made.table.append(made.columns);
     made.table.append(element("thead", {}, made.head), made.body);
-    // The first one is always laid out: the others' columns are measured on it.
+    // The first one is always laid out: the columns of the others are measured on it.
     if (this.#parts.length > 1) this.#parts.at(-1)?.frame.classList.add("full");
     this.#parts.push(made);
     made.frame.append(made.table);
@@ -103,7 +103,7 @@ export class TableView {
     return made;
   }
 
-  /** Columns begin where those of the first table do. They may be wider: no word breaks. @param {Part[]} parts */
+  /** Lets columns begin where those of the first table do. They may be wider, since no word is broken. @param {Part[]} parts */
   #align(parts) {
     const widths = [...this.#parts[0].head.cells].map((cell) => cell.getBoundingClientRect().width);
     for (const { columns } of parts) {

@@ -4,12 +4,12 @@ import { inline } from "./inline.js";
 import { mentions } from "./links.js";
 import { piecesOf } from "./blocks/pieces.js";
 
-/** Shows the blocks that have lines of text in them, and those that have nothing in them. */
+/** Views of blocks with lines of text, and of empty ones. */
 
 /** @typedef {import("./links.js").Links} Links */
 /** @typedef {{text: string, nodes: ChildNode[]}} Piece */
 
-/** A paragraph or a heading. Of a long one that grows, its last piece alone is read anew. */
+/** A paragraph or a heading. Of a long one that grows, only the last piece is parsed again. */
 export class TextView {
   /** @type {Piece[]} */ #pieces = [];
   #links;
@@ -49,7 +49,7 @@ export class TextView {
   }
 }
 
-/** A formula that stands alone; as it is written while it is not closed. */
+/** A formula of its own; shown as written until it is closed. */
 export class FormulaView {
   root = element("div", { class: "formula-block", dir: "ltr" });
   #key = "";
@@ -63,7 +63,7 @@ export class FormulaView {
   }
 }
 
-/** What was nested deeper than anybody reads, as it is written. */
+/** A text that is nested too deep, shown as written. */
 export class PlainView {
   root = element("p");
 
@@ -79,7 +79,7 @@ export class RuleView {
   show() {}
 }
 
-/** Where a link leads: not to be seen. */
+/** The definition of a link, which is not shown. */
 export class DefinitionView {
   root = document.createTextNode("");
   /** @type {import("./blocks/lines.js").Definition | null} */ #definition = null;

@@ -3,20 +3,20 @@ import { OpenList, OpenQuote } from "./containers.js";
 import { OpenFence, OpenFormula, OpenIndented, OpenParagraph, OpenTable, Single, Taken } from "./leaves.js";
 
 /**
- * Parts a text into its blocks, line by line: one level of them, as what is in a quote or an item is a text of its own.
- * Which block a finished line belongs to is decided by the lines up to it, so a text that grows is read from its last
- * open block on. Knows nothing of what is within a line, and nothing of the page.
+ * Divides a text into its blocks, line by line. It reads one level: what is in a quote or an item is a text of its own.
+ * The lines before decide which block a finished line belongs to, so a growing text is read from its last open block on.
+ * It knows nothing of what is within a line, and nothing of the page.
  */
 
 /** @typedef {import("./leaves.js").Block} Block */
 /** @typedef {import("./leaves.js").Open} Open */
-/** @typedef {{start: number, gap: boolean, block: Block}} Placed  where it begins, and whether a blank line is between it and the block before */
+/** @typedef {{start: number, gap: boolean, block: Block}} Placed  where it begins, and whether a blank line separates it from the block before */
 
 /**
  * The blocks of a text from an offset on.
  * @param {string} text     its lines end with "\n"
  * @param {number} [from]   where a block begins
- * @returns {{blocks: Placed[], settled: number}}  `settled`: so many of them stay as they are, however the text goes on
+ * @returns {{blocks: Placed[], settled: number}}  `settled`: the number of blocks that no longer change, however the text goes on
  */
 export function blocksOf(text, from = 0) {
   const reader = new Reader();
@@ -29,12 +29,12 @@ export function blocksOf(text, from = 0) {
     reader.read(text.slice(at, end), at);
     at = end + 1;
   }
-  // Behind a line's end nothing of that line can change any more.
+  // After its end a line can't change any more.
   if (text.endsWith("\n")) settled = reader.closed;
   return { blocks: reader.opened.map((open) => ({ start: open.start, gap: open.gap, block: open.block() })), settled };
 }
 
-/** Reads lines, each into the block that is open or into one of its own. */
+/** Reads lines, each into the open block or into a new one. */
 class Reader {
   /** @type {Open[]} */ opened = [];
   /** @type {Open | null} */ #open = null;
@@ -67,7 +67,7 @@ class Reader {
     this.#open = made.single ? null : made;
   }
 
-  /** The last line of a paragraph was the head of a table. @param {string} line  the one of delimiters */
+  /** Takes that the last line of a paragraph was the head of a table. @param {string} line  the one of delimiters */
   #asTable(line) {
     const paragraph = /** @type {OpenParagraph} */ (this.#open);
     const head = /** @type {{line: string, at: number}} */ (paragraph.lines.pop());

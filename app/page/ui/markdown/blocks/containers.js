@@ -1,20 +1,20 @@
 import { BLANK, FENCE, QUOTE, RULE, bulletOf, dedent, headingOf, indentOf, interrupts, isIndentedCode, underlineOf } from "./lines.js";
 import { Open, Taken, closes } from "./leaves.js";
 
-/** Quotes and lists: what a line has to begin with to be in them. What stands in them is a text of its own, and not looked into. */
+/** Quotes and lists: which lines belong to them. Their content is a text of its own, which is not read here. */
 
 /** @typedef {import("./leaves.js").Quote} Quote */
 /** @typedef {import("./leaves.js").List} List */
 
-/** A list longer than this goes on in another one, so that a list that grows is read from its last part on. */
+/** A longer list goes on in another one, so a growing list is read from its last part on. */
 export const MAX_ITEMS = 100;
-/** What stands deeper, in quotes and items, is not taken apart. */
+/** The deepest nesting of quotes and items that is parsed. */
 export const MAX_DEPTH = 12;
 
-/** The lines of what is a text of its own within a block. */
+/** The lines of the text within a block. */
 class Inner {
   /** @type {string[]} */ #lines = [];
-  /** @type {string | null} What an open block of code in it began with. */ #mark = null;
+  /** @type {string | null} The fence of an open code block in it. */ #mark = null;
 
   /** @param {string} line */
   push(line) {
@@ -23,7 +23,7 @@ class Inner {
     this.#lines.push(line);
   }
 
-  /** Whether a line without the block's own mark may go on with the paragraph that this ends with. @param {string} line */
+  /** Whether a line without the block's mark may continue the paragraph at the end. @param {string} line */
   goesOnWith(line) {
     const last = this.#lines.at(-1) ?? "";
     const paragraph = this.#mark === null && !BLANK.test(last) && !isIndentedCode(last) && !isLine(last);

@@ -1,6 +1,6 @@
 import { BLANK, alignmentsOf, cellsOf, dedent, formulaOf, interrupts, isIndentedCode, underlineOf } from "./lines.js";
 
-/** What a block does with the lines that follow its first one, where nothing within it is a block of its own. */
+/** Blocks that contain no other blocks, and what they do with the lines after their first. */
 
 /** @typedef {{kind: "heading", depth: number, text: string}} Heading */
 /** @typedef {{kind: "rule"}} Rule */
@@ -16,7 +16,7 @@ import { BLANK, alignmentsOf, cellsOf, dedent, formulaOf, interrupts, isIndented
 /** What an open block does with a line. */
 export const Taken = /** @type {const} */ ({ YES: "yes", NO: "no", LAST: "as its last", TABLE: "as a table's second" });
 
-/** A block that may go on. */
+/** A block that may continue. */
 export class Open {
   gap = false;
   /** Whether it ended with its first line. */
@@ -27,7 +27,7 @@ export class Open {
     this.start = start;
   }
 
-  /** Whether it took blank lines that may have been behind it. */
+  /** Whether it took blank lines that may belong behind it. */
   get trailsBlank() {
     return false;
   }
@@ -121,7 +121,7 @@ export class OpenFence extends Open {
   }
 }
 
-/** @param {string} line @param {string} mark  that a block of code began with */
+/** @param {string} line @param {string} mark  the fence that the code block began with */
 export function closes(line, mark) {
   const found = /^ {0,3}(`{3,}|~{3,})[ \t]*$/.exec(line);
   return found !== null && found[1].startsWith(mark);
@@ -169,7 +169,7 @@ export class OpenFormula extends Open {
     this.single = closed;
   }
 
-  /** A formula has no blank lines: one that is not closed before is none. @param {string} line */
+  /** A formula has no blank lines: what is not closed before one is no formula. @param {string} line */
   take(line) {
     if (BLANK.test(line)) return Taken.NO;
     const end = line.indexOf(this.#closer);
@@ -199,7 +199,7 @@ export class OpenTable extends Open {
 
   /** @param {string} line */
   take(line) {
-    // What begins with a bar is nothing else; a long table is read again with each row.
+    // A line that begins with a bar is a row; a long table is read again with each row.
     if (!line.startsWith("|") && (BLANK.test(line) || interrupts(line) || isIndentedCode(line))) return Taken.NO;
     this.#rows.push(line);
     return Taken.YES;

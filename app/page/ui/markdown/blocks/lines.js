@@ -12,16 +12,16 @@ const LABEL = String.raw`\[((?:\\.|[^\[\]\\]){1,999})\]`;
 const TITLE = String.raw`"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\((?:\\.|[^()\\])*\)`;
 const DEFINITION = new RegExp(String.raw`^ {0,3}${LABEL}:[ \t]*(?:<([^<>]*)>|([^\s<]\S*))(?:[ \t]+(${TITLE}))?[ \t]*$`);
 const FORMULA = /^ {0,3}(\$\$(?!\$)|\\\[)(.*)$/;
-/** More columns than this before the words make an indented block of code. */
+/** More columns of indentation make a code block. */
 const CODE_COLUMNS = 4;
 const TAB_COLUMNS = 4;
-/** What has more columns is no table that anybody reads. */
+/** The most columns of a table: nobody reads more. */
 const MAX_COLUMNS = 100;
 
-/** @typedef {{type: string, number: number | null, columns: number, text: string}} Bullet  `type` is what all items of a list share */
+/** @typedef {{type: string, number: number | null, columns: number, text: string}} Bullet  all items of a list have the same `type` */
 /** @typedef {{label: string, href: string, title: string}} Definition */
 
-/** How many columns a line is indented. @param {string} line */
+/** The columns of a line's indentation. @param {string} line */
 export function indentOf(line) {
   let columns = 0;
   for (const char of line) {
@@ -32,7 +32,7 @@ export function indentOf(line) {
   return columns;
 }
 
-/** A line without its first columns, as far as they are blank. @param {string} line @param {number} columns */
+/** A line without its first columns, as far as these are blank. @param {string} line @param {number} columns */
 export function dedent(line, columns) {
   let at = 0;
   let passed = 0;
@@ -47,14 +47,14 @@ export function isIndentedCode(line) {
   return indentOf(line) >= CODE_COLUMNS && !BLANK.test(line);
 }
 
-/** A heading that stands in a line; null where none does. @param {string} line @returns {{depth: number, text: string} | null} */
+/** The heading in a line; null if there is none. @param {string} line @returns {{depth: number, text: string} | null} */
 export function headingOf(line) {
   const found = HEADING.exec(line);
   if (found === null) return null;
   return { depth: found[1].length, text: line.slice(found[0].length).trim().replace(/(?:^|[ \t])#+$/, "").trim() };
 }
 
-/** The item of a list that a line begins; null where it begins none. @param {string} line @returns {Bullet | null} */
+/** The list item that a line begins; null if it begins none. @param {string} line @returns {Bullet | null} */
 export function bulletOf(line) {
   const found = BULLET.exec(line);
   if (found === null || RULE.test(line)) return null;
@@ -62,20 +62,20 @@ export function bulletOf(line) {
   const type = digits === undefined ? mark : mark.slice(-1);
   const marked = before.length + mark.length;
   const gapColumns = indentOf(" ".repeat(marked) + gap) - marked;
-  // What is behind a wide gap is a block of code in the item.
+  // Text behind a wide gap is a code block in the item.
   const wide = gapColumns > CODE_COLUMNS;
   const columns = marked + (wide || gapColumns === 0 ? 1 : gapColumns);
   const text = wide ? dedent(" ".repeat(marked) + line.slice(marked), columns) : line.slice(all.length);
   return { type, number: digits === undefined ? null : Number(digits), columns, text };
 }
 
-/** 1 or 2 where a line under a paragraph makes a heading of it; else null. @param {string} line */
+/** 1 or 2 if a line under a paragraph makes it a heading; else null. @param {string} line */
 export function underlineOf(line) {
   const found = UNDERLINE.exec(line);
   return found === null ? null : found[1] === undefined ? 2 : 1;
 }
 
-/** Where a link's label leads; null where a line does not say that. @param {string} line @returns {Definition | null} */
+/** The definition of a link's label in a line; null if there is none. @param {string} line @returns {Definition | null} */
 export function definitionOf(line) {
   const found = DEFINITION.exec(line);
   if (found === null) return null;
@@ -84,7 +84,7 @@ export function definitionOf(line) {
   return { label: labelOf(label), href: unescaped(angled ?? bare), title: unescaped(title.slice(1, -1)) };
 }
 
-/** Labels that differ in case and blanks alone are the same. @param {string} label */
+/** Labels that differ only in case and blanks are the same. @param {string} label */
 export function labelOf(label) {
   return label.trim().replaceAll(/\s+/g, " ").toLowerCase();
 }
@@ -95,7 +95,7 @@ function unescaped(text) {
 }
 
 /**
- * The alignments of a table's columns, where these two lines begin one; else null.
+ * The alignments of a table's columns, if these two lines begin a table; else null.
  * @param {string} head
  * @param {string} line  of delimiters
  * @returns {(string | null)[] | null}
@@ -126,7 +126,7 @@ export function cellsOf(line) {
 }
 
 /**
- * The formula that a line begins or is; null where it does neither.
+ * The formula that a line begins or is; null if there is none.
  * @param {string} line
  * @returns {{text: string, closer: string, closed: boolean} | null}
  */

@@ -1,12 +1,12 @@
-/** Cuts texts that are too long to be parsed and laid out at once. Pure; a text that grows is cut where it was cut before. */
+/** Cuts texts that are too long to be parsed and laid out at once. Pure. A growing text is cut at the same places again. */
 
-/** UTF-16 units that are read at once for what is within lines. */
+/** UTF-16 units of a paragraph that are parsed at once. */
 const MAX_UNITS = 2000;
 const MAX_LINES = 30;
-/** A line longer than this is not read by people, and costs a highlighter too much. */
+/** The longest line that is coloured. People don't read longer ones, and they cost a highlighter too much. */
 const MAX_LINE_UNITS = 1000;
 
-/** A paragraph in pieces, each up to a blank where there is one. @param {string} text @returns {string[]} */
+/** A paragraph in pieces. Each ends at a blank, if there is one. @param {string} text @returns {string[]} */
 export function piecesOf(text) {
   const pieces = [];
   let at = 0;
@@ -27,7 +27,7 @@ function cutOf(piece) {
 }
 
 /**
- * Where a piece of code that begins here ends: behind some whole lines; null where it is not full yet.
+ * Where the piece of code ends that begins here: behind some whole lines; null if it is not full yet.
  * @param {string} text
  * @param {number} start
  */
@@ -41,7 +41,7 @@ export function pieceEnd(text, start) {
   return end;
 }
 
-/** Whether a piece of code has a line that nobody reads. @param {string} piece */
+/** Whether a piece of code has a line that is too long. @param {string} piece */
 export function hasLongLine(piece) {
   let at = 0;
   for (let end = piece.indexOf("\n"); end !== -1; end = piece.indexOf("\n", at)) {
