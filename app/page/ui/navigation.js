@@ -2,7 +2,7 @@ import { addressOf, conversationAt } from "./conversations/address.js";
 
 const LAST_KEY = "midstream.conversation";
 
-/** Which conversation is shown: the one that the address names, that the user chose, or that is begun. */
+/** Decides which conversation is shown: the one in the address, the one that the user chose, or a new one. */
 export class Navigation {
   #client;
   #storage;
@@ -16,13 +16,13 @@ export class Navigation {
   /**
    * @param {object} parts
    * @param {import("../client/chat-client.js").ChatClient} parts.client
-   * @param {Storage | null} parts.storage  where it is kept which one was shown last
+   * @param {Storage | null} parts.storage  keeps which one was shown last
    * @param {import("./transcript/transcripts.js").Transcripts} parts.transcripts
    * @param {import("./screen.js").Screen} parts.screen
    * @param {import("./writing/composer.js").Composer} parts.composer
    * @param {import("./writing/drafts.js").Drafts} parts.drafts
    * @param {import("./pictures/pictures.js").Pictures} parts.pictures
-   * @param {() => void} parts.onTurn       the user turned to a conversation, perhaps the one that is shown
+   * @param {() => void} parts.onTurn       the user chose a conversation, perhaps the shown one
    */
   constructor({ client, storage, transcripts, screen, composer, drafts, pictures, onTurn }) {
     this.#client = client;
@@ -50,20 +50,20 @@ export class Navigation {
     this.#onTurn();
   }
 
-  /** Shows an empty conversation, in which the user can write at once. */
+  /** Shows an empty conversation, where the user can write at once. */
   startAnew() {
     this.open(this.#transcripts.fresh().conversationId);
     this.#composer.focus();
   }
 
-  /** Takes that a conversation is gone, with what was kept of it here. @param {string} conversationId */
+  /** Takes that a conversation is gone, and forgets what was kept of it here. @param {string} conversationId */
   forget(conversationId) {
     this.#transcripts.forget(conversationId);
     this.#drafts.forget(conversationId);
     if (conversationId === this.#screen.current.conversationId) this.startAnew();
   }
 
-  /** Keeps nothing of any conversation. */
+  /** Forgets all conversations. */
   clear() {
     this.#storage?.removeItem(LAST_KEY);
     this.#drafts.clear();
@@ -77,7 +77,7 @@ export class Navigation {
   }
 }
 
-/** The conversation to begin with: the one that the address names, else the one that was shown last; null where there is none. @param {Storage | null} storage */
+/** The conversation to begin with: the one in the address, else the one that was shown last; null if there is none. @param {Storage | null} storage */
 export function shownLast(storage) {
   return conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? null;
 }

@@ -3,7 +3,7 @@ import { part } from "./elements/dom.js";
 const NAME = "Midstream";
 const MARK = "●";
 
-/** The title of the page: the shown conversation's, with a mark while something ended that nobody has looked at. */
+/** The page's title: that of the shown conversation, with a mark if a reply has ended that nobody has looked at. */
 export class PageTitle {
   #heading = part("title", HTMLElement);
   #title = "";
@@ -14,8 +14,8 @@ export class PageTitle {
   }
 
   /**
-   * @param {string} title    of the conversation; empty where it has none
-   * @param {string} heading  what stands over the messages
+   * @param {string} title    of the conversation; empty if it has none
+   * @param {string} heading  the heading over the messages
    */
   show(title, heading) {
     if (this.#heading.textContent !== heading) this.#heading.textContent = heading;
@@ -23,7 +23,7 @@ export class PageTitle {
     this.#write();
   }
 
-  /** Something ended: where nobody looks at the page, its title says so until somebody does. */
+  /** Takes that a reply has ended. If nobody looks at the page, its title says so until somebody does. */
   mark() {
     this.#marked = document.hidden;
     this.#write();

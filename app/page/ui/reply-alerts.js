@@ -1,7 +1,7 @@
 import { Announcer } from "./announcer.js";
 import { Attention } from "./attention.js";
 
-/** Tells of replies beside showing them: to screen readers, in the title of a hidden page, by notifications, in notices. */
+/** Announces replies: to screen readers, in the title of a hidden page, by notifications and in notices. */
 export class ReplyAlerts {
   #announcer = new Announcer();
   #attention;
@@ -25,7 +25,7 @@ export class ReplyAlerts {
   look(reply) {
     if (reply.conversationId === this.#current()) this.#announcer.tell(reply);
     this.#attention.look(reply);
-    // A refused message says itself why; a reply that was to be made anew has no message to say it.
+    // A refused message shows its own reason. A regenerated reply has no message that could show it.
     if (reply.error !== null && reply.content === null) this.#notices.tell(reply.error);
   }
 }

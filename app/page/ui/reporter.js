@@ -1,6 +1,6 @@
 import { ChatError } from "../client/chat-client.js";
 
-/** Waits for requests, and has the user told of those that failed. A lost connection is told already. */
+/** Waits for requests, and tells the user of those that failed. The page shows a lost connection already. */
 export class Reporter {
   #notices;
 
@@ -10,7 +10,7 @@ export class Reporter {
   }
 
   /**
-   * The answer to a request; null where it failed.
+   * The answer to a request; null if it failed.
    * @template Answer
    * @param {Promise<Answer>} request
    * @returns {Promise<Answer | null>}

@@ -10,16 +10,16 @@ import { t } from "./words/translate.js";
 /** @typedef {import("./transcript/transcript.js").Transcript} Transcript */
 /** @typedef {import("./transcript/user-message-view.js").MessageActions} MessageActions */
 
-/** Of one that is not among the listed, and whose first message is not here. */
+/** The title of a conversation that is not listed, and whose first message is not here. */
 const UNKNOWN_TITLE = t("Conversation");
-/** For so long it is to be seen which message was found. */
+/** How long a found message is marked. */
 const FOUND_MS = 4_000;
-/** From so many heights of the view on, older messages are asked for. */
+/** Older messages are asked for when fewer heights of the view are above it. */
 const NEAR_VIEWS = 2;
 
 /** Shows one conversation, at most once a frame. */
 export class Screen {
-  /** The conversation that is shown. */
+  /** The shown conversation. */
   current;
   #client;
   #titleOf;
@@ -37,10 +37,10 @@ export class Screen {
    * @param {object} parts
    * @param {import("../client/chat-client.js").ChatClient} parts.client
    * @param {import("./reporter.js").Reporter} parts.reporter
-   * @param {(conversationId: string) => string | undefined} parts.titleOf  as the list has it
+   * @param {(conversationId: string) => string | undefined} parts.titleOf  in the list
    * @param {Transcript} parts.current
    * @param {MessageActions & {onSend: (text: string) => void}} parts.actions
-   * @param {(title: string | null) => void} parts.onShown  the conversation's title; null where nothing was said in it
+   * @param {(title: string | null) => void} parts.onShown  the conversation's title; null if nothing was said in it
    */
   constructor({ client, reporter, titleOf, current, actions, onShown }) {
     this.#client = client;
@@ -70,19 +70,19 @@ export class Screen {
     return item === undefined ? 0 : this.#view.shownChars(item.key);
   }
 
-  /** What shows the text of a turn's reply, null where it is not on the screen, and that text. @param {string} turnId */
+  /** The element with the text of a turn's reply (null if it is not on the screen), and that text. @param {string} turnId */
   replyOf(turnId) {
     const item = this.current.items().findLast((one) => one.role === "assistant" && one.reply?.turnId === turnId);
     return { prose: item === undefined ? null : this.#view.proseOf(item.key), text: item?.text ?? "" };
   }
 
-  /** What can be done with the messages may have changed: has them shown anew. */
+  /** Shows the messages again, as their buttons may have changed. */
   renew() {
     this.#view.renew();
     this.ask();
   }
 
-  /** Asks for one showing in the next frame. */
+  /** Asks for one `show` in the next frame. */
   ask() {
     if (this.#frameAsked) return;
     this.#frameAsked = true;
@@ -92,7 +92,7 @@ export class Screen {
     });
   }
 
-  /** Takes what the service says of itself on a new connection. @param {import("../client/frames.js").Ready} ready */
+  /** Takes what the service says about itself on a new connection. @param {import("../client/frames.js").Ready} ready */
   know({ suggestions = [] }) {
     this.#welcome.suggest(suggestions);
     this.#older.again();
@@ -105,7 +105,7 @@ export class Screen {
     this.#view.place();
   }
 
-  /** Brings a message into view, and shows which one it is. @param {string} messageId */
+  /** Brings a message into view, and marks it. @param {string} messageId */
   showMessage(messageId) {
     this.show();
     const root = this.#view.reveal(messageId);
@@ -114,7 +114,7 @@ export class Screen {
     setTimeout(() => root?.classList.remove("found"), FOUND_MS);
   }
 
-  /** Shows another version of a message, and leaves the focus at its arrows. @param {string} messageId */
+  /** Shows another version of a message, and keeps the focus at its arrows. @param {string} messageId */
   showVersion(messageId) {
     this.show();
     this.#view.focusArrows(messageId);
@@ -125,7 +125,7 @@ export class Screen {
     this.#welcome.show(items.length === 0 && this.current.loaded);
     const title = this.#wordsFor(this.current, items.length);
     this.#title.show(title === NEW_TITLE || title === UNKNOWN_TITLE ? "" : title, title);
-    // What takes up room around the messages comes first: they are placed in what is left.
+    // What takes up room around the messages comes first; they are placed in the rest.
     this.#onShown(items.length > 0 ? title : null);
     this.#older.show();
     this.#view.show(items, this.current);
@@ -143,7 +143,7 @@ export class Screen {
   }
 
   /**
-   * The list knows it; before that has it, what the conversation began with, where that is here.
+   * The conversation's title in words: from the list, else its beginning, if that is here.
    * @param {Transcript} transcript
    * @param {number} count
    */

@@ -3,23 +3,23 @@ import { ReplyState } from "../client/reply.js";
 import { element } from "./elements/dom.js";
 import { t } from "./words/translate.js";
 
-/** Up to the last mark that ends a sentence; what stands behind it goes on. */
+/** A text up to the last mark that ends a sentence. */
 const WHOLE = /^[^]*(?:[.!?…]["'”’)]*(?=\s|$)|[。！？]["'”’）]*|\n)/u;
-/** So long nothing more is told: what comes meanwhile comes together. */
+/** The pause after an announcement. What comes meanwhile is announced together. */
 const REST_MS = 1_000;
-/** Sentences that stay; screen readers are told of those that are added. */
+/** How many sentences stay. Screen readers read those that are added. */
 const KEPT = 4;
 
 /** @typedef {import("../client/reply.js").Reply} Reply */
 
-/** Tells screen readers a live translation while it comes: sentence by sentence, in its language, each of them once. */
+/** Tells screen readers a live translation while it comes: each sentence once, in its language. */
 export class SentenceAnnouncer {
   #root;
-  /** @type {WeakMap<Reply, number>} Code points that were told, or stood there before anything came. */ #told = new WeakMap();
+  /** @type {WeakMap<Reply, number>} Code points that were announced, or were there before. */ #told = new WeakMap();
   /** @type {WeakSet<Reply>} */ #ended = new WeakSet();
   #resting = false;
 
-  /** @param {HTMLElement} root  what screen readers read, politely */
+  /** @param {HTMLElement} root  a live region, `polite` */
   constructor(root) {
     this.#root = root;
   }
@@ -43,7 +43,7 @@ export class SentenceAnnouncer {
     }, REST_MS);
   }
 
-  /** What is left, and whether it is all. @param {Reply} reply */
+  /** Announces what is left, and whether the reply is complete. @param {Reply} reply */
   #end(reply) {
     if (this.#ended.has(reply)) return;
     this.#ended.add(reply);
@@ -52,7 +52,7 @@ export class SentenceAnnouncer {
     if (reply.done?.reason !== "stop") this.#append(element("span", { text: t("Reply, cut short") }));
   }
 
-  /** What of a text was not told. @param {Reply} reply @param {string} text */
+  /** The part of a text that was not announced. @param {Reply} reply @param {string} text */
   #behind(reply, text) {
     return dropCodePoints(text, this.#told.get(reply) ?? 0);
   }

@@ -4,14 +4,14 @@ import { t } from "../words/translate.js";
 
 /** @typedef {import("../../client/frames.js").Attachment} Attachment */
 
-/** An image is shown in such a box, in px. */
+/** The box that an image is fitted into, in px. */
 const BOX = { width: 320, height: 240 };
-/** So many UTF-16 units of images are kept in memory: those that were shown last. */
+/** The most UTF-16 units of images in memory. Those that were shown last are kept. */
 const KEPT_UNITS = 32_000_000;
 
-/** The images that messages show: read where they are first shown, and kept in memory for as long as there is room. */
+/** The images of messages. They are read when they are first shown, and kept in memory while there is room. */
 export class Pictures {
-  /** @type {Map<string, string>} Their `data:` URLs, by their ids; the one that was shown last comes last. */ #urls = new Map();
+  /** @type {Map<string, string>} Their `data:` URLs, by their ids; the one that was shown last is last. */ #urls = new Map();
   #units = 0;
   #images;
   #current;
@@ -36,7 +36,7 @@ export class Pictures {
   /**
    * Elements that show images of the shown conversation.
    * @param {Attachment[]} attachments
-   * @param {{stored: boolean}} how  whether the server has their message: it gives only what a conversation shows
+   * @param {{stored: boolean}} how  whether the server has their message: it gives only images that a conversation shows
    */
   show(attachments, { stored }) {
     const conversationId = this.#current();
@@ -51,7 +51,7 @@ export class Pictures {
     });
   }
 
-  /** Keeps none. */
+  /** Forgets all images. */
   clear() {
     this.#urls.clear();
     this.#units = 0;
@@ -68,7 +68,7 @@ export class Pictures {
       if (!(error instanceof ChatError)) throw error;
       const again = element("button", { class: "link", type: "button", text: t("Try again") });
       again.addEventListener("click", () => {
-        frame.closest("article")?.focus({ preventScroll: true }); // the button goes
+        frame.closest("article")?.focus({ preventScroll: true }); // the button leaves the page
         frame.replaceChildren(image);
         void this.#read(place);
       });
@@ -94,13 +94,13 @@ export class Pictures {
   }
 }
 
-/** What is said of an image to those who do not see it: nobody has told what is on it. @param {Attachment} attachment @param {number} index @param {number} count */
+/** The description of an image for those who do not see it. Nobody has said what it shows. @param {Attachment} attachment @param {number} index @param {number} count */
 function wordsOf({ width, height }, index, count) {
   if (count === 1) return t("Attached image, {width} × {height}", { width, height });
   return t("Attached image {number} of {count}, {width} × {height}", { number: index + 1, count, width, height });
 }
 
-/** Known before its bytes are: nothing moves when they come. @param {Attachment} attachment */
+/** The size of an image, known before its bytes come, so that nothing moves then. @param {Attachment} attachment */
 function sizeOf({ width, height }) {
   const scale = Math.min(1, BOX.width / width, BOX.height / height);
   return { width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)) };

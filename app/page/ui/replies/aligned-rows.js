@@ -1,16 +1,16 @@
 import { countCodePoints } from "../../client/code-points.js";
 
-/** A sentence with what follows it up to the next one, or a line. */
+/** A sentence with what follows it up to the next one; or a line. */
 const SENTENCE = /[^.!?…。！？\n]*(?:[.!?…]+["'”’)]*(?=\s|$)\s*|[。！？]+["'”’）]*\s*|\n+|[.!?…]+|$)/gu;
 
 /** @typedef {{source: string, text: string}} Row */
 
 /**
- * A source and its translation side by side: a row for each sentence of the source. What was seen to grow stands beside what
- * had been read for it; what came at once, with the history, sentence by sentence. Pure; offsets are code points.
+ * A source and its translation side by side: a row for each sentence of the source. Text that came live stands beside what
+ * had been read for it. Text from the history is aligned sentence by sentence. Pure; offsets are code points.
  * @param {string} source
  * @param {string} text
- * @param {[start: number, end: number, sourceChars: number][]} alignment  in order: the text from `start` to `end` is of the source up to there
+ * @param {[start: number, end: number, sourceChars: number][]} alignment  in order: the text from `start` to `end` translates the source up to `sourceChars`
  * @returns {Row[]}
  */
 export function alignedRows(source, text, alignment) {
@@ -45,7 +45,7 @@ function endsOf(sentences) {
   return sentences.map((sentence) => (end += countCodePoints(sentence)));
 }
 
-/** The row of what was read up to there. @param {number[]} ends @param {number} read */
+/** The row that reading had reached. @param {number[]} ends @param {number} read */
 function rowAt(ends, read) {
   const index = ends.findIndex((end) => read <= end);
   return index === -1 ? ends.length - 1 : index;

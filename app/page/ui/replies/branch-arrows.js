@@ -4,7 +4,7 @@ import { t } from "../words/translate.js";
 
 /** @typedef {import("../transcript/arrangement.js").Item} Item */
 
-/** The way between a message's branches: ‹ 2/3 ›. Out of sight where there is one alone. */
+/** The arrows between a message's branches: ‹ 2/3 ›. Hidden if there is only one. */
 export class BranchArrows {
   #back = arrow("back", t("Previous version"));
   #forward = arrow("forward", t("Next version"));
@@ -32,7 +32,7 @@ export class BranchArrows {
     this.#forward.disabled = this.#index === siblings.length - 1;
   }
 
-  /** Takes the keyboard's focus, where another version can be gone to; the one pressed before may be at its end. */
+  /** Focuses an arrow that leads to another version. The one that was pressed may lead nowhere now. */
   focus() {
     (this.#forward.disabled ? this.#back : this.#forward).focus();
   }

@@ -13,7 +13,7 @@ import { t } from "../words/translate.js";
  * @property {(call: Call, content: string | null) => Promise<unknown>} onAnswer  its question is answered, or declined
  */
 
-/** One call of a tool: its name, its arguments, where it is, what came of it, and two buttons where it asks for permission. */
+/** One call of a tool: its name, arguments, state and result, and two buttons if it asks for permission. */
 export class CallCard {
   #state = element("span", { class: "call-state" });
   #args = new BoundedText(t("Arguments"));
@@ -76,7 +76,7 @@ export class CallCard {
     this.#ask.hidden = !asks;
   }
 
-  /** What is being filled in stays as it is while the same question stands. @param {Call["question"]} question */
+  /** Shows a question. While the same one is open, what the user has filled in stays. @param {Call["question"]} question */
   #showQuestion(question) {
     if ((question?.sha256 ?? "") === (this.#question.dataset.of ?? "")) return;
     if (this.#question.contains(document.activeElement)) this.root.focus();
@@ -101,7 +101,7 @@ export class CallCard {
   }
 
   /**
-   * What becomes of the call is told by the server alone: somebody else may have been first.
+   * Only the server tells what becomes of the call, since somebody else may have decided first.
    * @param {"allow" | "deny"} decision
    */
   async #decide(decision) {

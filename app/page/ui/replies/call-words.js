@@ -1,4 +1,4 @@
-/** Where a call is, in plain words. Pure: calls in, text out. */
+/** The state of a call in plain words. Pure: calls in, text out. */
 
 import { language, t } from "../words/translate.js";
 
@@ -14,7 +14,7 @@ const SETTLED = {
   lost: t("Interrupted: nobody knows whether it was carried out"),
 };
 
-/** A call's state, a few words. @param {Call} call */
+/** A call's state in a few words. @param {Call} call */
 export function stateOf(call) {
   if (call.asks) return t("Asks for your permission");
   if (call.question !== null) return t("Asks you something");
@@ -25,7 +25,7 @@ export function stateOf(call) {
   return call.progress === null ? t("Running") : t("Running, {percent} %", { percent: Math.floor(call.progress * 100) });
 }
 
-/** What the reader can do about a call that waits; empty where nothing is to be said. @param {Call} call */
+/** What the reader can do about a waiting call; empty if there is nothing to say. @param {Call} call */
 export function adviceOf(call) {
   if (!call.open) return "";
   if (call.asks) return until(call.expiresAt);

@@ -2,7 +2,7 @@ import { element } from "../elements/dom.js";
 import { languageName } from "../words/languages.js";
 import { alignedRows } from "./aligned-rows.js";
 
-/** Two columns that scroll together: a source, and beside each of its sentences the translation. On a phone one is above the other. */
+/** Two columns that scroll together: each sentence of a source beside its translation. On a phone one is above the other. */
 export class Columns {
   #head = element("div", { class: "pair head", "aria-hidden": "true" });
   #rows = element("div", { class: "pairs" });

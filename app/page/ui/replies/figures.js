@@ -1,4 +1,4 @@
-/** Words for what a reply waits for, how it ended, and how fast it came. Pure: replies and usage in, text out. */
+/** Words for what a reply waits for, how it ended and how fast it came. Pure: replies and usage in, text out. */
 
 import { paceOf } from "../../client/reply.js";
 import { wordsFor } from "../elements/words.js";
@@ -19,7 +19,7 @@ const BADGES = {
   lost: { label: t("Connection lost"), kind: "limit" },
 };
 
-/** Whose doing a cancellation was. @type {Record<string, string>} */
+/** Words for who cancelled a reply. @type {Record<string, string>} */
 const CAUSES = {
   client: t("You stopped this reply here."),
   interrupt: t("Your next message stopped this reply here."),
@@ -29,8 +29,8 @@ const CAUSES = {
 };
 
 /**
- * What an accepted reply waits for before its first text.
- * @param {Status | null} status  the server's last word on it
+ * Words for what an accepted reply waits for before its first text.
+ * @param {Status | null} status  its newest status
  */
 export function waitOf(status) {
   switch (status?.state) {
@@ -54,7 +54,7 @@ function queuedAt(position) {
 }
 
 /**
- * The badge for a status; null where the reply is whole, or still under way.
+ * The badge for a status; null if the reply is complete, or still under way.
  * @param {string} status
  */
 export function badgeOf(status) {
@@ -62,7 +62,7 @@ export function badgeOf(status) {
 }
 
 /**
- * A sentence on why a reply ended early; empty where there is nothing to say.
+ * A sentence on why a reply ended early; empty if there is nothing to say.
  * @param {Reply | null} reply
  */
 export function endOf(reply) {
@@ -72,7 +72,7 @@ export function endOf(reply) {
 }
 
 /**
- * What was measured of a reply, a few words each: time to the first text, tokens per second, tokens.
+ * A reply's figures, a few words each: time to the first text, tokens per second, tokens.
  * @param {Reply | null} reply
  * @param {Usage | null} usage
  * @returns {string[]}
@@ -89,7 +89,7 @@ export function figuresOf(reply, usage) {
 }
 
 /**
- * The server's own figures, for those who want to know where the time went; empty before the end.
+ * The server's own figures, for those who want to know what took time; empty before the end.
  * @param {Reply | null} reply
  */
 export function serverFigures(reply) {
@@ -110,7 +110,7 @@ export function duration(ms) {
   return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
 }
 
-/** Tokens per second after the first, by the server's clock: the network may hand over a whole reply at once. @param {Reply | null} reply */
+/** Tokens per second after the first, by the server's clock, since the network may deliver a whole reply at once. @param {Reply | null} reply */
 function rateOf(reply) {
   const done = reply?.done;
   if (!done || done.timing.first_token_ms === null) return null;

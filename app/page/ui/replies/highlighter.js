@@ -1,6 +1,6 @@
 /**
- * The highlighter is a quarter of all that the page loads, and a first visit can do without: it comes when code is first
- * shown, or once the browser has nothing else to do.
+ * The highlighter is a quarter of all that the page loads, and a first visit does not need it. It is loaded when code is
+ * first shown, or when the browser is idle.
  */
 
 /** @typedef {typeof import("../../vendor/highlight.js").hljs} Highlighter */
@@ -8,18 +8,18 @@
 /** @type {Highlighter | null} */ let here = null;
 /** @type {Promise<Highlighter> | null} */ let coming = null;
 
-/** The highlighter; null where it has not come yet. */
+/** The highlighter; null if it is not loaded yet. */
 export function highlighter() {
   return here;
 }
 
-/** Has the highlighter loaded, once. A connection that is lost meanwhile rejects; the next call tries again. */
+/** Loads the highlighter, once. Rejects if the network fails; the next call tries again. */
 export function loadHighlighter() {
   coming ??= load();
   return coming;
 }
 
-/** Has it loaded when the browser has nothing else to do. Where that fails, the first code that is shown asks again. */
+/** Loads it when the browser is idle. If that fails, the first code that is shown tries again. */
 export function preloadHighlighter() {
   const whenIdle = globalThis.requestIdleCallback ?? ((/** @type {() => void} */ act) => setTimeout(act));
   whenIdle(() => void loadHighlighter().catch(() => {}));

@@ -2,8 +2,8 @@ import { Flow } from "../markdown/flow.js";
 import { Links } from "../markdown/links.js";
 
 /**
- * Shows Markdown that grows. What is finished is read once and keeps its elements, so that a selection in it lives on and a
- * long reply costs no more per frame than its last block. However a text came, it looks as if it had come at once.
+ * Shows Markdown that grows. Finished blocks are parsed once and keep their elements. So selections in them stay, and a long
+ * reply costs no more per frame than its last block. A text looks the same however it came.
  */
 export class MarkdownView {
   #links = new Links();

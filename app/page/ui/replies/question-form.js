@@ -3,7 +3,7 @@ import { t } from "../words/translate.js";
 
 /** @typedef {import("../../client/call.js").Question} Question */
 /**
- * A field of MCP's restricted schemas, which the server has checked.
+ * A field of MCP's restricted schemas. The server has checked it.
  * @typedef {object} Field
  * @property {"string" | "number" | "integer" | "boolean" | "array"} type
  * @property {string} [title]
@@ -21,12 +21,12 @@ import { t } from "../words/translate.js";
  */
 /** @typedef {HTMLInputElement | HTMLSelectElement} Input */
 
-/** Kinds of a text for which browsers have a keyboard and a check of their own. @type {Record<string, string>} */
+/** Formats of text for which browsers have a keyboard and a check. @type {Record<string, string>} */
 const KINDS = { email: "email", uri: "url", date: "date" };
 
 let forms = 0;
 
-/** A question of a running tool: its words, a field for each thing that it asks for, and two buttons. */
+/** A question of a running tool: its words, a field for each value that it asks for, and two buttons. */
 export class QuestionForm {
   root = element("form", { class: "call-question" });
   /** @type {Map<string, {field: Field, input: Input}>} */ #inputs = new Map();
@@ -65,7 +65,7 @@ export class QuestionForm {
     });
   }
 
-  /** What was filled in; what was left empty is left out. */
+  /** The values that were filled in, without empty ones. */
   #content() {
     const filled = [...this.#inputs].map(([name, { field, input }]) => [name, valueOf(field, input)]);
     return Object.fromEntries(filled.filter(([, value]) => value !== undefined));
@@ -96,7 +96,7 @@ function inputOf(field, required) {
   return element("input", { type: "number", value, required, step, min: field.minimum ?? null, max: field.maximum ?? null });
 }
 
-/** @param {Field} field @returns {[string, string][] | null}  values with their titles; null where one is written */
+/** @param {Field} field @returns {[string, string][] | null}  values with their titles; null if the user writes the value */
 function choicesOf(field) {
   const titled = field.oneOf ?? field.items?.anyOf;
   if (titled !== undefined) return titled.map((one) => [one.const, one.title ?? one.const]);
@@ -114,7 +114,7 @@ function selectOf(field, choices, required) {
   return select;
 }
 
-/** @param {Field} field @param {Input} input @returns {unknown}  undefined: left empty */
+/** @param {Field} field @param {Input} input @returns {unknown}  undefined if it is empty */
 function valueOf(field, input) {
   if (field.type === "boolean") return input instanceof HTMLInputElement && input.checked;
   if (input instanceof HTMLSelectElement && input.multiple) {

@@ -17,7 +17,7 @@ import { t } from "../words/translate.js";
 /** @type {Set<string>} */
 const UNDER_WAY = new Set([ReplyState.SENDING, ReplyState.WAITING, ReplyState.STREAMING]);
 
-/** A reply: Markdown that grows, what was thought before it, what it calls, its end, its figures, and the way to other versions of it. */
+/** A reply: its reasoning, text and calls, how it ended, its figures, and arrows to its other versions. */
 export class ReplyView {
   /** Code points of the reply that are on the screen. */
   shownChars = 0;
@@ -27,9 +27,9 @@ export class ReplyView {
   #waiting = element("p", { class: "waiting" });
   #foot = element("div", { class: "foot" });
   #markdown = new MarkdownView(this.#body);
-  /** @type {Columns | null} What shows a translation beside its source. */ #columns = null;
+  /** @type {Columns | null} The view of a translation beside its source. */ #columns = null;
   #thought = new ThoughtFold();
-  /** What was shown last: the text with its thoughts, whether it grew, and the answer in it. */
+  /** What was shown last: the text with its reasoning, whether it grew, and the answer in it. */
   #shown = { key: "", text: "", answer: "" };
   #footKey = "";
   #actions;
@@ -136,7 +136,7 @@ export class ReplyView {
     return parts;
   }
 
-  /** The twin of Stop. @param {Item} item */
+  /** The counterpart of Stop. @param {Item} item */
   #onward(item) {
     const button = element("button", { class: "onward", type: "button" }, icon("onward"), t("Continue"));
     button.addEventListener("click", () => this.#actions.onContinue(item));
@@ -152,13 +152,13 @@ export class ReplyView {
   }
 }
 
-/** What was thought in tags. @param {string} text @param {boolean} growing */
+/** Shows reasoning in tags. @param {string} text @param {boolean} growing */
 function tagged(text, growing) {
   const { thought, ended, answer } = splitThought(text, { growing });
   return { thought, thinking: growing && !ended, answer };
 }
 
-/** What was told apart from the text. @param {import("../transcript/arrangement.js").Thought} told @param {boolean} growing */
+/** Shows reasoning that came separately from the text. @param {import("../transcript/arrangement.js").Thought} told @param {boolean} growing */
 function apart({ text, growing: thinks }, growing) {
   return { thought: text, thinking: growing && thinks };
 }
@@ -181,7 +181,7 @@ function whyFailed({ reply }, why) {
   return element("div", { class: "why" }, failure ? failureView(failure) : why);
 }
 
-/** What a reply without text is waiting for, in words. @param {Item} item */
+/** Words for what a reply without text waits for. @param {Item} item */
 function waitingFor({ status, reply }) {
   if (reply?.stopping) return t("Stopping");
   if (status === ReplyState.SENDING) return reply?.sentAt === null ? t("Waiting for the connection") : t("Sending");

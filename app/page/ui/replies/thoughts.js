@@ -2,23 +2,23 @@ import { element } from "../elements/dom.js";
 import { t } from "../words/translate.js";
 
 /**
- * What a model thinks aloud before its answer: folded away on the page. Most servers tell it apart from the text; where it
- * is in `<think>` tags, the history has them untouched. Copying and announcing leave it out.
+ * A model's reasoning before its answer, folded on the page. Most servers send it separately from the text. If it is in
+ * `<think>` tags, the history keeps these as they are. It is neither copied nor announced.
  */
 
 const OPEN = "<think>";
 const CLOSE = "</think>";
-/** Some templates write the opening tag into the prompt, so that a reply has the closing one alone: on a line of its own. */
+/** Some templates put the opening tag into the prompt. Then a reply has only the closing one, on a line of its own. */
 const CLOSE_ALONE = /^[ \t]*<\/think>[ \t]*$/m;
-/** A thought that was met when it was shorter than this was met at its beginning. */
+/** Reasoning that is first seen shorter than this has just begun. */
 const BEGINNING_CHARS = 200;
-/** From so many on, a line's end ends a block of a shown thought. */
+/** From this length on, a block of shown reasoning ends with its line. */
 const BLOCK_CHARS = 1000;
 
 /**
- * A reply's thought (null where it has none), whether that has ended, and the answer behind it.
+ * A reply's reasoning (null if it has none), whether that has ended, and the answer after it.
  * @param {string} text
- * @param {{growing?: boolean}} [options]  of a text that grows, the beginning of a tag is not shown yet
+ * @param {{growing?: boolean}} [options]  of a growing text the beginning of a tag is not shown yet
  * @returns {{thought: string | null, ended: boolean, answer: string}}
  */
 export function splitThought(text, { growing = false } = {}) {
@@ -34,7 +34,7 @@ export function splitThought(text, { growing = false } = {}) {
 function splitUnopened(text) {
   const close = CLOSE_ALONE.exec(text);
   const before = close === null ? "" : text.slice(0, close.index);
-  // In a block of code the tag is what the answer is about.
+  // In a code block the tag belongs to the answer.
   if (close === null || before.includes("```")) return { thought: null, ended: true, answer: text };
   return split(before, text.slice(close.index + close[0].length));
 }
@@ -47,21 +47,21 @@ function split(thought, answer) {
   return { thought: thought.trim() || null, ended: true, answer: answer.trimStart() };
 }
 
-/** Shows a thought, folded until it is opened. Hidden where there is none. */
+/** Shows reasoning, folded until it is opened. Hidden if there is none. */
 export class ThoughtFold {
   #name = element("span");
   #shown = "";
-  /** Where it grows: the end of the last block. */
+  /** The end of the last block, where it grows. */
   #tail = document.createTextNode("");
   #body = element("div", { class: "thought-text" });
   root = element("details", { class: "thought", hidden: true }, element("summary", {}, this.#name), this.#body);
-  /** @type {number | null | undefined} When it began; null where that was not seen. */ #since = undefined;
+  /** @type {number | null | undefined} When it began; null if that was not seen. */ #since = undefined;
   /** @type {number | null} */ #ms = null;
 
   /**
    * @param {string | null} thought
-   * @param {{thinking: boolean, ms?: number | null}} options  whether it is still growing, and how long it took where that
-   *     is told; else it is measured here
+   * @param {{thinking: boolean, ms?: number | null}} options  whether it still grows, and how long it took, if that
+   *     is known; else it is measured here
    */
   show(thought, { thinking, ms = null }) {
     this.root.hidden = thought === null;
@@ -72,7 +72,7 @@ export class ThoughtFold {
     this.#name.textContent = thinking ? t("Thinking") : thoughtFor(ms ?? this.#ms);
   }
 
-  /** A long one grows by a few words a frame: what is there stays, and only its last block is laid out anew. @param {string} thought */
+  /** Shows more of it. A long one grows by a few words a frame, so only its last block is laid out again. @param {string} thought */
   #write(thought) {
     if (thought === this.#shown) return;
     const grows = this.#shown !== "" && thought.startsWith(this.#shown);
@@ -104,7 +104,7 @@ export class ThoughtFold {
   }
 }
 
-/** A text in blocks of whole lines, each about as long as a browser lays out in no time. @param {string} text */
+/** A text in blocks of whole lines, each short enough for a browser to lay out at once. @param {string} text */
 function inBlocks(text) {
   const blocks = [];
   let rest = text;
@@ -115,7 +115,7 @@ function inBlocks(text) {
   return [...blocks, rest];
 }
 
-/** That was thought, and for how long, where that is known. @param {number | null} ms */
+/** Words for the reasoning, with its time if that is known. @param {number | null} ms */
 function thoughtFor(ms) {
   if (ms === null) return t("Thought");
   if (ms < 1000) return t("Thought for a moment");

@@ -1,21 +1,21 @@
 /** @typedef {{element: Element, top: number}} Mark  `top`: px below the top of the view */
 
-/** What is not looked into for a place to hold: lines of code and cells have no blocks in them, and may be thousands. */
+/** Elements that are not searched for an anchor: code and tables contain no blocks, but maybe thousands of nodes. */
 const WHOLE = "p, pre, table, svg, math, form";
 const DEEPEST = 8;
 
-/** Remembers where what is in view stands, and tells later how far it was moved by what came, went or grew. */
+/** Remembers the positions of what is in view. It tells later how far changes have moved it. */
 export class Anchor {
   #scroller;
-  /** @type {(Mark & {key: string})[]} The items in view, from its top. */ #items = [];
-  /** @type {Mark | null} The part of the first one that the view begins with: what is read, where an item is long. */ #part = null;
+  /** @type {(Mark & {key: string})[]} The items in view, from the top. */ #items = [];
+  /** @type {Mark | null} The part of the first item at the top of the view: what is read in a long item. */ #part = null;
 
   /** @param {HTMLElement} scroller */
   constructor(scroller) {
     this.#scroller = scroller;
   }
 
-  /** The first item in view; undefined where there is none. @returns {{key: string, top: number} | undefined} */
+  /** The first item in view; undefined if there is none. @returns {{key: string, top: number} | undefined} */
   get first() {
     return this.#items[0];
   }
@@ -40,7 +40,7 @@ export class Anchor {
     this.#items = this.#items.filter(({ key }) => isThere(key));
   }
 
-  /** How far what was in view is below where it was, in px; null where none of it is in the document. */
+  /** How far down things have moved since, in px; null if none of them is in the document. */
   moved() {
     const marks = this.#part === null ? this.#items : [this.#part, ...this.#items];
     const mark = marks.find(({ element }) => element.isConnected && element.getClientRects().length > 0);
@@ -50,7 +50,7 @@ export class Anchor {
 }
 
 /**
- * The block of an element that the top of the view goes through, or that begins right below it.
+ * The block of an element at the top of the view: it is cut by the top, or begins right below it.
  * @param {Element} element
  * @param {number} top  of the view
  */

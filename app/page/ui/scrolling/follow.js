@@ -1,8 +1,8 @@
 const NEAR_PX = 24;
 
 /**
- * Tells whether the end of a growing text is to be kept in view: until the reader scrolls up, and again when they have come
- * back to the end themselves. It moves nothing; whoever does says so by `remember`.
+ * Tells whether to keep the end of a growing text in view: until the reader scrolls up, and again when they are back at the
+ * end. It moves nothing. Whoever moves the view calls `remember`.
  */
 export class Follow {
   #scroller;
@@ -24,12 +24,12 @@ export class Follow {
     return this.#following;
   }
 
-  /** The end is to be kept in view from now on. */
+  /** Keeps the end in view from now on. */
   resume() {
     this.#set(true);
   }
 
-  /** The end is left alone from now on. */
+  /** Follows the end no longer. */
   pause() {
     this.#set(false);
   }
@@ -37,7 +37,7 @@ export class Follow {
   /** Call when the view was scrolled. */
   scrolled() {
     const { scrollTop, scrollHeight, clientHeight } = this.#scroller;
-    // A text that shrank moves the view too; only a move within the same text is the reader's.
+    // A text that shrinks moves the view too. Only a move within the same text is the reader's.
     const wentUp = scrollTop < this.#top - 1 && scrollHeight >= this.#height;
     const atEnd = scrollHeight - scrollTop - clientHeight <= NEAR_PX;
     if (wentUp && !atEnd) this.#set(false);
@@ -45,7 +45,7 @@ export class Follow {
     this.remember();
   }
 
-  /** Call when the page itself moved the view, or changed what is above it: that is not the reader's doing. */
+  /** Call when the page itself moved the view, or changed what is above it, so that it does not count as the reader's. */
   remember() {
     this.#top = this.#scroller.scrollTop;
     this.#height = this.#scroller.scrollHeight;

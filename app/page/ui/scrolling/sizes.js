@@ -1,6 +1,6 @@
-/** @typedef {{height: number, nodes: number}} Size  in px, with the gap behind it; and how many nodes it has in the document */
+/** @typedef {{height: number, nodes: number}} Size  `height`: in px, with the gap below; `nodes`: in the document */
 
-/** How much room the items of a list take: measured of those that were in the document, guessed of the others. */
+/** The sizes of a list's items: measured if they were in the document, else guessed. */
 export class Sizes {
   /** @type {Map<string, Size>} */ #measured = new Map();
   /** @type {string[]} */ #keys = [];
@@ -11,7 +11,7 @@ export class Sizes {
   }
 
   /**
-   * Takes what the items are now. What was measured of others is forgotten.
+   * Takes the current items. Sizes of others are forgotten.
    * @param {string[]} keys
    * @param {(index: number) => Size} guess
    */
@@ -42,14 +42,14 @@ export class Sizes {
     return this.#sizes[index];
   }
 
-  /** The height of the items from one to before another, in px. @param {number} from @param {number} to */
+  /** The height of the items from `from` to before `to`, in px. @param {number} from @param {number} to */
   between(from, to) {
     let height = 0;
     for (let index = from; index < to; index += 1) height += this.#sizes[index].height;
     return height;
   }
 
-  /** The nodes of the items from one to before another. @param {number} from @param {number} to */
+  /** The number of nodes of the items from `from` to before `to`. @param {number} from @param {number} to */
   nodesBetween(from, to) {
     let nodes = 0;
     for (let index = from; index < to; index += 1) nodes += this.#sizes[index].nodes;
@@ -59,7 +59,7 @@ export class Sizes {
   /**
    * The item at a share of the whole height.
    * @param {number} share  from 0 to 1
-   * @returns {{index: number, within: number}} `within`: how far that is below its beginning, in px
+   * @returns {{index: number, within: number}} `within`: px below the beginning of the item
    */
   at(share) {
     let within = Math.min(Math.max(share, 0), 1) * this.between(0, this.count);

@@ -1,8 +1,8 @@
 import { element } from "../elements/dom.js";
 
-/** @typedef {{name: string, height: number}} Space  in px, with one gap; the name is the same for as long as the space is */
+/** @typedef {{name: string, height: number}} Space  `height`: in px, with one gap; `name`: the same as long as the space exists */
 
-/** Lays out elements in order, and empty space where others would stand. Elements that stay are not moved: they keep focus and selection. */
+/** Lays out elements in order, with empty space for missing ones. Elements that stay are not moved, so they keep focus and selection. */
 export class Spaced {
   #root;
   /** @type {Map<string, HTMLElement>} */ #spacers = new Map();
@@ -33,7 +33,7 @@ export class Spaced {
     }
   }
 
-  /** Gives a space that is there another height. @param {Space} space */
+  /** Changes the height of a space. @param {Space} space */
   resize({ name, height }) {
     const spacer = this.#spacers.get(name);
     if (spacer !== undefined) spacer.style.height = `${Math.max(0, height - this.gap)}px`;

@@ -1,18 +1,18 @@
-/** Which items of a long list are in the document. Pure: sizes and a place in, spans out. */
+/** Decides which items of a long list are in the document. Pure: sizes and a place in, spans out. */
 
 /** @typedef {import("./sizes.js").Sizes} Sizes */
-/** @typedef {{from: number, to: number}} Span  the items from one to before another */
+/** @typedef {{from: number, to: number}} Span  the items from `from` to before `to` */
 /**
- * What is read: an item, and where it begins below the top of the view, in px (less than 0 where it begins above it).
+ * The place that is read: an item, and its beginning below the top of the view, in px (negative if it begins above).
  * @typedef {{index: number, top: number}} Place
  */
 
 /**
- * The items that cover the view around a place, and as many above and below it as are wanted: the nearest first.
+ * The items that cover the view around a place, and the wanted ones above and below it, the nearest first.
  * @param {Place} place
  * @param {number} view      the height of the view, in px
  * @param {Sizes} sizes
- * @param {{margin: number, nodes: number}} wanted  px on each side of the view; and of how many nodes no more is added to them
+ * @param {{margin: number, nodes: number}} wanted  `margin`: px on each side of the view; `nodes`: from this number on no item is added
  * @returns {Span}
  */
 export function spanAround({ index, top }, view, sizes, { margin, nodes }) {
@@ -31,10 +31,10 @@ export function spanAround({ index, top }, view, sizes, { margin, nodes }) {
 }
 
 /**
- * The next span on the way to the one that is wanted: what is needed at once, of the rest a few items on each side, so
- * that no frame has to make many of them.
+ * The next span on the way to the wanted one: what is needed at once, and a few more items on each side, so that no frame
+ * makes many items.
  * @param {Span} current
- * @param {{needed: Span, wanted: Span, step: number}} aim  `wanted` has all of `needed`
+ * @param {{needed: Span, wanted: Span, step: number}} aim  `wanted` includes `needed`
  * @returns {Span}
  */
 export function nextSpan(current, { needed, wanted, step }) {
@@ -47,7 +47,7 @@ export function nextSpan(current, { needed, wanted, step }) {
 }
 
 /**
- * A span and single items beside it, as spans in order that touch nowhere.
+ * A span and single items beside it, as separate spans in order.
  * @param {Span} span
  * @param {number[]} pinned
  * @returns {Span[]}

@@ -6,25 +6,25 @@ import { nextSpan, runsOf, spanAround } from "./span.js";
 /** @typedef {import("./span.js").Span} Span */
 /**
  * @typedef {object} Source
- * @property {(index: number) => HTMLElement} element         the element of an item that comes into the document
+ * @property {(index: number) => HTMLElement} element         makes the element of an item that comes into the document
  * @property {(key: string) => void} dropped                  the element of an item has left it
- * @property {(index: number) => import("./sizes.js").Size} guess  how large an item is that was never in it
+ * @property {(index: number) => import("./sizes.js").Size} guess  the size of an item that was never in the document
  */
 
-/** What is in the document in any case: the view and half of one on each side, as long as that is not too many nodes. */
+/** What is always in the document: the view, and half of one on each side, within a number of nodes. */
 const NEEDED = { views: 0.5, nodes: 1_500 };
-/** What comes to it in the next frames, so that a slow scroll finds it ready, and search, copying and reading aloud find more. */
+/** What is added in the next frames: a slow scroll finds it ready, and search, copying and reading aloud find more. */
 const WANTED = { views: 6, nodes: 900 };
-/** So many items a frame on each side. */
+/** Items that a frame adds on each side. */
 const STEP = 2;
-/** Guesses of sizes may leave a part of the view empty: then the rest is filled with what was measured. */
+/** How often a view is filled: wrong guesses may leave a part of it empty until sizes are measured. */
 const ROUNDS = 4;
-/** A selection of up to so many nodes stays in the document when it is scrolled out of the view. */
+/** The most nodes of a selection that stays in the document when it is out of the view. */
 const SELECTED_NODES = 600;
 
 /**
- * A list of any length of which only what is near the view is in the document. What is read stays where it is, whatever
- * comes, goes or grows above it: the space that stands for what is not there takes up the difference, else the view is moved.
+ * A list of any length. Only items near the view are in the document. What is read stays in place, whatever comes, goes or
+ * grows above it: the space for missing items takes up the difference, else the view is moved.
  */
 export class VirtualList {
   #scroller;
@@ -36,19 +36,19 @@ export class VirtualList {
   #anchor;
   /** @type {string[]} */ #keys = [];
   /** @type {Map<string, number>} */ #indexOf = new Map();
-  /** @type {Map<string, HTMLElement>} Those in the document. */ #elements = new Map();
+  /** @type {Map<string, HTMLElement>} The elements in the document. */ #elements = new Map();
   /** @type {Span} */ #span = { from: 0, to: 0 };
-  /** The space right above the span: what stands for which items, and by how much it differs from what these are guessed to be. */
+  /** The space right above the span: its items, and how much its height differs from their guessed heights. */
   #lead = { from: 0, to: 0, drift: 0 };
   #frameAsked = false;
-  /** Whether all of it is in the document: it is being printed. */
+  /** Whether all items are in the document, since it is being printed. */
   #whole = false;
   #observer = new ResizeObserver(() => this.#grown());
 
   /**
    * @param {object} parts
    * @param {HTMLElement} parts.scroller
-   * @param {HTMLElement} parts.root       where the elements are, in the scroller
+   * @param {HTMLElement} parts.root       the elements' parent, in the scroller
    * @param {import("./follow.js").Follow} parts.follow
    * @param {Source} parts.source
    */
@@ -69,7 +69,7 @@ export class VirtualList {
     return [...this.#elements.keys()].map((key) => /** @type {number} */ (this.#indexOf.get(key)));
   }
 
-  /** Takes what the items are now; `place` shows them. @param {string[]} keys */
+  /** Takes the current items; `place` shows them. @param {string[]} keys */
   arrange(keys) {
     this.#keys = keys;
     this.#indexOf = new Map(keys.map((key, index) => [key, index]));
@@ -93,7 +93,7 @@ export class VirtualList {
     this.scrolled();
   }
 
-  /** Brings an item into the middle of the view; gives its element, null where there is no such item. @param {string} key */
+  /** Brings an item into the middle of the view; returns its element, or null if there is no such item. @param {string} key */
   reveal(key) {
     const index = this.#indexOf.get(key);
     if (index === undefined) return null;
@@ -107,7 +107,7 @@ export class VirtualList {
     return element;
   }
 
-  /** Has in the document what is to be there now, and brings what was in view back to where it was; or the end into view. */
+  /** Updates the document, then brings what was in view back to its place, or the end into view. */
   place() {
     if (this.#whole) return this.#lay({ from: 0, to: this.#keys.length });
     for (let round = 0; round < ROUNDS; round += 1) {
@@ -122,7 +122,7 @@ export class VirtualList {
     if (!isSame(nextSpan(this.#span, { needed, wanted, step: STEP }), this.#span)) this.#ask();
   }
 
-  /** What is to be in the document around what is read. */
+  /** The items that belong into the document around what is read. */
   #aim() {
     const view = this.#scroller.clientHeight;
     const place = this.#follow.following ? { index: this.#sizes.count, top: view } : this.#place();
@@ -131,7 +131,7 @@ export class VirtualList {
     return { needed, wanted: { from: Math.min(needed.from, more.from), to: Math.max(needed.to, more.to) } };
   }
 
-  /** Where the reader is; after a leap into empty space, where that would be if all were there. */
+  /** The reader's place. After a leap into empty space: the item that would be there. */
   #place() {
     const { first } = this.#anchor;
     if (first !== undefined) return { index: this.#indexOf.get(first.key) ?? 0, top: first.top };
@@ -201,7 +201,7 @@ export class VirtualList {
     this.#source.dropped(key);
   }
 
-  /** Takes the size of an item in the document. Whether it is another one than before. @param {string} key */
+  /** Measures an item in the document; returns whether its size has changed. @param {string} key */
   #measure(key) {
     const [index, element] = [this.#indexOf.get(key), this.#elements.get(key)];
     if (index === undefined || element === undefined) return false;
@@ -227,7 +227,7 @@ export class VirtualList {
     this.#takeUp(this.#anchor.moved() ?? 0);
   }
 
-  /** Takes a difference up in the space above: moving the view would end a scroll that is under way. @param {number} px */
+  /** Puts a difference into the space above, since moving the view would end a running scroll. @param {number} px */
   #takeUp(px) {
     const { height } = this.#leadSpace();
     if (this.#lead.from === this.#lead.to || height - px < this.#spaced.gap) return false;
@@ -249,7 +249,7 @@ export class VirtualList {
     return index >= this.#span.from && index < this.#span.to;
   }
 
-  /** What stays in the document wherever the view is: what has the focus, and a selection that is not too long. */
+  /** What stays in the document wherever the view is: the focused item, and a selection that is not too long. */
   #pinned() {
     const pinned = [this.#indexAt(document.activeElement)];
     const selection = document.getSelection();
@@ -262,14 +262,14 @@ export class VirtualList {
     return pinned.filter((index) => index !== undefined);
   }
 
-  /** The item that a node is in. @param {Node | null} node */
+  /** The item that contains a node. @param {Node | null} node */
   #indexAt(node) {
     if (node === null || !this.#root.contains(node)) return undefined;
     const key = [...this.#elements].find(([, element]) => element.contains(node))?.[0];
     return key === undefined ? undefined : this.#indexOf.get(key);
   }
 
-  /** The items in the document around what is read, by what they are now. @returns {Span} */
+  /** The current items in the document around what is read. @returns {Span} */
   #stillThere() {
     const { first } = this.#anchor;
     const known = this.#follow.following || first === undefined ? Math.max(-1, ...this.indices) : (this.#indexOf.get(first.key) ?? -1);
@@ -281,7 +281,7 @@ export class VirtualList {
     return span;
   }
 
-  /** An element in the document has another size than before. */
+  /** Takes that an element in the document has changed its size. */
   #grown() {
     const changed = [...this.#elements.keys()].filter((key) => this.#measure(key));
     if (changed.length === 0) return;
