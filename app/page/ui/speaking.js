@@ -3,10 +3,10 @@ import { offeredTools } from "./writing/offered-tools.js";
 
 /** @typedef {import("./transcript/arrangement.js").Item} Item */
 
-/** A new message, an edited one or another reply ends the reply that runs: whoever asks wants to read the answer now. */
+/** A new message, an edit or a regeneration ends the running reply: whoever asks wants the answer now. */
 const INTERRUPT = /** @type {const} */ ("interrupt");
 
-/** What the user says in the shown conversation: messages, other versions of them, and when it is enough. */
+/** The user's actions in the shown conversation: sending, editing, regenerating, stopping, deciding about calls. */
 export class Speaking {
   #client;
   #reporter;
@@ -30,14 +30,14 @@ export class Speaking {
     this.#talking = talking;
   }
 
-  /** @param {string} content @param {import("../client/frames.js").Attachment[]} [attachments]  the images that it shows */
+  /** @param {string} content @param {import("../client/frames.js").Attachment[]} [attachments]  images of the message */
   send(content, attachments = []) {
     this.#client.send({ ...this.#about(null), content, attachments });
     this.#screen().toEnd();
   }
 
   /**
-   * Sends a message again that was not taken, or another in its place: what it was, a new message or an edited one.
+   * Sends a message that was not taken again, or another in its place. It stays what it was: a new message or an edit.
    * @param {Item} item
    * @param {string} content
    */
@@ -53,7 +53,7 @@ export class Speaking {
    */
   edit({ messageId, attachments }, content) {
     if (messageId === null) return;
-    this.#client.edit({ ...this.#about(messageId), messageId, content, attachments }); // its images stay with it
+    this.#client.edit({ ...this.#about(messageId), messageId, content, attachments }); // its images stay
     this.#screen().toEnd();
   }
 
@@ -72,12 +72,12 @@ export class Speaking {
     this.#screen().toEnd();
   }
 
-  /** Whether the model of the shown conversation can go on with a reply that was cut; all that translate live can. @param {Item} item */
+  /** Whether the conversation's model can continue a cut reply. Live translations can always be continued. @param {Item} item */
   canContinue({ interprets }) {
     return interprets !== null || (this.#settings.model?.features?.includes("continue") ?? false);
   }
 
-  /** @param {string} messageId  a version of a shown message, whose branch is to be shown instead */
+  /** @param {string} messageId  another version of a shown message, whose branch is shown then */
   async showBranch(messageId) {
     const { conversationId } = this.#screen().current;
     const shown = await this.#reporter.answer(this.#client.showBranch({ conversationId, messageId }));
@@ -90,16 +90,16 @@ export class Speaking {
     void this.#reporter.answer(this.#client.cancel({ conversationId: reply.conversationId, seenOff: this.#keptOf(reply) }));
   }
 
-  /** Code points that are kept of a reply that is stopped now. @param {import("../client/reply.js").Reply} reply */
+  /** Code points that are kept of a reply that is stopped now; undefined: all. @param {import("../client/reply.js").Reply} reply */
   #keptOf(reply) {
     const spoken = this.#talking.cut(reply);
     if (spoken !== null) return spoken.seenOff;
-    // Of a reply that called all is kept: what is stopped are its calls.
+    // A reply with calls is kept whole: only its calls are stopped.
     return reply.state === ReplyState.CALLING ? undefined : this.#screen().shownChars(reply);
   }
 
   /**
-   * Allows or denies a call, with the arguments that are shown.
+   * Allows or denies a call with the shown arguments.
    * @param {import("../client/call.js").Call} call
    * @param {"allow" | "deny"} decision
    */
@@ -109,7 +109,7 @@ export class Speaking {
   }
 
   /**
-   * Answers what a running call asks; null declines.
+   * Answers the question of a running call; null declines.
    * @param {import("../client/call.js").Call} call
    * @param {string | null} content
    */
@@ -121,7 +121,7 @@ export class Speaking {
     await this.#reporter.answer(this.#client.toolDecision({ ...asked, ...said }));
   }
 
-  /** What an image may have that is shown to the model of the shown conversation, in bytes; 0 where it takes none, null before that is known. */
+  /** The most bytes of an image for the conversation's model; 0 if it takes no images, null before that is known. */
   get imageLimit() {
     const limits = this.#client.ready?.limits;
     const { model } = this.#settings;
@@ -129,12 +129,12 @@ export class Speaking {
     return model.features?.includes("images") ? limits.max_image_bytes : 0;
   }
 
-  /** What a message of the shown conversation offers the model to call. */
+  /** The tools that a message of the shown conversation offers. */
   get tools() {
     return offeredTools(this.#client.ready, this.#settings.model);
   }
 
-  /** @param {string | null} messageId  what gets another version; null where nothing does */
+  /** @param {string | null} messageId  the message or reply that gets another version; null for a new message */
   #about(messageId) {
     const { conversationId } = this.#screen().current;
     const tools = offeredTools(this.#client.ready, this.#settings.modelInPlaceOf(messageId));

@@ -3,17 +3,17 @@ import { part } from "./elements/dom.js";
 import { icon } from "./elements/icons.js";
 import { t } from "./words/translate.js";
 
-/** Where it is kept how the user likes to talk, and, for this tab, in which conversation that happens. */
+/** Storage keys: how the user likes to talk, and, for this tab, the conversation where they talk. */
 const WAY_KEY = "midstream.talk";
 const PLACE_KEY = "midstream.talking";
 
 /** @typedef {import("./spoken/voice.js").Voice} Voice */
 
-/** The button that begins and ends talking. It is there where the server listens; what it needs is loaded when it is pressed. */
+/** The button that begins and ends talking. It is shown if the server listens. Its modules are loaded when it is pressed. */
 export class Talking {
   #button = part("talk", HTMLButtonElement);
   /** @type {Voice | null} */ #voice = null;
-  /** Stands for the press that is being answered. @type {symbol | null} */ #beginning = null;
+  /** Stands for the press that is being handled. @type {symbol | null} */ #beginning = null;
   #looked = false;
   #parts;
 
@@ -25,7 +25,7 @@ export class Talking {
    * @param {() => string} parts.current              the id of the conversation that is shown
    * @param {() => string | undefined} parts.model    the model that the user chose for it
    * @param {(turnId: string) => {prose: HTMLElement | null, text: string}} parts.shown
-   * @param {() => void} parts.onBegin                what else takes the user's words is to end
+   * @param {() => void} parts.onBegin                the other input mode has to end
    */
   constructor(parts) {
     this.#parts = parts;
@@ -43,19 +43,19 @@ export class Talking {
   }
 
   /**
-   * Ends the sound of a reply at once; null where it was not being spoken. `seenOff`: how much of its text was heard.
+   * Ends the sound of a reply at once; null if it was not being spoken. `seenOff`: how much of its text was heard.
    * @param {import("../client/reply.js").Reply} reply
    */
   cut(reply) {
     return this.#voice?.cut(reply) ?? null;
   }
 
-  /** Call when another conversation may be shown: talking belongs to one. */
+  /** Call when another conversation may be shown, since talking belongs to one. */
   turned() {
     if (this.#on && this.#voice?.conversationId !== this.#parts.current()) this.stop();
   }
 
-  /** Ends it. */
+  /** Ends talking. */
   stop() {
     this.#beginning = null;
     this.#voice?.stop();
@@ -75,7 +75,7 @@ export class Talking {
     return this.#begin(voice);
   }
 
-  /** After a reload: the sound goes on where the browser allows that without a press; else the user is asked for one. */
+  /** After a reload: goes on talking if the browser allows sound without a click; else asks the user for one. */
   async #comeBack() {
     const asked = () => this.#parts.notices.offer(t("You were talking here before the page was loaded anew. Replies come as text until you go on."), t("Go on talking"), () => void this.#start());
     if ((await permission()) !== "granted") return asked();
@@ -111,7 +111,7 @@ export class Talking {
         onEnd: (why) => void this.#failed(why),
       });
     } catch (error) {
-      if (!(error instanceof TypeError)) throw error; // what `import` rejects with where a file does not come
+      if (!(error instanceof TypeError)) throw error; // `import` rejects with it if a file does not come
       this.#parts.notices.say(t("A part of the page could not be loaded. Try again."));
       return null;
     }
@@ -143,7 +143,7 @@ export class Talking {
   }
 }
 
-/** What the user said about the microphone before; "prompt" where the browser does not tell. */
+/** The microphone's permission; "prompt" if the browser does not tell it. */
 async function permission() {
   try {
     const { state } = await navigator.permissions.query({ name: /** @type {PermissionName} */ ("microphone") });

@@ -3,18 +3,18 @@ import { icon } from "./elements/icons.js";
 import { tagOf } from "./words/languages.js";
 import { language, t } from "./words/translate.js";
 
-/** Where it is kept which languages were chosen last, and, for this tab, in which conversation is translated. */
+/** Storage keys: the languages that were chosen last, and, for this tab, the conversation that is translated. */
 const WISH_KEY = "midstream.interpreting";
 const PLACE_KEY = "midstream.interpreted";
 
 /** @typedef {import("./interpreting/interpreter.js").Interpreter} Interpreter */
 /** @typedef {import("./interpreting/interpreting-bar.js").Wish} Wish */
 
-/** The button that has what is written translated while it is written. It is there where a model can. */
+/** The button for live translation of what is written. It is shown if a model can translate. */
 export class Translating {
   #button = part("translate", HTMLButtonElement);
   /** @type {Interpreter | null} */ #interpreter = null;
-  /** Stands for the press that is being answered. @type {symbol | null} */ #beginning = null;
+  /** Stands for the press that is being handled. @type {symbol | null} */ #beginning = null;
   #looked = false;
   #parts;
 
@@ -25,9 +25,9 @@ export class Translating {
    * @param {import("./elements/notices.js").Notices} parts.notices
    * @param {{lasting: Storage | null, session: Storage | null}} parts.places
    * @param {() => string} parts.current                            the id of the conversation that is shown
-   * @param {() => import("../client/frames.js").Model | null} parts.model  the one that the next message is asked of
-   * @param {(conversationId: string, text: string) => void} parts.onRest  what was taken and will not be translated
-   * @param {() => void} parts.onBegin                              what else takes the user's words is to end
+   * @param {() => import("../client/frames.js").Model | null} parts.model  the model for the next message
+   * @param {(conversationId: string, text: string) => void} parts.onRest  takes text that will not be translated
+   * @param {() => void} parts.onBegin                              the other input mode has to end
    */
   constructor(parts) {
     this.#parts = parts;
@@ -44,7 +44,7 @@ export class Translating {
   }
 
   /**
-   * Takes what is whole of a text that is being written; gives how much of it that is, null where nothing is translated.
+   * Takes the whole words of a text that is being written; returns their length, or null if nothing is translated.
    * @param {string} text
    * @param {{all: boolean}} how
    */
@@ -57,7 +57,7 @@ export class Translating {
     if (this.#on && this.#interpreter?.conversationId !== this.#parts.current()) this.stop();
   }
 
-  /** Messages are messages again. What is being translated ends where it is. */
+  /** Ends the translation where it is: what is written is a message again. */
   stop() {
     this.#interpreter?.close();
     this.#ended();
@@ -67,7 +67,7 @@ export class Translating {
     return this.#interpreter !== null || this.#beginning !== null;
   }
 
-  /** The model that translates: the conversation's own or another one that was made for that, else any that can. */
+  /** The model that translates: one made for translation, the conversation's own first; else any that can. */
   get #model() {
     const [own, models] = [this.#parts.model()?.name, this.#parts.client.ready?.models ?? []];
     const sorted = [...models].sort((one, other) => Number(other.name === own) - Number(one.name === own));
@@ -82,7 +82,7 @@ export class Translating {
       const { Interpreter } = await import("./interpreting/interpreter.js");
       if (this.#beginning === beginning) this.#begin(Interpreter);
     } catch (error) {
-      if (!(error instanceof TypeError)) throw error; // what `import` rejects with where a file does not come
+      if (!(error instanceof TypeError)) throw error; // `import` rejects with it if a file does not come
       this.#ended();
       this.#parts.notices.say(t("A part of the page could not be loaded. Try again."));
     }
@@ -105,7 +105,7 @@ export class Translating {
     void this.#offer(interpreter);
   }
 
-  /** The languages of the model are those that it says of itself over HTTP; a chat model says none. @param {Interpreter} interpreter */
+  /** Offers the languages that the service lists for the model over HTTP. Chat models list none. @param {Interpreter} interpreter */
   async #offer(interpreter) {
     const { key } = this.#parts.credentials;
     const answer = await fetch("/v1/models", key === null ? {} : { headers: { Authorization: `Bearer ${key}` } });
@@ -135,7 +135,7 @@ export class Translating {
   }
 }
 
-/** The languages that have a tag, each once. @param {string[]} codes  as the model has them */
+/** The languages that have a tag, without repeats. @param {string[]} codes  as the model has them */
 function tagsOf(codes) {
   return [...new Set(codes.map(tagOf).filter((tag) => tag !== null))];
 }

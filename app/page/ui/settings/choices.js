@@ -1,22 +1,22 @@
 import { KeptTexts } from "./kept-texts.js";
 
 /**
- * What the user chose for one conversation; what is left out is as the server has it.
+ * The user's settings for one conversation. Missing ones are the server's.
  * @typedef {object} Choice
  * @property {string} [model]
- * @property {string} [system]        the words before all others; empty: none
+ * @property {string} [system]        the system prompt; empty: none
  * @property {number} [temperature]   0 to 2
- * @property {number} [maxTokens]     of one reply
- * @property {number} [pace]          characters a second that text is told at
- * @property {string} [reasoning]     how much is thought: `auto`, `off`, or a word that the model knows
+ * @property {number} [maxTokens]     the most tokens of one reply
+ * @property {number} [pace]          characters a second
+ * @property {string} [reasoning]     `auto`, `off`, or an effort that the model knows
  */
 /** @typedef {import("../../client/frames.js").Params} Params */
 
-/** Choices are short: those of so many conversations are kept, and so many UTF-16 units of them. */
+/** Choices are short. They are kept for this number of conversations, within this number of UTF-16 units. */
 const MOST = 5_000;
 const MOST_UNITS = 1_000_000;
 
-/** The choices for the conversations of this browser. */
+/** The choices for this browser's conversations. */
 export class Choices {
   #kept;
 
@@ -47,7 +47,7 @@ export class Choices {
 }
 
 /**
- * A choice as a message says it.
+ * A choice as parameters of a message.
  * @param {Choice} choice
  * @returns {Params | undefined}
  */

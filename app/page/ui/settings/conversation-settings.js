@@ -2,7 +2,7 @@ import { part } from "../elements/dom.js";
 import { Choices, paramsOf } from "./choices.js";
 import { SettingsPanel } from "./settings-panel.js";
 
-/** How replies of the shown conversation are made: what the user chose for it, and the model that follows from that. */
+/** The settings of the shown conversation: what the user chose, and the model that follows from it. */
 export class ConversationSettings {
   #client;
   #choices;
@@ -13,10 +13,10 @@ export class ConversationSettings {
   /**
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
-   * @param {import("./kept-texts.js").Places} parts.places  where it is kept what was chosen
+   * @param {import("./kept-texts.js").Places} parts.places  keeps what was chosen
    * @param {import("./theme.js").Theme} parts.theme
    * @param {() => import("../transcript/transcript.js").Transcript} parts.current
-   * @param {() => void} parts.onChange                        something else was chosen
+   * @param {() => void} parts.onChange                        the choice has changed
    */
   constructor({ client, places, theme, current, onChange }) {
     this.#client = client;
@@ -34,19 +34,19 @@ export class ConversationSettings {
     });
   }
 
-  /** What a message of the conversation says of how it is to be answered. */
+  /** The parameters of the conversation's next message. */
   get params() {
     return paramsOf(this.#choice);
   }
 
-  /** The model that the next message is asked of; null before that is known. */
+  /** The model for the next message; null before it is known. */
   get model() {
     return this.modelInPlaceOf(null);
   }
 
   /**
-   * The model that is asked for another reply in place of one, or in place of a message; null before that is known. It is the
-   * one that is chosen, else the one that was asked before, as far as they are served.
+   * The model for a regenerated reply or an edited message; null before it is known. It is the chosen one, else the one that
+   * was asked before, if they are served.
    * @param {string | null} messageId  null: for a new message
    */
   modelInPlaceOf(messageId) {
@@ -73,7 +73,7 @@ export class ConversationSettings {
     this.#choices.forget(conversationId);
   }
 
-  /** Keeps what was chosen for no conversation. */
+  /** Forgets all choices. */
   clear() {
     this.#choices.clear();
   }

@@ -1,20 +1,20 @@
-/** So many texts are kept at most, and so many UTF-16 units of all of them together: the oldest go. */
+/** The most texts that are kept, and the most UTF-16 units of all together. The oldest go. */
 const MOST = 100;
 const MOST_UNITS = 200_000;
 
 /** @typedef {[conversationId: string, text: string]} Kept */
 /**
- * Where they are kept.
+ * Where texts are kept.
  * @typedef {object} Places
  * @property {Storage | null} lasting
  * @property {Storage | null} session   forgets with the tab
- * @property {() => boolean} forTab     whether what is written now is for this tab alone
+ * @property {() => boolean} forTab     whether texts are now kept for this tab only
  */
 /** @typedef {{most: number, units: number}} Bounds */
 
 /**
- * Texts of the user's by conversation, such as what was written and not sent yet: they outlive a reload. Where the key goes
- * with the tab, so do they: whoever opens the browser next is not to read them.
+ * The user's texts by conversation, such as unsent messages. They outlive a reload. If the key goes with the tab, so do
+ * they: whoever opens the browser next must not read them.
  */
 export class KeptTexts {
   #name;
@@ -24,7 +24,7 @@ export class KeptTexts {
   /** @type {Bounds} */ #bounds;
 
   /**
-   * @param {string} name  under which they are in the storage
+   * @param {string} name  their name in the storage
    * @param {Places & {most?: number, mostUnits?: number}} options
    */
   constructor(name, { lasting, session, forTab, most = MOST, mostUnits = MOST_UNITS }) {
@@ -35,13 +35,13 @@ export class KeptTexts {
     this.#forTab = forTab;
   }
 
-  /** The text of a conversation; empty where there is none. @param {string} conversationId */
+  /** The text of a conversation; empty if there is none. @param {string} conversationId */
   of(conversationId) {
     const texts = [...read(this.#session, this.#name), ...read(this.#lasting, this.#name)];
     return texts.find(([id]) => id === conversationId)?.[1] ?? "";
   }
 
-  /** Keeps a text in the place of the one before; an empty one is none. @param {string} conversationId @param {string} text */
+  /** Replaces a conversation's text. An empty one is removed. @param {string} conversationId @param {string} text */
   keep(conversationId, text) {
     const [here, there] = this.#forTab() ? [this.#session, this.#lasting] : [this.#lasting, this.#session];
     put(there, this.#name, [conversationId, ""], this.#bounds);
@@ -59,7 +59,7 @@ export class KeptTexts {
   }
 }
 
-/** What was read last under each name: it is asked for far more often than it changes. @type {Map<string, {text: string, kept: Kept[]}>} */
+/** What was read last under each name, since it is read far more often than it changes. @type {Map<string, {text: string, kept: Kept[]}>} */
 const lastRead = new Map();
 
 /** @param {Storage | null} storage @param {string} name @returns {readonly Kept[]} the newest last */
@@ -79,7 +79,7 @@ function parsed(text) {
     const kept = JSON.parse(text);
     return Array.isArray(kept) ? kept : [];
   } catch (error) {
-    if (error instanceof SyntaxError) return []; // Another program's, or cut off.
+    if (error instanceof SyntaxError) return []; // Another program wrote it, or it was cut off.
     throw error;
   }
 }
@@ -94,12 +94,12 @@ function put(storage, name, [conversationId, text], bounds) {
   const kept = read(storage, name);
   const others = kept.filter(([id]) => id !== conversationId);
   if (text === "" && others.length === kept.length) return;
-  // One that is larger than all may be together is not kept, and drives out no other.
+  // A text above the limit for all is not kept, and removes no other.
   const none = text === "" || text.length > bounds.units;
   write(storage, name, none ? others : bounded([...others, [conversationId, text]], bounds));
 }
 
-/** The newest of them that fit. @param {Kept[]} texts @param {Bounds} bounds */
+/** The newest texts that fit. @param {Kept[]} texts @param {Bounds} bounds */
 function bounded(texts, { most, units: mostUnits }) {
   /** @type {Kept[]} */ const kept = [];
   let units = 0;
@@ -116,7 +116,7 @@ function write(storage, name, texts) {
   try {
     storage?.setItem(name, JSON.stringify(texts));
   } catch (error) {
-    // A browser that has no room left: what is on the page is still there until it is closed.
+    // The browser has no room left. What is on the page stays there until it is closed.
     if (!(error instanceof DOMException)) throw error;
   }
 }

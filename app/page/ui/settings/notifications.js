@@ -2,13 +2,13 @@ const KEY = "midstream.notifications";
 const ON = "on";
 const WORKER = "/static/notification-worker.js";
 
-/** Notifications of what happens while nobody looks at the page: none until the user switches them on, and the browser allows them. */
+/** Notifications while nobody looks at the page. There are none until the user switches them on and the browser allows them. */
 class Notifications {
   /** @type {Storage | null} */ #storage = null;
   #chosen = false;
-  /** @type {Promise<ServiceWorkerRegistration | null>} The worker that shows them, where the browser has one. */ #worker = Promise.resolve(null);
+  /** @type {Promise<ServiceWorkerRegistration | null>} The worker that shows them, if the browser has one. */ #worker = Promise.resolve(null);
 
-  /** @param {Storage | null} storage  where the user's choice is kept; without one it holds for this visit */
+  /** @param {Storage | null} storage  keeps the user's choice; without it the choice is for this visit */
   install(storage) {
     this.#storage = storage;
     this.#chosen = storage?.getItem(KEY) === ON;
@@ -16,7 +16,7 @@ class Notifications {
     if (this.enabled) this.#worker = registered();
   }
 
-  /** Whether this browser has them at all. */
+  /** Whether this browser has notifications. */
   get possible() {
     return "Notification" in globalThis;
   }
@@ -26,7 +26,7 @@ class Notifications {
     return this.#chosen && this.possible && Notification.permission === "granted";
   }
 
-  /** Switches them on: call it when the user asks for them, since the browser then asks the user. False where that is refused. */
+  /** Switches them on. Call it when the user asks for them, since the browser then asks the user. False if refused. */
   async enable() {
     if (!this.possible || (await Notification.requestPermission()) !== "granted") return false;
     this.#chosen = true;
@@ -41,7 +41,7 @@ class Notifications {
   }
 
   /**
-   * Shows one, where they are switched on; whoever chooses it is led to its address in the page. Of those with one tag the
+   * Shows a notification, if they are on. A click on it leads to its address in the page. Of those with the same tag the
    * browser keeps the newest.
    * @param {{title: string, body: string, tag: string, address: string}} notification
    */
@@ -55,17 +55,17 @@ class Notifications {
 
 export const notifications = new Notifications();
 
-/** Undefined where the page came over a line that is not secure, or the user's settings forbid them. @returns {ServiceWorkerContainer | undefined} */
+/** The browser's workers; undefined over an insecure connection, or if the user's settings forbid them. @returns {ServiceWorkerContainer | undefined} */
 function workers() {
   return navigator.serviceWorker;
 }
 
-/** The worker that shows them, come or renewed; null where the browser refuses it: the page shows them itself, then. */
+/** The registered worker; null if the browser refuses it, and the page shows notifications itself. */
 async function registered() {
   try {
     return (await workers()?.register(WORKER)) ?? null;
   } catch (error) {
-    // Private windows, settings, a network that is gone.
+    // A private window, settings, or a failed network.
     if (error instanceof DOMException || error instanceof TypeError) return null;
     throw error;
   }
@@ -80,7 +80,7 @@ function tellAlone({ title, body, tag, address }) {
       turnTo(address);
     };
   } catch (error) {
-    // Chrome for Android shows those of workers alone.
+    // Chrome for Android shows only those of workers.
     if (!(error instanceof TypeError)) throw error;
   }
 }

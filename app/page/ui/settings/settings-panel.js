@@ -6,7 +6,7 @@ import { notifications } from "./notifications.js";
 /** @typedef {import("../../client/frames.js").Ready} Ready */
 /** @typedef {import("../../client/frames.js").Model} Model */
 
-/** Where a dialog chooses how replies of one conversation are made, and how the page looks. */
+/** The dialog for a conversation's settings, and for the look of the page. */
 export class SettingsPanel {
   #dialog = part("settings", HTMLDialogElement);
   #form = part("settings-form", HTMLFormElement);
@@ -25,9 +25,9 @@ export class SettingsPanel {
 
   /**
    * @param {object} actions
-   * @param {() => Choice} actions.choice            of the conversation that is shown
+   * @param {() => Choice} actions.choice            of the shown conversation
    * @param {(choice: Choice) => void} actions.onChoose
-   * @param {() => string | null} actions.model      the model that wrote last there
+   * @param {() => string | null} actions.model      the model that wrote last in it
    * @param {import("./theme.js").Theme} actions.theme
    */
   constructor(actions) {
@@ -74,7 +74,7 @@ export class SettingsPanel {
     this.#reasoning.value = choice.reasoning ?? "";
   }
 
-  /** Shows what the chosen model can follow. */
+  /** Shows the settings that the chosen model supports. */
   #fitToModel() {
     const named = this.#model.value || this.#lasting;
     const model = this.#ready?.models?.find(({ name }) => name === named);
@@ -92,10 +92,10 @@ export class SettingsPanel {
     this.#dialog.close();
     if (this.#language.value === chosenLanguage()) return;
     chooseLanguage(this.#language.value);
-    location.reload(); // drafts stay, and a running reply is rejoined
+    location.reload(); // drafts stay, and a running reply is resumed
   }
 
-  /** At once, since the browser may ask the user. */
+  /** Switches notifications at once, since the browser may ask the user. */
   async #switchNotifications() {
     if (this.#notify.checked) this.#notify.checked = await notifications.enable();
     else notifications.disable();
@@ -107,7 +107,7 @@ export class SettingsPanel {
     const system = this.#system.value.trim();
     return {
       ...said("model", this.#model, before.model),
-      // What was said once stays with the conversation until an empty one takes it back.
+      // A system prompt stays with the conversation until an empty one removes it.
       ...(system === "" && before.system === undefined ? {} : { system }),
       ...numberIn("temperature", this.#temperature),
       ...numberIn("maxTokens", this.#tokens),
@@ -117,13 +117,13 @@ export class SettingsPanel {
   }
 }
 
-/** The line of the panel that a control stands in. @param {HTMLElement} control */
+/** The panel's row of a control. @param {HTMLElement} control */
 function rowOf(control) {
   return /** @type {HTMLElement} */ (control.closest(".setting"));
 }
 
 /**
- * What a control says; one that is not offered now, as before the service was heard of, says what it said before.
+ * A control's value. One that is not offered now, as before the first connection, keeps its old value.
  * @param {string} name
  * @param {HTMLSelectElement} control
  * @param {string | undefined} before

@@ -1,9 +1,9 @@
-/** The browser's lasting storage; null where the user's settings forbid it. */
+/** The browser's lasting storage; null if the user's settings forbid it. */
 export function lastingStorage() {
   return allowed(() => globalThis.localStorage);
 }
 
-/** The browser's storage that goes with the tab; null where the user's settings forbid it. */
+/** The browser's storage for this tab; null if the user's settings forbid it. */
 export function sessionStorage() {
   return allowed(() => globalThis.sessionStorage);
 }

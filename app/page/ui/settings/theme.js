@@ -5,7 +5,7 @@ import { t } from "../words/translate.js";
 const KEY = "midstream.theme";
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
-/** Light or dark: as the system has it, or as the user chose, which `storage` keeps (theme-early.js reads it before the first paint). */
+/** Light or dark: as in the system, or as the user chose. `storage` keeps the choice; theme-early.js reads it before the first paint. */
 export class Theme {
   #button = part("theme", HTMLButtonElement);
   #storage;
@@ -18,7 +18,7 @@ export class Theme {
     this.#show();
   }
 
-  /** `light`, `dark`, or empty where the system's holds. */
+  /** `light`, `dark`, or empty for the system's. */
   get chosen() {
     return document.documentElement.dataset.theme ?? "";
   }
@@ -43,7 +43,7 @@ export class Theme {
   }
 }
 
-/** What the button does. */
+/** The button's label: what it does. */
 function label() {
   return other() === "dark" ? t("Switch to the dark theme") : t("Switch to the light theme");
 }
@@ -54,7 +54,7 @@ function other() {
   return shown === "dark" ? "light" : "dark";
 }
 
-/** What is around the page, such as the bar of an installed one, takes its colour too. */
+/** Gives the theme's colour to what is around the page, such as the bar of an installed one. */
 function showAround() {
   const colours = /** @type {NodeListOf<HTMLMetaElement>} */ (document.querySelectorAll("meta[name=theme-color]"));
   for (const colour of colours) colour.content = getComputedStyle(document.documentElement).backgroundColor;

@@ -1,5 +1,5 @@
-// @ts-nocheck: TypeScript's library does not know the scope that this runs in.
-/** Beside the page's own thread: gathers what the microphone hears into pieces of 20 ms. A file of its own, which the browser loads. */
+// @ts-nocheck: TypeScript's library does not know this script's scope.
+/** Collects the microphone's sound in pieces of 20 ms, in a thread of its own. The browser loads this file by itself. */
 
 const PIECE_S = 0.02;
 

@@ -1,15 +1,15 @@
 const NAME = "spoken-word";
 
 /**
- * Marks the word of a reply that is being spoken, over its text: no element is made, so what shows the text does not notice.
- * Browsers that can't do that (CSS Custom Highlight API) mark nothing.
+ * Marks the word of a reply that is being spoken. It makes no element, so the view of the text does not notice. Browsers
+ * without the CSS Custom Highlight API mark nothing.
  */
 export class MarkedWord {
   #possible = globalThis.CSS?.highlights !== undefined;
   #shown = -1;
 
   /**
-   * @param {HTMLElement | null} prose  what shows the reply; null where it is not on the screen
+   * @param {HTMLElement | null} prose  the element with the reply; null if it is not on the screen
    * @param {string} text               of the reply
    * @param {import("../../client/frames.js").Mark | undefined} mark
    */
@@ -29,8 +29,8 @@ export class MarkedWord {
 }
 
 /**
- * Where a word of the text stands on the screen. Marks of Markdown are not there, so it is looked for by how often the same
- * letters come before it.
+ * The place of a word of the text on the screen. Marks of Markdown are missing there, so the word is found by how often the
+ * same letters come before it.
  * @param {HTMLElement} prose
  * @param {string} text
  * @param {import("../../client/frames.js").Mark} mark

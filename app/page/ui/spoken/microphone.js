@@ -1,11 +1,11 @@
 import { Resampler } from "./resampler.js";
 
-/** One channel, without the reply that comes out of the loudspeaker. */
+/** One channel, without the reply's echo from the loudspeaker. */
 const WANTED = { channelCount: 1, echoCancellation: true, noiseSuppression: true, autoGainControl: true };
-/** A level of so many decibels below the loudest is shown as silence. */
+/** A level this many decibels below the loudest is shown as silence. */
 const QUIET_DB = 60;
 
-/** What the microphone hears, as samples of 16 bits at the rate that is asked for, 20 ms at a time. */
+/** The microphone's sound: samples of 16 bits at the wanted rate, 20 ms at a time. */
 export class Microphone {
   #stream;
   #context;
@@ -17,11 +17,11 @@ export class Microphone {
   }
 
   /**
-   * Asks the user, and begins to hear. Rejects with a DOMException; `InsecureContextError` where browsers lend no page the microphone.
+   * Asks the user, and begins. Rejects with a DOMException; `InsecureContextError` if the page is not in a secure context.
    * @param {object} options
    * @param {number} options.rate  samples a second
    * @param {(samples: Int16Array, level: number) => void} options.onSound  `level`: 0, silence, to 1
-   * @param {() => void} options.onLost  it was unplugged, or taken back by the user
+   * @param {() => void} options.onLost  the microphone was unplugged, or the user withdrew it
    */
   static async open({ rate, onSound, onLost }) {
     if (navigator.mediaDevices?.getUserMedia === undefined) throw new DOMException("The page is not a secure context.", "InsecureContextError");
@@ -42,7 +42,7 @@ export class Microphone {
     return microphone;
   }
 
-  /** Lets go of it: the browser shows no more that the page hears. */
+  /** Releases the microphone: the browser no longer shows that the page listens. */
   close() {
     for (const track of this.#stream.getTracks()) track.stop();
     void this.#context.close();

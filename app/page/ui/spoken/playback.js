@@ -1,10 +1,10 @@
 import { MarkedWord } from "./marked-word.js";
 import { Player } from "./player.js";
 
-/** So often the server is told how much was played. */
+/** How often the server is told how much was played. */
 const TOLD_MS = 100;
 
-/** The sound of a conversation's replies: plays it, marks the word that is being spoken, and tells the server how much was played. */
+/** Plays the sound of a conversation's replies, marks the word that is being spoken, and tells the server how much was played. */
 export class Playback {
   #client;
   #conversationId;
@@ -18,7 +18,7 @@ export class Playback {
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
    * @param {string} parts.conversationId
-   * @param {(turnId: string) => {prose: HTMLElement | null, text: string}} parts.shown  what shows a turn's reply
+   * @param {(turnId: string) => {prose: HTMLElement | null, text: string}} parts.shown  the element and text of a turn's reply
    */
   constructor({ client, conversationId, shown }) {
     this.#client = client;
@@ -26,17 +26,17 @@ export class Playback {
     this.#shown = shown;
   }
 
-  /** The turn whose reply is being played; null: none. */
+  /** The turn whose reply is being played; null if there is none. */
   get turnId() {
     return this.#player.turnId;
   }
 
-  /** Whether the browser lets the page be heard without a press. */
+  /** Whether the browser lets the page play sound without a click. */
   canPlay() {
     return this.#player.canPlay();
   }
 
-  /** Begins with a reply, or goes on with one. @param {import("../../client/frames.js").AudioReply} frame */
+  /** Begins or resumes a reply. @param {import("../../client/frames.js").AudioReply} frame */
   begin(frame) {
     if (frame.turn_id !== this.#player.turnId) this.#marks = [];
     this.#toldMs = frame.from_ms;
@@ -58,7 +58,7 @@ export class Playback {
     this.#player.duck(ducked);
   }
 
-  /** Ends the sound at once. `seenOff`: how much of the text was heard by then; undefined where the voice does not tell. */
+  /** Ends the sound at once. `seenOff`: how much of the text was heard; undefined if the voice has no marks. */
   cut() {
     this.tell();
     const seenOff = this.#heard();
@@ -77,7 +77,7 @@ export class Playback {
     this.#marked.clear();
   }
 
-  /** Tells how much was played. */
+  /** Tells the server how much was played. */
   tell() {
     const { turnId, playedMs } = this.#player;
     if (turnId === null || playedMs <= this.#toldMs) return;
@@ -93,7 +93,7 @@ export class Playback {
     this.#marked.show(prose, text, this.#marks.findLast(({ start_ms: startMs }) => startMs <= playedMs));
   }
 
-  /** Code points of the reply that were heard, by its marks. */
+  /** Code points of the reply that were heard, from its marks. */
   #heard() {
     if (this.#marks.length === 0) return undefined;
     const { playedMs } = this.#player;

@@ -1,29 +1,29 @@
-/** The sound of replies, samples a second: the browser brings all of it to the device's rate at once. */
+/** Samples a second of replies. The browser resamples all of their sound to the device's rate at once. */
 export const RATE = 24_000;
-/** A first part begins so much later, so that the next one is there in time. */
+/** The delay of a first part, so that the next one comes in time. */
 const MARGIN_S = 0.06;
-/** How loud a reply is while somebody speaks over it. */
+/** The volume of a reply while somebody speaks over it. */
 const DUCKED = 0.2;
-/** How long it takes to become so, in seconds. */
+/** Seconds in which the volume changes. */
 const DUCKING_S = 0.03;
-/** Where the last part was played, its way to the ear may not be over: so often that is looked at. */
+/** How often it is checked whether the last part has been heard, since output has a latency. */
 const LOOK_MS = 40;
 
-/** @typedef {{at: number, fromMs: number, ms: number}} Part  `at`: when it begins, by the clock of the sound */
+/** @typedef {{at: number, fromMs: number, ms: number}} Part  `at`: its beginning, by the audio clock */
 
-/** Plays one reply at a time, gapless, and knows by the clock of the sound how much of it was heard. */
+/** Plays one reply at a time without gaps. The audio clock tells how much of it was heard. */
 export class Player {
   #context = new AudioContext({ sampleRate: RATE });
   #gain = this.#context.createGain();
   #onPlayed;
   /** @type {Set<AudioBufferSourceNode>} */ #sources = new Set();
-  /** Those that are not played to their end, and the one before. @type {Part[]} */ #parts = [];
+  /** The parts that have not been played to their end, and the one before. @type {Part[]} */ #parts = [];
   /** When the next part begins. */ #next = 0;
   #stream = 0;
   #from = 0;
   #got = 0;
   #whole = false;
-  /** @type {string | null} The turn whose reply it is; null: none. */ turnId = null;
+  /** @type {string | null} The turn whose reply is played; null if there is none. */ turnId = null;
 
   /** @param {{onPlayed: () => void}} actions  `onPlayed`: more was played; about 25 times a second */
   constructor({ onPlayed }) {
@@ -31,14 +31,14 @@ export class Player {
     this.#gain.connect(this.#context.destination);
   }
 
-  /** Whether the browser lets the page be heard: it may want a press of the user's before. */
+  /** Whether the browser lets the page play sound: it may want a click of the user first. */
   async canPlay() {
     const waited = new Promise((resolve) => setTimeout(resolve, 500));
     await Promise.race([this.#context.resume(), waited]);
     return this.#context.state === "running";
   }
 
-  /** Begins with a reply, or goes on with one, at so many milliseconds of it. @param {import("../../client/frames.js").AudioReply} frame */
+  /** Begins or resumes a reply at a position in milliseconds. @param {import("../../client/frames.js").AudioReply} frame */
   begin({ turn_id: turnId, stream, from_ms: fromMs }) {
     this.stop();
     this.turnId = turnId;
@@ -47,7 +47,7 @@ export class Player {
     void this.#context.resume();
   }
 
-  /** Plays a part behind those before. What is of another reply comes too late. @param {import("../../client/sound.js").Sound} sound */
+  /** Plays a part after those before. A part of another reply comes too late, and is dropped. @param {import("../../client/sound.js").Sound} sound */
   take({ stream, samples, last = false }) {
     if (this.turnId === null || stream !== this.#stream) return;
     this.#whole = last;
@@ -68,12 +68,12 @@ export class Player {
     return Math.floor(Math.min(this.#got, part.fromMs + Math.min(part.ms, (now - part.at) * 1000)) + 1e-6);
   }
 
-  /** Plays it softly while somebody speaks over it. @param {boolean} ducked */
+  /** Plays the reply softly while somebody speaks over it. @param {boolean} ducked */
   duck(ducked) {
     this.#gain.gain.setTargetAtTime(ducked ? DUCKED : 1, this.#context.currentTime, DUCKING_S);
   }
 
-  /** Silence, at once. */
+  /** Silences the reply at once. */
   stop() {
     for (const source of this.#sources) {
       source.onended = null;

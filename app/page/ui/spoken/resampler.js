@@ -1,11 +1,11 @@
-/** So many zero crossings of the kernel on each side: below its edge the passband is flat to a tenth of a decibel. */
+/** Zero crossings of the kernel on each side: up to its edge the passband is flat within a tenth of a decibel. */
 const LOBES = 12;
-/** The edge of what passes, as a share of the lower of the two rates' bands. */
+/** The edge of the passband, as a share of the band of the lower rate. */
 const EDGE = 0.92;
 
 /**
- * Brings sound from one rate to another, piece by piece: a windowed sinc with a kernel for each phase (Smith, Digital Audio
- * Resampling, 2002). However a sound is cut into pieces, the same samples come out. Pure.
+ * Resamples sound, piece by piece: a windowed sinc with a kernel for each phase (Smith, Digital Audio Resampling, 2002).
+ * The samples are the same however the sound is cut into pieces. Pure.
  */
 export class Resampler {
   #up;
@@ -13,8 +13,8 @@ export class Resampler {
   #cutoff;
   #half;
   /** @type {Map<number, Float64Array>} */ #kernels = new Map();
-  /** What later samples still need. @type {Float32Array} */ #rest;
-  /** Where the next sample lies: an index of `#rest`, and so many `#up`ths behind it. */
+  /** The input that later samples still need. @type {Float32Array} */ #rest;
+  /** The place of the next sample: an index of `#rest`, and a number of `#up`ths after it. */
   #at;
   #phase = 0;
 
@@ -63,7 +63,7 @@ export class Resampler {
     return kernel;
   }
 
-  /** @param {number} shift  of the wanted sample behind the one in the middle, 0 to 1 */
+  /** @param {number} shift  the wanted sample's distance behind the one in the middle, 0 to 1 */
   #newKernel(shift) {
     const taps = Float64Array.from({ length: 2 * this.#half }, (_, tap) => {
       const distance = tap - this.#half + 1 - shift;

@@ -1,7 +1,7 @@
 import { element, part } from "../elements/dom.js";
 import { t } from "../words/translate.js";
 
-/** What is going on, in words. */
+/** Words for the state of the conversation. */
 export const STATES = Object.freeze({
   starting: t("Starting the microphone"),
   listening: t("Listening"),
@@ -14,10 +14,10 @@ export const STATES = Object.freeze({
   nothing: t("Nothing was understood. Say it again"),
 });
 
-/** Ways to talk, as they are kept. */
+/** Ways to talk, as stored. */
 export const Way = Object.freeze({ FREE: "free", HOLD: "hold" });
 
-/** Over the box to write in: the level of the microphone, what is going on, the words as they are heard, and the way to talk. */
+/** The bar over the box: the microphone's level, the state, the words as they are heard, and the way to talk. */
 export class VoiceBar {
   #level = element("span", {});
   #state = element("p", { class: "voice-state", role: "status" });
@@ -50,7 +50,7 @@ export class VoiceBar {
     if (this.#state.textContent !== STATES[state]) this.#state.textContent = STATES[state];
   }
 
-  /** The words so far, and how sure they are. @param {string} text @param {boolean} final */
+  /** Shows the words so far, and whether they are final. @param {string} text @param {boolean} final */
   hear(text, final) {
     this.#heard.textContent = text;
     this.#heard.classList.toggle("final", final);
@@ -65,7 +65,7 @@ export class VoiceBar {
     this.root.remove();
   }
 
-  /** Gives the keyboard to the button that is held, where there is one. */
+  /** Focuses the button to hold, if there is one. */
   focus() {
     if (!this.#hold.hidden) this.#hold.focus();
   }
@@ -82,7 +82,7 @@ export class VoiceBar {
       this.#setHeld(true);
     });
     for (const type of ["pointerup", "pointercancel", "blur"]) this.#hold.addEventListener(type, held(false));
-    this.#hold.addEventListener("contextmenu", (event) => event.preventDefault()); // a long press is no wish for a menu
+    this.#hold.addEventListener("contextmenu", (event) => event.preventDefault()); // a long press must not open a menu
     this.#hold.addEventListener("keydown", (event) => this.#onKey(event, true));
     this.#hold.addEventListener("keyup", (event) => this.#onKey(event, false));
   }

@@ -4,27 +4,27 @@ import { Playback } from "./playback.js";
 import { RATE } from "./player.js";
 import { VoiceBar, Way } from "./voice-bar.js";
 
-/** What the microphone sends, samples a second: recognizers hear no more. */
+/** Samples a second of the microphone: recognizers use no more. */
 const HEARD_RATE = 16_000;
-/** The button is let go before the last word is over: so many pieces of 20 ms are sent behind it. */
+/** Pieces of 20 ms that are sent after the button is released, since that is before the last word ends. */
 const TAIL_PIECES = 10;
-/** For so long a reply waits for a page that is loaded anew. */
+/** Seconds that a reply waits for a page that is reloaded. */
 const GRACE_S = 20;
 
 /**
- * One spoken conversation, from the press of the button to the next: the microphone goes to the server, the replies come to
- * the ear, and each side is told how far the other has come.
+ * One spoken conversation, from one press of the button to the next. It sends the microphone's sound, plays the replies, and
+ * tells the server how much was played.
  */
 export class Voice {
   #parts;
   #bar;
   #playback;
   /** @type {Microphone | null} */ #microphone = null;
-  /** The microphone's stream; 0 while nobody listens. */ #stream = 0;
+  /** The microphone's stream; 0 while the server does not listen. */ #stream = 0;
   #seq = 0;
-  /** Whether it is being asked to be listened to. */ #asking = false;
+  /** Whether the server is being asked to listen. */ #asking = false;
   #way;
-  /** Pieces that may still be sent while the button is held, or behind that. */ #left = 0;
+  /** Pieces that may still be sent while the button is held, or after that. */ #left = 0;
   #listeners = new AbortController();
 
   /**
@@ -34,8 +34,8 @@ export class Voice {
    * @param {string | undefined} parts.model
    * @param {string} parts.way
    * @param {(way: string) => void} parts.onWay         the user chose another way to talk
-   * @param {(why: unknown) => void} parts.onEnd        it has ended by itself: a DOMException, a ChatError, "elsewhere" or "lost"
-   * @param {(turnId: string) => {prose: HTMLElement | null, text: string}} parts.shown  what shows a turn's reply
+   * @param {(why: unknown) => void} parts.onEnd        why it has ended by itself: a DOMException, a ChatError, "elsewhere" or "lost"
+   * @param {(turnId: string) => {prose: HTMLElement | null, text: string}} parts.shown  the element and text of a turn's reply
    */
   constructor(parts) {
     this.#parts = parts;
@@ -49,12 +49,12 @@ export class Voice {
     return this.#parts.conversationId;
   }
 
-  /** Whether it can begin without a press of the user's: after a reload, say. */
+  /** Whether it can begin without a click of the user, as after a reload. */
   canPlay() {
     return this.#playback.canPlay();
   }
 
-  /** Asks for the microphone, and begins. What went wrong is told by `onEnd`. */
+  /** Asks for the microphone, and begins. `onEnd` is called with what went wrong. */
   async start() {
     const { client } = this.#parts;
     const { signal } = this.#listeners;
@@ -75,7 +75,7 @@ export class Voice {
     if (this.#way === Way.HOLD) this.#bar.focus();
   }
 
-  /** Ends it; a reply that is being spoken is cut at what was heard. */
+  /** Ends the conversation. A reply that is being spoken is cut at what was heard. */
   stop() {
     if (this.#listeners.signal.aborted) return;
     this.#playback.tell();
@@ -84,8 +84,8 @@ export class Voice {
   }
 
   /**
-   * Ends the sound of a reply at once; null where it was not being spoken here. `seenOff`: how much of its text was heard by
-   * then; undefined where its voice does not tell.
+   * Ends the sound of a reply at once; null if it was not being spoken here. `seenOff`: how much of its text was heard;
+   * undefined if its voice has no marks.
    * @param {import("../../client/reply.js").Reply} reply
    * @returns {{seenOff: number | undefined} | null}
    */
@@ -127,7 +127,7 @@ export class Voice {
     this.#rest();
   }
 
-  /** Without sound where the server has no voice: replies are read then. @param {Parameters<import("../../client/chat-client.js").ChatClient["startAudio"]>[0]} asked */
+  /** Asks the server to listen. If it has no voice, it is asked again without output, and replies are only shown. @param {Parameters<import("../../client/chat-client.js").ChatClient["startAudio"]>[0]} asked */
   async #ask(asked) {
     try {
       return await this.#parts.client.startAudio(asked);
@@ -201,7 +201,7 @@ export class Voice {
     }
   }
 
-  /** What became of a reply. @param {import("../../client/reply.js").Reply} reply */
+  /** Takes a change of a reply. @param {import("../../client/reply.js").Reply} reply */
   #look(reply) {
     if (reply.conversationId !== this.conversationId || reply.open || reply.done?.removed === true) return;
     if (reply.turnId !== null && reply.turnId === this.#playback.turnId) this.#silence();
@@ -243,7 +243,7 @@ export class Voice {
   }
 }
 
-/** What was asked on a connection that is lost now: the server ends it by itself. @param {unknown} error */
+/** Ignores that a request failed, as on a lost connection: then the server ends by itself what was asked. @param {unknown} error */
 function lostIsWell(error) {
   if (!(error instanceof ChatError)) throw error;
 }

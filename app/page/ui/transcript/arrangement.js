@@ -4,38 +4,38 @@ import { ReplyState } from "../../client/reply.js";
 /** @typedef {import("../../client/reply.js").Reply} Reply */
 /** @typedef {import("../../client/frames.js").Message} Message */
 /**
- * One message as it is to be shown.
+ * One message as it is shown.
  * @typedef {object} Item
  * @property {string} key              the same for as long as the message is shown
  * @property {"user" | "assistant"} role
  * @property {string} text
  * @property {import("../../client/frames.js").Attachment[]} attachments  the images that a message of the user shows
- * @property {string} status           a ReplyState while it is under way; then "complete", the reason of the end, or "lost"
+ * @property {string} status           a ReplyState while it is under way; then "complete", the reason of its end, or "lost"
  * @property {string | null} messageId null until the server gave one
- * @property {string[]} siblings       the message ids of its branches, its own too, of many the nearest; empty where it has no other
+ * @property {string[]} siblings       the message ids of its branches, its own too; the nearest of many; empty if it has no other
  * @property {number} siblingCount     how many branches there are
- * @property {number} siblingIndex     how many of them come before this one
- * @property {Reply | null} reply      where it is known live: its timing, its failure
+ * @property {number} siblingIndex     how many branches come before this one
+ * @property {Reply | null} reply      if it is known live: for its timing and its failure
  * @property {import("../../client/frames.js").Usage | null} usage
- * @property {Thought} thought         what the model thought aloud beside the text
- * @property {Call[]} calls            what it called
- * @property {import("../../client/frames.js").Languages | null} interprets  from what to what it translates live, beside its source
- * @property {string} source           what it translates; empty where it translates nothing
+ * @property {Thought} thought         the model's reasoning beside the text
+ * @property {Call[]} calls            its calls
+ * @property {import("../../client/frames.js").Languages | null} interprets  the languages of a live translation, which is shown beside its source
+ * @property {string} source           the source of a live translation; else empty
  * @property {string | null} sourceId  the message that has the source
- * @property {Reply["alignment"]} alignment  which parts of it are of which parts of the source, as far as that was seen
- * @property {boolean} cut             whether it ended before its end, and nothing was said behind it: it can go on
+ * @property {Reply["alignment"]} alignment  which parts of it translate which parts of the source, as far as that was seen
+ * @property {boolean} cut             whether it was cut and nothing follows it, so it can be continued
  */
-/** @typedef {{text: string, growing: boolean, ms: number | null}} Thought  `ms`: how long it took; null where that is not known */
+/** @typedef {{text: string, growing: boolean, ms: number | null}} Thought  `ms`: how long it took; null if that is unknown */
 
-/** How a reply ended that may have more to say. @type {Set<string>} */
+/** Ends of replies that may have more to say. @type {Set<string>} */
 const CUT = new Set(["cancelled", "interrupted", "length", "timeout", "error"]);
 
-/** The status of a reply that history tells as far as it has come; its live Reply knows more. */
+/** The status of an unfinished reply in the history; its live Reply knows more. */
 const RUNNING = "running";
 
 /**
- * History first, each message with what is known live of its turn; then the replies that history does not have yet.
- * One of those that begins a branch takes the place of what was shown from there on.
+ * The history first, each message with what is known live of its turn; then the replies that the history does not have
+ * yet. A reply that begins a branch replaces what was shown from there on.
  * @param {Message[]} messages  of the active branch, oldest first
  * @param {Reply[]} replies     oldest first
  * @returns {Item[]}
@@ -58,19 +58,19 @@ export function arrange(messages, replies) {
 }
 
 /**
- * The items of one transcript, arranged anew only where something moved: while a reply grows its own item alone is made
- * again, however long the conversation is.
+ * The items of one transcript. They are arranged again only if something moved. While a reply grows, only its own item is
+ * made again, however long the conversation is.
  */
 export class Arrangement {
   /** @type {Item[]} */ #items = [];
-  /** @type {Message[] | null} Those that were arranged. */ #messages = null;
-  /** @type {Map<Reply, string>} How each reply stood then. */ #stood = new Map();
-  /** @type {Map<Reply, {index: number, message: Message | undefined}>} Where the open ones are. */ #open = new Map();
+  /** @type {Message[] | null} The arranged messages. */ #messages = null;
+  /** @type {Map<Reply, string>} The state of each reply then. */ #stood = new Map();
+  /** @type {Map<Reply, {index: number, message: Message | undefined}>} The places of open replies. */ #open = new Map();
 
   /**
-   * @param {Message[]} messages  another array wherever one of them changed
+   * @param {Message[]} messages  another array if one of them has changed
    * @param {Set<Reply>} replies
-   * @returns {Item[]} another array wherever an item came, went or moved; else the one before, with new items of open replies
+   * @returns {Item[]} another array if an item came, went or moved; else the same one, with new items for open replies
    */
   of(messages, replies) {
     if (this.#moved(messages, replies)) this.#arrange(messages, replies);
@@ -82,7 +82,7 @@ export class Arrangement {
   #moved(messages, replies) {
     if (messages !== this.#messages || replies.size !== this.#stood.size) return true;
     for (const reply of replies) if (this.#stood.get(reply) !== standing(reply)) return true;
-    // One that is shown in the item of another can't be made again alone.
+    // A reply that is shown in another's item can't be made again alone.
     return [...this.#open.values()].some(({ index }) => index === -1);
   }
 
@@ -108,12 +108,12 @@ export class Arrangement {
   }
 }
 
-/** All of a reply that decides where its items are, and whether they are there. @param {Reply} reply */
+/** What decides whether a reply has items, and where they are. @param {Reply} reply */
 function standing({ state, turnId, messageId, parentId, follows, continues, branches, replaces, done }) {
   return [state, turnId, messageId, parentId, follows, continues, branches, replaces, done?.message_id].join(" ");
 }
 
-/** Messages that are translated live stand beside their translation, and not alone. @param {Message[]} messages @returns {Map<string, Message>} */
+/** The sources of live translations, which are shown beside their translation, not alone. @param {Message[]} messages @returns {Map<string, Message>} */
 function sourcesOf(messages) {
   const asked = new Set(messages.filter(({ role }) => role === "assistant").map(({ parent_id: id }) => id));
   const translated = messages.filter(({ role, interprets, message_id: id }) => role === "user" && interprets && asked.has(id));
@@ -133,22 +133,22 @@ function isCut({ role, status, messageId, text, thought, calls }) {
 /**
  * @param {Item[]} items
  * @param {Reply} reply
- * @param {Set<string>} named  the ids of all messages among `items`: of one that is not there nothing needs to be looked for
+ * @param {Set<string>} named  the ids of all messages among `items`: others need not be looked for
  */
 function place(items, reply, named) {
   if (reply.continues !== null) return goOn(items, reply);
   if (isUnsent(reply.state, reply.turnId)) return items.push(...liveQuestion(reply));
   const asked = named.has(reply.messageId ?? "") ? askedAt(items, reply) : -1;
-  // Behind the calls that it follows may wait what was sent meanwhile.
+  // Messages that were sent meanwhile may wait behind the calls that it follows.
   if (asked !== -1 && reply.follows !== null && !reply.branches) return items.splice(asked + 1, 0, liveAnswer(reply));
   const from = asked === -1 ? start(items, reply, named) : asked + 1;
-  // What the server did not take belongs to no branch: it stays until it is sent again.
+  // A message that the server did not take belongs to no branch. It stays until it is sent again.
   const unsent = items.splice(from).filter(({ role, status, messageId }) => role === "user" && isUnsent(status, messageId));
   return items.push(...unsent, ...(asked === -1 ? liveQuestion(reply) : []), liveAnswer(reply));
 }
 
 /**
- * Shows a reply that goes on where it stands. Until history has told what it goes on from, its text is the one that is known.
+ * Shows a continued reply in its place. Until the history tells the text that it continues, the known text is shown.
  * @param {Item[]} items
  * @param {Reply} reply
  */
@@ -164,7 +164,7 @@ function goOn(items, reply) {
 }
 
 /**
- * Where the message is that a reply answers, or the reply whose calls it follows; -1 where that is not shown.
+ * The place of the message that a reply answers, or of the reply whose calls it follows; -1 if that is not shown.
  * @param {Item[]} items
  * @param {Reply} reply
  */
@@ -174,14 +174,14 @@ function askedAt(items, { messageId: asked, follows }) {
 
 /**
  * @param {string} state
- * @param {string | null} id  null where the server never named it
+ * @param {string | null} id  null if the server never named it
  */
 function isUnsent(state, id) {
   return state === ReplyState.REFUSED || (state === ReplyState.WITHDRAWN && id === null);
 }
 
 /**
- * Where an exchange that history does not have begins.
+ * Where an exchange begins that the history does not have.
  * @param {Item[]} items
  * @param {Reply} reply
  * @param {Set<string>} named
@@ -201,15 +201,15 @@ function keyOf(reply) {
   return reply.clientMsgId ?? reply.turnId ?? "";
 }
 
-/** Of a message that history does not have. @type {{siblings: string[], siblingCount: number, siblingIndex: number}} */
+/** The branches of a message that the history does not have. @type {{siblings: string[], siblingCount: number, siblingIndex: number}} */
 const ALONE = { siblings: [], siblingCount: 1, siblingIndex: 0 };
-/** What most messages have none of. @type {import("../../client/frames.js").Attachment[]} */
+/** The images of most messages: none. @type {import("../../client/frames.js").Attachment[]} */
 const NO_IMAGES = [];
-/** What only a reply has. @type {Pick<Item, "thought" | "calls" | "interprets" | "source" | "sourceId" | "alignment" | "cut">} */
+/** Fields of replies, as user messages have them. @type {Pick<Item, "thought" | "calls" | "interprets" | "source" | "sourceId" | "alignment" | "cut">} */
 const PLAIN = { thought: { text: "", growing: false, ms: null }, calls: [], interprets: null, source: "", sourceId: null, alignment: [], cut: false };
 /** The calls of a message of the history. @type {WeakMap<Message, Call[]>} */
 const keptCalls = new WeakMap();
-/** The items of messages that nothing more is known of than history tells: made once. @type {WeakMap<Message, Item>} */
+/** The items of messages of which only the history is known. They are made once. @type {WeakMap<Message, Item>} */
 const keptItems = new WeakMap();
 
 /** @param {Message} message @param {Reply | null} reply @param {Message} [source]  what it translates @returns {Item} */
@@ -249,7 +249,7 @@ function answer(message, reply, source) {
   const ended = message.status === "complete" ? (reply?.done?.reason ?? "complete") : message.status;
   const status = reply?.state === ReplyState.CALLING ? reply.state : ended;
   const thought = { text: message.reasoning ?? "", growing: false, ms: thinkingMs(reply, usage) };
-  // What history has as settled is final; of what it has as open more may have come since.
+  // Calls that are settled in the history are final. More may be known of its open ones.
   const calls = callsOf(message).map((call) => (call.open ? (reply?.callOf(call.callId) ?? call) : call));
   const translated = {
     interprets: source?.interprets ?? reply?.interprets ?? null,
@@ -261,7 +261,7 @@ function answer(message, reply, source) {
   return { key, role: /** @type {const} */ ("assistant"), text, attachments: NO_IMAGES, status, reply, usage, thought, calls, ...translated, cut: false };
 }
 
-/** The server's own measure, where it tells one, is the same on every screen. @param {Reply | null} reply @param {Item["usage"]} usage */
+/** The reasoning of a reply. The server's own time, if it tells one, is the same on every screen. @param {Reply | null} reply @param {Item["usage"]} usage */
 function thinkingMs(reply, usage) {
   return usage?.reasoning_ms ?? reply?.thoughts.ms ?? null;
 }

@@ -3,7 +3,7 @@ import { SizeNote, textOf } from "../writing/size-note.js";
 import { isSubmit } from "../writing/typing.js";
 import { t } from "../words/translate.js";
 
-/** A box to say a message otherwise in. Calls `onSend` with the text; `onClose` however it ends. */
+/** A box to edit a message in. Calls `onSend` with the text, and `onClose` when it is closed. */
 export class EditBox {
   #field = element("textarea", { "aria-label": t("Your message, edited"), rows: 1 });
   #size;
@@ -45,7 +45,7 @@ export class EditBox {
   #onKey(event) {
     if (isSubmit(event)) this.#submit(event);
     if (event.key !== "Escape" || event.isComposing) return;
-    // Esc stops a running reply where nothing else is to be closed.
+    // Esc stops a running reply if there is nothing else to close.
     event.preventDefault();
     this.#actions.onClose();
   }

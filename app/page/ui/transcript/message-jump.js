@@ -1,10 +1,10 @@
 import { readNewest, readOlder } from "./pages.js";
 import { t } from "../words/translate.js";
 
-/** Pages of older messages that are read to come to one that was found. */
+/** The most pages of older messages that are read to find a message. */
 const MOST_PAGES = 50;
 
-/** Leads to a message that was found, wherever in its conversation it stands. Looking for one changes nothing: one of another branch is offered. */
+/** Leads to a found message, wherever it is in its conversation. The search changes nothing: another branch is only offered. */
 export class MessageJump {
   #client;
   #reporter;
@@ -28,7 +28,7 @@ export class MessageJump {
     this.#screen = screen;
   }
 
-  /** Shows the conversation of a hit, and in it the message that was found. @param {import("../../client/frames.js").Hit} hit */
+  /** Shows the conversation of a hit, and the found message in it. @param {import("../../client/frames.js").Hit} hit */
   async to({ conversation_id: conversationId, message_id: messageId }) {
     this.#navigation.open(conversationId);
     if (messageId === undefined) return;
@@ -40,11 +40,11 @@ export class MessageJump {
   }
 
   /**
-   * Reads messages until the one that was found is among them: the newest first, since what was said in this visit is not
-   * known by its place in the history.
+   * Reads messages until the found one is among them. It begins with the newest, since messages of this visit may have no
+   * place in the history yet.
    * @param {import("./transcript.js").Transcript} transcript
    * @param {string} messageId
-   * @returns {Promise<boolean>} whether all was read that there is to read; it may still be elsewhere
+   * @returns {Promise<boolean>} whether all messages were read; the found one may still be elsewhere
    */
   async #read(transcript, messageId) {
     if (transcript.has(messageId)) return true;
@@ -52,7 +52,7 @@ export class MessageJump {
     const enough = () => (left -= 1) <= 0 || transcript.has(messageId);
     const read = async () => {
       await readNewest(this.#client, transcript);
-      // Where the reader's scrolling brought a page meanwhile, there may be more behind it.
+      // If scrolling loaded a page meanwhile, there may be more before it.
       for (let before; !enough() && before !== transcript.oldest;) {
         before = transcript.oldest;
         await readOlder(this.#client, transcript, enough);
@@ -63,7 +63,7 @@ export class MessageJump {
   }
 
   /**
-   * What is on another branch is shown when the user says so: that branch is the active one from then on, on every device.
+   * Offers to show a message of another branch. That makes its branch the active one on every device.
    * @param {string} conversationId
    * @param {string} messageId
    */

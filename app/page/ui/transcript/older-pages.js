@@ -8,7 +8,7 @@ import { t } from "../words/translate.js";
 const OFFER = t("Show earlier messages");
 const LOADING = t("Earlier messages are on their way");
 
-/** Brings older messages when the reader comes near the first one that is here; the button is for the keyboard, and for what failed. */
+/** Loads older messages when the reader comes near the first loaded one. The button is for the keyboard, and after failures. */
 export class OlderPages {
   #button = part("older", HTMLButtonElement);
   #scroller = part("scroller", HTMLElement);
@@ -16,15 +16,15 @@ export class OlderPages {
   #reporter;
   #current;
   #onCame;
-  /** @type {Set<Transcript>} Those whose page is awaited. */ #asked = new Set();
-  /** @type {Set<Transcript>} Those whose last page could not be had: the user asks for it again. */ #failed = new Set();
+  /** @type {Set<Transcript>} Transcripts whose page is awaited. */ #asked = new Set();
+  /** @type {Set<Transcript>} Transcripts whose last page failed: the user asks for it again. */ #failed = new Set();
 
   /**
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
    * @param {import("../reporter.js").Reporter} parts.reporter
    * @param {() => Transcript} parts.current  the one that is shown
-   * @param {() => void} parts.onCame         older messages are there to be shown
+   * @param {() => void} parts.onCame         older messages have come
    */
   constructor({ client, reporter, current, onCame }) {
     this.#client = client;
@@ -45,12 +45,12 @@ export class OlderPages {
     if (this.#button.textContent !== word) this.#button.textContent = word;
   }
 
-  /** On a new connection what failed before may be asked for by itself. */
+  /** Call on a new connection: pages that failed may be asked for automatically again. */
   again() {
     this.#failed.clear();
   }
 
-  /** The reader is near the first message. */
+  /** Call when the reader is near the first message. */
   near() {
     const transcript = this.#current();
     const connected = this.#client.connection.state === LinkState.CONNECTED;

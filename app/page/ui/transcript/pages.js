@@ -1,14 +1,14 @@
 /** @typedef {import("../../client/frames.js").History} History */
 
-/** Messages a page: as many as the service gives. */
+/** Messages of a page: the most that the service gives. */
 const PAGE = 200;
 
 /**
- * Pages of a conversation's history, the newest first, until there is nothing older. Raises ChatError.
+ * Pages of a conversation's history, newest first, until there are no older ones. Raises ChatError.
  * @param {import("../../client/chat-client.js").ChatClient} client
  * @param {object} options
  * @param {string} options.conversationId
- * @param {string} [options.before]  a message: the pages before it; without one, from the end of the active branch
+ * @param {string} [options.before]  a message, for the pages before it; without it, from the end of the active branch
  * @returns {AsyncGenerator<History, void, void>}
  */
 async function* pagesOf(client, { conversationId, before }) {
@@ -30,7 +30,7 @@ async function readNewest(client, transcript) {
 }
 
 /**
- * Reads older messages into a transcript until `enough`, or until there is none. Raises ChatError.
+ * Reads older messages into a transcript until `enough`, or until there are no more. Raises ChatError.
  * @param {import("../../client/chat-client.js").ChatClient} client
  * @param {import("./transcript.js").Transcript} transcript
  * @param {() => boolean} enough  asked before each further page
@@ -39,7 +39,7 @@ async function readOlder(client, transcript, enough) {
   let { oldest: before } = transcript;
   if (!transcript.hasMore) return;
   for await (const page of pagesOf(client, { conversationId: transcript.conversationId, before })) {
-    if (transcript.oldest !== before) return; // The branch may have become another one meanwhile.
+    if (transcript.oldest !== before) return; // Another branch may be shown by now.
     transcript.prepend(page);
     if (enough()) return;
     before = transcript.oldest;

@@ -6,18 +6,18 @@ import { UserMessageView } from "./user-message-view.js";
 /** @typedef {import("./arrangement.js").Item} Item */
 /** @typedef {{view: UserMessageView | ReplyView, item: Item}} Shown */
 
-/** So many views are kept beside the document that the reader has opened a part of: it is open when they come back. */
+/** The most views that are kept outside the document because the reader has opened a part of them. */
 const RESTING = 30;
-/** For guesses of sizes, in px: what surrounds a text, a line of it and a character; its images; and the nodes that every message has. */
+/** For guessed sizes, in px: around a text, of a line, a character and a row of images; and the nodes of every message. */
 const GUESS = { frame: 72, line: 26, char: 7.5, nodes: 30, charsPerNode: 20, pictures: 250 };
 
-/** Shows the items of a transcript that are near the view, each in an element that stays for as long as it is near. */
+/** Shows the items of a transcript near the view. Each has an element that stays while it is near. */
 export class TranscriptView {
-  /** @type {Map<string, Shown>} Those in the document. */ #shown = new Map();
-  /** @type {Map<string, Shown>} Those that something was opened in. */ #resting = new Map();
+  /** @type {Map<string, Shown>} The views in the document. */ #shown = new Map();
+  /** @type {Map<string, Shown>} Views in which something was opened. */ #resting = new Map();
   /** @type {Item[]} */ #items = [];
   #hasMore = false;
-  /** Whether all in the document are to be shown anew, though their items are the same. */
+  /** Whether all views in the document are updated next, though their items are the same. */
   #stale = false;
   #scroller;
   #root;
@@ -45,11 +45,11 @@ export class TranscriptView {
   }
 
   /**
-   * @param {Item[]} items  another array wherever an item came, went or moved
-   * @param {{hasMore: boolean}} transcript  whether there are older ones than these
+   * @param {Item[]} items  another array if an item came, went or moved
+   * @param {{hasMore: boolean}} transcript  whether there are older messages
    */
   show(items, { hasMore }) {
-    this.#root.hidden = items.length === 0; // A feed without an article is none.
+    this.#root.hidden = items.length === 0; // A feed without articles is invalid.
     const moved = items !== this.#items || hasMore !== this.#hasMore;
     [this.#items, this.#hasMore] = [items, hasMore];
     if (moved) this.#list.arrange(items.map(({ key }) => key));
@@ -58,12 +58,12 @@ export class TranscriptView {
     this.#list.place();
   }
 
-  /** What is offered beside the messages is another thing with the next showing: which model can go on, say. */
+  /** Updates all views next: their buttons may have changed, as with another model. */
   renew() {
     this.#stale = true;
   }
 
-  /** Call when the view was scrolled, or is to be at the end. */
+  /** Call when the view was scrolled, or has to go to the end. */
   place() {
     this.#list.scrolled();
   }
@@ -75,18 +75,18 @@ export class TranscriptView {
     return countCodePoints(this.#items.findLast((item) => item.key === key)?.text ?? "");
   }
 
-  /** What shows the text of a reply; null where that is not in the document. @param {string} key @returns {HTMLElement | null} */
+  /** The element with a reply's text; null if it is not in the document. @param {string} key @returns {HTMLElement | null} */
   proseOf(key) {
     return this.#shown.get(key)?.view.root.querySelector(".prose") ?? null;
   }
 
-  /** Gives the focus to the arrows of a message: those that were pressed went with the version before. @param {string} messageId */
+  /** Focuses the arrows of a message, since those that were pressed left with the version before. @param {string} messageId */
   focusArrows(messageId) {
     const key = this.#items.findLast((item) => item.messageId === messageId)?.key;
     this.#shown.get(key ?? "")?.view.arrows.focus();
   }
 
-  /** Brings a message into view; gives its element, null where it is not here. @param {string} messageId */
+  /** Brings a message into view; returns its element, or null if it is not here. @param {string} messageId */
   reveal(messageId) {
     const key = this.#items.findLast((item) => item.messageId === messageId || item.sourceId === messageId)?.key;
     return key === undefined ? null : this.#list.reveal(key);
@@ -107,7 +107,7 @@ export class TranscriptView {
   /** @param {Item} item */
   #make({ role }) {
     const view = role === "user" ? new UserMessageView(this.#actions) : new ReplyView(this.#actions);
-    view.root.tabIndex = -1; // Of a feed each article can have the focus.
+    view.root.tabIndex = -1; // Each article of a feed can have the focus.
     return view;
   }
 
@@ -121,7 +121,7 @@ export class TranscriptView {
     shown.item = item;
   }
 
-  /** Tells which one of all it is to those who do not see it. @param {number} index */
+  /** Tells its number among all to those who do not see it. @param {number} index */
   #count(index) {
     const root = this.#shown.get(this.#items[index].key)?.view.root;
     root?.setAttribute("aria-posinset", String(index + 1));
@@ -139,7 +139,7 @@ export class TranscriptView {
     this.#resting.delete(oldest);
   }
 
-  /** The first and the last key go there at once: a slow scroll would be held up by what comes into the document on the way. @param {KeyboardEvent} event */
+  /** Home and End jump at once: items on the way would slow a smooth scroll down. @param {KeyboardEvent} event */
   #onKey(event) {
     const target = /** @type {Element} */ (event.target);
     const plain = !event.altKey && !event.shiftKey && !event.defaultPrevented;

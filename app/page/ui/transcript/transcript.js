@@ -6,15 +6,15 @@ import { Arrangement } from "./arrangement.js";
 /** @typedef {import("../../client/frames.js").History} History */
 /** @typedef {import("./arrangement.js").Item} Item */
 
-/** What there is to show of one conversation: pages of its active branch, and the live replies that came after or complete them. */
+/** What can be shown of one conversation: pages of its active branch, and the live replies that complete or follow them. */
 export class Transcript {
   /** @type {Message[]} */ #messages = [];
   /** @type {Set<Reply>} */ #replies = new Set();
   #arrangement = new Arrangement();
-  /** Whether older messages than these exist. */
+  /** Whether there are older messages. */
   hasMore = false;
 
-  /** Whether it is known what the server keeps of it. */
+  /** Whether the server's history is known. */
   loaded = false;
   /** @type {string | null} The epoch of the newest page. */ #epoch = null;
 
@@ -23,14 +23,14 @@ export class Transcript {
     this.conversationId = conversationId;
   }
 
-  /** The message that older ones come before; undefined where there is none. */
+  /** The oldest known message; undefined if there is none. */
   get oldest() {
     return this.#messages[0]?.message_id;
   }
 
   /**
-   * The model that was asked for a reply last, where another stood in for it, too; null where none was, or that is not known.
-   * One that translated live is not asked for messages.
+   * The model that was last asked for a reply, even if another stood in for it; null if there is none, or it is unknown.
+   * Models of live translations do not count.
    * @returns {string | null}
    */
   get model() {
@@ -40,7 +40,7 @@ export class Transcript {
     return asked(live) ?? kept?.model ?? null;
   }
 
-  /** The model that was asked for a reply, or by a message; null where that is not known. @param {string} messageId @returns {string | null} */
+  /** The model that a reply or a message asked for; null if it is unknown. @param {string} messageId @returns {string | null} */
   modelOf(messageId) {
     const meant = this.#messages.find(({ message_id: id }) => id === messageId);
     const live = [...this.#replies].findLast((reply) => reply.messageId === messageId || reply.done?.message_id === messageId);
@@ -48,7 +48,7 @@ export class Transcript {
     return asked(live) ?? kept?.model ?? null;
   }
 
-  /** Whether a message of the history is among those that are shown. @param {string} messageId */
+  /** Whether a message of the history is shown. @param {string} messageId */
   has(messageId) {
     return this.#messages.some(({ message_id: id }) => id === messageId);
   }
@@ -63,18 +63,18 @@ export class Transcript {
     this.#replies.delete(reply);
   }
 
-  /** Takes the newest page; pages of older messages that still join it stay. @param {History} page */
+  /** Takes the newest page. Pages of older messages stay if they still join it. @param {History} page */
   refresh({ messages, has_more: hasMore, epoch, seq }) {
     const overlap = this.#messages.findIndex(({ message_id: id }) => id === messages[0]?.message_id);
     this.hasMore = overlap > 0 ? this.hasMore : hasMore;
     this.#messages = [...this.#messages.slice(0, Math.max(overlap, 0)), ...messages];
-    // In another epoch the server has lost what came before, and numbers tell nothing of it.
+    // A new epoch means that the server lost what came before, so old numbers mean nothing.
     this.#forgetTold({ messages: this.#messages, seq: [epoch, null].includes(this.#epoch) ? seq : Infinity });
     this.#epoch = epoch;
     this.loaded = true;
   }
 
-  /** Takes that the server has nothing of it; what it refused or never got stays to be sent again. */
+  /** Takes that the server has nothing of it. Messages that it refused or never got stay, to be sent again. */
   empty() {
     this.loaded = true;
     this.hasMore = false;
@@ -88,34 +88,34 @@ export class Transcript {
     this.#messages = [...messages, ...this.#messages];
   }
 
-  /** Takes an exchange back. @param {string} turnId */
+  /** Removes an exchange that was rolled back. @param {string} turnId */
   remove(turnId) {
     this.#messages = this.#messages.filter((message) => message.turn_id !== turnId);
     for (const reply of this.#replies) if (reply.turnId === turnId) this.#replies.delete(reply);
   }
 
-  /** What the conversation began with; null where that is not here. */
+  /** The conversation's first words; null if they are not here. */
   get beginning() {
     if (this.hasMore || !this.loaded) return null;
     const [first] = this.items();
     return first?.interprets ? first.source : (first?.text ?? null);
   }
 
-  /** @returns {Item[]} oldest first; another array wherever an item came, went or moved */
+  /** @returns {Item[]} oldest first; another array if an item came, went or moved */
   items() {
     return this.#arrangement.of(this.#messages, this.#replies);
   }
 
   /**
-   * Replies that history has whole, or that are not on the branch it shows, need not be known beside it; what the server
-   * did not take stays, as unsent. A turn that runs is always on the active branch.
+   * Forgets replies that the history has whole, or that are on another branch. Messages that the server did not take stay, as
+   * unsent. A running turn is always on the active branch.
    * @param {{messages: Message[], seq: number}} known
    */
   #forgetTold({ messages, seq }) {
     const answered = new Set(messages.filter(({ role }) => role === "assistant").map((message) => message.turn_id));
     for (const reply of this.#replies) {
       const lost = reply.state === ReplyState.WITHDRAWN && reply.turnId !== null;
-      // One whose calls were open when this page came has ended without a `done` that was told here.
+      // If its calls were open when this page came, its `done` did not come here.
       const told = reply.done === null ? reply.state === ReplyState.ENDED : reply.done.seq <= seq;
       const elsewhere = told && !answered.has(reply.turnId ?? "");
       if (lost || elsewhere) this.#replies.delete(reply);

@@ -5,7 +5,7 @@ import { Transcript } from "./transcript.js";
 export class Transcripts {
   /** @type {Map<string, Transcript>} */
   #byConversation = new Map();
-  /** @type {Transcript | null} The last one that was begun. */ #fresh = null;
+  /** @type {Transcript | null} The newest conversation that was begun here. */ #fresh = null;
 
   /** @param {string} conversationId */
   of(conversationId) {
@@ -17,7 +17,7 @@ export class Transcripts {
     return transcript;
   }
 
-  /** The transcript of a conversation that nobody has sent to yet: the one from before, where it is still so, with its draft. */
+  /** The transcript of an empty conversation: the last one, with its draft, if it is still empty. */
   fresh() {
     if (this.#fresh === null || this.#fresh.items().length > 0) {
       this.#fresh = this.of(randomId());

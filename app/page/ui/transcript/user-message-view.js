@@ -11,20 +11,20 @@ import { t } from "../words/translate.js";
 /** @typedef {import("./arrangement.js").Item} Item */
 /**
  * @typedef {object} MessageActions
- * @property {(item: Item, text: string) => void} onRetry    a message that was not taken is to be sent again, or another in its place
- * @property {(item: Item, text: string) => void} onEdit     a message is to be said otherwise
- * @property {(item: Item) => void} onRegenerate             a reply is to be made anew
- * @property {(item: Item) => void} onContinue               a reply that was cut is to go on
- * @property {(item: Item) => boolean} canContinue           whether the model of the conversation can go on with a reply
- * @property {(images: number) => import("../writing/message-size.js").Limits | null} limits  of a message with so many images;
- *   null until they are known
- * @property {Pick<import("../pictures/pictures.js").Pictures, "show">} pictures  the images that messages show
- * @property {(messageId: string) => void} onBranch          the branch of another version is to be shown
- * @property {import("../replies/call-card.js").CallActions["onDecide"]} onDecide  a call is allowed, or denied
- * @property {import("../replies/call-card.js").CallActions["onAnswer"]} onAnswer  what a call asks is answered, or declined
+ * @property {(item: Item, text: string) => void} onRetry    sends a message that was not taken again, or another in its place
+ * @property {(item: Item, text: string) => void} onEdit     edits a message
+ * @property {(item: Item) => void} onRegenerate             regenerates a reply
+ * @property {(item: Item) => void} onContinue               continues a reply that was cut
+ * @property {(item: Item) => boolean} canContinue           whether the conversation's model can continue a reply
+ * @property {(images: number) => import("../writing/message-size.js").Limits | null} limits  of a message with this number of
+ *   images; null until they are known
+ * @property {Pick<import("../pictures/pictures.js").Pictures, "show">} pictures  the images of messages
+ * @property {(messageId: string) => void} onBranch          shows the branch of another version
+ * @property {import("../replies/call-card.js").CallActions["onDecide"]} onDecide  allows or denies a call
+ * @property {import("../replies/call-card.js").CallActions["onAnswer"]} onAnswer  answers or declines a call's question
  */
 
-/** A message of the user: plain text, as typed; a box to edit it in; and what became of it where the server did not take it. */
+/** A message of the user: its text as typed, a box to edit it, and its trouble if the server did not take it. */
 export class UserMessageView {
   #text = element("div", { class: "bubble", dir: "auto" });
   #attached = element("div", { class: "attached", hidden: true });
@@ -37,7 +37,7 @@ export class UserMessageView {
   /** @type {string | null} */ #shown = null;
   /** Which images are shown, and whether the server has their message. */
   #pictured = "";
-  /** @type {HTMLElement | null} What the focus goes back to when the box is closed. */ #opener = null;
+  /** @type {HTMLElement | null} The element that gets the focus when the box is closed. */ #opener = null;
   /** @type {Item | null} */ #item = null;
 
   /** @param {MessageActions} actions */
@@ -106,14 +106,14 @@ export class UserMessageView {
     return button;
   }
 
-  /** For images that are not kept any more, or can't be. @param {Item} item */
+  /** The button for a message whose images are not kept any more, or can't be. @param {Item} item */
   #bareButton(item) {
     const button = element("button", { class: "link", type: "button", text: t("Send without images") });
     button.addEventListener("click", () => this.#actions.onRetry({ ...item, attachments: [] }, item.text));
     return button;
   }
 
-  /** For what would be refused again as it is. */
+  /** The button for a message that would be refused again as it is. */
   #changeButton() {
     const button = element("button", { class: "link", type: "button", text: t("Change it") });
     button.addEventListener("click", () => this.#open(button));
@@ -136,7 +136,7 @@ export class UserMessageView {
   /** @param {string} text */
   #say(text) {
     if (this.#item === null) return;
-    const whole = withAttachments(text, apart(this.#item.text).attachments); // what came with it stays with it
+    const whole = withAttachments(text, apart(this.#item.text).attachments); // its attached texts stay
     if (this.#item.messageId === null) this.#actions.onRetry(this.#item, whole);
     else this.#actions.onEdit(this.#item, whole);
   }
@@ -149,7 +149,7 @@ export class UserMessageView {
   }
 }
 
-/** A text that came with a message, folded until it is opened. @param {import("../writing/attached-text.js").Attachment} attachment */
+/** An attached text, folded until it is opened. @param {import("../writing/attached-text.js").Attachment} attachment */
 function folded({ name, text }) {
   const summary = element("summary", {}, icon("attach"), element("span", { text: name, dir: "auto" }));
   return element("details", { class: "attachment" }, summary, element("pre", { text, tabindex: 0, dir: "auto" }));

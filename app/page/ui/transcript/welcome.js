@@ -1,6 +1,6 @@
 import { element, part } from "../elements/dom.js";
 
-/** What an empty conversation shows. */
+/** The welcome in an empty conversation. */
 export class Welcome {
   #root = part("welcome", HTMLElement);
   #list = part("suggestions", HTMLUListElement);
@@ -11,7 +11,7 @@ export class Welcome {
     this.#onChoose = onChoose;
   }
 
-  /** Shows what the server suggests to begin with. @param {string[]} texts */
+  /** Shows the server's suggestions for a first message. @param {string[]} texts */
   suggest(texts) {
     this.#list.hidden = texts.length === 0;
     this.#list.replaceChildren(...texts.map((text) => this.#row(text)));

@@ -1,4 +1,4 @@
-/** The page's sentences in Chinese, by their English. */
+/** The page's sentences in Chinese, by the English ones. */
 /** @type {Record<string, string>} */
 export const words = {
   "1 conversation": "1 个对话",

@@ -1,4 +1,4 @@
-/** The page's sentences in German, by their English. */
+/** The page's sentences in German, by the English ones. */
 /** @type {Record<string, string>} */
 export const words = {
   "1 conversation": "1 Unterhaltung",

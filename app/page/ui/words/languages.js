@@ -1,11 +1,11 @@
 import { language, t } from "./translate.js";
 
-/** Those that are offered where a model does not say which ones it has. */
+/** The languages that are offered if a model does not list its own. */
 export const COMMON = Object.freeze(["ar", "zh", "nl", "en", "fr", "de", "hi", "it", "ja", "ko", "pl", "pt", "ru", "es", "tr", "uk"]);
 
 const names = new Intl.DisplayNames(language, { type: "language" });
 
-/** What a language is called in the user's. @param {string} tag  of BCP 47, or `auto` */
+/** A language's name in the user's language. @param {string} tag  of BCP 47, or `auto` */
 export function languageName(tag) {
   if (tag === "auto") return t("Any language");
   try {
@@ -17,7 +17,7 @@ export function languageName(tag) {
 }
 
 /**
- * The tag of a language by a model's own code: `zho_Hans` is `zh`. Null where it is none that is known.
+ * The tag of a language from a model's own code: `zho_Hans` is `zh`. Null if it is unknown.
  * @param {string} code
  */
 export function tagOf(code) {
@@ -31,7 +31,7 @@ export function tagOf(code) {
 }
 
 /**
- * A conversation's title as it is shown: that of a live translation names its languages.
+ * A conversation's title as it is shown. That of a live translation names its languages.
  * @param {{title: string, interprets?: import("../../client/frames.js").Languages}} titled
  */
 export function titleInWords({ title, interprets }) {

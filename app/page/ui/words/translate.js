@@ -3,37 +3,37 @@ import { words as chinese } from "./chinese.js";
 import { words as german } from "./german.js";
 
 /**
- * The page's words in the user's language. A sentence is known by its English; what has no translation stays English.
+ * The page's words in the user's language. The English sentence is the key; without a translation it is shown itself.
  * Values stand in braces: `t("Delete “{title}”", { title })`.
  */
 
 const KEY = "midstream.language";
-/** Languages by their tags, with the names that their speakers know. */
+/** Languages by their tags, with their own names. */
 export const LANGUAGES = Object.freeze({ en: "English", de: "Deutsch", zh: "中文" });
 
 /** @typedef {keyof typeof LANGUAGES} Language */
 /** @type {Record<Language, Record<string, string>>} */
 const CATALOGS = { en: {}, de: german, zh: chinese };
-/** Attributes whose values people read or hear. */
+/** Attributes with words for people. */
 const SAID = ["aria-label", "title", "placeholder"];
 
 const storage = lastingStorage();
-/** The tag of the language that is shown, from the beginning on: words are made as the modules are. */
+/** The tag of the page's language. It is fixed from the beginning, since modules translate words as they are loaded. */
 export const language = preferred();
 
-/** The language that the user chose; empty where the browser's holds. */
+/** The language that the user chose; empty for the browser's. */
 export function chosenLanguage() {
   const kept = storage?.getItem(KEY) ?? "";
   return isKnown(kept) ? kept : "";
 }
 
-/** Keeps the user's choice; the page speaks it when it is loaded next. @param {string} chosen  empty: the browser's */
+/** Keeps the user's choice for the next load of the page. @param {string} chosen  empty for the browser's */
 export function chooseLanguage(chosen) {
   if (chosen === "") storage?.removeItem(KEY);
   else storage?.setItem(KEY, chosen);
 }
 
-/** Says in the user's language what the document says. */
+/** Translates the document's words into the user's language. */
 export function translateDocument() {
   document.documentElement.lang = language;
   if (language === "en") return;

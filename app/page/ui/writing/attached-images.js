@@ -1,19 +1,19 @@
-/** What may be attached as an image, and how it is shown before it is sent. */
+/** Images in the composer: which files may be attached, and how they are shown before they are sent. */
 
 import { number, t } from "../words/translate.js";
 
 /**
  * @typedef {object} AttachedImage
  * @property {string} name
- * @property {string} small  as it is shown before it is sent
+ * @property {string} small  a small copy, which is shown before it is sent
  * @property {import("../../client/frames.js").Attachment | null} image  null while it is being uploaded
  */
 /** @typedef {import("./attached-text.js").Attachment | AttachedImage} Attached */
 
-/** Such a message shows at most. */
+/** The most images of a message. */
 export const MOST_IMAGES = 8;
 const TYPES = new Set(["image/png", "image/jpeg", "image/webp", "image/gif"]);
-/** A side of what is shown of it, in px: twice what it takes on the screen. */
+/** The longer side of the small copy, in px: twice its size on the screen. */
 const SIDE = 128;
 
 /** @param {Attached} attached @returns {attached is AttachedImage} */
@@ -26,15 +26,15 @@ export function isUploading(attached) {
   return isPicture(attached) && attached.image === null;
 }
 
-/** Whether a file is an image; one that is drawn in words is a text. @param {File} file */
+/** Whether a file is an image. SVG counts as text. @param {File} file */
 export function isImage({ type }) {
   return type.startsWith("image/") && type !== "image/svg+xml";
 }
 
 /**
- * Why an image can't be attached; empty where it can.
+ * Words for why an image can't be attached; empty if it can.
  * @param {File} file
- * @param {number | null} limit  what one may have, in bytes; 0 where the model takes none, null before that is known
+ * @param {number | null} limit  the most bytes of an image; 0 if the model takes none, null before it is known
  */
 export function whyNot({ name, size, type }, limit) {
   if (limit === null) return t("There is no connection at the moment. Try again when it is back.");
@@ -44,7 +44,7 @@ export function whyNot({ name, size, type }, limit) {
   return size > limit ? t("“{name}” can't be attached: an image has up to {most} MB.", { name, most }) : "";
 }
 
-/** An image, small, as a `data:` URL; null where the browser can't draw it. @param {Blob} file @returns {Promise<string | null>} */
+/** A small copy of an image as a `data:` URL; null if the browser can't draw it. @param {Blob} file @returns {Promise<string | null>} */
 export async function smallOf(file) {
   try {
     const bitmap = await createImageBitmap(file);

@@ -1,6 +1,6 @@
 /**
- * Texts that go with a message, as part of its text: the model reads them, the history keeps them, and any client can show them.
- * Each stands behind the message, under its name, between fences that are longer than any in it. Pure.
+ * Texts that are attached to a message, as part of its text: the model reads them, the history keeps them, and any client can
+ * show them. Each follows the message, under its name, between fences that are longer than any in it. Pure.
  */
 
 /** @typedef {{name: string, text: string}} Attachment */
@@ -23,7 +23,7 @@ export function joined(text, parts) {
 }
 
 /**
- * A message and its attachments, apart again. What only looks like one is text.
+ * Separates a message from its attachments. What only looks like an attachment is text.
  * @param {string} content
  * @returns {{text: string, attachments: Attachment[]}}
  */
@@ -40,7 +40,7 @@ export function apart(content) {
   return rest.trim() === "" ? { text: content.slice(0, start), attachments } : none;
 }
 
-/** An attachment as it stands behind a message. @param {Attachment} attachment */
+/** An attachment as it follows a message. @param {Attachment} attachment */
 export function fenced({ name, text }) {
   let longest = 3;
   for (const [run] of text.matchAll(/^~+/gm)) longest = Math.max(longest, run.length);
@@ -48,7 +48,7 @@ export function fenced({ name, text }) {
   return `[${named(name)}]\n${fence}\n${text}\n${fence}`;
 }
 
-/** A name as it can stand in its line. @param {string} name */
+/** A name that fits its line. @param {string} name */
 function named(name) {
   return name.replaceAll(/[\n\r[\]]/g, " ").slice(0, 200).trim() || "text";
 }

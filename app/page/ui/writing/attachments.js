@@ -9,22 +9,22 @@ import { t } from "../words/translate.js";
 
 /** @typedef {import("./attached-images.js").AttachedImage} AttachedImage */
 /** @typedef {import("./attached-images.js").Attached} Attached */
-/** @typedef {{byUser: boolean}} How  `byUser`: not by an upload that has ended */
+/** @typedef {{byUser: boolean}} How  `byUser`: the user did it, not the end of an upload */
 
-/** A pasted text of so many characters is attached, instead of filling the box. */
+/** From this length on, a pasted text is attached instead of filling the box. */
 const LONG_PASTE = 4000;
 const MOST_FILES = 10;
-/** What a text may have at most to be read at all: more than most models read. */
+/** The most bytes of a text file: more than most models read. */
 const MAX_BYTES = 512 * 1024;
 
-/** What will go with the next message: files that were chosen, dropped or pasted, and long texts that were pasted. */
+/** The attachments of the next message: files that were chosen, dropped or pasted, and long pasted texts. */
 export class Attachments {
   #chooser = part("attach-files", HTMLInputElement);
   #button = part("attach", HTMLButtonElement);
   #list = part("attachments", HTMLUListElement);
   #told = part("announcer", HTMLElement);
   /** @type {Attached[]} */ #attached = [];
-  /** @type {string[]} Made once: they are asked for with every key. */ #parts = [];
+  /** @type {string[]} Made once, as every key press asks for them. */ #parts = [];
   #drafts;
   #onChange;
   #onTrouble;
@@ -38,7 +38,7 @@ export class Attachments {
    * @param {AttachedDrafts} parts.drafts
    * @param {(how: How) => void} parts.onChange
    * @param {(words: string) => void} parts.onTrouble
-   * @param {() => boolean} parts.inBox                 whether long texts that are pasted go into the box all the same
+   * @param {() => boolean} parts.inBox                 whether even long pasted texts go into the box
    * @param {ImagePlace} parts.images
    */
   constructor({ target, field, drafts, onChange, onTrouble, inBox, images }) {
@@ -55,12 +55,12 @@ export class Attachments {
     target.addEventListener("drop", (event) => this.#onDrop(event));
   }
 
-  /** What the texts are behind a message. */
+  /** The attached texts as they follow the message. */
   get parts() {
     return this.#parts;
   }
 
-  /** The images that the message shows. */
+  /** The uploaded images of the message. */
   get images() {
     return this.#attached.flatMap((one) => (isPicture(one) && one.image !== null ? [one.image] : []));
   }
@@ -70,32 +70,32 @@ export class Attachments {
     return this.#attached.some(isUploading);
   }
 
-  /** Says what can be attached. */
+  /** Updates the button's label: it says what can be attached. */
   offer() {
     const words = this.#images.limit() ? t("Attach texts or images") : t("Attach text files");
     this.#button.setAttribute("aria-label", words);
     this.#button.title = words;
   }
 
-  /** Leaves none. */
+  /** Removes all attachments. */
   clear() {
     if (this.#attached.length > 0) this.#put([]);
   }
 
-  /** Shows those of another draft in the place of these. @param {Attached[]} attached */
+  /** Shows another draft's attachments instead of these. @param {Attached[]} attached */
   restore(attached) {
     this.#show(attached);
   }
 
   async #onChosen() {
     await this.#add([...(this.#chooser.files ?? [])]);
-    this.#chooser.value = ""; // so that the same file can be chosen again
+    this.#chooser.value = ""; // then the same file can be chosen again
   }
 
   /** @param {DragEvent} event */
   #onDrop(event) {
     const files = [...(event.dataTransfer?.files ?? [])];
-    if (files.length === 0) return; // words that were dragged go into the box
+    if (files.length === 0) return; // dragged words go into the box
     event.preventDefault();
     void this.#add(files);
   }
@@ -138,7 +138,7 @@ export class Attachments {
     else this.#drafts.keep(place, attached);
   }
 
-  /** A file's text; null where it can't be attached. @param {File} file */
+  /** Reads a file as text; null if it can't be attached. @param {File} file */
   async #textOf(file) {
     const text = await read(file);
     if (text !== null) return { name: file.name, text };
@@ -146,7 +146,7 @@ export class Attachments {
     return null;
   }
 
-  /** An image as it is shown here; null where it can't be attached. @param {File} file @param {Attached[]} before */
+  /** Reads a file as an image that is to be uploaded; null if it can't be attached. @param {File} file @param {Attached[]} before */
   async #pictureOf(file, before) {
     const { name } = file;
     let why = whyNot(file, this.#images.limit());
@@ -188,7 +188,7 @@ export class Attachments {
     this.#parts = attached.flatMap((one) => (isPicture(one) ? [] : [fenced(one)]));
     this.#list.hidden = attached.length === 0;
     this.#list.replaceChildren(...attached.map((one) => this.#chip(one)));
-    // An upload that ends takes the keyboard from nobody.
+    // The end of an upload must not move the focus.
     if (focused !== -1) this.#list.children[Math.min(focused, attached.length - 1)]?.querySelector("button")?.focus();
   }
 
@@ -204,7 +204,7 @@ export class Attachments {
 }
 
 /**
- * What is attached in each conversation. What is being uploaded is in it.
+ * The attachments of each conversation's draft, with images that are being uploaded.
  * @typedef {object} AttachedDrafts
  * @property {() => string} current  the id of the conversation that is shown
  * @property {(conversationId: string) => Attached[]} of
@@ -212,11 +212,11 @@ export class Attachments {
  */
 /**
  * @typedef {object} ImagePlace
- * @property {() => number | null} limit  what an image may have, in bytes; 0 where the model takes none, null before that is known
+ * @property {() => number | null} limit  the most bytes of an image; 0 if the model takes none, null before it is known
  * @property {(file: File) => Promise<import("../../client/frames.js").Attachment>} upload  raises ChatError
  */
 
-/** A file's text; null where it has none, or too much. @param {File} file */
+/** A file's text; null if it is no text, or too long. @param {File} file */
 async function read(file) {
   if (file.size > MAX_BYTES) return null;
   try {

@@ -5,10 +5,10 @@ import { SizeNote, textOf } from "./size-note.js";
 import { isSubmit } from "./typing.js";
 import { t } from "../words/translate.js";
 
-/** On a touch screen the focus would bring up a keyboard over the reply. */
+/** On a touch screen the focus would open a keyboard over the reply. */
 const touch = matchMedia("(pointer: coarse)");
 
-/** Where messages are written. Calls `onSend` with a text, `onStop` where the running reply is to end. */
+/** The form for messages. Calls `onSend` with a text, and `onStop` to stop the running reply. */
 export class Composer {
   #form = part("composer", HTMLFormElement);
   #field = part("message", HTMLTextAreaElement);
@@ -22,10 +22,10 @@ export class Composer {
    * @param {object} actions
    * @param {(text: string, images: import("../../client/frames.js").Attachment[]) => void} actions.onSend
    * @param {() => void} actions.onStop
-   * @param {(text: string, how: {all: boolean}) => number | null} actions.onWritten  somebody may take what is written before
-   *   it is sent: how much of it, in UTF-16 units; null: nobody does. `all`: it was to be sent
+   * @param {(text: string, how: {all: boolean}) => number | null} actions.onWritten  offers the text before it is sent. Returns
+   *   how many UTF-16 units were taken; null: nobody takes it. `all`: the user pressed Send
    * @param {(words: string) => void} actions.onTrouble  something can't be attached
-   * @param {(text: string) => void} actions.onDraft  what is in the box is another text; empty once it is sent
+   * @param {(text: string) => void} actions.onDraft  the text in the box has changed; empty once it is sent
    * @param {import("./attachments.js").AttachedDrafts} actions.attached
    * @param {import("./attachments.js").ImagePlace} actions.images
    * @param {() => import("./message-size.js").Limits | null} actions.limits
@@ -49,7 +49,7 @@ export class Composer {
     this.#stop.addEventListener("click", () => this.stop());
   }
 
-  /** What can be attached may be something else: another model is asked. */
+  /** Call when what can be attached may have changed, as with another model. */
   offer() {
     this.#attachments.offer();
   }
@@ -65,25 +65,25 @@ export class Composer {
     this.focus();
   }
 
-  /** Puts text that was taken before what is written since. @param {string} text */
+  /** Puts text that was taken back before what was written since. @param {string} text */
   giveBack(text) {
     this.write(this.#field.value === "" ? text.replace(/\n$/, "") : text + this.#field.value);
   }
 
-  /** Goes on with what was written and attached in another conversation. @param {import("./drafts.js").Draft} draft */
+  /** Shows the draft of another conversation. @param {import("./drafts.js").Draft} draft */
   turnTo({ text, attachments }) {
     this.#attachments.restore(attachments);
     this.restore(text);
   }
 
-  /** Puts a draft into the box. @param {string} text */
+  /** Puts a text into the box. @param {string} text */
   restore(text) {
     this.#field.value = text;
     this.#size.fits();
     this.#fit();
   }
 
-  /** Tells whether a reply runs that can be stopped. @param {boolean} running */
+  /** Takes whether a reply runs that can be stopped. @param {boolean} running */
   setRunning(running) {
     if (this.#stop.hidden !== running) return;
     // A focused button that vanishes would leave the keyboard nowhere.
@@ -109,7 +109,7 @@ export class Composer {
     this.#actions.onSend(text, images);
   }
 
-  /** Gives what is written to whoever takes it. False where nobody does. @param {{all: boolean}} how */
+  /** Offers the text to whoever takes it. False if nobody does. @param {{all: boolean}} how */
   #give(how) {
     const taken = this.#actions.onWritten(this.#field.value, how);
     if (taken === null) return false;
@@ -120,7 +120,7 @@ export class Composer {
     return true;
   }
 
-  /** What is to be sent: what is written, and what is attached. */
+  /** The whole message: the text in the box, and the attached texts. */
   get #text() {
     return joined(textOf(this.#field.value), this.#attachments.parts);
   }
@@ -147,7 +147,7 @@ export class Composer {
   #fit() {
     const { parts, images, uploading } = this.#attachments;
     this.#send.disabled = uploading || (this.#field.value.trim() === "" && parts.length === 0);
-    // A message has words: an image alone asks nothing.
+    // A message needs words: an image alone asks nothing.
     this.#field.placeholder = images.length > 0 ? t("Write something about the image") : t("Write a message");
     // Firefox has no `field-sizing` yet.
     if (CSS.supports("field-sizing", "content")) return;

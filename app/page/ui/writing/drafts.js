@@ -4,14 +4,14 @@ import { isUploading } from "./attached-images.js";
 /** @typedef {import("./attached-images.js").Attached} Attached */
 /** @typedef {{text: string, attachments: Attached[]}} Draft */
 
-/** So many UTF-16 units of what is attached are kept at most: thirty messages of the longest kind. Of an image that is its name and a small one. */
+/** The most UTF-16 units of attachments that are kept: thirty of the longest messages. Of an image its name and a small copy count. */
 const ATTACHED_UNITS = 1_000_000;
 
-/** What was written and attached in each conversation, and not sent yet. It outlives a reload, an image once it is uploaded. */
+/** The unsent text and attachments of each conversation. They outlive a reload; images do once they are uploaded. */
 export class Drafts {
   #texts;
   #attached;
-  /** What is attached where an image is still being uploaded. @type {Map<string, Attached[]>} */ #uploading = new Map();
+  /** The attachments of drafts with an image that is still being uploaded. @type {Map<string, Attached[]>} */ #uploading = new Map();
 
   /** @param {import("../settings/kept-texts.js").Places} places */
   constructor(places) {

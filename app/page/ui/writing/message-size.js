@@ -4,20 +4,20 @@ import { number, t } from "../words/translate.js";
 /** @typedef {{max_content_chars: number, max_frame_bytes: number}} Limits */
 /** @typedef {{near: boolean, over: boolean, words: string}} Size */
 
-/** From this share of a limit on, people are told how much of it they have used. */
+/** From this share of a limit on, the user sees how much of it is used. */
 const NEAR = 0.9;
-/** What a frame has beside the text of its message: its type, ids and words on how the reply is made. */
+/** The bytes of a frame beside its text: its type, ids and parameters. */
 const FRAME_BYTES = 1024;
 const FITS = Object.freeze({ near: false, over: false, words: "" });
 
 /**
- * How a message stands to the limits of the service, which counts code points of the text and bytes of its frame.
+ * A message's size beside the limits of the service, which counts code points of the text and bytes of the frame.
  * @param {string} text
- * @param {Limits | null} limits  null until they are known: then anything fits
+ * @param {Limits | null} limits  null until they are known; then anything fits
  * @returns {Size}
  */
 export function sizeOf(text, limits) {
-  // No text has more code points than UTF-16 units, nor more than six bytes of JSON for each of these.
+  // No text has more code points than UTF-16 units, or more than six bytes of JSON for each unit.
   if (limits === null || text.length * 6 < NEAR * Math.min(limits.max_content_chars, limits.max_frame_bytes - FRAME_BYTES)) return FITS;
   const chars = { used: countCodePoints(text), limit: limits.max_content_chars };
   const bytes = { used: bytesOf(text), limit: limits.max_frame_bytes - FRAME_BYTES };

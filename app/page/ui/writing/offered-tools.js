@@ -1,13 +1,13 @@
 /** @typedef {import("../../client/frames.js").Ready} Ready */
 /** @typedef {import("../../client/frames.js").OfferedTool} OfferedTool */
 
-/** Of one message. */
+/** The most tools of one message. */
 const MOST = 128;
 
 /**
- * The tools that messages of this page offer: all that the server runs, where the model that is asked can call them.
+ * The tools that messages of this page offer: all of the server's, if the model can call them.
  * @param {Ready | null} ready
- * @param {import("../../client/frames.js").Model | null} model  the one that is asked
+ * @param {import("../../client/frames.js").Model | null} model  the model that is asked
  * @returns {OfferedTool[] | undefined}
  */
 export function offeredTools(ready, model) {

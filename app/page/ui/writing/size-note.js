@@ -5,12 +5,12 @@ import { t } from "../words/translate.js";
 
 let made = 0;
 
-/** What a text to be sent is: halves of characters and the blanks around it left out. @param {string} value */
+/** The text that is sent: without halves of characters and blanks around it. @param {string} value */
 export function textOf(value) {
   return wellFormed(value).trim();
 }
 
-/** Stands beside a box for messages: says how full it is when it is nearly full, and that it is too full. */
+/** A note beside a box for messages: says how full the box is when it is nearly full, and when it is too full. */
 export class SizeNote {
   #count = element("span");
   #word = element("strong", { role: "status" });
@@ -21,7 +21,7 @@ export class SizeNote {
   /**
    * @param {HTMLTextAreaElement} field
    * @param {() => import("./message-size.js").Limits | null} limits
-   * @param {() => string} [text]  what is to be sent, where that is more than what is in the box
+   * @param {() => string} [text]  the message, if that is more than the text in the box
    */
   constructor(field, limits, text = () => textOf(field.value)) {
     this.#field = field;
@@ -34,7 +34,7 @@ export class SizeNote {
     field.addEventListener("input", () => this.fits());
   }
 
-  /** Whether what is in the box can be sent; says so where it can't. */
+  /** Whether the message can be sent; says so if it can't. */
   fits() {
     const { near, over, words } = sizeOf(this.#text(), this.#limits());
     this.root.hidden = !near;
