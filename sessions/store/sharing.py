@@ -28,7 +28,7 @@ PAGE = 100
 PAGE_BYTES = 256 * 1024
 """Bytes of their texts, approximately; one message is always returned."""
 _ID = re.compile(r"[A-Za-z0-9_-]{22}")
-_GONE = "There is no such shared conversation, or it is shared no more."
+_GONE = "There is no such shared conversation, or it is no longer shared."
 
 
 class SharedMessage(msgspec.Struct, frozen=True, kw_only=True):

@@ -69,7 +69,7 @@ async def test_a_reply_is_made_anew_beside_the_old_one(chat: ChatPage, server: S
     await chat.stop.click()
     await expect(chat.badge()).to_have_text("Stopped")
     stopped = await chat.last_reply()
-    await chat.page.get_by_role("button", name="Make this reply anew").click()
+    await chat.page.get_by_role("button", name="Regenerate this reply").click()
     await chat.until_shown("15,")
     await chat.page.keyboard.press("Escape")
     await expect(chat.page.get_by_label("Version 2 of 2")).to_be_visible()

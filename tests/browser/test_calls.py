@@ -247,7 +247,7 @@ async def test_a_call_of_another_program_is_shown_as_that(chat: ChatPage, servic
         await chat.page.goto(f"{service.url}/#/home")
         await expect(state(chat.page, "lamp")).to_have_text("Waits for another program")
         await expect(card(chat.page, "lamp")).to_contain_text(
-            "This call waits for another program. Stop gives it up."
+            "This call waits for another program. Press Stop to give it up."
         )
         await expect(card(chat.page, "lamp").get_by_role("button", name="Allow")).to_be_hidden()
         await chat.stop.click()

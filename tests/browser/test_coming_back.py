@@ -213,7 +213,7 @@ async def test_a_server_that_answers_pings_is_kept(chat: ChatPage, peer: Peer) -
 async def test_a_refusal_for_good_is_told_and_not_repeated(chat: ChatPage, peer: Peer) -> None:
     line = await visit(chat, peer)
     await line.drop(4403, "this address may not connect")
-    await expect(chat.connection).to_contain_text("You are not let in")
+    await expect(chat.connection).to_contain_text("Access denied")
     await chat.page.get_by_role("button", name="Try now").click()
     await peer.line()
     await chat.connected()

@@ -123,11 +123,11 @@ async def test_a_shared_conversation_is_read_without_a_key_until_it_is_taken_bac
     await reader.page.goto(link)
     await expect(reader.replies.locator(".prose")).to_have_text(reply)
     await expect(reader.page.locator("#title")).to_have_text("What is 7 plus 8?")
-    await expect(reader.page.get_by_role("button", name="Make this reply anew")).to_have_count(0)
+    await expect(reader.page.get_by_role("button", name="Regenerate this reply")).to_have_count(0)
     await chat.page.get_by_role("button", name="Stop sharing").click()
     await expect(chat.page.locator("#share")).to_be_hidden()
     await chat.ask("My name is Ada.")
     await reader.page.reload()
     await expect(reader.page.locator("#told")).to_have_text(
-        "There is no such shared conversation, or it is shared no more."
+        "There is no such shared conversation, or it is no longer shared."
     )

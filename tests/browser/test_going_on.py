@@ -220,5 +220,5 @@ async def test_tools_are_offered_to_the_model_that_is_asked(chat: ChatPage, peer
     assert [tool["name"] for tool in send["tools"]] == ["pay"]
     await line.accept(send, turn="t2", seq=4)
     await line.finish(send, turn="t2", seq=5, **end | {"chars": 0})
-    await chat.replies.first.get_by_role("button", name="Make this reply anew").click()
+    await chat.replies.first.get_by_role("button", name="Regenerate this reply").click()
     assert "tools" in await line.hear("regenerate")

@@ -178,7 +178,7 @@ async def test_what_is_not_taken_is_refused_in_plain_words(
         await expect(pictures.notices).to_contain_text(words)
         await expect(pictures.chips).to_have_count(0)
     await pictures.attach(*[file(f"{number}.png", WIDE) for number in range(9)])
-    await expect(pictures.notices).to_contain_text("A message takes 8 images at most.")
+    await expect(pictures.notices).to_contain_text("A message can have up to 8 images.")
     await pictures.attached(8)
 
 

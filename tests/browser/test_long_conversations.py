@@ -148,7 +148,7 @@ async def test_a_reply_outside_of_the_view_goes_on_and_stop_counts_all_of_it(
 
 async def test_what_has_the_focus_stays_in_the_document(chat: ChatPage, peer: Peer) -> None:
     await open_long(chat, peer, 200)
-    again = chat.replies.last.get_by_role("button", name="Make this reply anew")
+    again = chat.replies.last.get_by_role("button", name="Regenerate this reply")
     await again.focus()
     await scroll_to(chat, 0.2)
     await expect(chat.replies.last).to_contain_text("Reply 199")

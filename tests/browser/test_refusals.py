@@ -117,7 +117,7 @@ async def test_a_reply_that_can_not_be_made_anew_is_told(chat: ChatPage, peer: P
     line = await visit(chat, peer)
     send = await begin(chat, line, "one")
     await line.finish(send, turn="t", seq=3, reason="stop", chars=3)
-    await chat.page.get_by_role("button", name="Make this reply anew").click()
+    await chat.page.get_by_role("button", name="Regenerate this reply").click()
     asked = await line.hear("regenerate")
     assert asked["message_id"] == "t-reply"
     await line.say("error", ref=asked["client_msg_id"], code="overloaded", message="No room.", retryable=True)

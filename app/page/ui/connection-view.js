@@ -14,7 +14,7 @@ const WORDS = {
 /** Words for a refused connection, by its close code. @type {Record<number, string>} */
 const REFUSED = {
   [CloseCode.UNAUTHENTICATED]: t("A key is needed"),
-  [CloseCode.FORBIDDEN]: t("You are not let in"),
+  [CloseCode.FORBIDDEN]: t("Access denied"),
 };
 /** The state that is shown for an open connection whose other side is silent. */
 const QUIET = { state: "quiet", word: t("No answer") };

@@ -77,7 +77,7 @@ export class Talking {
 
   /** After a reload: goes on talking if the browser allows sound without a click; else asks the user for one. */
   async #comeBack() {
-    const asked = () => this.#parts.notices.offer(t("You were talking here before the page was loaded anew. Replies come as text until you go on."), t("Go on talking"), () => void this.#start());
+    const asked = () => this.#parts.notices.offer(t("You were talking here before the page was reloaded. Replies come as text until you go on."), t("Go on talking"), () => void this.#start());
     if ((await permission()) !== "granted") return asked();
     const beginning = (this.#beginning = Symbol("beginning"));
     this.#tell();
@@ -122,7 +122,7 @@ export class Talking {
     this.#ended();
     if (why instanceof ChatError) return this.#parts.notices.tell(why);
     if (why === "elsewhere") return this.#parts.notices.say(t("You are talking in this conversation in another tab or on another device now."));
-    if (why === "lost") return this.#parts.notices.say(t("The microphone was taken away. Press the button to talk on."));
+    if (why === "lost") return this.#parts.notices.say(t("The microphone was disconnected. Press the button to go on talking."));
     if (!(why instanceof DOMException)) throw why;
     const { wordsForTrouble } = await import("./spoken/troubles.js");
     return this.#parts.notices.say(wordsForTrouble(why));

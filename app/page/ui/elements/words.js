@@ -27,7 +27,7 @@ const WORDS = {
   rate_limited: t("That is more than this service takes at a time."),
   speech_unavailable: t("What was said was lost. Say it again."),
   store_unavailable: t("The service can't keep messages at the moment."),
-  too_many_images: t("As many images are kept for you as may be. Delete conversations with images."),
+  too_many_images: t("No more images can be kept for you. Delete conversations with images."),
   unauthenticated: t("The service asks for a valid key."),
 };
 const UNKNOWN = t("The service could not do this.");

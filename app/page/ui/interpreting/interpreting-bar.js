@@ -71,7 +71,7 @@ export class InterpretingBar {
 /** @param {boolean} running @param {"end" | "user" | null} waiting */
 function wordsFor(running, waiting) {
   if (waiting === "end") return t("Translating the rest; what you write waits");
-  if (waiting === "user") return t("What was not taken is in the box again; Enter sends it");
+  if (waiting === "user") return t("The refused text is in the box again; Enter sends it");
   return running ? t("Translating while you write") : t("Write; each word is taken when the next one begins");
 }
 

@@ -7,9 +7,9 @@ export const Why = Object.freeze({
   /** None was given. */
   NONE: t("You get one from whoever runs this service. It works like a password: enter it here, and the chat opens."),
   /** The key was accepted before. */
-  LAPSED: t("Your key has run out or was withdrawn. Enter another one to go on."),
+  LAPSED: t("Your key has expired or was revoked. Enter another one to continue."),
   /** The key is not accepted. */
-  WRONG: t("This key does not open this chat. Check that it is whole, or enter another one."),
+  WRONG: t("This key is not valid here. Check that it is complete, or enter another one."),
 });
 
 /** Asks for a key. Calls `onKey` with it, and with whether to keep it for later visits. */

@@ -30,7 +30,7 @@ export function adviceOf(call) {
   if (!call.open) return "";
   if (call.asks) return until(call.expiresAt);
   if (call.question !== null) return until(call.question.expires_at);
-  return call.where === "client" ? `${t("This call waits for another program. Stop gives it up.")}${until(call.expiresAt, " ")}` : "";
+  return call.where === "client" ? `${t("This call waits for another program. Press Stop to give it up.")}${until(call.expiresAt, " ")}` : "";
 }
 
 /** @param {number | null} expiresAt @param {string} [before] */

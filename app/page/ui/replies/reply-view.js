@@ -145,7 +145,7 @@ export class ReplyView {
 
   /** @param {Item} item */
   #again(item) {
-    const label = t("Make this reply anew");
+    const label = t("Regenerate this reply");
     const button = element("button", { class: "quiet again", type: "button", "aria-label": label, title: label }, icon("again"));
     button.addEventListener("click", () => this.#actions.onRegenerate(item));
     return button;

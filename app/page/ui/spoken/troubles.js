@@ -5,7 +5,7 @@ const WORDS = {
   NotAllowedError: t("This page may not use the microphone. Allow it beside the address of the page, then press the button again."),
   NotFoundError: t("No microphone was found. Connect one, then press the button again."),
   NotReadableError: t("The microphone can't be opened. Another program may be using it."),
-  InsecureContextError: t("Browsers lend the microphone only to pages that come over HTTPS, or from this device itself."),
+  InsecureContextError: t("Browsers give the microphone only to pages that come over HTTPS, or from this device."),
 };
 /** Names that mean the same. @type {Record<string, string>} */
 const SAME = { SecurityError: "NotAllowedError", OverconstrainedError: "NotFoundError", AbortError: "NotReadableError" };

@@ -119,7 +119,7 @@ export class Attachments {
     const place = this.#drafts.current();
     for (const file of files) {
       const before = this.#in(place);
-      if (before.length >= MOST_FILES) return this.#onTrouble(t("A message takes {count} files at most.", { count: MOST_FILES }));
+      if (before.length >= MOST_FILES) return this.#onTrouble(t("A message can have up to {count} files.", { count: MOST_FILES }));
       const attached = isImage(file) ? await this.#pictureOf(file, before) : await this.#textOf(file);
       if (attached === null) continue;
       this.#putIn(place, [...this.#in(place), attached]);
@@ -150,7 +150,7 @@ export class Attachments {
   async #pictureOf(file, before) {
     const { name } = file;
     let why = whyNot(file, this.#images.limit());
-    if (before.filter(isPicture).length >= MOST_IMAGES) why ||= t("A message takes {count} images at most.", { count: MOST_IMAGES });
+    if (before.filter(isPicture).length >= MOST_IMAGES) why ||= t("A message can have up to {count} images.", { count: MOST_IMAGES });
     const small = why === "" ? await smallOf(file) : null;
     if (small !== null) return { name, small, image: null };
     this.#onTrouble(why || t("“{name}” can't be attached: it can't be read as an image.", { name }));
