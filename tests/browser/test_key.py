@@ -54,7 +54,7 @@ async def test_a_key_is_asked_for_until_it_is_the_right_one(chat: ChatPage, peer
     await expect(chat.page.get_by_text("You get one from whoever runs this service.")).to_be_visible()
     await enter(chat, "wrong")
     assert (await refuse(peer)).hello["token"] == "wrong"
-    await expect(chat.page.get_by_text("This key does not open this chat.")).to_be_visible()
+    await expect(chat.page.get_by_text("This key is not valid here.")).to_be_visible()
     await enter(chat, "right")
     assert (await peer.line()).hello["token"] == "right"
     await chat.connected()
@@ -108,14 +108,14 @@ async def test_a_wrong_key_is_told_at_its_field_until_another_is_typed(chat: Cha
     await refuse(peer)
     field = chat.page.get_by_label("Key", exact=True)
     await expect(field).to_have_attribute("aria-invalid", "true")
-    await expect(field).to_have_accessible_description(re.compile("does not open this chat"))
+    await expect(field).to_have_accessible_description(re.compile("is not valid here"))
     details = chat.page.get_by_text("There is no such key. (unauthenticated)")
     await expect(details).to_be_hidden()
     await chat.page.get_by_role("dialog").get_by_text("Details").click()
     await expect(details).to_be_visible()
     await field.fill("r")
     await expect(field).not_to_have_attribute("aria-invalid", "true")
-    await expect(chat.page.get_by_text("does not open this chat")).to_be_hidden()
+    await expect(chat.page.get_by_text("is not valid here")).to_be_hidden()
 
 
 async def test_a_key_that_opened_the_service_before_is_said_to_have_run_out(
@@ -127,7 +127,7 @@ async def test_a_key_that_opened_the_service_before_is_said_to_have_run_out(
     line = await peer.line()
     await chat.connected()
     await line.say("error", code="unauthenticated", message="The token has expired.", retryable=True)
-    await expect(chat.page.get_by_text("Your key has run out or was withdrawn.")).to_be_visible()
+    await expect(chat.page.get_by_text("Your key has expired or was revoked.")).to_be_visible()
 
 
 async def test_who_has_no_key_and_writes_all_the_same_is_asked_again(chat: ChatPage, peer: Peer) -> None:
@@ -215,7 +215,7 @@ async def test_a_key_that_runs_out_is_renewed_on_the_connection_that_stands(
     assert fresh["token"] == "newer"
     await line.say("error", ref=fresh["ref"], code="unauthenticated", message="Not that one.", retryable=True)
     await line.drop(4401, "unauthenticated")
-    await expect(chat.page.get_by_text("This key does not open this chat.")).to_be_visible()
+    await expect(chat.page.get_by_text("This key is not valid here.")).to_be_visible()
 
 
 async def test_a_real_server_lets_the_page_in_by_a_ticket_for_its_key(chat: ChatPage, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ async def test_a_real_server_lets_the_page_in_by_a_ticket_for_its_key(chat: Chat
         )
         await chat.page.goto(server.url)
         await enter(chat, "wrong")
-        await expect(chat.page.get_by_text("This key does not open this chat.")).to_be_visible()
+        await expect(chat.page.get_by_text("This key is not valid here.")).to_be_visible()
         hellos.clear()
         await enter(chat, key)
         await chat.connected()
