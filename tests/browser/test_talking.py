@@ -291,7 +291,7 @@ async def test_who_talks_does_not_translate(
         ("", "This page may not use the microphone."),
         (
             "Object.defineProperty(navigator, 'mediaDevices', { value: undefined })",  # as browsers have it without HTTPS
-            "Browsers lend the microphone only to pages that come over HTTPS",
+            "Browsers give the microphone only to pages that come over HTTPS",
         ),
     ],
 )
