@@ -1,4 +1,4 @@
-"""OpenAI's Realtime protocol with sound: spoken into a real service, heard by PocketSphinx, answered by espeak-ng, interrupted."""
+"""OpenAI's Realtime protocol with sound on a real service: PocketSphinx hears, espeak-ng answers, and speech interrupts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def spoken(text: str) -> bytes:
 
 
 class Phone:
-    """A client as OpenAI's are: it plays what it gets, and says how far it was when it stops."""
+    """A client like OpenAI's: it plays what it gets, and says how much it played when it stops."""
 
     def __init__(self, socket: websockets.ClientConnection) -> None:
         self.socket = socket
@@ -198,7 +198,7 @@ async def test_a_truncate_ends_a_reply_and_no_more_was_heard_than_was_sent(runni
                 one["item_id"] for one in phone.events if one["type"] == "response.output_audio.delta"
             )
             await phone.send("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=ms)
-            await phone.send("response.cancel")  # its response may be over by then, which is no error
+            await phone.send("response.cancel")  # its response may have ended by then, which is no error
             truncated = await phone.until("conversation.item.truncated")
             assert truncated["audio_end_ms"] == min(ms, len(phone.sound) * 1000 // (2 * RATE))
             assert "error" not in phone.types()
@@ -250,7 +250,7 @@ async def test_what_was_said_waits_for_its_answer_and_text_stands_beside_it(runn
 
 
 async def test_an_image_is_asked_about_and_answered_aloud(running: Running) -> None:
-    """By a message that is written, and by the words that are said behind it."""
+    """By a written message, and by the words that are spoken after it."""
     parts = [{"type": "input_text", "text": "Look!"}, {"type": "input_image", "image_url": PNG.url}]
     item = {"type": "message", "role": "user", "content": parts}
     async with calls(running, "pictured") as socket:

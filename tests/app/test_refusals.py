@@ -1,4 +1,4 @@
-"""Every word that a request can be refused with for the server's sake, over a real socket; and how replies end that go wrong."""
+"""Every code with which the server can refuse a request, over a real socket; and how failing replies end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_an_engine_that_gave_up_is_unavailable(tmp_path: Path) -> None:
 async def test_a_running_reply_outlives_a_stalled_store(
     tmp_path: Path, store_url: str, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reply goes on from memory, which is told, and so is that its end is not saved."""
+    """The reply goes on from memory. The client is told that, and that its end is not saved."""
     engine = ScriptedEngine(by_hand=True, reply="one two three")
     async with serving(tmp_path, engine, redis_url=store_url) as service, service.socket() as socket:
         accepted = await socket.ask(**SEND)

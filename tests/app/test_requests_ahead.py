@@ -1,4 +1,4 @@
-"""Peers that send requests ahead, and take no answer or leave."""
+"""Peers that send several requests at once, and take no answer or leave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def https(running: Running) -> list[HttpProtocol]:
 
 
 async def test_no_answer_is_made_while_its_peer_does_not_take_the_one_before(running: Running) -> None:
-    """Each would lie here, whole."""
+    """Else each would be kept whole in memory."""
     with socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect(("127.0.0.1", running.port))
@@ -38,7 +38,7 @@ async def test_no_answer_is_made_while_its_peer_does_not_take_the_one_before(run
 
 
 async def test_who_leaves_with_a_request_ahead_stops_the_engine_all_the_same(tmp_path: Path) -> None:
-    """uvicorn tells the newest request that its peer is gone; the one that is being answered is another."""
+    """uvicorn tells only the newest request that its peer is gone, but an older one is being answered."""
     engine = ScriptedEngine(by_hand=True)
     asked = b'{"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}'
     chat = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(asked)}\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Responses on two replicas of one store: one that is written here is followed, gone on from and stopped there."""
+"""Responses on two replicas of one store: a response of one replica is followed, continued and stopped on the other."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_response_is_followed_and_stopped_from_another_replica(
 async def test_whoever_leaves_one_replica_stops_what_another_writes_for_him(
     home: Running, abroad: Running
 ) -> None:
-    """A conversation's turns run where one runs: a message behind it, too."""
+    """A message behind a running turn runs on the same replica."""
     async with client_of(home) as here, client_of(abroad) as there:
         await begun(here, home, conversation="mine")
         stream = await ask(there, "And?", conversation="mine", stream=True)

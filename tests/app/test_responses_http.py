@@ -1,4 +1,4 @@
-"""The Responses door as HTTP: streams, impatient clients, broken requests."""
+"""The Responses door over HTTP: streams, clients that leave, broken requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HELLO: dict[str, Any] = {"model": "midstream-demo", "input": "Hello!"}
 
 
 def post(running: Running, body: Any, path: str = "/v1/responses", method: str = "POST") -> str:
-    """A request by hand."""
+    """A request that a test writes itself."""
     text = body if isinstance(body, str) else json.dumps(body)
     head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\nConnection: close\r\n"
     return f"{head}Content-Length: {len(text)}\r\n\r\n{text}"
@@ -57,7 +57,7 @@ async def test_a_client_that_leaves_stops_the_engine_within_a_step(stream: bool,
 
 
 async def test_a_stream_has_all_of_the_text_whatever_its_pieces(running: Running) -> None:
-    """Pieces longer than the number of their event, too."""
+    """Even pieces that are longer than their event's number."""
     text = "A piece that is much longer than the number of its event. " * 3
     running.engine.script([text, text])
     async with peer(running) as client:

@@ -1,4 +1,4 @@
-"""Responses that are kept: each is a place in a conversation, gone on from at will, followed, stopped and deleted."""
+"""Stored responses: each is a place in a conversation, and can be continued, followed, stopped and deleted."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_nothing_is_left_of_a_response_that_was_deleted(sdk: AsyncOpenAI, 
 
 
 async def said_in_store(running: Running) -> bytes:
-    """All that the store has in conversations called mine, but for their journals and prompts."""
+    """All that the store has of conversations called `mine`, without their journals and prompts."""
     client = running.service._sessions.parts.base.storage.history._client
     found = b""
     async for key in client.scan_iter("ms:{*/mine}"):
@@ -264,7 +264,7 @@ async def test_who_sends_no_key_is_kept_nothing_for(running: Running) -> None:
 
 
 async def conversations(running: Running) -> list[bytes]:
-    """The store's names for all that there are."""
+    """The names of all keys in the store."""
     client = running.service._sessions.parts.base.storage.history._client
     return [name async for name in client.scan_iter("ms:{*/response-*}")]
 
@@ -290,7 +290,7 @@ async def test_an_input_is_counted_as_the_model_would_read_it(sdk: AsyncOpenAI, 
 async def test_a_client_that_names_items_has_its_conversation_kept_as_one(
     sdk: AsyncOpenAI, running: Running
 ) -> None:
-    """As the AI SDK does by default: it repeats the conversation, and names what came from here."""
+    """The AI SDK's default: it repeats the conversation, and names the items that came from this server."""
     running.engine.script([Call("weather")])
     system: Any = {"role": "developer", "content": "Be kind."}
     user: Any = {"role": "user", "content": "Weather?"}
@@ -316,7 +316,7 @@ async def test_a_client_that_names_items_has_its_conversation_kept_as_one(
 async def test_an_owner_has_so_many_bytes_of_responses_and_the_oldest_leave(
     sdk: AsyncOpenAI, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their turns stay in the history; what somebody else keeps stays too."""
+    """Their turns stay in the history, and so does what somebody else keeps."""
     async with client_of(running, "another") as other:
         theirs = await ask(other, "Mine?", metadata={"a": "x" * 500})
         monkeypatch.setattr(notes, "MOST_BYTES", 6_000)

@@ -1,4 +1,4 @@
-"""Tools of the server at the Responses door: they are MCP servers' to its clients, with approvals that hold for what was shown."""
+"""Server tools at the Responses door. Clients see them as tools of MCP servers; approvals hold for the arguments that were shown."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def allowing(response: Response, *, approve: bool = True) -> list[Any]:
 async def test_a_tool_that_nobody_has_to_allow_runs_within_one_response(
     sdk: AsyncOpenAI, running: Running
 ) -> None:
-    """And a reader that comes later is told the same."""
+    """A reader that comes later gets the same."""
     for said in (["Well.", NOON], [Call("noon", '{"zone": "Rome"}')], "Both at noon."):
         running.engine.script(said)
     told = await ask(sdk, "What time is it?")
@@ -241,7 +241,7 @@ async def test_a_client_asks_to_be_asked_and_never_not_to(sdk: AsyncOpenAI, runn
         told = await ask(sdk, "Time?", tools=[wished])
         assert ("mcp_call" in kinds(told)) is runs
     running.engine.script([PAY])
-    assert "mcp_approval_request" in kinds(await ask(sdk, "Pay.", tools=[OURS]))  # the operator's word
+    assert "mcp_approval_request" in kinds(await ask(sdk, "Pay.", tools=[OURS]))  # the operator decides
 
 
 async def test_approvals_over_a_socket(running: Running) -> None:
@@ -261,7 +261,7 @@ async def test_approvals_over_a_socket(running: Running) -> None:
 async def test_a_client_that_repeats_its_conversation_has_its_approval_heard(
     sdk: AsyncOpenAI, running: Running
 ) -> None:
-    """As the agents SDK does by default."""
+    """The agents SDK's default."""
     running.engine.script(["I pay.", PAY])
     running.engine.script("Paid.")
     user: Any = {"role": "user", "content": "Pay Ann."}
@@ -295,7 +295,7 @@ async def test_no_server_of_a_client_is_used(sdk: AsyncOpenAI, running: Running)
 
 
 async def test_a_stop_ends_the_tool_that_runs(tmp_path: Path) -> None:
-    """Of a real MCP server, whose call is cancelled there."""
+    """The call of a real MCP server is cancelled there."""
     shop = Shop("modern")
     async with shop.served() as url:
         file = tmp_path / "tools.toml"
@@ -338,7 +338,7 @@ async def test_a_response_of_the_background_runs_its_tools(tmp_path: Path) -> No
 async def test_an_approval_that_comes_twice_at_once_is_heard_once(
     sdk: AsyncOpenAI, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second was looked at before the first was taken."""
+    """The second was checked before the first was taken."""
     first = Keeper.go_on
 
     async def twice(self: Keeper, caller: Any, given: Any, behind: Any) -> StoredReply:
@@ -419,7 +419,7 @@ async def test_an_approval_is_counted_and_summed_up_with_what_it_follows(
 
 @pytest.fixture
 async def holding(tmp_path: Path) -> AsyncIterator[Running]:
-    """With a tool that says that it is called, and takes its time."""
+    """With a tool that reports its call, and takes its time."""
     HOLDS.update(held=asyncio.Event(), go=asyncio.Event())
     async with serving(tmp_path, tools=("tests.app.test_responses_mcp:hold",)) as running:
         yield running
@@ -459,7 +459,7 @@ async def test_a_response_whose_call_was_allowed_and_runs_is_not_gone_on_from(ho
         with pytest.raises(openai.BadRequestError, match="is being carried out") as refused:
             await ask(sdk, "Never mind.", previous_response_id=asked.id, tools=[asks])
         assert refused.value.code == "response_in_progress"
-        told.cancel()  # there is no id of it yet: its client leaves, and the tool ends
+        told.cancel()  # it has no id yet: its client leaves, and the tool ends
         await eventually(lambda: turns_of(holding) == 0)
         shown = await sdk.responses.input_items.list(asked.id)
     assert (len(shown.data), HOLDS["go"].is_set()) == (1, False)

@@ -1,4 +1,4 @@
-"""OpenAI's own client on the Responses door: it works unchanged, and what goes wrong is raised by it."""
+"""OpenAI's own client at the Responses door: it works unchanged, and raises what goes wrong."""
 
 from __future__ import annotations
 

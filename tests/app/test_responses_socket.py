@@ -1,4 +1,4 @@
-"""The WebSocket of the Responses door: one response after the other, several in lanes, and stops that are one step."""
+"""The WebSocket of the Responses door: one response after the other, several in lanes, and stops within one step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_a_socket_goes_on_with_calls_and_their_outputs(running: Running) -
         first = await talk.response(store=False, input="Weather?", tools=[WEATHER], instructions="Be brief.")
         await talk.response(store=False, previous_response_id=first["id"], input=[output], tools=[WEATHER])
     roles = [message.role for message in running.engine.requests[-1].messages]
-    assert roles == ["user", "assistant", "tool"]  # instructions are for one response
+    assert roles == ["user", "assistant", "tool"]  # instructions count for one response
 
 
 async def test_lanes_are_conversations_side_by_side(running: Running) -> None:

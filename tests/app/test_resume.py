@@ -1,4 +1,4 @@
-"""Coming back over real sockets: missed events, gaps, graces, and turns that go on with nobody there."""
+"""Resuming over real sockets: missed events, gaps, grace periods, and turns that go on without a client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def by_hand(tmp_path: Path) -> AsyncIterator[Running]:
 
 
 async def begin(socket: Socket, engine: ScriptedEngine, words: int, **more: object) -> list[Frame]:
-    """Sends, and gives `accepted` and the deltas of so many words."""
+    """Sends a message; returns `accepted` and the deltas of the first words."""
     await socket.send(type="send", client_msg_id="one", content="Hello?", **more)
     frames = await socket.until("accepted")
     while len([frame for frame in frames if frame["type"] == "delta"]) < words:
@@ -32,7 +32,7 @@ async def begin(socket: Socket, engine: ScriptedEngine, words: int, **more: obje
 
 
 async def resume(socket: Socket, seen: list[Frame], **more: object) -> Frame:
-    """Asks for what came behind these frames."""
+    """Asks for the events after these frames."""
     place = {"epoch": seen[0]["epoch"], "after_seq": seen[-1]["seq"]} | more
     return await socket.ask(type="resume", conversation_id="default", ref="back", **place)
 

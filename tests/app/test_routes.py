@@ -1,4 +1,4 @@
-"""A request finds its route without a look at all others, and one that has none is still answered in words."""
+"""A request finds its route without a check of all others. A request without a route is answered in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.routes import ByPath
 
 
 class Watched(Route):
-    """Counts how often it was looked at."""
+    """Counts how often it is checked."""
 
     looks = 0
 

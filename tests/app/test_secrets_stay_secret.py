@@ -1,4 +1,4 @@
-"""Keys, tokens and tickets of a real server: not in its log at its most talkative, not in an answer, not in its store."""
+"""Keys, tokens and tickets are not in a real server's log at its lowest level, not in its answers, not in its store."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.signing import SECRET, token
 
 
 class Intruder:
-    """Shows tokens in every place that one can be put, and keeps all answers."""
+    """Sends tokens in every place that takes one, and keeps all answers."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._server = server
         self.heard = ""
 
     async def say(self, *frames: dict[str, str], query: str = "", header: str | None = None) -> None:
-        """Speaks to a socket until it closes or all is said."""
+        """Sends frames to a socket until it closes or all are sent."""
         headers = {"Authorization": f"Bearer {header}"} if header else {}
         async with connect(f"{self._server.ws_url}{query}", additional_headers=headers) as socket:
             try:
@@ -40,7 +40,7 @@ class Intruder:
                 self.heard += str(closed)
 
     async def ask(self, path: str, *, shown: str, method: str = "POST") -> str:
-        """Asks over HTTP; gives the body."""
+        """Sends an HTTP request; returns the body."""
         return await asyncio.to_thread(self._ask, path, shown, method)
 
     def _ask(self, path: str, shown: str, method: str) -> str:

@@ -29,7 +29,7 @@ from tests.chaos.thin_socket import CLOSE, TEXT, ThinSocket, framed
 
 EVIL = "https://evil.example"
 SECRET = "from __future__ import annotations"
-"""What a file beside the page begins with that is none of it."""
+"""The first bytes of a file beside the page's folder that is not part of the page."""
 TRAVERSALS = (
     "/static/../routes.py",
     "/static/%2e%2e/routes.py",
@@ -50,7 +50,7 @@ SPLITS = (
 
 
 async def hijacks(running: Running) -> bool:
-    """A page of somebody else opens a socket in a visitor's browser, and talks."""
+    """Another site's page opens a socket in a visitor's browser, and sends a message."""
     try:
         async with connect(running.ws_url, additional_headers={"Origin": EVIL}) as socket:
             await socket.send('{"type":"hello"}')
@@ -71,7 +71,7 @@ async def test_without_the_check_of_origins_it_would(
 
 
 async def requested(port: int, target: str, host: str = "127.0.0.1") -> tuple[str, str]:
-    """Head and body of the answer to a request that is sent as it is."""
+    """Header and body of the answer to a raw request."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
     head, _, body = (await reader.read()).decode("latin-1").partition("\r\n\r\n")
@@ -86,18 +86,18 @@ async def climbs_out(port: int) -> bool:
 
 
 async def splits_an_answer(port: int) -> bool:
-    """What is asked for comes back in a header, with a header of the asker's own behind it."""
+    """The request's text comes back in a header, followed by a header that the attacker wrote."""
     heads = [(await requested(port, path))[0] for path in SPLITS]
     return any(line.lower().startswith("x-injected") for head in heads for line in head.splitlines())
 
 
 async def plants_its_host(port: int) -> bool:
-    """A redirect leads to the host that the asker named."""
+    """A redirect leads to the host that the attacker named."""
     return "evil.example" in (await requested(port, "/static", host="evil.example"))[0]
 
 
 async def careless(scope: Scope, receive: Receive, send: Send) -> None:
-    """Serves files wherever a path leads, and redirects to whatever was asked for."""
+    """Serves any file that a path leads to, and redirects to any URL."""
     path = scope["path"].removeprefix("/static/").lstrip("/")
     found = next((one for one in (PAGE / path, Path("/") / path) if one.is_file()), None)
     host = dict(scope["headers"])[b"host"]
@@ -109,7 +109,7 @@ async def careless(scope: Scope, receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def served(running: Running, app: ASGIApp) -> AsyncIterator[int]:
-    """Another application in our server; gives its port."""
+    """Runs another application in our server; yields its port."""
     with listen("127.0.0.1", 0) as listener:
         other = server(app, patience=running.service._server._patience)
         task = asyncio.create_task(other.serve(sockets=[listener]))
@@ -123,7 +123,7 @@ async def test_paths_and_hosts_are_only_what_they_may_be(
     attack: Callable[[int], Awaitable[bool]], running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not await attack(running.port)
-    monkeypatch.setattr(httptools_impl, "HEADER_VALUE_RE", re.compile(b"(?!)"))  # uvicorn's own second look
+    monkeypatch.setattr(httptools_impl, "HEADER_VALUE_RE", re.compile(b"(?!)"))  # uvicorn's own second check
     async with served(running, careless) as port:
         assert await attack(port)
 

@@ -1,4 +1,4 @@
-"""A setting is a variable and an option of the same name; a mistake in one stops the start with its name."""
+"""A setting is a variable and an option of the same name. A mistake in one stops the start with its name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_an_option_outranks_its_variable() -> None:
 
 
 def test_an_empty_variable_is_an_unset_one() -> None:
-    """Compose files hand on variables that nobody set as empty strings."""
+    """Compose files pass variables that nobody set as empty strings."""
     assert Settings.read({"MIDSTREAM_MODEL": "", "MIDSTREAM_PORT": ""}) == Settings.read({})
 
 
@@ -69,7 +69,7 @@ def test_a_variable_that_is_like_no_setting_names_where_all_are_listed() -> None
 def test_a_line_of_a_file_that_holds_more_than_was_meant_is_told(
     variable: str, value: str, told: str
 ) -> None:
-    """Docker's `--env-file` takes quotation marks and comments for values."""
+    """Docker's `--env-file` takes quotation marks and comments as parts of values."""
     with pytest.raises(SettingsError) as refused:
         Settings.read({variable: value})
     assert told in str(refused.value)

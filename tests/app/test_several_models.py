@@ -1,4 +1,4 @@
-"""Several models behind one service: who is asked, whose facts count, who stands in, and what is told of it."""
+"""Several models behind one service: which is asked, whose facts count, which is the fallback, and what clients see of it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ features = {{top_k = true, router = "dynamo", prompt_cache_key = true}}
 
 
 class Two:
-    """A service over two upstreams, a big one with a small one behind it."""
+    """A service over two upstreams, a big one with a small one as its fallback."""
 
     def __init__(
         self, running: Running, models: ServedModels, big: UpstreamServer, small: UpstreamServer
@@ -66,7 +66,7 @@ class Two:
             await model.engine.ready(10)
 
     async def chat(self, **body: Any) -> httpx.Response:
-        """What OpenAI's door answers."""
+        """The answer of OpenAI's door."""
         asked = {"model": "big", "messages": [{"role": "user", "content": "hello"}]} | body
         async with httpx.AsyncClient(base_url=self.running.url) as client:
             return await client.post("/v1/chat/completions", json=asked)
@@ -82,7 +82,7 @@ def settings_of(folder: Path, text: str, **more: Any) -> Settings:
 async def two_models(
     folder: Path, *, away: bool = False, file: str = FILE, **more: Any
 ) -> AsyncIterator[Two]:
-    """`away`: nobody listens where the big one should be."""
+    """`away`: nobody listens at the big one's address."""
     async with upstream_server() as big, upstream_server() as small:
         url = big.url.replace("127.0.0.1", "127.0.0.2") if away else big.url
         settings = settings_of(folder, file.format(big=url, small=small.url), **more)
@@ -101,7 +101,7 @@ async def two(tmp_path: Path) -> AsyncIterator[Two]:
 
 
 async def exchange(socket: Socket, number: int, *, content: str = "hello", **params: Any) -> list[Frame]:
-    """All that is told of a message, from its acceptance to its end."""
+    """All events of a message, from its acceptance to its end."""
     await socket.send(type="send", client_msg_id=str(number), content=content, params=params)
     return await socket.until("done")
 
@@ -157,7 +157,7 @@ async def test_a_model_that_is_named_stays_with_its_conversation(two: Two) -> No
 
 
 async def test_a_reply_is_made_again_by_its_own_model(two: Two) -> None:
-    """Edits, too: the branch beside is answered by whoever was asked for the one that it stands beside."""
+    """Edits, too: the new branch asks the model that the old one asked."""
     async with two.running.socket() as socket:
         accepted, *_, done = await exchange(socket, 1, model="small")
         await exchange(socket, 2, model="big")
@@ -223,7 +223,7 @@ async def test_an_unknown_model_is_refused_by_its_name_and_ends_nothing(two: Two
 
 
 async def test_the_window_is_that_of_the_model_which_is_asked(two: Two) -> None:
-    long = "word " * 400  # by the estimate 671 tokens
+    long = "word " * 400  # an estimated 671 tokens
     async with two.running.socket() as socket:
         *_, done = await exchange(socket, 1, content=long)
         assert done["model"] == "big"
@@ -253,7 +253,7 @@ async def test_the_parameters_are_those_of_the_model_which_is_asked(two: Two) ->
 
 
 async def test_a_fallback_answers_where_the_model_fails_before_its_text(two: Two) -> None:
-    """At once: the model is not asked again and again while another one could answer."""
+    """At once: the model is not asked again while another one could answer."""
     two.big.answers = [Answer(status=500, error="oops")] * 9
     async with two.running.socket() as socket:
         events = await exchange(socket, 1)
@@ -274,7 +274,7 @@ async def test_a_fallback_answers_where_the_model_fails_before_its_text(two: Two
 async def test_a_fallback_answers_where_the_model_sheds_load(two: Two) -> None:
     two.big.answers = [Answer(status=429, error="busy", headers={"Retry-After": "100"})]
     async with two.running.socket() as socket:
-        for number in (1, 2):  # when it is turned away, and while the model asks for no more
+        for number in (1, 2):  # when it is refused, and while the model wants no more requests
             *_, done = await exchange(socket, number)
             assert (done["model"], done["requested_model"]) == ("small", "big")
     assert len(two.big.bodies) == 1
@@ -293,7 +293,7 @@ async def test_a_fallback_answers_at_once_where_the_model_is_away(tmp_path: Path
 
 
 async def test_a_fallback_that_cant_follow_is_none(two: Two) -> None:
-    """The parameters, or a prompt that may not be shortened: the model itself is asked again, as without a fallback."""
+    """Because of its parameters, or of a prompt that must not be cut: the model itself is asked again, as without a fallback."""
     two.big.answers = [Answer(status=500, error="oops")]
     async with two.running.socket() as socket:
         *events, done = await exchange(socket, 1, top_k=5)

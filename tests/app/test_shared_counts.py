@@ -32,7 +32,7 @@ async def replicas(store: Redis, store_url: str) -> AsyncIterator[tuple[SharedCo
 
 
 async def later(store: Redis, *, ms: int) -> None:
-    """Makes the messages counted so far so much older."""
+    """Makes the messages counted so far older by this time."""
     for key in await store.keys("ms:limit:messages:*"):
         for message in await store.zrange(key, 0, -1):
             await store.zincrby(key, -ms, message)
@@ -70,7 +70,7 @@ async def test_a_smaller_limit_holds_for_what_was_counted_before(
         await later(store, ms=10_000)
     admitted, (reading,) = await replicas[0].take(Quotas(messages_per_minute=2).gauges(ANN))
     assert not admitted
-    assert 30_000 < reading.reset_ms <= 40_000  # the third oldest of four has to go too
+    assert 30_000 < reading.reset_ms <= 40_000  # the third oldest of four has to expire, too
 
 
 async def test_a_message_that_one_limit_refuses_counts_for_none(
@@ -139,7 +139,7 @@ async def test_tokens_that_the_store_did_not_take_are_charged_when_it_is_back(
 async def test_a_message_that_is_asked_about_again_counts_once(
     replicas: tuple[SharedCounts, SharedCounts],
 ) -> None:
-    """As the client asks where the store did not answer in time."""
+    """The client asks again if the store does not answer in time."""
     quotas = Quotas(messages_per_minute=2, key_messages_per_minute=2, tokens_per_day=9)
     first = await replicas[0].take(quotas.gauges(ANN), message="one")
     again = await replicas[1].take(quotas.gauges(ANN), message="one")
@@ -154,7 +154,7 @@ async def test_a_message_that_is_asked_about_again_counts_once(
 async def test_a_store_whose_answers_come_too_late_counts_a_charge_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes the command, and the client, which waits no longer, sends it again."""
+    """The store takes the command. The client has stopped waiting, and sends it again."""
     gauges = Quotas(tokens_per_day=900).gauges(ANN)
     monkeypatch.setattr("sessions.store.redis.servers.SOCKET_TIMEOUT_S", 0.2)
     async with (
@@ -178,7 +178,7 @@ async def test_a_store_whose_answers_come_too_late_counts_a_charge_once(
 async def test_a_charge_that_was_perhaps_taken_is_sent_again_as_it_was(
     replicas: tuple[SharedCounts, SharedCounts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store took it and the answer was lost; meanwhile more is owed."""
+    """The store took it, and its answer was lost. Meanwhile more has to be counted."""
     counts, gauges = replicas[0], Quotas(tokens_per_day=900).gauges(ANN)
     charge = counts._charge
 

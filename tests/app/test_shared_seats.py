@@ -20,7 +20,7 @@ ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")
 
 @pytest.fixture
 async def replicas(store: Redis, store_url: str) -> AsyncIterator[tuple[SharedSeats, SharedSeats]]:
-    """Two replicas that know of each other; a client may have two connections, a key three."""
+    """Two replicas that know each other. A client may have two connections, a key three."""
     async with connect(store_url) as other:
         both = tuple(
             SharedSeats(client, max_per_client=2, max_per_key=3, replica=name)
@@ -32,7 +32,7 @@ async def replicas(store: Redis, store_url: str) -> AsyncIterator[tuple[SharedSe
 
 
 async def sits(seats: SharedSeats, owner: Client, connection_id: str) -> str | None:
-    """Nothing, or why there is no room."""
+    """None, or the reason why there is no room."""
     try:
         await seats.sit(owner, connection_id)
     except Close as close:
@@ -67,7 +67,7 @@ async def test_what_a_killed_replica_had_counts_for_nothing_soon(
     await two.sit(ANN, "a1")
     await two.sit(ANN, "a2")
     assert await sits(one, ANN, "a3")
-    await store.zadd("ms:replicas", {"two": 0})  # its last word is long ago
+    await store.zadd("ms:replicas", {"two": 0})  # its last sign of life is long ago
     await one.beat()
     assert await sits(one, ANN, "a3") is None
     assert all([0 < await store.ttl(key) <= 3600 for key in await store.keys("ms:seats:*")])

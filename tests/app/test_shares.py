@@ -11,7 +11,7 @@ from tests.app.test_frames import say
 
 
 async def shared_by(running: Running) -> str:
-    """Says something and shares it."""
+    """Sends a message and shares the conversation; returns the share's id."""
     async with running.socket() as socket:
         assert "share" in socket.ready["features"]
         await say(socket, "How do oaks grow?")

@@ -1,4 +1,4 @@
-"""Turns as spans, at a collector that decodes them; and what a collector that does not answer costs."""
+"""Turns as spans at a collector that decodes them; and the cost of a collector that does not answer."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def traced_service(tmp_path: Path, collector: Collector) -> AsyncIterator[
 
 
 async def turn_of(collector: Collector, name: str = "chat") -> tuple[Seen, dict[str, Seen]]:
-    """The next turn, and its parts by their names."""
+    """The next turn's span, and its child spans by name."""
     *parts, turn = await asyncio.to_thread(collector.until, name)
     return turn, {part.name: part for part in parts if part.parent_id == turn.span_id}
 
@@ -232,7 +232,7 @@ async def test_a_message_that_another_replica_takes_in_stays_in_its_trace(
 
 @asynccontextmanager
 async def silence() -> AsyncIterator[str]:
-    """The URL of a collector that takes connections and never says a word."""
+    """The URL of a collector that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
@@ -241,7 +241,7 @@ async def silence() -> AsyncIterator[str]:
 async def test_a_dead_collector_costs_nobody_anything(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Turns are as they were, what waits is bounded, and the service stops in time."""
+    """Turns are not affected, waiting spans are bounded, and the service stops in time."""
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "16")
     made: list[Spans] = []

@@ -1,4 +1,4 @@
-"""Models of transformers behind the doors for sound: random weights, so shapes and ways, no quality."""
+"""Models of transformers behind the doors for sound. Their weights are random, so quality is not tested."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def sdk(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AsyncOpenAI]:
-    """OpenAI's client of a service that hears and speaks by models."""
+    """OpenAI's client, connected to a service that hears and speaks with models."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         service = serving(

@@ -1,4 +1,4 @@
-"""A spoken turn is a turn: said into a real service over its socket, heard by PocketSphinx, answered by espeak-ng, and interrupted."""
+"""A spoken turn is a turn, on a real service over its socket: PocketSphinx hears, espeak-ng answers, and speech interrupts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_what_is_said_is_a_message_and_its_turn_ends_when_it_was_played(ru
         heard = await phone.until("heard", final=True)
         assert heard["text"] == "what did you say last"
         await phone.until("marks")
-        assert await phone.kept() == ["what did you say last", REPLY]  # written, and not played so far
+        assert await phone.kept() == ["what did you say last", REPLY]  # written, but not played yet
         assert not [frame for frame in phone.frames if frame["type"] == "done"]
         await phone.play(1e9)
         assert (await phone.until("done"))["reason"] == "stop"
@@ -67,7 +67,7 @@ async def test_who_says_himself_when_he_has_ended_is_answered_then(running: Runn
 
 
 async def test_random_cuts_keep_the_word_that_was_heard(running: Running) -> None:
-    """From the real service: its voice, its pacing, its history."""
+    """With the real service's voice, pacing and history."""
     sound = SILENCE[:16000] + await spoken("Count from one to ten.") + SILENCE
     async with running.socket({"client_id": "ben", "features": ["audio"]}) as socket:
         for seed in range(20):

@@ -1,4 +1,4 @@
-"""Translation sessions in sound: said into a real service, heard by PocketSphinx, spoken by espeak-ng."""
+"""Translation sessions with sound on a real service: PocketSphinx hears, and espeak-ng speaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a socket is told of a turn that has no text yet."""
+"""The `status` events of a turn without text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.app.in_process import Frame, Running, Socket, serving
 
 @pytest.fixture
 async def busy(tmp_path: Path) -> AsyncIterator[Running]:
-    """A service whose engine makes one reply at a time, when the test says so, and reads four tokens of a prompt a step."""
+    """A service whose engine is stepped by the test: one reply at a time, four tokens of a prompt a step."""
     engine = ScriptedEngine(reply="Here.", by_hand=True, max_batch=1)
     engine.prefill_tokens = 4
     async with serving(tmp_path, engine) as running:

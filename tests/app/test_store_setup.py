@@ -1,4 +1,4 @@
-"""The start looks at the store: what it can't do stops it, what may lose conversations is in the log."""
+"""The start checks the store. It stops if the store lacks something, and logs what may lose conversations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.sessions.server_group import Node, again, node
 
 @pytest.fixture
 async def careless(tmp_path: Path) -> AsyncIterator[Redis]:
-    """A server that keeps nothing and evicts."""
+    """A server without persistence that evicts keys."""
     options = {"save": "", "maxmemory": "64mb", "maxmemory_policy": "volatile-lru"}
     async with (
         node(tmp_path / "one", **options) as one,
@@ -64,7 +64,7 @@ async def test_what_a_store_can_not_do_stops_the_start(careless: Redis) -> None:
 
 @pytest.fixture
 async def dead(tmp_path: Path) -> AsyncIterator[tuple[Node, Redis]]:
-    """A server that was killed, and a client of it."""
+    """A killed server, and its client."""
     async with node(tmp_path / "one") as one, connect(f"redis://127.0.0.1:{one.port}") as store:
         one.kill()
         await one.process.wait()
@@ -72,7 +72,7 @@ async def dead(tmp_path: Path) -> AsyncIterator[tuple[Node, Redis]]:
 
 
 async def waits_for(one: Node, beginning: Coroutine[None, None, None]) -> list[MutableMapping[str, Any]]:
-    """Begins, and has the server come back once that is waited for; gives what was logged."""
+    """Begins the start, and restarts the server once it is waited for; returns the log."""
     with capture_logs() as logged:
         begun = asyncio.create_task(beginning)
         await eventually(lambda: any(entry["event"] == "waiting for the store" for entry in logged))
@@ -84,7 +84,7 @@ async def waits_for(one: Node, beginning: Coroutine[None, None, None]) -> list[M
 async def test_a_store_that_is_not_there_yet_is_waited_for(
     dead: tuple[Node, Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that was just started, and reads its data first."""
+    """Like a server that was just started and still loads its data."""
     monkeypatch.setattr(waiting, "PAUSE_S", 0.02)
     one, store = dead
     assert (await waits_for(one, look_at_store(settings("everysec"), store)))[-1]["event"] == "store"
@@ -93,7 +93,7 @@ async def test_a_store_that_is_not_there_yet_is_waited_for(
 async def test_a_store_that_dies_while_a_replica_begins_is_waited_for(
     dead: tuple[Node, Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was looked at a moment ago."""
+    """It was checked a moment ago."""
     monkeypatch.setattr(waiting, "PAUSE_S", 0.02)
     one, store = dead
     sessions = Sessions(client=store, engine=ScriptedEngine(), policy=Policy(ttl_s=60, max_turns=10))
@@ -124,14 +124,14 @@ def test_the_embedded_store_writes_to_its_disk_by_itself() -> None:
 
 
 async def test_a_replica_of_an_older_version_stops_the_start(store: Redis) -> None:
-    """It could not read what this one writes; it is known by its lease, as only newer ones are in the set of runners."""
+    """It could not read what this one writes. Its lease shows it, since only newer ones are in the set of runners."""
     here = Ownership(store, replica="here")
     await here.renew()
     await look_at_store(settings("everysec"), store)
     await store.set("ms:replica:there", b"1", px=8000)
     with pytest.raises(SettingsError, match="Stop them first"):
         await look_at_store(settings("everysec"), store)
-    await store.sadd("ms:runners", "there")  # as one that knows persons, but no calls of tools
+    await store.sadd("ms:runners", "there")  # like a replica that knows persons, but no tool calls
     with pytest.raises(SettingsError, match="Stop them first"):
         await look_at_store(settings("everysec"), store)
     await store.delete("ms:replica:there")

@@ -1,4 +1,4 @@
-"""What is shown while the service starts."""
+"""The terminal while the service starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.scripted.engine import ScriptedEngine
 
 
 class File(io.StringIO):
-    """Tells when something was written."""
+    """Sets an event when something is written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Terminal(File):
 
 
 async def shown(stream: File, *stages: tuple[str, float]) -> str:
-    """What a start shows that goes through these stages."""
+    """The output of a start that goes through these stages."""
     engine = ScriptedEngine()
     engine.die(revive=False)
     following = asyncio.create_task(StartDisplay(stream).follow(engine))

@@ -1,4 +1,4 @@
-"""The model writes the title of a new conversation, after its first reply, and all who are attached are told."""
+"""The model writes the title of a new conversation after its first reply, and all attached clients get it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's own TLS: encrypted sockets behave as plain ones do."""
+"""The server's own TLS: encrypted sockets behave like plain ones."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_renewed_certificate_is_taken_by_new_connections_and_a_bad_one_b
         running.service._reread()
         context = running.service._server.config.ssl
         assert isinstance(context, RenewableContext)
-        with pytest.raises(SettingsError):  # as where the files change between two looks at them
+        with pytest.raises(SettingsError):  # as if the files change between two checks
             context.read(*context._files)
         assert "new" in str((await handshake(running, trust)).getpeercert())
         await socket.send(type="send", client_msg_id="m", content="Hello!")

@@ -1,4 +1,4 @@
-"""Tools that are made to do harm, through the doors of a whole service: each has a clear end, and a neighbour reads on."""
+"""Malicious tools at the doors of a whole service: each call has a clear end, and another client's reply goes on."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def attacked(folder: Path, rogue: Rogue, *, call_s: float = 30.0) -> Async
 
 @asynccontextmanager
 async def neighbour(running: Running) -> AsyncIterator[None]:
-    """Somebody else reads a reply meanwhile, to its good end and without a hole."""
+    """Another client reads a reply meanwhile, to its end and without a hole."""
     async with running.socket(HELLO | {"client_id": "bob"}) as socket:
         running.engine.script(WORDS)
         await socket.send(type="send", client_msg_id="m", content="Go on.", params={"max_new_tokens": 4000})
@@ -69,7 +69,7 @@ async def neighbour(running: Running) -> AsyncIterator[None]:
 
 
 async def call(socket: Socket, running: Running) -> list[Frame]:
-    """The rogue's tool is called; gives what is told until that turn ends."""
+    """Calls the rogue's tool; returns the events until that turn ends."""
     running.engine.script([Call("r_work", "{}")])
     await socket.send(type="send", client_msg_id="call", content="Work.", tools=OFFER)
     return await socket.until("done")
@@ -91,7 +91,7 @@ async def lie(message: dict[str, Any]) -> Any:
     ids=["hangs", "reports without end", "floods", "says too much", "lies"],
 )
 async def test_a_rogue_ends_its_own_call_alone(tmp_path: Path, rogue: Rogue, state: str, words: str) -> None:
-    """The model reads why, and goes on."""
+    """The model reads the reason, and goes on."""
     async with (
         attacked(tmp_path, rogue, call_s=1.0) as running,
         neighbour(running),
@@ -180,7 +180,7 @@ async def test_results_beyond_their_bounds_are_refused(tmp_path: Path) -> None:
             result = {"type": "tool_result", "call_id": call_id}
             too_long = await socket.ask(content="x" * 40_000, **result)
             assert too_long["code"] == "content_too_long"
-            with suppress(ConnectionClosed):  # before all of it is on its way
+            with suppress(ConnectionClosed):  # before all of it is sent
                 await socket.send(content="x" * 10_000_000, **result)
             assert (await socket.closed())[0] == 1009
         told = {"role": "tool", "tool_call_id": "a", "content": "x" * 10_000_000}

@@ -1,4 +1,4 @@
-"""Tools and reasoning over real sockets: who names the features gets the frames, and open calls outlive the service."""
+"""Tools and reasoning over real sockets: clients that name the features get the frames, and open calls outlive the service."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def asked(socket: Socket, content: str = "Weather?", **more: Any) -> Frame
 
 
 async def test_a_readers_pace_holds_for_thoughts_as_for_text(running: Running) -> None:
-    """And a stop keeps what was told of them."""
+    """A stop keeps the part of them that was sent."""
     running.engine.script([Thought("hmm " * 100), "So."])
     async with running.socket(ALL) as socket:
         await asked(socket, params={"chars_per_s": 20})
@@ -238,7 +238,7 @@ async def test_ready_names_what_the_server_runs_to_who_understands_it(tmp_path: 
 
 
 async def test_open_calls_outlive_the_service(tmp_path: Path) -> None:
-    """The client comes back behind what it saw, with the approval and the result."""
+    """The client resumes behind the events that it saw, with the approval and the result."""
     engine = ScriptedEngine()
     engine.script(["I look.", BERN, Call("pay", '{"sum": 5}')])
     async with serving(tmp_path, engine) as running, running.socket(ALL | {"client_id": "ann"}) as socket:
@@ -285,7 +285,7 @@ never_ask = ["sell"]
 async def test_an_mcp_servers_question_reaches_another_device_and_its_answer_the_server(
     tmp_path: Path, era: Era, said: Frame, sold: str
 ) -> None:
-    """What MCP calls elicitation, from a real server over HTTP to a socket and back."""
+    """MCP's elicitation, from a real server over HTTP to a socket and back."""
     async with Shop(era).served() as url:
         file = tmp_path / "tools.toml"
         file.write_text(SHOP.format(url=url))

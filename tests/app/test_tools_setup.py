@@ -1,4 +1,4 @@
-"""What an operator says about tools: mistakes stop the start, with words for where they are."""
+"""An operator's settings for tools: a mistake stops the start, and the error says where it is."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_no_server_is_waited_for_before_the_box_runs(tmp_path: Path) -> None:
 
 
 def test_a_service_without_the_library_for_mcp_says_what_to_install(tmp_path: Path) -> None:
-    """Its functions work all the same: the library is imported where a server is named, and nowhere before."""
+    """Its functions still work: the library is imported only if a server is named."""
     file = tmp_path / "tools.toml"
     file.write_text(SERVER)
     assert servers_from(file)
@@ -104,10 +104,10 @@ def test_a_service_without_the_library_for_mcp_says_what_to_install(tmp_path: Pa
 
 
 def told_without_mcp(code: str) -> str:
-    """What a Python says that has no such library."""
+    """The output of a Python without the library."""
     program = f"""
 import sys
-sys.modules["mcp"] = None  # as where it is not installed
+sys.modules["mcp"] = None  # as if it were not installed
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.tools import tool_box_of

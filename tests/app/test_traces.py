@@ -1,4 +1,4 @@
-"""A request's name and its trace, from its headers to the log and to the engine's door."""
+"""A request's id and its trace, from its headers to the log and to the engine's door."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 
 def ends(log: io.StringIO) -> list[dict[str, str]]:
-    """The lines of turns that ended."""
+    """The log's lines of ended turns."""
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     return [line for line in lines if line["event"] == "turn ended"]
 

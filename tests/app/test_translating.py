@@ -1,4 +1,4 @@
-"""A model that translates, asked as any other one: by `send` with `params.target`, beside models that chat."""
+"""A model that translates is asked like any other: by `send` with `params.target`, beside chat models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
-    """A chat model, the default, and one from English to Chinese."""
+    """A chat model, which is the default, and one that translates English to Chinese."""
     folder = translator_folders.marian(tmp_path_factory.mktemp("translators") / "marian")
     translator = EngineClient(EngineOptions(model=str(folder), device="cpu", dtype="float32", max_batch=4))
     chat = ServedModel(name="chat", engine=ScriptedEngine())

@@ -28,7 +28,7 @@ REPLY = "This reply was written before it was asked for."
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
-    """A chat model, the default, and the bundled translator."""
+    """A chat model, which is the default, and the bundled translator."""
     translator = EngineClient(
         EngineOptions(model=str(CHECKPOINT), device="cpu", dtype="float32", max_batch=4)
     )
@@ -44,7 +44,7 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
 
 @asynccontextmanager
 async def session(running: Running, wishes: Any = TO_CHINESE, **query: str) -> AsyncIterator[Socket]:
-    """A session that translates by now."""
+    """A session whose translation has begun."""
     shown = "&".join(f"{name}={value}" for name, value in query.items())
     url = f"{running.url.replace('http', 'ws')}/v1/realtime/translations?{shown}"
     async with connect(url, max_queue=None) as opened:
@@ -62,13 +62,13 @@ async def say(socket: Socket, *texts: str) -> None:
 
 
 async def close(socket: Socket) -> list[Frame]:
-    """What comes up to the end of a session."""
+    """The events up to the end of a session."""
     await socket.send(type="session.close")
     return await socket.until("session.closed")
 
 
 async def heard(socket: Socket, text: str) -> list[Frame]:
-    """What comes until so much is told."""
+    """The events until this much is told."""
     frames: list[Frame] = []
     while told(frames) != text:
         frames.append(await socket.next())
@@ -227,7 +227,7 @@ async def test_a_busy_conversation_refuses_and_the_session_can_still_be_closed(s
 
 
 async def test_as_much_as_one_likes_is_translated_in_parts_of_bounded_length(service: Running) -> None:
-    """More than a source may have, faster than it is read. By a chat model, which answers a sentence at once."""
+    """More text than a source may have comes faster than it is read, by a chat model that answers each sentence at once."""
     sentence = "word " * 79 + "end. "
     async with session(service, model="chat", client_id="eve", conversation_id="long") as socket:
         await say(socket, *(sentence * 20 for _ in range(4)))

@@ -1,4 +1,4 @@
-"""What is answered where nothing is served, and how near misses are served all the same."""
+"""Answers at paths where nothing is served, and near misses that are served nevertheless."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_browser_reads_words_and_no_json(running: Running) -> None:
 
 @pytest.mark.parametrize("odd", ["x" * 9000, "msk_Zm9vYmFy0", "%22%0a", "../x", "%C3%A9"])
 async def test_only_plain_words_of_a_path_are_repeated(odd: str, running: Running) -> None:
-    """Any others may hold a key, or be without end."""
+    """Other paths may contain a key, or be endlessly many."""
     for path in (f"/v1/{odd}", f"/v1/models/{odd}", f"/static/{odd}", f"/{odd}"):
         for method in ("POST", "GET"):
             _, _, body = await running.get(path, method=method)
@@ -125,7 +125,7 @@ async def test_health_and_version_are_where_other_servers_have_them(running: Run
 
 
 async def test_pages_of_listed_origins_may_read_what_is_said(tmp_path: Path) -> None:
-    """Without this a browser shows its page no word of an answer, nor lets it ask."""
+    """Without this a browser neither lets its page ask nor shows it the answer."""
     ours = "https://chat.example"
     async with serving(tmp_path, allowed_origins=(ours,)) as running:
         asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
@@ -141,7 +141,7 @@ async def test_pages_of_listed_origins_may_read_what_is_said(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("path", ["/metrics/", "/metrics//", "/metrics%2F"])
 async def test_a_slash_leads_nobody_to_what_a_proxy_keeps_inside(path: str, running: Running) -> None:
-    """Proxies are told to keep `/metrics` inside, by that name alone."""
+    """Proxies hide `/metrics` by exactly this name."""
     status, _, body = await running.get(path)
     assert status == 404
     assert "midstream_" not in body

@@ -1,4 +1,4 @@
-"""A service whose replies are made by an upstream, and the file that names it."""
+"""A service whose replies an upstream makes, and the file that names it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def test_a_prompt_that_is_too_long_after_all_is_told_as_such(
 async def test_an_upstream_that_turns_messages_away_sheds_them(
     running: Running, server: UpstreamServer
 ) -> None:
-    """It is no failure: the client is told when to come again, and until then before anything is accepted."""
+    """It is no failure: the client is told when to try again. Until then it is refused before anything is accepted."""
     server.answers = [Answer(status=429, error="busy", headers={"Retry-After": "100"})]
     async with running.socket() as socket:
         await socket.send(type="send", client_msg_id="1", content="hello")
@@ -161,7 +161,7 @@ async def test_another_upstream_that_serves_instead_is_told_before_any_text(
         ):
             for part in engine.parts:
                 await part.ready(10)
-            server.answers = other.answers = [Answer(status=500)]  # for whichever is asked first
+            server.answers = other.answers = [Answer(status=500)]  # for the one that is asked first
             async with running.socket() as socket:
                 await socket.send(type="send", client_msg_id="2", content="hello")
                 *events, done = await socket.until("done")
@@ -193,7 +193,7 @@ async def test_another_midstream_is_an_upstream_and_idle_after_a_cancel(tmp_path
 
 
 async def test_logprobs_come_from_an_upstream_that_tells_them(tmp_path: Path) -> None:
-    """A chat through two services is told the same as by the one that makes the reply."""
+    """A chat through two services gets the same as from the one that makes the reply."""
     asked = {"messages": [{"role": "user", "content": "hello"}], "logprobs": True, "top_logprobs": 2}
     async with serving(tmp_path / "inner") as inner:
         text = ONE.replace("http://h/v1", f"{inner.url}/v1").replace('"m"', '"midstream-demo"')

@@ -1,4 +1,4 @@
-"""Messages into a running reply, over real sockets: they wait, or the exchange that runs is taken back."""
+"""Messages into a running reply over real sockets: they wait, or the running exchange is rolled back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def by_hand(tmp_path: Path) -> AsyncIterator[Running]:
 
 
 async def say(socket: Socket, msg_id: str, **fields: object) -> Frame:
-    """Sends a message; gives `accepted`, or what refuses it."""
+    """Sends a message; returns `accepted`, or the error."""
     await socket.send(
         **{"type": "send", "client_msg_id": msg_id, "content": f"{msg_id}?", "ref": f"ref-{msg_id}"} | fields
     )
@@ -149,7 +149,7 @@ async def test_a_waiting_message_is_cancelled_alone(by_hand: Running) -> None:
 
 @pytest.mark.parametrize(("policy", "left"), [("interrupt", 6), ("rollback", 2)])
 async def test_whoever_does_not_wait_clears_the_queue(policy: str, left: int, by_hand: Running) -> None:
-    """An interrupt leaves in the history what it ended, a rollback nothing of it."""
+    """An interrupt leaves the reply that it ended in the history; a rollback leaves nothing."""
     async with by_hand.socket() as socket:
         turns = [await begin(socket, by_hand), await say(socket, "two", on_busy="enqueue")]
         await socket.send(type="send", client_msg_id="three", content="three?", on_busy=policy)
@@ -191,7 +191,7 @@ async def test_an_edit_and_another_reply_wait_too(by_hand: Running) -> None:
     ],
 )
 async def test_a_refused_message_ends_nothing(wrong: Frame, code: str, policy: str, by_hand: Running) -> None:
-    """It leaves no trace, whatever its sender would have done to the running reply."""
+    """It leaves no trace, whatever its `on_busy` is."""
     async with by_hand.socket() as socket:
         first = await begin(socket, by_hand)
         refused = await say(socket, "two", on_busy=policy, **wrong)
@@ -201,7 +201,7 @@ async def test_a_refused_message_ends_nothing(wrong: Frame, code: str, policy: s
 
 
 async def test_the_reply_that_is_being_written_can_be_made_anew(by_hand: Running) -> None:
-    """With an interrupt: it ends, and is a sibling. A rollback would take away what is named; nothing waits for it."""
+    """With an interrupt it ends and becomes a sibling. A rollback would remove the named message, so nothing waits for it."""
     async with by_hand.socket() as socket:
         first = await begin(socket, by_hand)
         await socket.send(type="history")

@@ -1,4 +1,4 @@
-"""What the WebSocket protocol does beyond uvicorn's: clients' mistakes are no errors, and peers that do not read are reset."""
+"""Where our WebSocket protocol differs from uvicorn's: clients' mistakes are no errors, and peers that don't read are reset."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_an_answer_in_place_of_a_handshake_is_no_error_of_ours(
 
 @pytest.mark.parametrize("words", [3_000, 100_000], ids=["in the kernel", "in the server too"])
 async def test_a_peer_that_stopped_reading_is_reset(words: int, running: Running) -> None:
-    """A close would wait for it, and the kernel would keep what it had not read."""
+    """A close would wait for the peer, and the kernel would keep what it has not read."""
     config = running.service._server.config
     config.ws_ping_interval = config.ws_ping_timeout = 0.1
     running.engine.script(["word " * words])
