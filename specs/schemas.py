@@ -15,6 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from connections.wire import frames, params, table
+from engine import messages
 from sessions.conversation.paging import HistoryPage, ShownMessage
 from sessions.running.replies import MOST_REPLIES
 from sessions.store.history.index import Listed
@@ -26,6 +27,7 @@ _NAMES: dict[type, str] = {
     HistoryPage: "History",
     ShownMessage: "Message",
     Listed: "ConversationSummary",
+    messages.Languages: "ModelLanguages",
     frames.ConversationsPage: "Conversations",
     frames.LimitNear: "LimitsLeft",
     frames.GoAway: "Goaway",
@@ -150,7 +152,11 @@ def structs(types: Iterable[type[msgspec.Struct]]) -> set[type[msgspec.Struct]]:
 
 def _components(types: Types, place: str) -> dict[str, Schema]:
     """msgspec's, under our names."""
-    names = {struct.__name__: name_of(struct) for struct in structs(types)}
+    known = structs(types)
+    names = {struct.__name__: name_of(struct) for struct in known}
+    names |= {
+        f"{struct.__module__}.{struct.__name__}": name_of(struct) for struct in known
+    }  # of two with one name
     _, found = msgspec.json.schema_components(types, ref_template="ref:{name}")
     return {
         (title := names.get(name, name)): _renamed(schema, names, place) | {"title": title}

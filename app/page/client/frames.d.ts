@@ -95,7 +95,11 @@ export interface OfferedTool {
   approval?: "always" | "never";
 }
 
-/** Another version of a user's message. The old one is kept beside it. `attachments`: as in `send`. */
+/**
+ * Another version of a user's message. The old one is kept beside it. `attachments`: as in `send`, but more.
+ *
+ * A message of another door may show more images than `send` takes: all of them can stay.
+ */
 export interface EditRequest {
   type: "edit";
   ref?: string | null;
@@ -805,6 +809,7 @@ export interface Conversations {
 
 /**
  * A row of the list. `updated_at`: Unix milliseconds.
+ *
  * `interprets`: the title stands for the languages of a live translation, and nobody has changed it.
  */
 export interface ConversationSummary {
@@ -833,6 +838,7 @@ export interface Hit {
   title: string;
   updated_at: number;
   messages: number;
+  interprets?: Languages;
   snippet: string;
   at: number;
   chars: number;
