@@ -268,7 +268,7 @@ async def test_an_upload_that_ends_in_another_conversation_is_in_the_draft_where
 
 
 async def test_who_comes_back_before_an_upload_has_ended_can_take_it_out(
-    chat: ChatPage, uploads: Uploads
+    uploads: Uploads, chat: ChatPage
 ) -> None:
     pictures = Pictures(chat)
     await pictures.attach(file("garden.png", WIDE), file("tree.png", TALL))
@@ -284,7 +284,7 @@ async def test_who_comes_back_before_an_upload_has_ended_can_take_it_out(
 
 
 async def test_an_upload_that_fails_in_another_conversation_is_told(
-    chat: ChatPage, uploads: Uploads, complaints: Complaints
+    uploads: Uploads, chat: ChatPage, complaints: Complaints
 ) -> None:
     complaints.expected = ["Failed to load resource"]
     uploads.fail = True

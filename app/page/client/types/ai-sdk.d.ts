@@ -1,14 +1,14 @@
 /**
- * A transport for the AI SDK's `useChat`, over a `ChatClient`: one socket for all chats, which comes back by itself.
+ * A transport for the AI SDK's `useChat`, over a `ChatClient`. All chats share one socket, which reconnects by itself.
  *
  *     const client = new ChatClient({ url: "wss://chat.example/v1/ws", storage: localStorage, features: ["reasoning", "tools"] });
  *     client.connect();
  *     const transport = new MidstreamChatTransport({ client });
  *     const chat = useChat({ id: "greetings", transport, messages: await transport.messages("greetings"), resume: true });
  *
- * A chat's id is that of a conversation. Stop is a stop: what was told of the reply by then is what is kept. What is sent
- * is the last message; those before it are in the server's history. It has the shape of the AI SDK's `ChatTransport`, and
- * needs none of its code.
+ * A chat's id is the id of a conversation. A stop keeps the text that was received by then. Only the last message is sent,
+ * since the server's history has those before it. The class has the shape of the AI SDK's `ChatTransport`, and needs none
+ * of its code.
  */
 export type ChatClient = import("./chat-client.js").ChatClient;
 export type Reply = import("./reply.js").Reply;
@@ -23,15 +23,15 @@ export type UIMessage = {
 export type UIMessageChunk = import("./ui-message-stream.js").UIMessageChunk;
 export declare class MidstreamChatTransport {
     #private;
-    /** A resumed stream tells its message from the start. */
+    /** A resumed stream repeats its message from the start. */
     resumeStreamIsReplay: boolean;
-    /** @param {{client: ChatClient} & Wishes} options  `client`: one that names the features `reasoning` and `tools` */
+    /** @param {{client: ChatClient} & Wishes} options  `client`: it names the features `reasoning` and `tools` */
     constructor({ client, ...wishes }: {
         client: ChatClient;
     } & Wishes);
     /**
-     * Sends a message, has one made anew, or says what came of calls; the reply comes as chunks.
-     * @param {{trigger: "submit-message" | "regenerate-message", chatId: string, messageId?: string | undefined, messages: UIMessage[], abortSignal?: AbortSignal | undefined, body?: object | undefined}} options  `body`: `Wishes` for this reply alone
+     * Sends a message, regenerates a reply, or sends the results of calls. The reply comes as chunks.
+     * @param {{trigger: "submit-message" | "regenerate-message", chatId: string, messageId?: string | undefined, messages: UIMessage[], abortSignal?: AbortSignal | undefined, body?: object | undefined}} options  `body`: `Wishes` for this reply only
      * @returns {Promise<ReadableStream<any>>}
      */
     sendMessages({ trigger, chatId, messageId, messages, abortSignal, body }: {
@@ -43,7 +43,7 @@ export declare class MidstreamChatTransport {
         body?: object | undefined;
     }): Promise<ReadableStream<any>>;
     /**
-     * The message that is being written in a chat, from its start; null where none is.
+     * The message that is being written in a chat, from its start; null if there is none.
      * @param {{chatId: string, abortSignal?: AbortSignal | undefined}} options
      * @returns {Promise<ReadableStream<any> | null>}
      */
@@ -52,7 +52,7 @@ export declare class MidstreamChatTransport {
         abortSignal?: AbortSignal | undefined;
     }): Promise<ReadableStream<any> | null>;
     /**
-     * What is kept of a chat, but for the message that is being written: what `useChat` begins with. Raises ChatError.
+     * The messages of a chat that `useChat` begins with: all but the one that is being written. Raises ChatError.
      * @param {string} chatId
      * @returns {Promise<any[]>}
      */

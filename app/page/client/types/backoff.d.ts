@@ -1,4 +1,4 @@
-/** How long to wait before the next attempt to connect: doubling, capped, half of it random. */
+/** The wait before the next attempt to connect: it doubles up to a cap, and half of it is random. */
 export declare class Backoff {
     #private;
     /** @param {{baseMs?: number, capMs?: number, random?: () => number}} [options] */
@@ -9,7 +9,7 @@ export declare class Backoff {
     });
     /** Attempts since the last success. */
     get attempts(): number;
-    /** The delay before the next attempt, in milliseconds: between a half and the whole of `min(cap, base * 2^n)`. */
+    /** The delay before the next attempt, in milliseconds: between half and all of `min(cap, base * 2^n)`. */
     next(): number;
     reset(): void;
 }

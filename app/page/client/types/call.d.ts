@@ -6,14 +6,14 @@ export type ShownCall = import("./frames.js").ShownCall;
 export type ToolCall = import("./frames.js").ToolCall;
 export type CallState = import("./frames.js").CallState;
 export type Question = import("./frames.js").Question;
-/** A call of a tool by a reply, as far as it is known here. */
+/** A reply's call of a tool, as far as this client knows it. */
 export declare class Call {
     callId: string;
     index: number;
     name: string;
-    /** The text of a JSON object: what it runs with. */
+    /** Its arguments, the text of a JSON object. */
     args: string;
-    /** Of `args`: a decision has to name it. */
+    /** SHA-256 of `args`, which a decision has to name. */
     argsSha256: string;
     where: "client" | "server";
     needs: "approval" | "none";
@@ -22,21 +22,21 @@ export declare class Call {
     /** @type {number | null} Unix milliseconds. */
     expiresAt: number | null;
     /** @type {CallState} */ state: CallState;
-    /** @type {string | null} What came of it. */ content: string | null;
-    /** @type {string | null} What went wrong instead. */ error: string | null;
+    /** @type {string | null} Its result. */ content: string | null;
+    /** @type {string | null} What went wrong instead of a result. */ error: string | null;
     /** @type {Question | null} What it asks while it runs. */ question: Question | null;
-    /** @type {number | null} How far it is, from 0 to 1. */ progress: number | null;
-    /** @type {string} What it does at the moment, in its own words. */ message: string;
-    /** @param {ToolCall | ShownCall} frame  as it was told live, or as history has it */
+    /** @type {number | null} Its progress, from 0 to 1. */ progress: number | null;
+    /** @type {string} What it is doing, in its own words. */ message: string;
+    /** @param {ToolCall | ShownCall} frame  from a live event, or from the history */
     constructor(frame: ToolCall | ShownCall);
-    /** Whether something may still come of it. */
+    /** Whether its state may still change. */
     get open(): boolean;
     /** Whether somebody has to allow or deny it. */
     get asks(): boolean;
-    /** Takes what became of it. @param {import("./frames.js").ToolState | ShownCall} frame */
+    /** Takes its new state. @param {import("./frames.js").ToolState | ShownCall} frame */
     take(frame: import("./frames.js").ToolState | ShownCall): void;
-    /** Takes how far it is. @param {import("./frames.js").Status} frame */
+    /** Takes its progress. @param {import("./frames.js").Status} frame */
     note(frame: import("./frames.js").Status): void;
-    /** Its turn ended otherwise than by its calls: nobody answers it any more. */
+    /** Marks that its turn has ended, so nobody answers it any more. */
     cancel(): void;
 }

@@ -1,6 +1,6 @@
 /**
- * The reference client of Midstream, for browsers and Node. It speaks the protocol midstream.v1 (PROTOCOL.md) and nothing else,
- * and it has no DOM inside: whatever shows a chat can stand on it.
+ * The reference client of Midstream, for browsers and Node. It speaks the protocol midstream.v1 (PROTOCOL.md) and nothing
+ * else. It uses no DOM, so any interface can be built on it.
  *
  *     const client = new ChatClient({ url: "wss://chat.example/v1/ws", storage: localStorage });
  *     client.addEventListener("reply", ({ detail: { reply } }) => show(reply.visible));
@@ -8,33 +8,34 @@
  *     const reply = client.send({ conversationId: "greetings", content: "Hello!" });
  *     await client.cancel({ conversationId: "greetings", seenOff: charactersOnScreen });
  *
- * It keeps a connection, notices its silence (liveness.js), and tries again with growing, random pauses after a loss (link.js); comes back to what was missed
- * by `resume`, else by history (follower.js, comeback.js); sends a message under one id until it was accepted, so that
- * the server makes one reply of it (outgoing.js); and checks every event's number, every piece's offset and every end's
- * length and hash, so that what is shown never differs in silence from what the server keeps (turn-events.js, reply.js).
+ * It keeps a connection, notices its silence (liveness.js), and reconnects after growing, random pauses (link.js). It gets
+ * missed events by `resume`, else reads the history (follower.js, comeback.js). It sends a message under one id until it is
+ * accepted, so the server makes one reply to it (outgoing.js). It checks every event's number, every delta's offset, and the
+ * length and hash of every reply. So what is shown never differs unnoticed from what the server keeps (turn-events.js,
+ * reply.js).
  *
  * Events (each a CustomEvent; `detail` as written):
- *  - `connection` LinkStatus           the state of the connection changed, or its other side fell quiet
- *  - `ready` Ready                     a connection stands; limits and the model's name
- *  - `reply` {reply}                   a Reply changed: sent, accepted, grew, called, ended, was refused or withdrawn
- *  - `call` {reply, call}              a reply called a tool, or what became of that call; a `reply` event follows it
- *  - `history` History                 what an opened conversation's active branch is now: after `open`, a reconnect, a
- *                                      hole, a new branch, or where another device changed it
+ *  - `connection` LinkStatus           the state of the connection changed, or the server fell silent
+ *  - `ready` Ready                     the connection is open; limits and the model's name
+ *  - `reply` {reply}                   a Reply was sent, accepted, refused or withdrawn; or it grew, called tools or ended
+ *  - `call` {reply, call}              a reply called a tool, or the call changed; a `reply` event follows
+ *  - `history` History                 the active branch of an opened conversation: after `open`, a reconnect, missed
+ *                                      events, a new branch, or a change by another device
  *  - `missing` {conversationId}        the opened conversation does not exist
  *  - `removed` {conversationId, turnId}  an exchange was rolled back
- *  - `speech` frame                    of a spoken conversation, for a client that names the feature `audio`: `audio.reply`,
- *                                      `audio.stopped`, `speech`, `heard` and `marks`, as the protocol has them
+ *  - `speech` frame                    in a spoken conversation, for a client that names the feature `audio`: the frames
+ *                                      `audio.reply`, `audio.stopped`, `speech`, `heard` and `marks` of the protocol
  *  - `sound` Sound                     the sound of a reply (sound.js)
  *  - `title` {conversationId, title}   the model wrote a title, for a client that names the feature `titles`
  *  - `deleted` {conversationId}        a conversation is gone
- *  - `unauthenticated` {message}       a key is asked for, or the one given is not, or no longer, taken
- *  - `limits` LimitsLeft               how much of a limit is left
- *  - `goaway` Goaway                   the server is about to close the connection; the client will connect again
- *  - `error` ChatError                 a failure that belongs to no request
+ *  - `unauthenticated` {message}       the server asks for a key, or does not accept the one it got
+ *  - `limits` LimitsLeft               a limit is nearly used up
+ *  - `goaway` Goaway                   the server will close the connection soon; the client reconnects
+ *  - `error` ChatError                 a failure of no particular request
  *
- * A Reply (reply.js) is a live object: `state`, `text`, `visible`, `done`, `error` and its timing are read from it. For a
- * client that names the features, `thoughts` has what the model thinks aloud, and `calls` what it calls (call.js).
- * A reply that called is `calling` until its calls are settled; the one that `follows` it is a Reply of its own.
+ * A Reply (reply.js) is a live object: read `state`, `text`, `visible`, `done`, `error` and its timing. With the features
+ * `reasoning` and `tools`, `thoughts` has the model's reasoning, and `calls` its calls (call.js). A reply with calls is
+ * `calling` until they are settled. The reply that `follows` is a Reply of its own.
  */
 import { Call } from "./call.js";
 import { ChatError } from "./errors.js";
@@ -46,7 +47,7 @@ export type MessageOptions = import("./outgoing.js").MessageOptions;
 /** @typedef {import("./outgoing.js").MessageOptions} MessageOptions */
 export declare class ChatClient extends EventTarget {
     #private;
-    /** @type {import("./frames.js").Ready | null} What the server said of itself at the last connect. */
+    /** @type {import("./frames.js").Ready | null} What the server said about itself at the last connect. */
     ready: import("./frames.js").Ready | null;
     /**
      * @param {object} options
@@ -54,7 +55,7 @@ export declare class ChatClient extends EventTarget {
      * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
      * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
      * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`, `continue`, `titles`, `interpret`, `audio`
-     * @param {import("./link.js").SocketClass} [options.Socket]  where there is no `WebSocket` of the platform's: `ws` in Node 20
+     * @param {import("./link.js").SocketClass} [options.Socket]  if the platform has no `WebSocket`: `ws` in Node 20
      * @param {import("./backoff.js").Backoff} [options.backoff]
      */
     constructor({ url, storage, credentials, features, Socket, backoff }: {
@@ -67,16 +68,16 @@ export declare class ChatClient extends EventTarget {
     });
     /** The state of the connection. */
     get connection(): import("./link.js").LinkStatus;
-    /** Connects, or tries again at once where an attempt is being waited for. */
+    /** Connects. If the next attempt is being waited for, it begins at once. */
     connect(): void;
-    /** Finds out now whether the connection still stands: after sleep, or where the network is said to be gone. */
+    /** Checks now whether the connection still works: after sleep, or if the network seems to be gone. */
     probe(): void;
-    /** Closes the connection; what still runs for this client alone is cancelled by the server. */
+    /** Closes the connection. The server cancels replies that run for this client only. */
     close(): void;
-    /** Takes the key that is kept now into use: on the connection that stands, else on a new one. Raises ChatError. */
+    /** Uses the key that is kept now: on the open connection, else on a new one. Raises ChatError. */
     authenticate(): Promise<void>;
     /**
-     * Sends a message, at once or as soon as a connection stands. The reply is told about by `reply` events.
+     * Sends a message, at once or as soon as a connection is open. `reply` events tell about the reply.
      * @param {MessageOptions & {content: string}} options
      * @returns {Reply}
      */
@@ -84,7 +85,7 @@ export declare class ChatClient extends EventTarget {
         content: string;
     }): Reply;
     /**
-     * Says a message of the user otherwise: a new branch beside it, which is kept.
+     * Edits a message of the user: makes a new branch, and keeps the old one.
      * @param {MessageOptions & {messageId: string, content: string}} options
      * @returns {Reply}
      */
@@ -93,7 +94,7 @@ export declare class ChatClient extends EventTarget {
         content: string;
     }): Reply;
     /**
-     * Has another reply made to the message that a reply answers; the one there is kept beside it.
+     * Asks for another reply to the same message. The old one is kept beside it.
      * @param {MessageOptions & {messageId: string}} options
      * @returns {Reply}
      */
@@ -101,7 +102,7 @@ export declare class ChatClient extends EventTarget {
         messageId: string;
     }): Reply;
     /**
-     * Has a reply go on that was stopped or cut: the same message, in a new turn.
+     * Continues a reply that was stopped or cut: the same message grows in a new turn.
      * @param {MessageOptions & {messageId: string}} options
      * @returns {Reply}
      */
@@ -109,8 +110,8 @@ export declare class ChatClient extends EventTarget {
         messageId: string;
     }): Reply;
     /**
-     * Begins a live translation into a language (`zh`): `grow` lets its source grow, the reply is the translation. For
-     * a client that names the feature `interpret`.
+     * Begins a live translation into a language (`zh`). `grow` extends its source, and the reply is the translation. For
+     * clients that name the feature `interpret`.
      * @param {Omit<MessageOptions, "params" | "tools" | "toolChoice"> & {target: string, source?: string,
      *   told?: "agreement" | "wait" | "segment", wait?: number, model?: string}} options
      * @returns {Reply}
@@ -123,7 +124,7 @@ export declare class ChatClient extends EventTarget {
         model?: string;
     }): Reply;
     /**
-     * More of what is translated: `text` stands behind `off` code points. What comes twice is taken once. Raises ChatError.
+     * Extends a source: `text` follows its first `off` code points. What comes twice is taken once. Raises ChatError.
      * @param {{conversationId?: string, off: number, text: string, final?: boolean}} growth
      * @returns {Promise<import("./frames.js").SourceAck>}
      */
@@ -134,31 +135,31 @@ export declare class ChatClient extends EventTarget {
         final?: boolean;
     }): Promise<import("./frames.js").SourceAck>;
     /**
-     * Begins to listen in a conversation: what is said becomes its messages, and their replies are spoken where `output` is
-     * given. Comes again after a lost connection. Raises ChatError.
+     * Begins to listen in a conversation. What is said becomes its messages. If `output` is given, replies are spoken. Call it
+     * again after a lost connection. Raises ChatError.
      * @param {Omit<import("./frames.js").AudioStartRequest, "type" | "ref" | "conversation_id"> & {conversationId?: string}} options
      * @returns {Promise<import("./frames.js").AudioStarted>}
      */
     startAudio({ conversationId, ...options }: Omit<import("./frames.js").AudioStartRequest, "type" | "ref" | "conversation_id"> & {
         conversationId?: string;
     }): Promise<import("./frames.js").AudioStarted>;
-    /** Listens no longer; a reply that is being spoken ends at what was heard. Raises ChatError. @param {string} [conversationId] */
+    /** Stops listening. A reply that is being spoken is cut at what was heard. Raises ChatError. @param {string} [conversationId] */
     stopAudio(conversationId?: string): Promise<void>;
-    /** What was said so far is the message. @param {string} [conversationId] */
+    /** Ends the message at what was said so far. @param {string} [conversationId] */
     commitAudio(conversationId?: string): void;
-    /** How much of a reply's sound was played, every 100 to 250 ms. @param {{conversationId?: string, turnId: string, audioMs: number}} told */
+    /** Tells how much of a reply's sound was played; call it every 100 to 250 ms. @param {{conversationId?: string, turnId: string, audioMs: number}} told */
     played({ conversationId, turnId, audioMs }: {
         conversationId?: string;
         turnId: string;
         audioMs: number;
     }): void;
-    /** What the microphone heard. False where no connection stands. @param {import("./sound.js").Sound} sound */
+    /** Sends sound of the microphone. False if no connection is open. @param {import("./sound.js").Sound} sound */
     sendSound(sound: import("./sound.js").Sound): boolean;
     /**
-     * Stops what runs in a conversation. Nothing past `seenOff` code points is shown, nor kept, from now on. Where the server
-     * refuses that the replies go on. Raises ChatError.
+     * Stops the replies of a conversation. Nothing past `seenOff` code points is shown or kept from now on. If the server
+     * refuses, the replies go on. Raises ChatError.
      * @param {{conversationId?: string, seenOff?: number, mode?: "keep" | "rollback"}} [options]
-     * @returns {Promise<import("./frames.js").Cancelled | null>} null where no connection stood: it is asked for on the next one
+     * @returns {Promise<import("./frames.js").Cancelled | null>} null if no connection is open: the next one asks
      */
     cancel({ conversationId, seenOff, mode }?: {
         conversationId?: string;
@@ -166,7 +167,7 @@ export declare class ChatClient extends EventTarget {
         mode?: "keep" | "rollback";
     }): Promise<import("./frames.js").Cancelled | null>;
     /**
-     * Brings what came of a call that a client runs: `content`, or else an `error`. Raises ChatError.
+     * Sends the result of a call that a client runs: `content`, or else an `error`. Raises ChatError.
      * @param {{callId: string, conversationId?: string} & ({content: string, error?: undefined} | {error: string, content?: undefined})} result
      * @returns {Promise<import("./frames.js").ToolAck>}
      */
@@ -181,9 +182,9 @@ export declare class ChatClient extends EventTarget {
         content?: undefined;
     })): Promise<import("./frames.js").ToolAck>;
     /**
-     * Allows or denies a call that asks for it. What is allowed are the arguments that were looked at, or the `args` that
-     * are to be run with instead. A question of a running call (`call.question`) is answered alike: `argsSha256` is the
-     * question's `sha256`, and `args` the answer, the text of a JSON object. Raises ChatError.
+     * Allows or denies a call that asks for it. The call runs with the arguments that were shown, or with `args` instead.
+     * A question of a running call (`call.question`) is answered the same way: `argsSha256` is the question's `sha256`, and
+     * `args` is the answer, the text of a JSON object. Raises ChatError.
      * @param {{callId: string, argsSha256: string, decision: "allow" | "deny", args?: string, conversationId?: string}} decided
      * @returns {Promise<import("./frames.js").ToolAck>}
      */
@@ -194,17 +195,17 @@ export declare class ChatClient extends EventTarget {
         args?: string;
         conversationId?: string;
     }): Promise<import("./frames.js").ToolAck>;
-    /** The replies of a conversation that something is still to come of, oldest first. @param {string} conversationId */
+    /** The replies of a conversation that have not ended, oldest first. @param {string} conversationId */
     repliesOf(conversationId: string): Reply[];
     /**
-     * Follows a conversation: its newest history comes as a `history` event, now and whenever it has to be read anew.
+     * Follows a conversation. Its newest history comes as a `history` event, now and whenever it is read again.
      * @param {string} conversationId
      */
     open(conversationId: string): void;
-    /** Stops following a conversation after reconnects. @param {string} conversationId */
+    /** Stops following a conversation; a reconnect does not ask for it any more. @param {string} conversationId */
     leave(conversationId: string): void;
     /**
-     * Makes the branch with this message the active one, here and on every device; it comes as a `history` event.
+     * Makes the branch of this message the active one on every device. It comes as a `history` event.
      * Raises ChatError.
      * @param {{conversationId: string, messageId: string}} options
      */
@@ -232,8 +233,8 @@ export declare class ChatClient extends EventTarget {
         limit?: number;
     }): Promise<import("./frames.js").Conversations>;
     /**
-     * Looks for words in the titles and messages of the owner's conversations, newest first. Raises ChatError.
-     * @param {{query: string, before?: string, limit?: number}} options  `before`: the `next` of the answer before
+     * Searches the titles and messages of the owner's conversations, newest first. Raises ChatError.
+     * @param {{query: string, before?: string, limit?: number}} options  `before`: the `next` of the last answer
      * @returns {Promise<import("./frames.js").Found>}
      */
     search({ query, before, limit }: {
@@ -244,22 +245,23 @@ export declare class ChatClient extends EventTarget {
     /**
      * Gives a conversation another title. Raises ChatError.
      * @param {{conversationId: string, title: string}} options
-     * @returns {Promise<import("./frames.js").ConversationSummary>} its row, as the list has it now
+     * @returns {Promise<import("./frames.js").ConversationSummary>} its row in the list
      */
     rename({ conversationId, title }: {
         conversationId: string;
         title: string;
     }): Promise<import("./frames.js").ConversationSummary>;
     /**
-     * Lets whoever has the link read what a conversation says now; asked again, what it says then. Raises ChatError.
+     * Shares a conversation as it is now with everybody who has the link. Call it again to share later messages. Raises
+     * ChatError.
      * @param {string} conversationId
      * @returns {Promise<string>} the id of the link: the page shows it under `/s/ID`, programs read `/v1/shares/ID`
      */
     share(conversationId: string): Promise<string>;
-    /** Has the link of a conversation lead nowhere. Raises ChatError. @param {string} conversationId */
+    /** Revokes the link of a conversation. Raises ChatError. @param {string} conversationId */
     unshare(conversationId: string): Promise<void>;
     /**
-     * Deletes a conversation with all that is kept of it. Raises ChatError.
+     * Deletes a conversation and all that is kept of it. Raises ChatError.
      * @param {string} conversationId
      * @returns {Promise<import("./frames.js").Deleted>}
      */

@@ -2,7 +2,7 @@
 /** @param {string} text */
 export declare function countCodePoints(text: string): number;
 /**
- * The first `count` code points of `text`; all of it where it has fewer.
+ * The first `count` code points of `text`; all of it if it has fewer.
  * @param {string} text
  * @param {number} count
  */

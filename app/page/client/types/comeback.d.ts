@@ -1,6 +1,6 @@
 /**
- * What a new connection begins with, for each conversation: the missed events or history first, then what this client
- * still has to say there.
+ * What a new connection sends for each conversation: it asks for missed events or the history first, then sends what still
+ * waits here.
  */
 export declare class Comeback {
     #private;
@@ -17,6 +17,6 @@ export declare class Comeback {
         outgoing: import("./outgoing.js").Outgoing;
         ask: (frame: Record<string, unknown>) => Promise<any>;
     });
-    /** Call when a connection stands. */
+    /** Call when a connection is open. */
     begin(): void;
 }

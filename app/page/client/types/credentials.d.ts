@@ -1,6 +1,6 @@
 /**
- * The key (or JWT) that opens the service for this user, kept in the browser: until the tab is closed, or for good.
- * The socket gets a single-use ticket for it, so that the key itself goes only where every other page's keys go: in a header.
+ * The user's key (or JWT) for the service. The browser keeps it until the tab is closed, or for good.
+ * The socket gets a single-use ticket for it, so the key itself is only ever sent in a header.
  */
 export declare class Credentials {
     #private;
@@ -17,7 +17,7 @@ export declare class Credentials {
         ticketUrl: string;
         request?: (url: string, options: RequestInit) => Promise<Response>;
     });
-    /** The key; null where there is none. */
+    /** The key; null if there is none. */
     get key(): string | null;
     /** Whether the key outlives the tab. */
     get keptForGood(): boolean;
@@ -35,7 +35,7 @@ export declare class Credentials {
      */
     onForgotten(act: () => void): void;
     /**
-     * What a connection shows: a ticket; the key where no ticket is to be had; nothing where there is no key.
+     * The token of a connection: a ticket, or the key if there are no tickets; undefined without a key.
      * @returns {Promise<string | undefined>}
      */
     token(): Promise<string | undefined>;

@@ -1,13 +1,13 @@
-/** What a request to the server can fail with: `code` is one of the protocol's, or one of the client's own below. */
+/** Why a request to the server failed. `code` is one of the protocol's, or one of the client's own below. */
 export declare class ChatError extends Error {
     code: string;
     retryable: boolean;
     retryAfterMs: number | null;
     /** The connection was lost before the answer came. */
     static DISCONNECTED: string;
-    /** No connection stands, so the request was not sent. */
+    /** No connection is open, so the request was not sent. */
     static NOT_CONNECTED: string;
-    /** The site gave no token to connect with. */
+    /** The site gave no token for the connection. */
     static NO_TOKEN: string;
     /**
      * @param {string} code
@@ -18,7 +18,7 @@ export declare class ChatError extends Error {
         retryable?: boolean;
         retryAfterMs?: number | null;
     });
-    /** Whether there was no connection to answer it on. */
+    /** Whether there was no connection for an answer. */
     get lost(): boolean;
     /** @param {import("./frames.js").ErrorFrame | (import("./frames.js").Failure & {retryable?: boolean})} frame */
     static fromFrame(frame: import("./frames.js").ErrorFrame | (import("./frames.js").Failure & {

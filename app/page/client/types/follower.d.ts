@@ -5,8 +5,8 @@ export type Sequences = import("./sequences.js").Sequences;
 /** @typedef {import("./live-replies.js").LiveReplies} LiveReplies */
 /** @typedef {import("./sequences.js").Sequences} Sequences */
 /**
- * Keeps what is known of the followed conversations whole: history at the first look and after a hole, the missed events
- * after a reconnect. Knows nothing of sockets: it asks, and tells what came of it.
+ * Keeps followed conversations complete. It reads the history at first and after missed events, and resumes after a
+ * reconnect. It knows no sockets: it asks, and reports the answers.
  */
 export declare class Follower {
     #private;
@@ -29,15 +29,15 @@ export declare class Follower {
     follow(conversationId: string): void;
     /** @param {string} conversationId */
     leave(conversationId: string): void;
-    /** Asks for the newest history, which says all. @param {string} conversationId */
+    /** Asks for the newest history, which has everything. @param {string} conversationId */
     refresh(conversationId: string): Promise<void>;
     /**
-     * Goes on with a conversation on a new connection. True where every missed event follows now, false where history was
-     * asked instead (what this client sent has to be sent again, then); null where neither came: the connection is lost again.
+     * Resumes a conversation on a new connection. True: all missed events follow now. False: the history was read instead, so
+     * this client's messages have to be sent again. Null: neither came, as the connection is lost again.
      * @param {string} conversationId
      * @returns {Promise<boolean | null>}
      */
     comeBack(conversationId: string): Promise<boolean | null>;
-    /** Takes a page that says what the active branch is now. @param {History} page */
+    /** Takes a page of the branch that is active now. @param {History} page */
     take(page: History): void;
 }

@@ -1,8 +1,8 @@
 export type Attachment = import("./frames.js").Attachment;
 /** @typedef {import("./frames.js").Attachment} Attachment */
 /**
- * Images of conversations, over HTTP: uploaded before the message that shows them (`attachments` of `send` and `edit`), and
- * read once a conversation shows them. An image is its owner's alone.
+ * Images of conversations, over HTTP. They are uploaded before the message that shows them (`attachments` of `send` and
+ * `edit`), and can be read once a conversation shows them. Only their owner can read them.
  */
 export declare class Images {
     #private;
@@ -19,7 +19,7 @@ export declare class Images {
         credentials?: import("./credentials.js").Credentials;
         request?: (url: string, options: RequestInit) => Promise<Response>;
     });
-    /** Keeps an image for a message to come. Raises ChatError. @param {Blob} image @returns {Promise<Attachment>} */
+    /** Uploads an image for a later message. Raises ChatError. @param {Blob} image @returns {Promise<Attachment>} */
     upload(image: Blob): Promise<Attachment>;
     /**
      * The bytes of an image that a conversation shows. Raises ChatError.

@@ -8,11 +8,11 @@ export declare const LinkState: Readonly<{
     CONNECTING: "connecting";
     /** `ready` was received: frames can be sent. */
     CONNECTED: "connected";
-    /** The connection was lost; attempts go on. */
+    /** The connection was lost; the client keeps trying. */
     RECONNECTING: "reconnecting";
-    /** Several attempts have failed in a row; they go on, more rarely. */
+    /** Several attempts have failed in a row; the client tries less often. */
     OFFLINE: "offline";
-    /** The server has refused this client for good: no attempt follows. */
+    /** The server has refused this client for good; no attempt follows. */
     REFUSED: "refused";
 }>;
 /** @enum {number} */
@@ -28,7 +28,7 @@ export type LinkStatus = {
      */
     state: string;
     /**
-     * milliseconds until the next attempt, where one is planned
+     * milliseconds until the next attempt, if one is planned
      */
     retryMs: number | null;
     /**
@@ -36,11 +36,11 @@ export type LinkStatus = {
      */
     code: number | null;
     /**
-     * the server's word with it
+     * the server's reason with it
      */
     reason: string;
     /**
-     * whether the other side of a connection that stands was asked for a sign of life, and gave none so far
+     * whether the server was pinged on an open connection and has not answered yet
      */
     quiet: boolean;
 };
@@ -57,13 +57,13 @@ export type SocketClass = new (url: string, subprotocol: string) => SocketLike;
 /**
  * @typedef {object} LinkStatus
  * @property {string} state           one of LinkState
- * @property {number | null} retryMs  milliseconds until the next attempt, where one is planned
+ * @property {number | null} retryMs  milliseconds until the next attempt, if one is planned
  * @property {number | null} code     the last close code
- * @property {string} reason          the server's word with it
- * @property {boolean} quiet          whether the other side of a connection that stands was asked for a sign of life, and gave none so far
+ * @property {string} reason          the server's reason with it
+ * @property {boolean} quiet          whether the server was pinged on an open connection and has not answered yet
  */
 /**
- * What is needed of a WebSocket: a browser's has it, Node's own (from 22 on), and that of the package `ws`.
+ * What is used of a WebSocket. Browsers have it, Node has it from 22 on, and the package `ws`.
  * @typedef {object} SocketLike
  * @property {((event: any) => void) | null} onopen
  * @property {((event: any) => void) | null} onmessage
@@ -87,10 +87,10 @@ export declare class Link extends EventTarget {
     /**
      * @param {object} options
      * @param {string} options.url
-     * @param {() => Promise<object>} options.hello  makes the first frame of each connection; where it can't, that attempt has failed
+     * @param {() => Promise<object>} options.hello  makes the first frame of each connection; if it fails, so does the attempt
      * @param {SocketClass} [options.Socket]
      * @param {Backoff} [options.backoff]
-     * @param {() => boolean} [options.awaits]  whether something is awaited of the server: then its silence is noticed in seconds
+     * @param {() => boolean} [options.awaits]  whether the server owes something: then its silence is noticed in seconds
      */
     constructor({ url, hello, Socket, backoff, awaits }: {
         url: string;
@@ -100,17 +100,17 @@ export declare class Link extends EventTarget {
         awaits?: () => boolean;
     });
     get connected(): boolean;
-    /** Connects, now: also cuts a wait for the next attempt short. */
+    /** Connects now, even while it waits for the next attempt. */
     open(): void;
-    /** Leaves for good (until `open`). */
+    /** Closes the connection until `open` is called. */
     close(): void;
     /**
-     * Sends a frame. False where no connection stands.
+     * Sends a frame. False if no connection is open.
      * @param {object} frame
      */
     send(frame: object): boolean;
-    /** Sends a binary frame. False where no connection stands. @param {ArrayBuffer} bytes */
+    /** Sends a binary frame. False if no connection is open. @param {ArrayBuffer} bytes */
     sendSound(bytes: ArrayBuffer): boolean;
-    /** Asks for a sign of life now, where there is reason to doubt the connection; gives it up where none comes. */
+    /** Pings the server now, if there is reason to doubt the connection. Without an answer the connection is given up. */
     probe(): void;
 }

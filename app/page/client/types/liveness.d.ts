@@ -1,44 +1,44 @@
 export type LivenessOptions = {
     /**
-     * has the other side say something
+     * pings the other side
      */
     ask: () => void;
     /**
-     * whether something is awaited of it now: an answer, more of a reply
+     * whether it owes something now: an answer, or more of a reply
      */
     awaits: () => boolean;
     /**
-     * nothing came for a while; or something came again
+     * nothing came for a while, or something came again
      */
     onQuiet: (quiet: boolean) => void;
     /**
-     * nothing came for so long that nothing will
+     * nothing came for so long that the connection is given up
      */
     onSilent: () => void;
 };
 /**
  * @typedef {object} LivenessOptions
- * @property {() => void} ask              has the other side say something
- * @property {() => boolean} awaits        whether something is awaited of it now: an answer, more of a reply
- * @property {(quiet: boolean) => void} onQuiet  nothing came for a while; or something came again
- * @property {() => void} onSilent         nothing came for so long that nothing will
+ * @property {() => void} ask              pings the other side
+ * @property {() => boolean} awaits        whether it owes something now: an answer, or more of a reply
+ * @property {(quiet: boolean) => void} onQuiet  nothing came for a while, or something came again
+ * @property {() => void} onSilent         nothing came for so long that the connection is given up
  */
 /**
- * Notices that the other side of a connection says nothing: a browser may take minutes to. While nothing is awaited it asks
- * once a beat, so that a thousand idle pages cost next to nothing; while something is, it takes seconds.
+ * Notices that the other side of a connection is silent, which browsers may take minutes for. An idle connection is pinged
+ * once a heartbeat, so a thousand idle pages cost next to nothing. While something is owed, silence is noticed in seconds.
  */
 export declare class Liveness {
     #private;
     /** @param {LivenessOptions} options */
     constructor(options: LivenessOptions);
-    /** A connection stands. @param {number} beatMs */
+    /** Begins with an open connection. @param {number} beatMs */
     begin(beatMs: number): void;
-    /** It stands no more. */
+    /** Ends: the connection is closed. */
     end(): void;
-    /** Something came. */
+    /** Takes that something came. */
     heard(): void;
-    /** Something was said, or heard, that may be waited upon. */
+    /** Takes that something was sent or received, so that an answer may be owed now. */
     said(): void;
-    /** Asks for a sign of life now, where there is reason to doubt the connection. */
+    /** Pings now, if there is reason to doubt the connection. */
     doubt(): void;
 }

@@ -1,20 +1,20 @@
-/** Requests that wait for the frame which carries their `ref` back. */
+/** Requests that wait for the frame with their `ref`. */
 export declare class PendingRequests {
     #private;
-    /** Whether one of them waits. */
+    /** Whether a request waits. */
     get waiting(): boolean;
     /**
-     * Sends a request over a connection; gives its answer. Rejects with ChatError.
+     * Sends a request over a connection; returns its answer. Rejects with ChatError.
      * @param {import("./link.js").Link} link
      * @param {Record<string, unknown>} frame
      * @returns {Promise<any>}
      */
     ask(link: import("./link.js").Link, frame: Record<string, unknown>): Promise<any>;
     /**
-     * Settles the request which `frame` answers. False where it answers none of them.
+     * Settles the request that `frame` answers. False if it answers none.
      * @param {any} frame
      */
     settle(frame: any): boolean;
-    /** Fails all of them: their answers were lost with the connection. */
+    /** Rejects all requests: their answers were lost with the connection. */
     abandon(): void;
 }

@@ -8,17 +8,17 @@ export declare const ReplyState: Readonly<{
     WAITING: "waiting";
     /** Text arrives. */
     STREAMING: "streaming";
-    /** It called tools (`done{tools}`): once all its calls are settled, the reply that follows begins by itself. */
+    /** It called tools (`done{tools}`). Once all its calls are settled, the next reply begins by itself. */
     CALLING: "calling";
-    /** `done` came, whatever its reason; where it called, the reply that follows has begun. */
+    /** `done` came, with any reason. After calls: the reply that follows has begun. */
     ENDED: "ended";
-    /** Refused before it was accepted; the server keeps no trace of it. */
+    /** Refused before it was accepted; the server keeps nothing of it. */
     REFUSED: "refused";
-    /** Given up by the user before the server had it, or lost with the connection. */
+    /** Stopped by the user before the server had it, or lost with the connection. */
     WITHDRAWN: "withdrawn";
 }>;
 /**
- * Tokens per second; null where there is too little to tell a pace from.
+ * Tokens per second; null if there is too little for a pace.
  * @param {{tokens: number, ms: number}} measured
  * @returns {number | null}
  */
@@ -27,7 +27,7 @@ export declare function paceOf({ tokens, ms }: {
     ms: number;
 }): number | null;
 /**
- * One exchange: the user's message and the reply to it, as far as it is known here.
+ * One exchange: the user's message and the reply to it, as far as this client knows it.
  * Offsets and lengths are Unicode code points, times are `performance.now()` milliseconds.
  */
 export declare class Reply {
@@ -35,90 +35,90 @@ export declare class Reply {
     conversationId: string;
     /** @type {string} */ state: string;
     /** @type {string | null} */ turnId: string | null;
-    /** @type {string | null} The user's message that it answers; where it follows calls, the reply that made them. */ messageId: string | null;
-    /** @type {string | null} The turn whose calls it follows; null where it answers a message. */ follows: string | null;
-    /** @type {string | null | undefined} The message before that one; undefined where it is not known. */ parentId: string | null | undefined;
-    /** @type {string | null} The message that this exchange takes the place of: edited, or a reply made anew. */ replaces: string | null;
-    /** @type {string | null} The reply that it goes on with: the same message, whose text stands before what comes. */ continues: string | null;
-    /** Whether it began a branch: it does not follow what was the last message. */
+    /** @type {string | null} The user's message that it answers; after calls, the reply that made them. */ messageId: string | null;
+    /** @type {string | null} The turn whose calls it follows; null if it answers a message. */ follows: string | null;
+    /** @type {string | null | undefined} The message before that one; undefined if it is unknown. */ parentId: string | null | undefined;
+    /** @type {string | null} The message that this exchange replaces: it was edited, or is a reply that is regenerated. */ replaces: string | null;
+    /** @type {string | null} The reply that it continues: the same message, whose text comes first. */ continues: string | null;
+    /** Whether it began a branch: it does not follow the message that was last. */
     branches: boolean;
     /** @type {string | null} */ clientMsgId: string | null;
-    /** @type {string | null} The user's message; null where another device sent it and it was not told. */
+    /** @type {string | null} The user's message; null if another device sent it, and its text is unknown. */
     content: string | null;
     /** @type {import("./frames.js").Attachment[]} The images that the message shows. */ attachments: import("./frames.js").Attachment[];
-    /** @type {import("./frames.js").Languages | null} From what to what it translates live; its message is the source. */ interprets: import("./frames.js").Languages | null;
-    /** @type {[start: number, end: number, sourceChars: number][]} How much of the source had been read for each piece of text that was seen to come. */
+    /** @type {import("./frames.js").Languages | null} The languages of a live translation; its message is the source. */ interprets: import("./frames.js").Languages | null;
+    /** @type {[start: number, end: number, sourceChars: number][]} How much of the source had been read for each piece of text that came live. */
     alignment: [start: number, end: number, sourceChars: number][];
-    /** Whether the user may still go on speaking: then it is taken back, and there is nothing to show of it yet. */
+    /** Whether the user may still go on speaking. Then it is taken back, so it is not shown yet. */
     unsure: boolean;
     /** @type {boolean} Whether this client sent it, and so may send it again. */
     own: boolean;
-    /** The text so far; after the end, the text as kept. */
+    /** The text so far; after the end, the text that is kept. */
     text: string;
     /** Code points of `text`. */
     chars: number;
-    /** Whether text, thoughts or a call were missed: what is here ends before the hole, and history has the whole. */
+    /** Whether text, reasoning or a call was missed. What is here ends before the hole; the history has all of it. */
     holed: boolean;
-    /** What the model thought aloud beside the text. */
+    /** The model's reasoning, which is not part of the text. */
     thoughts: Thoughts;
     /** @type {Call[]} The calls that it made, in order. */
     calls: Call[];
     /** @type {import("./frames.js").Done | null} */ done: import("./frames.js").Done | null;
     /** @type {import("./errors.js").ChatError | null} Why it was refused. */ error: import("./errors.js").ChatError | null;
-    /** @type {import("./frames.js").Status | null} The last word about the wait for it. */ status: import("./frames.js").Status | null;
+    /** @type {import("./frames.js").Status | null} The newest status while it waits. */ status: import("./frames.js").Status | null;
     /** @type {number | null} */ sentAt: number | null;
     /** @type {number | null} */ firstTextAt: number | null;
     /** @type {number | null} */ lastTextAt: number | null;
-    /** Tokens behind the text, and those of them that came with the first piece. */
+    /** The tokens of the text, and those that came with its first piece. */
     tokens: number;
     firstTokens: number;
     /** @param {string} conversationId */
     constructor(conversationId: string);
-    /** Whether something is still to come: more of it, its end, or the reply that follows its calls. */
+    /** Whether more is to come: text, its end, or the reply that follows its calls. */
     get open(): boolean;
-    /** The text to show: all of it, or up to where the user has stopped it. */
+    /** The text to show: all of it, or up to where the user stopped it. */
     get visible(): string;
-    /** Code points of what is shown. */
+    /** Code points of `visible`. */
     get visibleChars(): number;
-    /** What it translates live, as far as that has come; empty where it does not. */
+    /** The source of a live translation, as far as it has come; empty for other replies. */
     get source(): string;
-    /** Whether the user has asked for its end. */
+    /** Whether the user has asked to stop it. */
     get stopping(): boolean;
     /**
-     * Milliseconds from the request to the first text, as seen here; null without either.
+     * Milliseconds from the request to the first text, measured here; null if one of them is missing.
      * @returns {number | null}
      */
     get firstTextMs(): number | null;
     /**
-     * Tokens per second after the first text, as seen here; null until there are enough to tell.
+     * Tokens per second after the first text, measured here; null until there are enough.
      * @returns {number | null}
      */
     get tokensPerSecond(): number | null;
     /** @param {import("./frames.js").Accepted} frame */
     accept(frame: import("./frames.js").Accepted): void;
     /**
-     * Takes a piece of text. A piece that overlaps the text (a replay) adds what is new of it.
-     * Returns false, and takes nothing, where text before the piece is missing.
+     * Takes a piece of text. Of a piece that overlaps the text (a replay) only the new part is added.
+     * Returns false, and takes nothing, if text before the piece is missing.
      * @param {import("./frames.js").Delta} frame
      * @param {number} now
      */
     append(frame: import("./frames.js").Delta, now: number): boolean;
     /**
-     * Takes what was spoken as its message, where it has come; until then nobody knows whether it was all.
+     * Takes what was spoken as its message, if it has come. Before that nobody knows whether the speaker has ended.
      * @param {Map<string, string>} said  by items
      */
     hear(said: Map<string, string>): boolean;
     /**
-     * Takes more of the source that it translates, which is its `content`. Returns false where a part before it is missing.
+     * Takes more of its source, which is its `content`. Returns false if a part before it is missing.
      * @param {import("./frames.js").SourceText} frame
      */
     grow(frame: import("./frames.js").SourceText): boolean;
-    /** Takes the source so far as history tells it, where that is more than is known here. @param {import("./frames.js").Message} message */
+    /** Takes the source from the history, if it is longer than here. @param {import("./frames.js").Message} message */
     catchUpSource({ content, interprets }: import("./frames.js").Message): void;
-    /** Takes a piece of what the model thinks aloud. @param {import("./frames.js").Reasoning} frame @param {number} now */
+    /** Takes a piece of the model's reasoning. @param {import("./frames.js").Reasoning} frame @param {number} now */
     think(frame: import("./frames.js").Reasoning, now: number): void;
     /**
-     * Takes a call, once: it may come again after a reconnect.
+     * Takes a call. It may come again after a reconnect, and is taken once.
      * @param {import("./frames.js").ToolCall} frame
      * @param {number} now
      */
@@ -126,27 +126,27 @@ export declare class Reply {
     /** One of its calls. @param {string} callId */
     callOf(callId: string): Call | undefined;
     /**
-     * Takes the reply so far as history tells it, where that is more than is known here.
+     * Takes the reply from the history, if it is longer than here.
      * @param {import("./frames.js").Message} message
      */
     catchUp(message: import("./frames.js").Message): void;
-    /** Shows nothing past `chars` from now on: what the user has seen is what is to be kept. @param {number} chars */
+    /** Shows nothing past `chars` from now on: only what the user has seen is kept. @param {number} chars */
     hold(chars: number): void;
-    /** Shows all that comes again: it was not stopped. */
+    /** Shows all of it again: it was not stopped. */
     release(): void;
-    /** Ends the reply and cuts it to what is kept. @param {import("./frames.js").Done} frame */
+    /** Ends the reply, and cuts it to what is kept. @param {import("./frames.js").Done} frame */
     finish(frame: import("./frames.js").Done): void;
-    /** Its calls are settled, and the reply that follows has begun. */
+    /** Ends it: its calls are settled, and the reply that follows has begun. */
     conclude(): void;
     /**
-     * Whether the text is, byte for byte, what the server keeps. Null where the browser can't tell: it lends its hashes
-     * to secure contexts only.
+     * Whether the text is what the server keeps, byte for byte. Null if the browser can't tell: it has hashes in secure
+     * contexts only.
      * @returns {Promise<boolean | null>}
      */
     verified(): Promise<boolean | null>;
     /** @param {import("./errors.js").ChatError} error */
     refuse(error: import("./errors.js").ChatError): void;
     withdraw(): void;
-    /** The connection was lost: what comes next comes otherwise than as it is made. */
+    /** Takes that the connection was lost: the pace of what comes next is not the model's. */
     pause(): void;
 }

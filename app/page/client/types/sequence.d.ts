@@ -1,15 +1,15 @@
 /**
- * What is known of one conversation's journal: its epoch, the last event seen, and the last message of its active branch.
- * Events are numbered without holes; one may stand for several, `firstSeq` to `seq`.
+ * What is known of a conversation's journal: its epoch, the last event seen, and the last message of its active branch.
+ * Events are numbered without holes. One may cover several numbers, `firstSeq` to `seq`.
  */
 export declare class Sequence {
     #private;
-    /** @type {string | null | undefined} The message that the next one would follow; undefined where that is not known. */
+    /** @type {string | null | undefined} The message that the next one would follow; undefined if it is unknown. */
     leaf: string | null | undefined;
     /** The number of the last event seen; null before the first. */
     get seq(): number | null;
     /**
-     * Where a new connection can go on; null where events before that were missed, or none was seen.
+     * Where a new connection can resume; null if events before that were missed, or none was seen.
      * @returns {{epoch: string, after_seq: number} | null}
      */
     get point(): {
@@ -17,8 +17,8 @@ export declare class Sequence {
         after_seq: number;
     } | null;
     /**
-     * Takes an event. False means that events before it were missed.
-     * Events seen before (a replay after a reconnect) are no gap.
+     * Takes an event. False: events before it were missed.
+     * Events that were seen before (a replay after a reconnect) are no gap.
      * @param {number} firstSeq
      * @param {number} seq
      */
@@ -26,7 +26,7 @@ export declare class Sequence {
     /** Learns the epoch of the events seen. @param {string} epoch */
     within(epoch: string): void;
     /**
-     * Takes a position that the server told with all that comes before it. A new epoch starts the count anew.
+     * Takes a position up to which the server told everything. A new epoch begins a new count.
      * @param {string} epoch
      * @param {number} seq
      */

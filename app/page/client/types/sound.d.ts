@@ -1,7 +1,7 @@
-/** Binary frames of sound: a head of 8 bytes, big-endian, and samples of 16 bits, little-endian. Pure. */
+/** Binary frames of sound: a header of 8 bytes, big-endian, then samples of 16 bits, little-endian. Pure. */
 export type Sound = {
     /**
-     * whose sound it is: `audio.started.stream` of the microphone's, `audio.reply.stream` of a reply's
+     * `audio.started.stream` for the microphone, `audio.reply.stream` for a reply
      */
     stream: number;
     /**
@@ -19,12 +19,12 @@ export type Sound = {
 };
 /**
  * @typedef {object} Sound
- * @property {number} stream       whose sound it is: `audio.started.stream` of the microphone's, `audio.reply.stream` of a reply's
+ * @property {number} stream       `audio.started.stream` for the microphone, `audio.reply.stream` for a reply
  * @property {number} seq          from 1
  * @property {Int16Array} samples  one channel
  * @property {boolean} [last]      whether the stream ends here
  */
-/** A sound as it is sent. @param {Sound} sound */
+/** The frame of a sound. @param {Sound} sound */
 export declare function frameOfSound({ stream, seq, samples, last }: Sound): ArrayBuffer;
-/** A sound as it came; null where the frame is of another kind, which this client does not know. @param {ArrayBuffer} frame @returns {Sound | null} */
+/** The sound in a frame; null if the frame is of a kind that this client does not know. @param {ArrayBuffer} frame @returns {Sound | null} */
 export declare function soundOfFrame(frame: ArrayBuffer): Sound | null;

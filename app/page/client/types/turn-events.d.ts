@@ -13,8 +13,8 @@ export type ToolState = import("./frames.js").ToolState;
 export type Call = import("./call.js").Call;
 export type Reply = import("./reply.js").Reply;
 /**
- * What the journalled events of turns change: their replies, and what is known of their conversation's journal.
- * After a hole, or where a reply's text is not what the server keeps, history is asked for again.
+ * Applies the journalled events of turns to their replies and to what is known of their conversation's journal.
+ * The history is read again after missed events, or if a reply's text differs from what the server keeps.
  */
 export declare class TurnEvents {
     #private;
