@@ -1,8 +1,8 @@
-"""Tells whether what is committed of the page is what its sources make, and whether its modules can be joined.
+"""Checks that the committed bundles and icons were made from their sources, and that the page's modules can be joined.
 
-Compares SHA-256 sums with those that the builds wrote down: needs neither node nor a browser nor network, and knows nothing
-of the builds themselves (build.mjs, icons.py). With `--rebuild` it also builds the bundles anew (`npm ci`, `npm run build`)
-and demands the same bytes.
+It compares SHA-256 sums with those that the builds recorded. It needs neither node nor a browser nor network, and knows
+nothing of the builds themselves (build.mjs, icons.py). With `--rebuild` it also rebuilds the bundles (`npm ci`,
+`npm run build`), and requires the same bytes.
 """
 # ruff: noqa: INP001 - a folder of build files, no package
 
@@ -26,7 +26,7 @@ BUNDLE = PAGE / "vendor"
 
 
 class Made(NamedTuple):
-    """What a build made. `record` has the sums of its sources, by their paths below `sources`, and of its files beside it."""
+    """The files of a build. `record` has the sums of its sources, by their paths below `sources`, and of the files beside it."""
 
     what: str
     record: Path
@@ -49,12 +49,12 @@ ICONS = Made(
 
 
 def changed(folder: Path, sums: dict[str, str]) -> list[str]:
-    """Name those of `sums` whose file in `folder` is missing or has another SHA-256 sum than the one given."""
+    """Return the names in `sums` whose file in `folder` is missing, or has another SHA-256 sum."""
     return [name for name, expected in sums.items() if _sha256(folder / name) != expected]
 
 
 def differences(made: Made) -> list[str]:
-    """Say what keeps committed files from being those of their sources; an empty list when all is well."""
+    """Return how committed files differ from their sources; empty if they don't."""
     sums = json.loads(made.record.read_text())
     stale = [
         f"{_shown(made.sources, name)} is not what {made.what} was made of"
@@ -68,7 +68,7 @@ def differences(made: Made) -> list[str]:
 
 
 def complaints() -> Iterator[str]:
-    """Say what is wrong, and what to do about it; nothing when all is well."""
+    """Return what is wrong and what to do about it; empty if nothing is wrong."""
     for made in (BUNDLES, ICONS):
         if found := differences(made):
             yield from (*found, made.remedy)
@@ -80,13 +80,13 @@ def complaints() -> Iterator[str]:
 
 
 def rebuild() -> None:
-    """Build the bundles from the locked sources. Raises CalledProcessError where npm fails."""
+    """Build the bundles from the locked sources. Raises CalledProcessError if npm fails."""
     for command in (["npm", "ci"], ["npm", "run", "build"]):
         subprocess.run(command, cwd=SOURCES, check=True)  # noqa: S603 - constant commands
 
 
 def main(arguments: list[str]) -> int:
-    """Print what is wrong; the exit status is 1 when anything is."""
+    """Print what is wrong; return the exit status, 1 if anything is wrong."""
     found = list(complaints())
     if "--rebuild" in arguments and not found:
         before = BUNDLES.record.read_bytes()
