@@ -1,7 +1,7 @@
 """Translates held-out sentences and prints how many are right, letter for letter: `python -m demo_translator.evaluate`.
 
-Greedy, in the checkpoint's own precision. Then sentences grow word by word, and what two hypotheses agree on is told: it says
-how many of these words contradict the translation of the whole, and how far they lag. The exit code is 1 where a skill, in a
+Greedy, in the checkpoint's own precision. Then sentences grow word by word, and what three hypotheses in a row agree on is told: it
+says how many of these words contradict the translation of the whole, and how far they lag. The exit code is 1 where a skill, in a
 direction, falls short of 90 %, or where more than 2 % of the words contradict.
 """
 

@@ -1,9 +1,10 @@
-"""Translates sentences while they grow, and tells what two hypotheses agree on: sooner than the service, which waits for a third.
+"""Translates sentences while they grow, and tells what three hypotheses in a row agree on, as the service does.
 
-LocalAgreement-2: Polák et al., IWSLT 2022. LAAL: Papi et al., AutoSimTrans 2022; here it counts words of the source, of
+LocalAgreement-n: Liu et al., Interspeech 2020. LAAL: Papi et al., AutoSimTrans 2022; here it counts words of the source, of
 Chinese characters.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from demo_translator.beginnings import ENDS, common, cuts, units
 from demo_translator.pairs import Pair
 from demo_translator.tokenizer import CHINESE, ENGLISH
 
+AGREEING = 3
+"""Hypotheses in a row, of which the newest is one."""
 _MOST = 64
 """Tokens of a sentence's translation."""
 
@@ -66,15 +69,15 @@ def follow(
 
 def _told(model: Any, tokenizer: PreTrainedTokenizerBase, source: str, target: str) -> tuple[str, list[int]]:
     """What is told before a source has its end, and how much of that had come for each word."""
-    told = before = ""
+    told = ""
+    last: deque[str] = deque(maxlen=AGREEING)
     delays: list[int] = []
     for place in cuts(source):
-        now = _hypothesis(model, tokenizer, source[:place], target, told, unfinished=True)
-        agreed = common([before, now])
+        last.append(_hypothesis(model, tokenizer, source[:place], target, told, unfinished=True))
+        agreed = common(last) if len(last) == AGREEING else ""
         if len(agreed) > len(told):
             delays += [len(units(source[:place]))] * (len(units(agreed)) - len(delays))
             told = agreed
-        before = now
     return told, delays
 
 

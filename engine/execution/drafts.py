@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.cache.layout import Span
 from engine.sampling.device_draw import sent
+from engine.sampling.likeliest import likeliest
 
 
 def checked(spans: Sequence[Span], logits: Tensor) -> tuple[Tensor, dict[int, int]]:
@@ -28,9 +29,8 @@ def checked(spans: Sequence[Span], logits: Tensor) -> tuple[Tensor, dict[int, in
         raise RuntimeError(f"{len(logits)} rows of logits were computed where drafts take {end}")
     drafted = zip(sampled, starts, strict=True)
     places = [start + place for span, start in drafted for place in range(span.drafted)]
-    said = iter(
-        _rows(logits, places).float().max(dim=-1).indices.tolist()
-    )  # as the sampler finds the likeliest
+    _, tokens = likeliest(_rows(logits, places).float())
+    said = iter(tokens.squeeze(1).tolist())
     right = {span.slot: _right(span, [next(said) for _ in range(span.drafted)]) for span in sampled}
     rows = [start + right[span.slot] for span, start in zip(sampled, starts, strict=True)]
     return _rows(logits, rows), right

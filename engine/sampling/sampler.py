@@ -23,6 +23,7 @@ from engine.sampling.adjusting import Adjustments, Changes, Wish
 from engine.sampling.allowed import Allowed, width_of
 from engine.sampling.device_draw import sent
 from engine.sampling.guide import Guide
+from engine.sampling.likeliest import likeliest
 from engine.text.prepared import Sampling
 
 LONGEST_SHORTLIST = 1024
@@ -273,7 +274,7 @@ def _column(values: list[float] | list[int], device: torch.device) -> Tensor:
 def _draw(scores: Tensor, group: _Group) -> list[int | None]:
     match group.way:
         case Way.LIKELIEST:
-            best, tokens = scores.max(dim=-1, keepdim=True)
+            best, tokens = likeliest(scores)
             return nucleus.fetch(tokens, best.isfinite())
         case Way.SHORTLIST:
             return nucleus.fetch(*_from_shortlist(scores, group))
@@ -289,7 +290,7 @@ def _choose(scores: Tensor, group: _Group) -> Tensor:
     """Choose as `_draw` does, but without waiting: tokens, (rows, 1), with -1 in place of None."""
     match group.way:
         case Way.LIKELIEST:
-            best, tokens = scores.max(dim=-1, keepdim=True)
+            best, tokens = likeliest(scores)
             return tokens.masked_fill_(~best.isfinite(), -1)
         case Way.SHORTLIST:
             tokens, usable = _from_shortlist(scores, group)
@@ -311,11 +312,11 @@ def _choose(scores: Tensor, group: _Group) -> Tensor:
 def _from_shortlist(scores: Tensor, group: _Group) -> tuple[Tensor, Tensor]:
     """Draw each row from its likeliest tokens. Returns the tokens, and whether they are usable, both (rows, 1)."""
     longest = min(max(group.limits.top_k), scores.shape[1])
-    likeliest, ids = scores.topk(longest)
+    largest, ids = scores.topk(longest)
     if min(group.limits.top_k) < longest:
         place = torch.arange(longest, device=scores.device)
-        likeliest = likeliest.masked_fill(place >= group.limits.top_ks, -torch.inf)
-    weights = (likeliest / group.limits.temperature).softmax(dim=-1)
+        largest = largest.masked_fill(place >= group.limits.top_ks, -torch.inf)
+    weights = (largest / group.limits.temperature).softmax(dim=-1)
     if group.limits.top_p is not None:
         weights = nucleus.cut_ranked(weights, group.limits.top_p)
     weights = _without_unlikely(weights, group.limits.min_p)

@@ -81,17 +81,12 @@ class ActiveRequest:
     @property
     def prompt_tokens(self) -> int:
         """How many tokens the prompt has, without the padding of a source's last page."""
-        return self.request.prompt_tokens - self._idle
+        return self.request.prompt_tokens - self.request.padding
 
     @property
     def cached_tokens(self) -> int:
         """How many of them were in the cache."""
-        return max(0, self.request.cached - self._idle)
-
-    @property
-    def _idle(self) -> int:
-        source = self.request.source
-        return 0 if source is None else source.reserved - source.length
+        return max(0, self.request.cached - self.request.padding)
 
     @property
     def steps_after(self) -> int | None:

@@ -43,9 +43,11 @@ class Counters:
     def count(self, plan: Plan) -> None:
         """Count a step that begins."""
         self.steps += 1
-        self.cached_tokens += sum(request.computed for request in plan.admitted)
+        self.cached_tokens += sum(max(0, request.computed - request.padding) for request in plan.admitted)
         self.prefill_steps += bool(plan.prefills)
-        self.prompt_tokens += sum(segment.count for segment in plan.prefills)  # drafts are none
+        self.prompt_tokens += sum(
+            segment.count - segment.padding for segment in plan.prefills
+        )  # drafts are none
 
     def statistics(self, scheduler: Scheduler, bytes_per_token: int) -> EngineStatistics:
         """Return all numbers, with what the scheduler and its pool hold now."""

@@ -78,9 +78,42 @@ class Request:
         return 0 if self.source is None else self.source.reserved
 
     @property
+    def padding(self) -> int:
+        """How many of its tokens fill up a source's last page. They are never computed."""
+        return 0 if self.source is None else self.source.reserved - self.source.length
+
+    @property
+    def padding_ahead(self) -> int:
+        """How many of these are among the `remaining` tokens."""
+        return 0 if self.computed else self.padding
+
+    @property
+    def rows(self) -> int:
+        """How many rows are to be computed before the next token can be drawn: the remaining tokens and the draft."""
+        return self.rows_of(self.remaining)
+
+    @property
     def least(self) -> int:
-        """How many tokens its next step computes at least."""
-        return max(0, self.first - self.computed)
+        """How many rows its next step computes at least: its source, or its last token with the draft."""
+        if self.source is not None and not self.computed:
+            return self.source.length
+        return self.rows if self.remaining == 1 else 0
+
+    def rows_of(self, count: int) -> int:
+        """Return how many rows so many of the remaining tokens take."""
+        return count - self.padding_ahead + self.drafted_behind(count) if count else 0
+
+    def drafted_behind(self, count: int) -> int:
+        """Return how many tokens of the draft are computed with so many of the remaining tokens: with the last one, all."""
+        return len(self.draft) if count == self.remaining else 0
+
+    def within(self, rows: int) -> int:
+        """Return how many of the remaining tokens a step with so many rows left computes."""
+        if rows >= self.rows:
+            return self.remaining
+        if rows < self.least:
+            return 0
+        return min(rows + self.padding_ahead, self.remaining - bool(self.draft))
 
     @property
     def is_full(self) -> bool:
@@ -110,6 +143,7 @@ class Segment:
     """Neighbouring tokens of one request that run in one step: positions `start` to `start + count`.
 
     `samples`: whether the next token can be drawn after these. `drafted`: tokens of a draft that run behind them.
+    `padding`: how many of the positions are never computed.
     """
 
     request: Request
@@ -118,6 +152,12 @@ class Segment:
     count: int
     samples: bool
     drafted: int = 0
+    padding: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows the step computes for it."""
+        return self.count - self.padding + self.drafted
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,4 +176,4 @@ class Plan:
     @property
     def prefill_tokens(self) -> int:
         """How many tokens of prompts and drafts the step computes."""
-        return sum(segment.count + segment.drafted for segment in self.prefills)
+        return sum(segment.rows for segment in self.prefills)

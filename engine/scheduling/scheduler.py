@@ -188,24 +188,25 @@ class Scheduler:
     def _plan_prefills(self, budget: int) -> tuple[Segment, ...]:
         """Share the budget out: up to half of it goes to the oldest prompt, the rest to the shortest ones first.
 
-        A source is computed in one piece. It waits if the rest of the budget is less, but the oldest may exceed the budget.
+        Drafts count, too. A source is computed in one piece, and the last token of a prompt with its draft. It waits if the
+        rest of the budget is less, but the oldest may exceed the budget.
         """
         ready = [request for request in self._prefilling.values() if not request.looks]
         if not ready:
             return ()
-        shortest = sorted(ready, key=lambda request: (request.remaining, request.arrival))
+        shortest = sorted(ready, key=lambda request: (request.rows, request.arrival))
         oldest = min(shortest, key=lambda request: request.arrival)
-        kept = max(oldest.least, min(oldest.remaining, (budget + 1) // 2))
-        counts: dict[int, int] = {}
+        kept = max(oldest.least, min(oldest.rows, (budget + 1) // 2))
         left = max(0, budget - kept)
+        counts: dict[int, int] = {}
         for request in shortest:
             if request is not oldest:
-                counts[request.arrival] = min(left, request.remaining) if left >= request.least else 0
-                left -= counts[request.arrival]
-        counts[oldest.arrival] = min(kept + left, oldest.remaining)
+                counts[request.arrival] = request.within(left)
+                left -= request.rows_of(counts[request.arrival])
+        counts[oldest.arrival] = oldest.within(kept + left)
         return tuple(
-            _prefill(request, slot, count)
-            for slot, request in self._prefilling.items()
+            _prefill(request, count)
+            for request in self._prefilling.values()
             if (count := counts.get(request.arrival, 0))
         )
 
@@ -310,8 +311,15 @@ class Scheduler:
         request.slot, request.computed, request.sound = None, 0, 0
 
 
-def _prefill(request: Request, slot: int, count: int) -> Segment:
+def _prefill(request: Request, count: int) -> Segment:
     """Return so many tokens of a prompt, and behind its last one the draft."""
-    is_last = count == request.remaining
-    drafted = len(request.draft) if is_last else 0
-    return Segment(request, slot, request.computed, count, samples=is_last, drafted=drafted)
+    assert request.slot is not None  # noqa: S101 - those that run have one
+    return Segment(
+        request,
+        request.slot,
+        request.computed,
+        count,
+        samples=count == request.remaining,
+        drafted=request.drafted_behind(count),
+        padding=request.padding_ahead,
+    )

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from demo_translator.beginnings import cuts, units
 from demo_translator.evaluate import ENOUGH, evaluate, probes
 from demo_translator.model import CHECKPOINT
 from demo_translator.sentences import SKILLS
+from demo_translator.simultaneous import _hypothesis, follow
 from demo_translator.tokenizer import CHINESE, ENGLISH
+from sessions.interpreting.agreement import agreed_end
 
 LARGEST_BYTES = 8 * 1024 * 1024
 
@@ -31,3 +34,21 @@ def test_most_of_what_it_never_saw_is_right(loaded: tuple[Any, Any], target: str
     asked = [pair for skill in SKILLS for pair in probes(skill, 10, seed=1)]
     score = evaluate(*loaded, asked, "all", target)
     assert score.rate >= ENOUGH, score.wrong
+
+
+def test_while_a_sentence_grows_words_are_counted_as_early_that_the_service_would_tell(
+    loaded: tuple[Any, Any],
+) -> None:
+    pairs = [pair for skill in SKILLS for pair in probes(skill, 1, seed=1)]
+    early = [told_early(loaded, pair.english) for pair in pairs]
+    assert follow(*loaded, pairs, CHINESE).early == sum(map(len, map(units, early)))
+    assert any(early)
+
+
+def told_early(loaded: tuple[Any, Any], source: str) -> str:
+    told, before = "", list[str]()
+    for place in cuts(source):
+        now = _hypothesis(*loaded, source[:place], CHINESE, told, unfinished=True)
+        told = now[: agreed_end(before, now, len(told), finished=True)]
+        before.append(now)
+    return told

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from connections.limits.bounds import Bound
+from connections.line.budget import RATES
 from sessions.interpreting.segments import MAX_SEGMENT_CHARS
 from sessions.interpreting.source import MAX_SOURCE_CHARS
 from sessions.interpreting.translation import AHEAD
@@ -32,3 +34,8 @@ def test_the_bounds_are_those_of_the_guide_and_of_the_protocol() -> None:
     for paper in (GUIDE, PROTOCOL):
         said = " ".join(paper.read_text().split())
         assert all(bound in said for bound in ("32,000 characters", "400", "ten minutes"))
+
+
+def test_the_guide_says_how_many_words_a_connection_takes() -> None:
+    said = " ".join(GUIDE.read_text().split())
+    assert f"{RATES[Bound.TEXT_FRAMES].per_s:g} frames a second" in said

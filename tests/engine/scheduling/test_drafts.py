@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from engine.execution.executor import Executor, OutOfMemory
 from engine.messages import FinishReason, Output
 from engine.scheduling.core import Core
+from engine.scheduling.pace import PrefillPace
 from tests.engine.tiny_models import GREEDY, Numbers, end_of, run_out, tokens_of
 from tests.engine.translators import (
     END,
@@ -93,6 +94,23 @@ def test_a_source_that_grows_is_translated_as_if_each_hypothesis_were_made_anew(
 def growths(draw: st.DrawFn) -> list[int]:
     """How long a source is, time and again."""
     return sorted(draw(st.lists(st.integers(1, 40), min_size=2, max_size=6, unique=True)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("budget", [1, 13, 40])
+def test_drafts_that_wait_for_room_in_a_step_are_those_of_generate(
+    kind: str, budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PrefillPace, "budget_beside", lambda _pace, _replies: budget)
+    core = Core(served(kind))
+    texts = [source(3 + 6 * number, salt=number) for number in range(6)]
+    wholes = [generated(kind, text, LENGTH) for text in texts]
+    for number, (text, whole) in enumerate(zip(texts, wholes, strict=True)):
+        begun, draft = beginning(kind, whole[:2]), [*whole[2 : 2 + 2 * number], 9]
+        core.submit(translating(f"{number}", text, begun, SOME, draft=draft))
+    outputs = run_out(core)
+    for number, (text, whole) in enumerate(zip(texts, wholes, strict=True)):
+        assert tokens_of(outputs, f"{number}") == generated(kind, text, LENGTH, whole[:2])
 
 
 def test_a_draft_that_is_right_takes_one_step(followed: Followed) -> None:
