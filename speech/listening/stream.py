@@ -193,7 +193,7 @@ class SpeechStream:
                 is_newest = len(self._waiting) == 1
                 return is_newest and not is_hurried and waiting.end >= self._words.again_at
             case Kind.STOPPED:
-                return self._words.paused is None
+                return not self._words.paused
             case kind:
                 return kind is Kind.PAUSED
 
@@ -215,7 +215,8 @@ class SpeechStream:
 
     def _stop(self, waiting: _Waiting) -> Heard:
         words = self._words
-        text = self._understood(waiting.end).text if words.paused is None else words.paused
+        # Where nothing was understood at the pause, the word may have gone on too softly for the detector.
+        text = words.paused or self._understood(waiting.end).text
         self._words = _Words()
         self._frames.forget(waiting.end)
         return Stopped(waiting.moment.started_ms, waiting.moment.at_ms, text, waiting.is_committed)

@@ -169,3 +169,17 @@ def test_a_last_sound_that_is_too_soft_for_the_detector_is_understood_all_the_sa
     ]
     assert isinstance(heard[-1], Stopped)
     assert heard[-1].text == "count to 56"
+
+
+def test_a_word_that_goes_on_softly_behind_a_pause_is_understood_at_the_end() -> None:
+    """Nothing was understood at the pause, and nobody knows whether that was a sentence."""
+    whole_ms = 1600
+    stream = SpeechStream(
+        listening(), lambda samples: Utterance("go on" if len(samples) * 1000 // RATE >= whole_ms else "")
+    )
+    stream.feed(silence(300) + voiced(900))
+    heard = told(stream)
+    while not isinstance(heard[-1], Stopped):
+        stream.feed(silence(30))
+        heard += told(stream)
+    assert [one.text for one in heard if isinstance(one, Paused | Stopped)] == ["", "go on"]
