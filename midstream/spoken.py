@@ -224,9 +224,8 @@ class SpokenConversation:
     async def begin(self, ask: Callable[[Frame], Awaitable[Frame]]) -> None:
         """Begin to speak, or go on over a new connection. Raises Refused, Disconnected."""
         started = await ask(self._start)
-        if self._is_begun:
-            self._events.put_nowait(Connection(is_lost=False))
-        self._stream, self._seq, self._is_begun = started["stream"], 0, True
+        self._listened_to(started)
+        self._is_begun = True
         self.voice = started.get("voice")
 
     async def end(self) -> None:
@@ -240,7 +239,7 @@ class SpokenConversation:
 
     def lost(self) -> None:
         """The connection is lost: nobody listens until it begins again."""
-        if self._stream is not None:
+        if self._is_begun and self._stream is not None:
             self._events.put_nowait(Connection(is_lost=True))
         self._stream = self._sounding = None
         self._running.clear()
@@ -264,8 +263,18 @@ class SpokenConversation:
                 self._running.pop(frame["turn_id"], None)
                 self._hidden.discard(frame["turn_id"])
 
+    def _listened_to(self, started: Frame) -> None:
+        """Take `audio.started`, once: a reply may go on right behind it."""
+        if self._stream is not None:
+            return
+        if self._is_begun:
+            self._events.put_nowait(Connection(is_lost=False))
+        self._stream, self._seq = started["stream"], 0
+
     def _heed(self, frame: Frame) -> None:
         match frame["type"]:
+            case "audio.started":
+                self._listened_to(frame)
             case "speech":
                 self._events.put_nowait(Speech(frame["state"], frame["at_ms"]))
             case "heard":
