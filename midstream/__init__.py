@@ -6,13 +6,14 @@ from midstream.errors import ClientError, Disconnected, NotConnected, Refused
 from midstream.interpreting import Interpretation
 from midstream.reply import Reasoning, Reply, Status
 from midstream.requests import Found, Page
-from midstream.spoken import Heard, Mark, Sound, Speech, SpokenConversation, SpokenReply
+from midstream.spoken import Connection, Heard, Mark, Sound, Speech, SpokenConversation, SpokenReply
 
 __all__ = [
     "Call",
     "CallState",
     "Client",
     "ClientError",
+    "Connection",
     "Disconnected",
     "Found",
     "Heard",

@@ -60,6 +60,13 @@ class Mark:
     end_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """The connection is lost, and with it what was being said; or it is there again, and what is said is heard."""
+
+    is_lost: bool
+
+
 class SpokenReply(Reply):
     """A reply that is spoken; a `Reply` in all else. `rate`: samples a second of its sound, 0 before it has any.
 
@@ -77,7 +84,10 @@ class SpokenReply(Reply):
         self._sounds = False
 
     async def played(self, ms: float) -> None:
-        """Tell that so much of its sound was played. A player does so every 100 to 250 ms: what was not told was not heard."""
+        """Tell that so much of its sound was played.
+
+        A player does so every 100 to 250 ms, and where a word has ended: what was not told was not heard.
+        """
         place = {"conversation_id": self.accepted["conversation_id"], "turn_id": self.turn_id}
         await self._server.tell({"type": "played", "audio_ms": int(ms + _EPSILON_MS)} | place)
 
@@ -97,6 +107,11 @@ class SpokenReply(Reply):
         begun = bisect_right(self.marks, ms, key=lambda mark: mark.start_ms)
         last = self.marks[max(0, begun - 1)]
         return self.text[: last.off + (last.len if begun else 0)]
+
+    def ended_ms(self, ms: float) -> int:
+        """Return where the last word ends that was heard by this time; 0: none was."""
+        ended = bisect_right(self.marks, ms, key=lambda mark: mark.end_ms)
+        return self.marks[ended - 1].end_ms if ended else 0
 
     def begin_sound(self, frame: Frame) -> None:
         """Take its `audio.reply`: its sound begins, or goes on for who came back."""
@@ -132,7 +147,7 @@ class Sound:
         return self.at_ms + len(self.samples) / _WIDTH * 1000 / self.reply.rate
 
 
-SpokenEvent = Speech | Heard | SpokenReply | Sound | Refused
+SpokenEvent = Speech | Heard | SpokenReply | Sound | Connection | Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +182,11 @@ class SpokenConversation:
     def conversation_id(self) -> str:
         """The conversation."""
         return str(self._start["conversation_id"])
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the server listens: not while the connection is lost."""
+        return self._stream is not None
 
     @property
     def is_answering(self) -> bool:
@@ -204,7 +224,8 @@ class SpokenConversation:
     async def begin(self, ask: Callable[[Frame], Awaitable[Frame]]) -> None:
         """Begin to speak, or go on over a new connection. Raises Refused, Disconnected."""
         started = await ask(self._start)
-        self._stream, self._seq, self._is_begun = started["stream"], 0, True
+        self._listened_to(started)
+        self._is_begun = True
         self.voice = started.get("voice")
 
     async def end(self) -> None:
@@ -218,6 +239,8 @@ class SpokenConversation:
 
     def lost(self) -> None:
         """The connection is lost: nobody listens until it begins again."""
+        if self._is_begun and self._stream is not None:
+            self._events.put_nowait(Connection(is_lost=True))
         self._stream = self._sounding = None
         self._running.clear()
         self._hidden.clear()
@@ -240,8 +263,18 @@ class SpokenConversation:
                 self._running.pop(frame["turn_id"], None)
                 self._hidden.discard(frame["turn_id"])
 
+    def _listened_to(self, started: Frame) -> None:
+        """Take `audio.started`, once: a reply may go on right behind it."""
+        if self._stream is not None:
+            return
+        if self._is_begun:
+            self._events.put_nowait(Connection(is_lost=False))
+        self._stream, self._seq = started["stream"], 0
+
     def _heed(self, frame: Frame) -> None:
         match frame["type"]:
+            case "audio.started":
+                self._listened_to(frame)
             case "speech":
                 self._events.put_nowait(Speech(frame["state"], frame["at_ms"]))
             case "heard":

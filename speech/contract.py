@@ -50,7 +50,10 @@ class Partly(msgspec.Struct, frozen=True, tag=True):
 
 
 class Paused(msgspec.Struct, frozen=True, tag=True):
-    """A short silence, which may be the end. `text`: the words so far; `is_whole`: if False, an incomplete sentence."""
+    """A short silence, which may be the end. `text`: the words so far; `is_whole`: if False, an incomplete sentence.
+
+    An incomplete one may be told once more, with better words.
+    """
 
     at_ms: int
     text: str
@@ -76,7 +79,7 @@ class Stopped(msgspec.Struct, frozen=True, tag=True):
 
 
 Heard = Started | Partly | Paused | Resumed | Stopped
-"""The order is Started (Partly* (Paused Resumed)*)* Stopped, repeated."""
+"""The order is Started (Partly* (Paused+ Resumed)*)* Stopped, repeated."""
 
 
 class Hearing(Protocol):

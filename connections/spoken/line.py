@@ -32,7 +32,7 @@ from speech.sound.wav import Coding
 Slow = Coroutine[None, None, None]
 Say = Callable[[Connection, Said], Slow | None]
 
-PAUSE_MS = 60
+PAUSE_MS = 30
 """Silence that may be the end of the utterance: the turn begins, and is taken back if speech continues."""
 EARLY_S, EARLY_LEAST = 8.0, 64
 """Seconds of sound that wait for a recognizer's start, and the bytes that each frame of it counts for at least."""

@@ -3,6 +3,8 @@
 SILENT ──enough speech──► SPEAKING ──pause_ms of silence──► PAUSED ──silence_ms of silence──► SILENT
                               ▲                                │
                               └──────────speech again──────────┘
+
+A pause is told a second time if the sentence was judged incomplete, and the silence would end a complete one.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ class TurnDetector:
         self._last_ms = 0
         self._told_ms = 0
         self._run_ms = 0
-        self._is_paused = False
+        self._is_paused = self._is_asked_again = False
 
     @property
     def is_speaking(self) -> bool:
@@ -94,7 +96,8 @@ class TurnDetector:
         """Note whether the utterance before the pause is a complete sentence; None: unknown.
 
         Until speech resumes, a complete one ends after `finished_ms`, if that is less than `silence_ms`, and an
-        incomplete one after `unfinished_ms`, if that is more.
+        incomplete one after `unfinished_ms`, if that is more. After `finished_ms` it is asked for once more: a soft
+        last sound, as of "six", is silence for the detector.
         """
         self._is_whole = is_whole if self._is_paused else None
 
@@ -107,6 +110,7 @@ class TurnDetector:
         """Forget the utterance; time continues."""
         self._started_ms = None
         self._is_paused, self._is_whole = False, None
+        self._is_asked_again = False
         self._window.clear()
 
     def _begin(self) -> Moment:
@@ -128,6 +132,7 @@ class TurnDetector:
     def _spoken(self, started_ms: int) -> Moment | None:
         if self._is_paused:
             self._is_paused, self._is_whole = False, None
+            self._is_asked_again = False
             self._told_ms = self._now_ms
             return Moment(Kind.RESUMED, self._now_ms - self._run_ms, started_ms)
         if self._now_ms - self._told_ms < GOING_MS:
@@ -140,6 +145,9 @@ class TurnDetector:
             return self._stop(started_ms, self._last_ms)
         if silence_ms >= self._pause_ms and not self._is_paused:
             self._is_paused = True
+            return Moment(Kind.PAUSED, self._last_ms, started_ms)
+        if self._is_whole is False and not self._is_asked_again and silence_ms >= self._silences_ms[True]:
+            self._is_asked_again = True
             return Moment(Kind.PAUSED, self._last_ms, started_ms)
         return None
 

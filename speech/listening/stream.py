@@ -132,23 +132,33 @@ class SpeechStream:
         if not self._waiting:
             self._words = _Words()
 
-    def step(self) -> Heard | None:
-        """Do the next piece of work; return the event, or None if that needs more work."""
+    @property
+    def is_pressing(self) -> bool:
+        """Whether more waits to be told than that speech goes on."""
+        return any(waiting.moment.kind is not Kind.GOING for waiting in self._waiting)
+
+    def step(self, *, is_hurried: bool = False) -> Heard | None:
+        """Do the next piece of work; return the event, or None if that needs more work.
+
+        `is_hurried`: somebody else has ended: words of speech that goes on can wait.
+        """
         waiting = self._waiting[0]
-        if self._needs_words(waiting) and self._frames.before(waiting.end) > _PIECE_FRAMES:
+        needs_words = self._needs_words(waiting, is_hurried=is_hurried)
+        if needs_words and self._frames.before(waiting.end) > _PIECE_FRAMES:
             self._settle()
             return None
         self._waiting.popleft()
-        return self._tell(waiting)
+        return self._tell(waiting, needs_words=needs_words)
 
-    def _tell(self, waiting: _Waiting) -> Heard:
+    def _tell(self, waiting: _Waiting, *, needs_words: bool) -> Heard:
         moment = waiting.moment
         match moment.kind:
             case Kind.STARTED:
                 self._words = _Words(again_at=waiting.end)
                 return Started(moment.started_ms)
             case Kind.GOING:
-                self._try(waiting)
+                if needs_words:
+                    self._try(waiting.end)
                 return Partly(moment.at_ms, self._words.text)
             case Kind.PAUSED:
                 return self._pause(waiting)
@@ -177,12 +187,13 @@ class SpeechStream:
             since = self._waiting.pop().since
         self._waiting.append(_Waiting(moment, end, since))
 
-    def _needs_words(self, waiting: _Waiting) -> bool:
+    def _needs_words(self, waiting: _Waiting, *, is_hurried: bool) -> bool:
         match waiting.moment.kind:
             case Kind.GOING:
-                return len(self._waiting) == 1 and waiting.end >= self._words.again_at
+                is_newest = len(self._waiting) == 1
+                return is_newest and not is_hurried and waiting.end >= self._words.again_at
             case Kind.STOPPED:
-                return self._words.paused is None
+                return not self._words.paused
             case kind:
                 return kind is Kind.PAUSED
 
@@ -204,16 +215,14 @@ class SpeechStream:
 
     def _stop(self, waiting: _Waiting) -> Heard:
         words = self._words
-        text = self._understood(waiting.end).text if words.paused is None else words.paused
+        # Where nothing was understood at the pause, the word may have gone on too softly for the detector.
+        text = words.paused or self._understood(waiting.end).text
         self._words = _Words()
         self._frames.forget(waiting.end)
         return Stopped(waiting.moment.started_ms, waiting.moment.at_ms, text, waiting.is_committed)
 
-    def _try(self, waiting: _Waiting) -> None:
-        """Recognize the words so far, if nothing else waits and it is time."""
-        end = waiting.end
-        if self._waiting or end < self._words.again_at:
-            return
+    def _try(self, end: int) -> None:
+        """Recognize the words so far."""
         began = self._clock()
         self._words.text = self._understood(end).text
         took_ms = (self._clock() - began) * 1000

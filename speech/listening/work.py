@@ -35,10 +35,11 @@ class ListenWork(Work[SpeechStream]):
         self._looked_at = clock()
 
     def step(self) -> None:
-        """Do the next piece of work."""
+        """Do the next piece of work. Who has ended waits for no words of others who speak on."""
         number, stream = self.turns.next()
+        is_hurried = any(other is not stream and other.is_pressing for _, other in self._streams.values())
         try:
-            if stream.has_work and (heard := stream.step()) is not None:
+            if stream.has_work and (heard := stream.step(is_hurried=is_hurried)) is not None:
                 self.line.send(Told(number, heard))
         except Exception as error:  # noqa: BLE001 - it affects only this speaker
             self._give_up(number, error)

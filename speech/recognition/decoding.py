@@ -36,7 +36,8 @@ class Listener:
     def __init__(self, grammar: str | None) -> None:
         """Load the model. `grammar`: a JSGF file with everything that can be said; None: English in general."""
         self._has_grammar = grammar is not None
-        told = {"jsgf": grammar} if grammar else {}
+        # The best path of a lattice may end in the middle of a sentence; the grammar's own end may not.
+        told = {"jsgf": grammar, "bestpath": False} if grammar else {}
         self._decoder: Any = Decoder(samprate=RATE, loglevel="FATAL", **told)
 
     def segments(self, recording: Recording) -> Iterator[Segment | None]:

@@ -129,6 +129,9 @@ async def _dialogue(url: str, name: str, how: How, chance: Random, sounds: Sound
         listening = asyncio.create_task(listener.listen())
         try:
             return await _cut(listener, how, chance, sounds)
+        except TimeoutError as why:
+            last = json.dumps([frame for _, frame in listener.frames[-2:]])
+            raise TimeoutError(f"{how}, the last that came: {last}") from why
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)

@@ -186,9 +186,14 @@ async def test_a_reply_goes_on_over_a_lost_connection_from_what_was_played(runni
             one for one in running.service._presence._registry.connections() if one.client.client_id == "lost"
         )
         connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        events = []
         async for event in conversation:
+            events.append(event)
             if isinstance(event, midstream.SpokenReply):
                 break
+        told = [event for event in events if isinstance(event, midstream.Connection)]
+        assert [one.is_lost for one in told] == [True, False]
+        assert conversation.is_heard
         assert event is reply
         assert reply.from_ms == 300
         again, _ = await heard_out(conversation)

@@ -141,5 +141,45 @@ def test_how_long_an_end_is_waited_for_is_a_question_of_the_sentence(
         stream.feed(silence(30))
         quiet_ms += 30
         heard += told(stream)
-    assert [one.is_whole for one in heard if isinstance(one, Paused)] == [is_whole is not False]
+    pauses = 2 if is_whole is False else 1  # an incomplete sentence is understood once more
+    assert [one.is_whole for one in heard if isinstance(one, Paused)] == [is_whole is not False] * pauses
     assert silence_ms <= quiet_ms <= silence_ms + 150  # the detector notices silence late
+
+
+def test_a_last_sound_that_is_too_soft_for_the_detector_is_understood_all_the_same() -> None:
+    """As the end of "six" in noise: the sentence is whole with it, and does not wait for more."""
+    asked = Listening(
+        coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=1200, finished_ms=210, pause_ms=60
+    )
+    whole_ms = 1400
+
+    def understand(samples: Samples) -> Utterance:
+        ms = len(samples) * 1000 // RATE
+        return Utterance("count to 56" if ms >= whole_ms else "count to 50", is_whole=ms >= whole_ms)
+
+    stream = SpeechStream(asked, understand)
+    stream.feed(silence(300) + voiced(900))
+    heard = told(stream)
+    for _ in range(15):
+        stream.feed(silence(30))
+        heard += told(stream)
+    assert [(one.text, one.is_whole) for one in heard if isinstance(one, Paused)] == [
+        ("count to 50", False),
+        ("count to 56", True),
+    ]
+    assert isinstance(heard[-1], Stopped)
+    assert heard[-1].text == "count to 56"
+
+
+def test_a_word_that_goes_on_softly_behind_a_pause_is_understood_at_the_end() -> None:
+    """Nothing was understood at the pause, and nobody knows whether that was a sentence."""
+    whole_ms = 1600
+    stream = SpeechStream(
+        listening(), lambda samples: Utterance("go on" if len(samples) * 1000 // RATE >= whole_ms else "")
+    )
+    stream.feed(silence(300) + voiced(900))
+    heard = told(stream)
+    while not isinstance(heard[-1], Stopped):
+        stream.feed(silence(30))
+        heard += told(stream)
+    assert [one.text for one in heard if isinstance(one, Paused | Stopped)] == ["", "go on"]

@@ -35,6 +35,11 @@ class Microphone:
         self._tail = 0 if self._is_pressed else TAIL_PIECES
         return self._is_pressed
 
+    def drop(self) -> None:
+        """Drop what is being said: there is nobody who hears it."""
+        self._is_pressed, self._tail = False, 0
+        self._waiting.clear()
+
     def hear(self, samples: bytes) -> None:
         """Take what was heard."""
         if self.is_open:

@@ -15,7 +15,16 @@ from typing import Any, Protocol
 
 from midstream.client import Client
 from midstream.errors import ClientError, Disconnected, Refused
-from midstream.spoken import END_S, Heard, Sound, Speech, SpokenConversation, SpokenEvent, SpokenReply
+from midstream.spoken import (
+    END_S,
+    Connection,
+    Heard,
+    Sound,
+    Speech,
+    SpokenConversation,
+    SpokenEvent,
+    SpokenReply,
+)
 from midstream.terminal.quiet import quiet
 from midstream.terminal.showing import Ground
 from midstream.terminal.voice.device import NoSound, SoundDevice
@@ -25,7 +34,7 @@ from midstream.terminal.voice.spoken_view import SpokenView
 
 Frame = dict[str, Any]
 TOLD_MS = 100
-"""So often the server is told how much was played."""
+"""So often the server is told how much was played, and where a word ends: a cut keeps what was told."""
 TICK_S = 0.04
 """So often it is looked at that."""
 SETTLED_S = 1.0
@@ -94,7 +103,7 @@ class VoiceChat:
 
     def press(self) -> None:
         """Begin what is said, over a reply too, or end it."""
-        if not self._by_key:
+        if not self._by_key or not self._spoken.is_heard:
             return
         if not self._microphone.press():
             self._rest("Understanding")
@@ -122,6 +131,11 @@ class VoiceChat:
             case Sound(reply, samples, _, last):
                 if self._view is not None and self._view.reply is reply:
                     self._player.take(samples, last=last)
+            case Connection(is_lost):
+                self._player.duck(ducked=False)
+                if is_lost:
+                    self._microphone.drop()
+                self._rest()
             case Refused():
                 self._player.duck(ducked=False)  # what was being said is lost, and its end is not told
                 self._tell(f"[{event}]")
@@ -186,7 +200,7 @@ class VoiceChat:
             ms = self._player.played_ms
             view.show(ms)
             told_ms = min(told_ms, ms)  # another reply
-            if view.reply.rate and ms > told_ms and (ms - told_ms >= TOLD_MS or self._player.is_over):
+            if view.reply.rate and _is_news(view.reply, ms, told_ms, is_over=self._player.is_over):
                 told_ms = ms
                 await view.reply.played(ms)
 
@@ -224,6 +238,8 @@ class VoiceChat:
         if self._view is None:
             is_pressed = self._by_key and self._microphone.is_open
             resting = "Listening; Enter sends it" if is_pressed else _REST[self._by_key]
+            if not self._spoken.is_heard:
+                resting = "Not connected"
             self._stage.wait(f"{what}. {resting}" if what else resting)
 
     def _tell(self, line: str) -> None:
@@ -249,6 +265,11 @@ class VoiceChat:
     def _end(self) -> None:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
+
+
+def _is_news(reply: SpokenReply, ms: float, told_ms: float, *, is_over: bool) -> bool:
+    """Return whether the server is told that so much was played."""
+    return ms > told_ms and (is_over or ms - told_ms >= TOLD_MS or reply.ended_ms(ms) > told_ms)
 
 
 def _soon(loop: asyncio.AbstractEventLoop, do: Any, what: object) -> None:

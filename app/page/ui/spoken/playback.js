@@ -1,7 +1,7 @@
 import { MarkedWord } from "./marked-word.js";
 import { Player } from "./player.js";
 
-/** How often the server is told how much was played. */
+/** How often the server is told how much was played, besides where each word ends: a cut keeps what was told. */
 const TOLD_MS = 100;
 
 /** Plays the sound of a conversation's replies, marks the word that is being spoken, and tells the server how much was played. */
@@ -88,7 +88,7 @@ export class Playback {
   #onPlayed() {
     const { turnId, playedMs, isOver } = this.#player;
     if (turnId === null) return;
-    if (playedMs - this.#toldMs >= TOLD_MS || isOver) this.tell();
+    if (playedMs - this.#toldMs >= TOLD_MS || isOver || (this.#ended()?.end_ms ?? 0) > this.#toldMs) this.tell();
     const { prose, text } = this.#shown(turnId);
     this.#marked.show(prose, text, this.#marks.findLast(({ start_ms: startMs }) => startMs <= playedMs));
   }
@@ -96,8 +96,13 @@ export class Playback {
   /** Code points of the reply that were heard, from its marks. */
   #heard() {
     if (this.#marks.length === 0) return undefined;
-    const { playedMs } = this.#player;
-    const mark = this.#marks.findLast(({ end_ms: endMs }) => endMs <= playedMs);
+    const mark = this.#ended();
     return mark === undefined ? 0 : mark.off + mark.len;
+  }
+
+  /** The last word that was heard to its end. */
+  #ended() {
+    const { playedMs } = this.#player;
+    return this.#marks.findLast(({ end_ms: endMs }) => endMs <= playedMs);
   }
 }

@@ -1,7 +1,8 @@
-"""A reply that is spoken over, or cut: what of it was heard, and what was said. No service, no sound."""
+"""A reply that is spoken over, or cut; a connection that is lost: what is shown and told then. No service, no sound."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from midstream.spoken import Heard, Sound, SpokenConversation, SpokenReply
 from midstream.terminal.plain_page import PlainPage
+from midstream.terminal.voice import voice_chat
 from midstream.terminal.voice.voice_chat import VoiceChat
 
 Frame = dict[str, Any]
@@ -19,6 +21,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.written = io.StringIO()
+        self.waits = ""
 
     def page(self, before: str) -> PlainPage:
         return PlainPage(self.written)
@@ -33,7 +36,7 @@ class Stage:
         raise AssertionError(line)
 
     def wait(self, line: str) -> None:
-        """It goes again."""
+        self.waits = line
 
 
 class Device:
@@ -45,18 +48,19 @@ class Server:
 
     def __init__(self) -> None:
         self.asked: list[str | int] = []
+        self.sent: list[bytes] = []
 
     async def cancel(self, conversation_id: str) -> None:
         self.asked.append("cancel")
 
     async def request(self, frame: Frame) -> Frame:
-        raise AssertionError(frame)
+        return frame | {"stream": 1}
 
     async def tell(self, frame: Frame) -> None:
-        self.asked.append(frame["audio_ms"])
+        self.asked.append(frame.get("audio_ms", frame["type"]))
 
     async def send_sound(self, message: bytes) -> None:
-        raise AssertionError(message)
+        self.sent.append(message)
 
 
 @pytest.mark.parametrize(
@@ -98,3 +102,70 @@ async def test_before_a_reply_is_cut_it_is_told_how_much_of_it_is_heard() -> Non
     assert chat._player.stop() == 300
     assert chat._reading is not None
     chat._reading.cancel()
+
+
+@pytest.mark.parametrize(
+    ("ms", "is_over", "is_told"),
+    [
+        (150, False, False),
+        (180, False, True),  # the second word has ended
+        (240, False, True),
+        (130, True, True),
+        (120, True, False),  # nothing new
+    ],
+)
+def test_the_server_is_told_of_each_word_once_it_was_heard(
+    ms: float,
+    is_over: bool,  # noqa: FBT001 - as the cases name it
+    is_told: bool,  # noqa: FBT001 - as the cases name it
+) -> None:
+    """Else speech over the reply would take a word away that was heard."""
+    reply = SpokenReply(Server(), {"conversation_id": "c", "turn_id": "t"})
+    words = [
+        {"off": 0, "len": 4, "start_ms": 0, "end_ms": 90},
+        {"off": 5, "len": 4, "start_ms": 95, "end_ms": 180},
+    ]
+    reply.mark({"marks": words})
+    assert voice_chat._is_news(reply, ms, told_ms=120, is_over=is_over) is is_told
+
+
+async def test_what_was_said_over_a_lost_connection_is_not_waited_for() -> None:
+    server, stage = Server(), Stage()
+    spoken = SpokenConversation(server, {"type": "audio.start", "conversation_id": "c"})
+    await spoken.begin(server.request)
+    chat = VoiceChat(None, spoken, stage, Device(), by_key=True)  # type: ignore[arg-type]
+    events = aiter(spoken)
+    chat.press()
+    chat.press()
+    assert stage.waits == "Understanding. Enter to talk"
+    spoken.lost()
+    await chat._heed(await anext(events))
+    assert stage.waits == "Not connected"
+    chat.press()  # nobody would hear it
+    chat.press()
+    assert stage.waits == "Not connected"
+    await spoken.begin(server.request)
+    await chat._heed(await anext(events))
+    assert stage.waits == "Enter to talk"
+    chat.press()
+    assert stage.waits == "Listening; Enter sends it"
+
+
+async def test_what_is_being_said_is_lost_with_the_connection() -> None:
+    server, stage = Server(), Stage()
+    spoken = SpokenConversation(server, {"type": "audio.start", "conversation_id": "c"})
+    await spoken.begin(server.request)
+    chat = VoiceChat(None, spoken, stage, Device(), by_key=True)  # type: ignore[arg-type]
+    chat.press()
+    chat._microphone.hear(bytes(640))
+    spoken.lost()
+    await chat._heed(await anext(aiter(spoken)))
+    await spoken.begin(server.request)
+    assert not chat._microphone.is_open
+    chat.press()
+    chat._microphone.hear(b"\1\0")
+    sending = asyncio.create_task(chat._microphone.run())
+    while not server.sent:  # noqa: ASYNC110 - the task needs turns of the loop alone
+        await asyncio.sleep(0)
+    sending.cancel()
+    assert [message[-2:] for message in server.sent] == [b"\1\0"]

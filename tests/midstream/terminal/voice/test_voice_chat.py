@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 
 import midstream
+from connections.wire.errors import Close, CloseCode
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
 from tests.app.phone import GRAMMAR, spoken
@@ -207,6 +208,31 @@ async def test_enter_says_when_one_speaks_where_that_is_wanted(running: Running,
     first, kept, second, _ = await history(running, tmp_path)
     assert (first, second) == ("count from 1 to 10", "what did you say last")
     assert REPLY.startswith(f"{kept} ")
+
+
+async def test_who_loses_the_connection_is_told_to_talk_once_it_is_there_again(
+    running: Running, tmp_path: Path
+) -> None:
+    async with talking(running, tmp_path, "by-key") as talker:
+        terminal = talker.terminal
+        await terminal.shows("Enter to talk")
+        terminal.types(ENTER)
+        await terminal.shows("Listening; Enter sends it")
+        client_id = (tmp_path / "midstream" / "client-id").read_text().strip()
+        (connection,) = [
+            one
+            for one in running.service._presence._registry.connections()
+            if one.client.client_id == client_id
+        ]
+        connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        await terminal.shows("[connected again]\nEnter to talk")
+        terminal.types(ENTER)
+        await terminal.shows("Listening; Enter sends it")
+        await talker.says("Count from one to ten.")
+        terminal.types(ENTER)
+        await terminal.shows("> count from 1 to 10\n" + REPLY)
+        terminal.types(CTRL_D)
+        assert await terminal.exit_code() == 0
 
 
 async def test_a_device_that_goes_away_is_a_sentence(running: Running, tmp_path: Path) -> None:
