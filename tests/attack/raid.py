@@ -35,30 +35,55 @@ NICENESS = 10
 """Attackers give way to the server: the measurement is of the server, not of the fight for a core."""
 
 
-async def assail(attack: Attack, job: Job) -> Outcome:
-    """Attack for as long as the job says."""
+class Course:
+    """An attack under way: its outcome so far. It ends with its time, or once it is `over`."""
+
+    def __init__(self) -> None:
+        self.outcome = Outcome()
+        self.over = asyncio.Event()
+        self._told = asyncio.Event()
+
+    async def seen(self, enough: Callable[[Outcome], bool]) -> None:
+        """Wait until the answers so far are enough."""
+        while not enough(self.outcome):
+            self._told.clear()
+            await self._told.wait()
+
+    def on_told(self) -> None:
+        """Note that an answer was counted."""
+        self._told.set()
+
+
+async def assail(attack: Attack, job: Job, course: Course | None = None) -> Outcome:
+    """Attack for as long as the job says, or until the course is over."""
+    course = course or Course()
     if attack.warm is not None:
         attack.warm()
-    outcome = Outcome()
-    end = asyncio.get_running_loop().time() + job.seconds
-    async with asyncio.TaskGroup() as lives:
+    async with asyncio.TaskGroup() as group:
+        lives = []
         for number in range(job.attackers):
             for place in range(attack.sockets_of(job.attackers)):
-                make = partial(Attacker, job, outcome, number=number, place=place)
-                lives.create_task(_live(attack, make, end))
-    return outcome
+                make = partial(
+                    Attacker, job, course.outcome, number=number, place=place, on_told=course.on_told
+                )
+                lives.append(group.create_task(_live(attack, make, course.over)))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(job.seconds):
+                await course.over.wait()
+        course.over.set()
+        for life in lives:
+            life.cancel()
+    return course.outcome
 
 
-async def _live(attack: Attack, make: Callable[..., Attacker], end: float) -> None:
+async def _live(attack: Attack, make: Callable[..., Attacker], over: asyncio.Event) -> None:
     """Run one socket after the other, until the end."""
-    loop, lives = asyncio.get_running_loop(), count()
-    with suppress(TimeoutError):
-        async with asyncio.timeout_at(end):
-            # A task group whose task failed forgets that it was cancelled (Python 3.11), so the time is looked at as well.
-            while loop.time() < end:
-                with closing(make(life=next(lives))) as me:
-                    await _lived(attack, me)
-                await asyncio.sleep(REST_S)
+    lives = count()
+    # A task group whose task failed forgets that it was cancelled (Python 3.11), so the end is looked at as well.
+    while not over.is_set():
+        with closing(make(life=next(lives))) as me:
+            await _lived(attack, me)
+        await asyncio.sleep(REST_S)
 
 
 async def _lived(attack: Attack, me: Attacker) -> None:
