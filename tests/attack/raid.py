@@ -1,4 +1,4 @@
-"""`python -m tests.attack.raid JOB`: all attackers of one attack, in a process of their own.
+"""`python -m tests.attack.raid JOB`: all attackers of one attack, in a process of their own. It attacks each port that it reads.
 
 An attack is the life of one socket: whenever the server ends it, it rests and begins again. Attackers can reach loopback
 alone, and stop after the job's `seconds`, whatever happens.
@@ -111,18 +111,23 @@ def _make_room() -> None:
 
 
 def main() -> None:
-    """Say ready, wait for a line, attack, and print the outcome."""
+    """Say ready; for each port that is written, attack that, and print the outcome."""
     job = msgspec.json.decode(sys.argv[1], type=Job)
-    signal.alarm(int(job.seconds) + BACKSTOP_S)
     os.nice(NICENESS)
     _make_room()
     if (warm := ATTACKS[job.attack].warm) is not None:
         warm()
-    sys.stdout.buffer.write(READY)
+    _say(READY)
+    for port in sys.stdin:
+        signal.alarm(int(job.seconds) + BACKSTOP_S)
+        outcome = uvloop.run(assail(ATTACKS[job.attack], msgspec.structs.replace(job, port=int(port))))
+        signal.alarm(0)
+        _say(msgspec.json.encode(outcome) + b"\n")
+
+
+def _say(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
-    if sys.stdin.readline():
-        outcome = uvloop.run(assail(ATTACKS[job.attack], job))
-        sys.stdout.buffer.write(msgspec.json.encode(outcome))
 
 
 if __name__ == "__main__":
