@@ -113,7 +113,7 @@ class _Stand:
                 calm, bare, _ = await self._beside(raid, self._bare)
                 noticed, outcome, (before, peak) = await self._beside(raid, self._place.port)
             finally:
-                raid.end()
+                await raid.end()
             given_back_s, after = await self._given_back(before)
         return Trial(
             attack=attack.name,
@@ -212,7 +212,8 @@ class _Raid:
             told = await self._process.stdout.readline()
         return msgspec.json.decode(told, type=Outcome)
 
-    def end(self) -> None:
-        """End the process, if it still runs."""
+    async def end(self) -> None:
+        """End the process."""
         if self._process.returncode is None:
             self._process.kill()
+        await self._process.communicate()

@@ -11,20 +11,24 @@ import msgspec
 
 from tests.attack.attack import KB, MB, Attack
 from tests.attack.attacker import Job, Outcome
-from tests.attack.ground import Place
+from tests.attack.ground import Place, Places
 from tests.attack.neighbours import GOOD_ENDS, Noticed, Person
 from tests.attack.raid import Course, assail
+from tests.attack.registry import ATTACKS
 from tests.chaos.thin_socket import Frame
 
 ATTACKERS = 2
 WORDS = 20
 MOMENT_S = 0.4
+SECONDS = 2.0
+"""An attack on a guard; both last longer if a busy machine has answered too little so far."""
 AT_MOST_S = 26.0
 """Seconds of an attack that has not been answered enough: a busy machine makes no guard wrong."""
 PATIENCE_S = 60.0
 """Seconds that a reply may take beside an attack: a busy machine makes no service wrong."""
 OWN_BYTES = 24 * MB
 """Bytes that memory may grow by without any attack, on a machine that does other work too."""
+TAKES_TURNS = ("all-turns", "many-clients")
 
 _groups = count(200)
 
@@ -72,6 +76,24 @@ async def raided(
     outcome = await attacking
     ending.cancel()
     return Raided(outcome, reply, place.resident_bytes() - before, place.gateway_peak() - peak_before)
+
+
+async def raid(
+    name: str,
+    places: Places,
+    *,
+    attackers: int = 1,
+    at_least_s: float = SECONDS,
+    enough: Callable[[Outcome], bool] = lambda _: True,
+) -> Raided:
+    """Run one attack on a fresh server; the neighbour's reply must be complete."""
+    if places.on(ATTACKS[name].ground).has_grown or name in TAKES_TURNS:
+        places.close()
+    place = places.on(ATTACKS[name].ground)
+    seen = await raided(ATTACKS[name], place, at_least_s=at_least_s, attackers=attackers, enough=enough)
+    assert seen.is_whole, seen.reply
+    assert enough(seen.outcome), seen.outcome.told
+    return seen
 
 
 async def _end(course: Course, enough: Callable[[Outcome], bool], at_least_s: float) -> None:

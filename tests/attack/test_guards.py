@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.attack.attack import MB, Ground
+from tests.attack.attack import MB
 from tests.attack.attacker import Outcome
 from tests.attack.ground import Places
-from tests.attack.raiding import MOMENT_S, OWN_BYTES, Raided, raided, read_a_reply
+from tests.attack.raiding import MOMENT_S, OWN_BYTES, SECONDS, raid
 from tests.attack.registry import ATTACKS
 
 SHED = (
@@ -22,30 +20,9 @@ SHED = (
     "HTTP 503",
 )
 """Answers by which a server says that it has enough."""
-SECONDS = 2.0
-"""An attack lasts longer if a busy machine has answered too little so far."""
 TURNS = 1024
 READS = 32
 """Long answers of the store that are read at once; their memory is given back when all is calm."""
-TAKES_TURNS = ("all-turns", "many-clients")
-
-
-async def raid(
-    name: str,
-    places: Places,
-    *,
-    attackers: int = 1,
-    at_least_s: float = SECONDS,
-    enough: Callable[[Outcome], bool] = lambda _: True,
-) -> Raided:
-    """Run one attack on a fresh server; the neighbour's reply must be complete."""
-    if places.on(ATTACKS[name].ground).has_grown or name in TAKES_TURNS:
-        places.close()
-    place = places.on(ATTACKS[name].ground)
-    seen = await raided(ATTACKS[name], place, at_least_s=at_least_s, attackers=attackers, enough=enough)
-    assert seen.is_whole, seen.reply
-    assert enough(seen.outcome), seen.outcome.told
-    return seen
 
 
 def sheds(seen: Outcome) -> bool:
@@ -104,23 +81,6 @@ async def test_what_is_too_long_to_tell_is_not_read(places: Places) -> None:
     """A resume from the oldest seq fetches nothing of a long conversation but where it stands."""
     seen = await raid("oldest-seq", places, attackers=4)
     assert seen.peak_bytes <= OWN_BYTES // 2
-
-
-@pytest.mark.parametrize("name", ["long-bodies", "many-messages"])
-async def test_what_fits_no_window_is_refused_before_it_is_tokenized(name: str, places: Places) -> None:
-    """Each is answered while the attack lasts; the engine's memory does not know of it."""
-    seen = await raid(name, places, enough=lambda seen: seen.told.get("HTTP 400", 0) >= 3)
-    assert seen.grown_bytes <= OWN_BYTES + 3 * 12 * MB
-    assert (await read_a_reply(places.on(Ground.MODEL)))[-1]["type"] == "done"
-
-
-async def test_a_message_that_fits_no_window_is_refused_before_it_is_tokenized(places: Places) -> None:
-    """Each is answered while the attack lasts."""
-    await raid("long-messages", places, at_least_s=MOMENT_S, enough=_refuses_messages)
-
-
-def _refuses_messages(seen: Outcome) -> bool:
-    return seen.told.get("error context_overflow", 0) + seen.told.get("error rate_limited", 0) >= 40
 
 
 async def test_a_handshake_of_too_many_headers_is_answered(places: Places) -> None:

@@ -31,7 +31,7 @@ GUARDED = (
     "read-chains",
     "long-chains",
 )
-"""Attacks that `test_guards.py` tests."""
+"""Attacks with tests of their own, in `test_guards.py` and on the model."""
 TOLD = {
     "bad-frames": "error",
     "binary-frames": "closed 1008",
@@ -90,7 +90,7 @@ TOLD = {
 
 
 def unguarded(grounds: Iterable[Ground]) -> list[Attack]:
-    """Return the attacks on these servers that `test_guards.py` does not test."""
+    """Return the attacks on these servers that have no test of their own."""
     return [one for one in ATTACKS.values() if one.ground in grounds and one.name not in GUARDED]
 
 
