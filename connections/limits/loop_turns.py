@@ -21,7 +21,7 @@ LATELY = 128
 FEW = 4
 """Of those a guest had at most so many."""
 SPARED = 8
-"""Turns of the loop in one of which others get pieces, while a guest's request is under way."""
+"""Turns of the loop in one of which others get pieces, while a guest's request is under way; fewer if many groups wait."""
 LONGEST_S = 0.25
 """Seconds for which one request of a guest has others wait: some last as long as a reply."""
 
@@ -127,7 +127,10 @@ class LoopTurns:
 
     def _is_spared(self) -> bool:
         """Return whether guests alone get pieces of this turn."""
-        self._spared = (self._spared + 1) % SPARED if self.guests.requests and self._waiting else 0
+        if not (self.guests.requests and self._waiting):
+            self._spared = 0
+            return False
+        self._spared = (self._spared + 1) % max(2, SPARED // len(self._waiting))
         return self._spared > 0
 
 

@@ -11,14 +11,6 @@ from tests.attack.raiding import MOMENT_S, OWN_BYTES, raid, read_a_reply
 from tests.attack.unguarded import GATEWAY, leave_others_their_replies, unguarded
 
 
-@pytest.mark.parametrize("name", ["long-bodies", "many-messages"])
-async def test_what_fits_no_window_is_refused_before_it_is_tokenized(name: str, places: Places) -> None:
-    """Each is answered while the attack lasts; the engine's memory does not know of it."""
-    seen = await raid(name, places, enough=lambda seen: seen.told.get("HTTP 400", 0) >= 3)
-    assert seen.grown_bytes <= OWN_BYTES + 3 * 12 * MB
-    assert (await read_a_reply(places.on(Ground.MODEL)))[-1]["type"] == "done"
-
-
 async def test_a_message_that_fits_no_window_is_refused_before_it_is_tokenized(places: Places) -> None:
     """Each is answered while the attack lasts."""
     await raid("long-messages", places, at_least_s=MOMENT_S, enough=_refuses_messages)
@@ -26,6 +18,14 @@ async def test_a_message_that_fits_no_window_is_refused_before_it_is_tokenized(p
 
 def _refuses_messages(seen: Outcome) -> bool:
     return seen.told.get("error context_overflow", 0) + seen.told.get("error rate_limited", 0) >= 40
+
+
+@pytest.mark.parametrize("name", ["long-bodies", "many-messages"])
+async def test_what_fits_no_window_is_refused_before_it_is_tokenized(name: str, places: Places) -> None:
+    """Each is answered while the attack lasts; the engine's memory does not know of it."""
+    seen = await raid(name, places, enough=lambda seen: seen.told.get("HTTP 400", 0) >= 3)
+    assert seen.grown_bytes <= OWN_BYTES + 3 * 12 * MB
+    assert (await read_a_reply(places.on(Ground.MODEL)))[-1]["type"] == "done"
 
 
 @pytest.mark.parametrize(

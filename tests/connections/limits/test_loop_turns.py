@@ -113,6 +113,25 @@ async def test_while_a_guests_request_is_under_way_others_begin_less() -> None:
     assert await begun_in(10 * SPARED) >= 30 * SPARED
 
 
+async def test_many_groups_wait_at_most_twice_as_long_for_a_guest() -> None:
+    """One of them may be a person who pings."""
+    turns, begun = LoopTurns(at_once=2), []
+
+    def begin(group: str) -> None:
+        begun.append(group)
+        turns.queue(group, partial(begin, group))
+
+    for number in range(20):
+        turns.queue(f"crowd-{number}", partial(begin, f"crowd-{number}"))
+    for _ in range(LATELY):
+        await asyncio.sleep(0)
+    with turns.guests.request():
+        before = len(begun)
+        for _ in range(22):
+            await asyncio.sleep(0)
+    assert len(set(begun[before:])) == 20
+
+
 async def test_a_request_that_lasts_as_long_as_a_reply_keeps_others_waiting_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
