@@ -102,7 +102,7 @@ bench-gpu: $(DEV) ## the same on a CUDA device: models of 1.5 and 8 billion rand
 chaos: $(DEV) ## bad days: kills, stalls, storms, slow readers, nonsense; half an hour, a table and docs/bench/chaos.json
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.chaos $(ARGS)
 
-attack: $(DEV) ## attacks by one client and by twenty, and what the others notice; an hour, a table in docs/attack.md
+attack: $(DEV) ## attacks by one client and by twenty, and what the others notice; three quarters of an hour, a table in docs/attack.md
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.attack $(ARGS)
 
 autobahn: $(DEV) ## the WebSocket conformance suite against bare uvicorn and ours, where there is a Python 2.7

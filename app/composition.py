@@ -164,7 +164,9 @@ async def composed(
                 rereading=Rereading(access, limits),
                 presence=presence,
                 readiness=readiness,
-                server=server(app, patience=patience_of(settings), bounds=bounds, tls=tls),
+                server=server(
+                    app, patience=patience_of(settings), bounds=bounds, guests=limiters.turns.guests, tls=tls
+                ),
                 drain_s=settings.drain_s,
                 lag=lag,
                 profiler=_profiler(settings, models),

@@ -17,7 +17,7 @@ from app.server.websocket import BoundedState, Protocol
 from app.setting_values import SettingsError
 from connections.limits.bounds import Bounds
 from connections.limits.limits import MAX_FRAME_BYTES
-from connections.limits.loop_turns import LoopTurns
+from connections.limits.loop_turns import Guests, LoopTurns
 
 HEARTBEAT_S = 20.0
 SIPS = 2
@@ -35,9 +35,11 @@ UNACKNOWLEDGED_MS = int(2 * HEARTBEAT_S * 1000)
 class Server(uvicorn.Server):
     """A server that leaves signals to the service: uvicorn would cut every socket at once."""
 
-    def __init__(self, config: uvicorn.Config, *, patience: Patience, bounds: Bounds) -> None:
+    def __init__(
+        self, config: uvicorn.Config, *, patience: Patience, bounds: Bounds, guests: Guests | None
+    ) -> None:
         super().__init__(config)
-        self._turns = LoopTurns(SIPS)
+        self._turns = LoopTurns(SIPS, guests)
         self.server_state = BoundedState(bounds, self._turns)
         self._bounds = bounds
         self._patience = patience
@@ -97,9 +99,14 @@ class Server(uvicorn.Server):
 
 
 def server(
-    app: ASGIApp, *, patience: Patience, bounds: Bounds | None = None, tls: ssl.SSLContext | None = None
+    app: ASGIApp,
+    *,
+    patience: Patience,
+    bounds: Bounds | None = None,
+    guests: Guests | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Server:
-    """Return a server for the application; `serve` is given the sockets. `bounds` counts the bounds that were reached."""
+    """Return a server for the application; `serve` is given the sockets. `bounds` counts the bounds that were reached; `guests`: those of other `LoopTurns`."""
     config = uvicorn.Config(
         app,
         ws=Protocol,
@@ -115,7 +122,7 @@ def server(
         server_header=False,
         timeout_graceful_shutdown=5,
     )
-    return Server(config, patience=patience, bounds=bounds or Bounds())
+    return Server(config, patience=patience, bounds=bounds or Bounds(), guests=guests)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager, nullcontext
 
 from connections.events.telling import BEAT
 from connections.http.exchange import Exchange
@@ -56,6 +57,10 @@ class EventTransport:
 
     def charge(self) -> None:
         """Do nothing: a reader sends no requests."""
+
+    def request(self) -> AbstractContextManager[None]:
+        """Return nothing to note: a reader sends no requests."""
+        return nullcontext()
 
     async def send(self) -> None:
         """Give the server what waits, as fast as the peer reads, and a sign of life in pauses, until cancelled."""

@@ -1,28 +1,62 @@
 """Spreads the work of many sockets over turns of the event loop, a few pieces in each.
 
-Addresses take turns, and those without recent work come first: a person who sends now and then does not wait behind twenty
-peers that never stop. Otherwise everybody's text and pongs would wait for all of the work, however little each socket may send.
+Addresses take turns, and those with little recent work, the guests, come first: a person who sends now and then does not wait
+behind twenty peers that never stop. Otherwise everybody's text and pongs would wait for all of the work, however little each
+socket may send.
+While a guest's request is under way, the others begin less: each of its steps would wait for what they began.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 AT_ONCE = 4
 """Pieces in one turn of the event loop: a millisecond's work of answered frames."""
 LATELY = 128
 """Recent pieces whose groups are remembered."""
+FEW = 4
+"""Of those a guest had at most so many."""
+SPARED = 8
+"""Turns of the loop in one of which others get pieces, while a guest's request is under way; fewer if many groups wait."""
+LONGEST_S = 0.25
+"""Seconds for which one request of a guest has others wait: some last as long as a reply."""
 
 _Waiting = OrderedDict[str, deque[Callable[[], None]]]
+
+
+class Guests:
+    """The number of guests' requests under way. One for all `LoopTurns` of a server."""
+
+    def __init__(self) -> None:
+        self._requests = set[object]()
+
+    @property
+    def requests(self) -> int:
+        """How many there are."""
+        return len(self._requests)
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Count one more while the block lasts, `LONGEST_S` at most."""
+        self._requests.add(one := object())
+        timer = asyncio.get_running_loop().call_later(LONGEST_S, self._requests.discard, one)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._requests.discard(one)
 
 
 class LoopTurns:
     """One for all sockets of a server: round robin between groups, first come first served within one."""
 
-    def __init__(self, at_once: int = AT_ONCE) -> None:
+    def __init__(self, at_once: int = AT_ONCE, guests: Guests | None = None) -> None:
+        self.guests = guests or Guests()
+        self._spared = 0
         self._at_once = self._left = at_once
         self._first: _Waiting = OrderedDict()
         self._waiting: _Waiting = OrderedDict()
@@ -30,9 +64,15 @@ class LoopTurns:
         self._had: Counter[str] = Counter()
         self._is_armed = False
 
+    def is_guest(self, group: str) -> bool:
+        """Return whether a group had few pieces lately."""
+        return self._had.get(group, 0) <= FEW
+
     def take_nowait(self, group: str) -> bool:
         """Take a piece of this turn, if nobody waits and one is left."""
         if not self._left or self._first or self._waiting:
+            return False
+        if self.guests.requests and not self.is_guest(group):
             return False
         self._count(group)
         self._arm()
@@ -48,7 +88,7 @@ class LoopTurns:
         """Call back in a later turn of the loop."""
         callbacks = self._first.get(group) or self._waiting.get(group)
         if callbacks is None:
-            where = self._waiting if group in self._had else self._first
+            where = self._first if self.is_guest(group) else self._waiting
             callbacks = where[group] = deque()
         callbacks.append(callback)
         self._arm()
@@ -62,8 +102,8 @@ class LoopTurns:
             self._had[forgotten] -= 1
             if not self._had[forgotten]:
                 del self._had[forgotten]
-                if (callbacks := self._waiting.pop(forgotten, None)) is not None:
-                    self._first[forgotten] = callbacks  # so that a stream of newcomers keeps nobody waiting
+            if self.is_guest(forgotten) and (callbacks := self._waiting.pop(forgotten, None)) is not None:
+                self._first[forgotten] = callbacks  # so that a stream of newcomers keeps nobody waiting
 
     def _arm(self) -> None:
         if not self._is_armed:
@@ -74,7 +114,8 @@ class LoopTurns:
         """Begin the loop's next turn. A callback may queue the next one."""
         self._is_armed = False
         self._left = self._at_once
-        while self._left and (waiting := self._first or self._waiting):
+        is_spared = self._is_spared()
+        while self._left and (waiting := self._first or (None if is_spared else self._waiting)):
             group, callbacks = waiting.popitem(last=False)
             callback = callbacks.popleft()
             if callbacks:
@@ -83,6 +124,14 @@ class LoopTurns:
             callback()
         if self._first or self._waiting:
             self._arm()
+
+    def _is_spared(self) -> bool:
+        """Return whether guests alone get pieces of this turn."""
+        if not (self.guests.requests and self._waiting):
+            self._spared = 0
+            return False
+        self._spared = (self._spared + 1) % max(2, SPARED // len(self._waiting))
+        return self._spared > 0
 
 
 def _begin(turn: asyncio.Future[None]) -> None:

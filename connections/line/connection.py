@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from time import monotonic
 from typing import Protocol, TypeVar
@@ -60,6 +60,10 @@ class Transport(Protocol):
 
     def charge(self) -> None:
         """Count a request that was refused for too many requests: a peer that does not wait is read more slowly."""
+        ...
+
+    def request(self) -> AbstractContextManager[None]:
+        """While the block lasts, the work of the last message is under way: others may have to begin less."""
         ...
 
     async def close(self, code: int, reason: str) -> None:
@@ -269,7 +273,8 @@ class Connection:
             ref = frame.ref or getattr(frame, "client_msg_id", None)
             self._under_way.check_room(frame)
             if (slow := handler.handle(self, frame)) is not None:
-                self._under_way.begin(frame, slow, partial(self._finish, ref), tasks)
+                finish = partial(self._finish, ref, self._transport.request())
+                self._under_way.begin(frame, slow, finish, tasks)
         except BadFrame as error:
             self.push(Error(ref=error.ref or ref, code=error.code, message=str(error), retryable=False))
             if self._strikes.add(asyncio.get_running_loop().time()):
@@ -280,9 +285,10 @@ class Connection:
         except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
             self.push(self._incident(ref))
 
-    async def _finish(self, ref: str | None, slow: Slow) -> None:
+    async def _finish(self, ref: str | None, under_way: AbstractContextManager[None], slow: Slow) -> None:
         try:
-            await slow
+            with under_way:
+                await slow
         except (Refused, BadParams) as error:
             self._refuse(error, ref)
         except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays

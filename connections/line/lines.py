@@ -12,6 +12,7 @@ class Lines:
         self._socket = socket
         self.writable = socket.writable
         self.charge = socket.charge
+        self.request = socket.request
         self.close = socket.close
 
     async def receive(self) -> str | bytes:

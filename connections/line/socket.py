@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -59,6 +60,7 @@ class Socket:
         self._websocket = websocket
         self._turns = turns
         self._group = address_group(websocket.scope) or str(id(self))
+        self._is_guest = False
         self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
         self.write = self._peer.write  # looked up once: it is called for every delta
         self.write_all = self._peer.write_all
@@ -69,6 +71,7 @@ class Socket:
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise Disconnected
+        self._is_guest = self._turns.is_guest(self._group)
         if not self._turns.take_nowait(self._group):
             await self._turns.take(self._group)
         text: str | None = message.get("text")
@@ -87,6 +90,10 @@ class Socket:
     def charge(self) -> None:
         """Count a request that was refused for too many requests."""
         self._peer.charge()
+
+    def request(self) -> AbstractContextManager[None]:
+        """While the block lasts, the work of the last message is under way."""
+        return self._turns.guests.request() if self._is_guest else nullcontext()
 
     def tell(self, frame: Frame) -> None:
         """Send a frame before there is a connection, if the peer is still there."""

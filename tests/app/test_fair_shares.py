@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from connections.limits.bounds import Bound
+from connections.limits.loop_turns import FEW
 from connections.line import budget
 from connections.openai import asking
 from engine.messages import Message
@@ -199,3 +200,33 @@ async def test_few_long_bodies_are_read_at_once(tmp_path: Path) -> None:
             task.cancel()
         for _, writer in uploads:
             writer.close()
+
+
+class Looking(ScriptedEngine):
+    """An engine that looks at something whenever a message is on its way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.look: Callable[[], int] = lambda: 0
+        self.seen: list[int] = []
+
+    async def count_tokens(
+        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
+    ) -> int:
+        self.seen.append(self.look())
+        return await super().count_tokens(messages, client=client, spec=spec)
+
+
+async def test_others_begin_less_while_the_message_of_who_comes_seldom_is_on_its_way(tmp_path: Path) -> None:
+    """The server's parser knows of the message. Of who asks again and again none is put first."""
+    engine = Looking()
+    async with serving(tmp_path, engine) as running:
+        engine.look = lambda: running.service._server._turns.guests.requests
+        async with running.socket({"client_id": "bob"}) as bob:
+            assert (await bob.ask(**message(1)))["type"] == "accepted"
+        async with running.socket({"client_id": "hasty"}, **ELSEWHERE) as hasty:
+            for number in range(FEW + 1):
+                assert (await hasty.ask(type="ping", t=number))["type"] == "pong"
+            assert (await hasty.ask(**message(2)))["type"] == "accepted"
+        assert engine.seen == [1, 0]
+        assert engine.look() == 0

@@ -19,7 +19,7 @@ from tests.attack.table import listed, markdown, put_between, table
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "bench" / "attack.json"
 GUIDE = DOCS / "attack.md"
-SECONDS = 4.0
+SECONDS = 3.0
 ENDED = 128 + signal.SIGTERM
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
@@ -72,12 +72,23 @@ class Socket(ThinSocket):
 class Attacker:
     """One life of a socket's attack. `number`: the attacker; `place`: the socket among its own; `life`: earlier lives."""
 
-    def __init__(self, job: Job, outcome: Outcome, *, number: int, place: int, life: int) -> None:
+    def __init__(
+        self,
+        job: Job,
+        outcome: Outcome,
+        *,
+        number: int,
+        place: int,
+        life: int,
+        on_told: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_told` is called with each answer that is counted."""
         self.job = job
         self.number = number
         self.place = place
         self.life = life
         self._outcome = outcome
+        self._on_told = on_told
         self._sockets: list[Socket] = []
 
     @property
@@ -93,6 +104,7 @@ class Attacker:
     def told(self, what: str, times: int = 1) -> None:
         """Count an answer of the server."""
         self._outcome.told[what] = self._outcome.told.get(what, 0) + times
+        self._on_told()
 
     async def connect(self, *, receive_buffer: int | None = None) -> Socket:
         """Open a TCP connection from the attacker's own address. Raises OSError."""

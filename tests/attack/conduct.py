@@ -102,16 +102,18 @@ class _Stand:
             note = await self._place.prepared(attack)
             job = Job(
                 attack=attack.name,
-                port=self._bare,
+                port=self._place.port,
                 attackers=attackers,
                 seconds=self._seconds,
                 keys=self._place.keys[:attackers],
                 note=note,
             )
-            calm, bare, _ = await self._beside(job)
-            noticed, outcome, (before, peak) = await self._beside(
-                msgspec.structs.replace(job, port=self._place.port)
-            )
+            raid = await _Raid.ready(job)
+            try:
+                calm, bare, _ = await self._beside(raid, self._bare)
+                noticed, outcome, (before, peak) = await self._beside(raid, self._place.port)
+            finally:
+                await raid.end()
             given_back_s, after = await self._given_back(before)
         return Trial(
             attack=attack.name,
@@ -128,20 +130,18 @@ class _Stand:
             opened=outcome.opened,
         )
 
-    async def _beside(self, job: Job) -> tuple[Noticed, Outcome, tuple[int, int]]:
+    async def _beside(self, raid: _Raid, port: int) -> tuple[Noticed, Outcome, tuple[int, int]]:
         """Return what the neighbours notice, the outcome, and the server's memory before and at its peak."""
         neighbours = Neighbours(self._place.port, self._place.own_keys, group=next(self._groups))
-        raid = await _Raid.ready(job)
         try:
             await neighbours.come()
             await asyncio.sleep(SETTLE_S)
             watch = _Watch(self._place)
-            raid.go()
-            noticed = await neighbours.notice(job.seconds)
+            raid.go(port)
+            noticed = await neighbours.notice(self._seconds)
             outcome = await raid.over()
             return noticed, outcome, await watch.over()
         finally:
-            raid.end()
             await neighbours.leave()
 
     async def _given_back(self, before: int) -> tuple[float | None, int]:
@@ -186,7 +186,7 @@ class _Raid:
 
     @classmethod
     async def ready(cls, job: Job) -> _Raid:
-        """Start a raid that waits for `go`. Raises TimeoutError."""
+        """Start attackers that wait for `go`. Raises TimeoutError."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -200,18 +200,20 @@ class _Raid:
             assert await process.stdout.readline() == READY
         return cls(process)
 
-    def go(self) -> None:
-        """Begin."""
+    def go(self, port: int) -> None:
+        """Begin to attack a port, after the one before."""
         assert self._process.stdin is not None
-        self._process.stdin.write(b"go\n")
+        self._process.stdin.write(b"%d\n" % port)
 
     async def over(self) -> Outcome:
         """Return the outcome. Raises TimeoutError."""
+        assert self._process.stdout is not None
         async with asyncio.timeout(RAID_S):
-            told, _ = await self._process.communicate()
+            told = await self._process.stdout.readline()
         return msgspec.json.decode(told, type=Outcome)
 
-    def end(self) -> None:
-        """End the process, if it still runs."""
+    async def end(self) -> None:
+        """End the process."""
         if self._process.returncode is None:
             self._process.kill()
+        await self._process.communicate()

@@ -20,7 +20,8 @@ from tests.chaos.thin_socket import Dropped, Frame, Refused, ThinSocket
 READERS = 4
 WRITERS = 4
 PINGS_PER_S = 20
-MESSAGES_PER_S = 2.5
+MESSAGES_PER_S = 10 / 3
+"""Forty in three seconds."""
 AGAIN_S = 0.1
 """Seconds before a refused message is sent again."""
 COME_S = 30.0

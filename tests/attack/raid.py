@@ -1,4 +1,4 @@
-"""`python -m tests.attack.raid JOB`: all attackers of one attack, in a process of their own.
+"""`python -m tests.attack.raid JOB`: all attackers of one attack, in a process of their own. It attacks each port that it reads.
 
 An attack is the life of one socket: whenever the server ends it, it rests and begins again. Attackers can reach loopback
 alone, and stop after the job's `seconds`, whatever happens.
@@ -35,30 +35,55 @@ NICENESS = 10
 """Attackers give way to the server: the measurement is of the server, not of the fight for a core."""
 
 
-async def assail(attack: Attack, job: Job) -> Outcome:
-    """Attack for as long as the job says."""
+class Course:
+    """An attack under way: its outcome so far. It ends with its time, or once it is `over`."""
+
+    def __init__(self) -> None:
+        self.outcome = Outcome()
+        self.over = asyncio.Event()
+        self._told = asyncio.Event()
+
+    async def seen(self, enough: Callable[[Outcome], bool]) -> None:
+        """Wait until the answers so far are enough."""
+        while not enough(self.outcome):
+            self._told.clear()
+            await self._told.wait()
+
+    def on_told(self) -> None:
+        """Note that an answer was counted."""
+        self._told.set()
+
+
+async def assail(attack: Attack, job: Job, course: Course | None = None) -> Outcome:
+    """Attack for as long as the job says, or until the course is over."""
+    course = course or Course()
     if attack.warm is not None:
         attack.warm()
-    outcome = Outcome()
-    end = asyncio.get_running_loop().time() + job.seconds
-    async with asyncio.TaskGroup() as lives:
+    async with asyncio.TaskGroup() as group:
+        lives = []
         for number in range(job.attackers):
             for place in range(attack.sockets_of(job.attackers)):
-                make = partial(Attacker, job, outcome, number=number, place=place)
-                lives.create_task(_live(attack, make, end))
-    return outcome
+                make = partial(
+                    Attacker, job, course.outcome, number=number, place=place, on_told=course.on_told
+                )
+                lives.append(group.create_task(_live(attack, make, course.over)))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(job.seconds):
+                await course.over.wait()
+        course.over.set()
+        for life in lives:
+            life.cancel()
+    return course.outcome
 
 
-async def _live(attack: Attack, make: Callable[..., Attacker], end: float) -> None:
+async def _live(attack: Attack, make: Callable[..., Attacker], over: asyncio.Event) -> None:
     """Run one socket after the other, until the end."""
-    loop, lives = asyncio.get_running_loop(), count()
-    with suppress(TimeoutError):
-        async with asyncio.timeout_at(end):
-            # A task group whose task failed forgets that it was cancelled (Python 3.11), so the time is looked at as well.
-            while loop.time() < end:
-                with closing(make(life=next(lives))) as me:
-                    await _lived(attack, me)
-                await asyncio.sleep(REST_S)
+    lives = count()
+    # A task group whose task failed forgets that it was cancelled (Python 3.11), so the end is looked at as well.
+    while not over.is_set():
+        with closing(make(life=next(lives))) as me:
+            await _lived(attack, me)
+        await asyncio.sleep(REST_S)
 
 
 async def _lived(attack: Attack, me: Attacker) -> None:
@@ -86,18 +111,23 @@ def _make_room() -> None:
 
 
 def main() -> None:
-    """Say ready, wait for a line, attack, and print the outcome."""
+    """Say ready; for each port that is written, attack that, and print the outcome."""
     job = msgspec.json.decode(sys.argv[1], type=Job)
-    signal.alarm(int(job.seconds) + BACKSTOP_S)
     os.nice(NICENESS)
     _make_room()
     if (warm := ATTACKS[job.attack].warm) is not None:
         warm()
-    sys.stdout.buffer.write(READY)
+    _say(READY)
+    for port in sys.stdin:
+        signal.alarm(int(job.seconds) + BACKSTOP_S)
+        outcome = uvloop.run(assail(ATTACKS[job.attack], msgspec.structs.replace(job, port=int(port))))
+        signal.alarm(0)
+        _say(msgspec.json.encode(outcome) + b"\n")
+
+
+def _say(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
-    if sys.stdin.readline():
-        outcome = uvloop.run(assail(ATTACKS[job.attack], job))
-        sys.stdout.buffer.write(msgspec.json.encode(outcome))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import closing
 from itertools import count
 
@@ -10,17 +11,24 @@ import msgspec
 
 from tests.attack.attack import KB, MB, Attack
 from tests.attack.attacker import Job, Outcome
-from tests.attack.ground import Place
+from tests.attack.ground import Place, Places
 from tests.attack.neighbours import GOOD_ENDS, Noticed, Person
-from tests.attack.raid import assail
+from tests.attack.raid import Course, assail
+from tests.attack.registry import ATTACKS
 from tests.chaos.thin_socket import Frame
 
 ATTACKERS = 2
 WORDS = 20
+MOMENT_S = 0.4
+SECONDS = 2.0
+"""An attack on a guard; both last longer if a busy machine has answered too little so far."""
+AT_MOST_S = 26.0
+"""Seconds of an attack that has not been answered enough: a busy machine makes no guard wrong."""
 PATIENCE_S = 60.0
 """Seconds that a reply may take beside an attack: a busy machine makes no service wrong."""
 OWN_BYTES = 24 * MB
 """Bytes that memory may grow by without any attack, on a machine that does other work too."""
+TAKES_TURNS = ("all-turns", "many-clients")
 
 _groups = count(200)
 
@@ -43,21 +51,55 @@ class Raided(msgspec.Struct, frozen=True):
         return done["type"] == "done" and done["reason"] in GOOD_ENDS and done["chars"] == len(text) > 0
 
 
-async def raided(attack: Attack, place: Place, *, seconds: float, attackers: int = ATTACKERS) -> Raided:
-    """Attack for a moment while a neighbour reads a reply."""
+async def raided(
+    attack: Attack,
+    place: Place,
+    *,
+    at_least_s: float = MOMENT_S,
+    attackers: int = ATTACKERS,
+    enough: Callable[[Outcome], bool] = lambda _: True,
+) -> Raided:
+    """Attack for a moment while a neighbour reads a reply, then on until the answers are `enough`, `AT_MOST_S` in all."""
     job = Job(
         attack=attack.name,
         port=place.port,
         attackers=attackers,
-        seconds=seconds,
+        seconds=AT_MOST_S,
         keys=place.keys[:attackers],
         note=await place.prepared(attack),
     )
     before, peak_before = place.resident_bytes(), place.gateway_peak(anew=True)
-    attacking = asyncio.create_task(assail(attack, job))
+    course = Course()
+    attacking = asyncio.create_task(assail(attack, job, course))
+    ending = asyncio.create_task(_end(course, enough, at_least_s))
     reply = await read_a_reply(place)
     outcome = await attacking
+    ending.cancel()
     return Raided(outcome, reply, place.resident_bytes() - before, place.gateway_peak() - peak_before)
+
+
+async def raid(
+    name: str,
+    places: Places,
+    *,
+    attackers: int = 1,
+    at_least_s: float = SECONDS,
+    enough: Callable[[Outcome], bool] = lambda _: True,
+) -> Raided:
+    """Run one attack on a fresh server; the neighbour's reply must be complete."""
+    if places.on(ATTACKS[name].ground).has_grown or name in TAKES_TURNS:
+        places.close()
+    place = places.on(ATTACKS[name].ground)
+    seen = await raided(ATTACKS[name], place, at_least_s=at_least_s, attackers=attackers, enough=enough)
+    assert seen.is_whole, seen.reply
+    assert enough(seen.outcome), seen.outcome.told
+    return seen
+
+
+async def _end(course: Course, enough: Callable[[Outcome], bool], at_least_s: float) -> None:
+    await asyncio.sleep(at_least_s)
+    await course.seen(enough)
+    course.over.set()
 
 
 async def read_a_reply(place: Place) -> list[Frame]:

@@ -1,7 +1,8 @@
 """A concurrency limit that is fair between groups: a group that asks seldom does not wait behind one that asks often.
 
-A group with no place and no waiter goes first, then the groups take turns (the lists of new and old flows of RFC 8290, section
-4.2, with equal weights).
+A group holds half of what is free at most, so that some places are free for who comes next, and the event loop and the store
+have little of its work before theirs. A group with no place and no waiter goes first, then the groups take turns (the lists of
+new and old flows of RFC 8290, section 4.2, with equal weights).
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 Waiters = deque[asyncio.Future[None]]
+GROUPS_PART = 2
+"""A group may hold half of what is free: alone it has a third of all."""
+OWN = ""
+"""The group of the replica's own work, for everybody: it may hold all places."""
 
 
 class FairPlaces:
@@ -33,7 +38,7 @@ class FairPlaces:
 
     async def take(self, group: str) -> None:
         """Wait for a place, and hold it until it is given back."""
-        if self._free > 0 and not self._waiting:
+        if group not in self._waiting and self._has_room_for(group):
             self._take(group)
         else:
             await self._wait(group)
@@ -45,6 +50,10 @@ class FairPlaces:
         if not self._taken[group]:
             del self._taken[group]
         self._fill()
+
+    def _has_room_for(self, group: str) -> bool:
+        is_within = group == OWN or self._taken.get(group, 0) < max(1, self._free // GROUPS_PART)
+        return self._free > 0 and is_within
 
     def _take(self, group: str) -> None:
         self._free -= 1
@@ -65,8 +74,8 @@ class FairPlaces:
             raise
 
     def _fill(self) -> None:
-        while self._free > 0 and self._waiting:
-            group, waiters = self._waiting.popitem(last=False)
+        while (group := next(filter(self._has_room_for, self._waiting), None)) is not None:
+            waiters = self._waiting.pop(group)
             turn = waiters.popleft()
             if waiters:
                 self._waiting[group] = waiters

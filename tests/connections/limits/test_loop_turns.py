@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from connections.limits.loop_turns import LATELY, LoopTurns
+import pytest
+
+from connections.limits import loop_turns
+from connections.limits.loop_turns import LATELY, SPARED, Guests, LoopTurns
 
 
 async def taken(turns: LoopTurns, groups: list[str]) -> list[list[str]]:
@@ -83,3 +86,72 @@ async def test_who_left_while_it_waited_takes_nobodys_turn() -> None:
     gone.cancel()
     async with asyncio.timeout(30):
         await here
+
+
+async def test_while_a_guests_request_is_under_way_others_begin_less() -> None:
+    """Each of its steps would wait for what they began; and they are not kept waiting for good."""
+    guests, begun = Guests(), 0
+    turns = [LoopTurns(at_once=2, guests=guests) for _ in range(2)]
+
+    def begin(whose: LoopTurns) -> None:
+        nonlocal begun
+        begun += 1
+        whose.queue("crowd", partial(begin, whose))
+
+    async def begun_in(loops: int) -> int:
+        before = begun
+        for _ in range(loops):
+            await asyncio.sleep(0)
+        return begun - before
+
+    for one in turns:
+        for _ in range(2):
+            one.queue("crowd", partial(begin, one))
+    assert await begun_in(10 * SPARED) >= 30 * SPARED
+    with guests.request():
+        assert 20 <= await begun_in(10 * SPARED) <= 44
+    assert await begun_in(10 * SPARED) >= 30 * SPARED
+
+
+async def test_many_groups_wait_at_most_twice_as_long_for_a_guest() -> None:
+    """One of them may be a person who pings."""
+    turns, begun = LoopTurns(at_once=2), []
+
+    def begin(group: str) -> None:
+        begun.append(group)
+        turns.queue(group, partial(begin, group))
+
+    for number in range(20):
+        turns.queue(f"crowd-{number}", partial(begin, f"crowd-{number}"))
+    for _ in range(LATELY):
+        await asyncio.sleep(0)
+    with turns.guests.request():
+        before = len(begun)
+        for _ in range(22):
+            await asyncio.sleep(0)
+    assert len(set(begun[before:])) == 20
+
+
+async def test_a_request_that_lasts_as_long_as_a_reply_keeps_others_waiting_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop_turns, "LONGEST_S", 0)
+    guests = Guests()
+    with guests.request():
+        assert guests.requests == 1
+        for _ in range(3):  # a timer of no time
+            await asyncio.sleep(0)
+        assert guests.requests == 0
+
+
+async def test_a_guests_work_begins_at_once_beside_another_guests() -> None:
+    turns, order = LoopTurns(at_once=1), []
+    with turns.guests.request():
+        for _ in range(2 * LATELY):
+            turns.queue("crowd", partial(order.append, "crowd"))
+            await asyncio.sleep(0)
+        turns.queue("bob", partial(order.append, "bob"))
+        before = len(order)
+        for _ in range(2):
+            await asyncio.sleep(0)
+    assert "bob" in order[before:]

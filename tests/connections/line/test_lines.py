@@ -14,7 +14,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.writes: list[list[bytes]] = []
-        self.receive = self.writable = self.charge = self.close = self.write_binary = None
+        self.receive = self.writable = self.charge = self.request = self.close = self.write_binary = None
 
     def write_all(self, texts: Iterable[bytes]) -> None:
         self.writes.append(list(texts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from connections.line.connection import Disconnected
@@ -39,6 +40,9 @@ class Wire:
 
     def charge(self) -> None:
         self.charges += 1
+
+    def request(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def close(self, code: int, reason: str) -> None:
         self.closed = (code, reason)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.store.redis.fair_places import FairPlaces
+from sessions.store.redis.fair_places import OWN, FairPlaces
 
 
 async def served(places: FairPlaces, groups: list[str]) -> list[str]:
@@ -30,6 +30,27 @@ async def test_one_of_each_group_goes_in_turn() -> None:
 
 async def test_who_was_not_there_goes_first() -> None:
     assert await served(FairPlaces(1), ["a", "a", "b", "b", "c"]) == ["a", "c", "b", "a", "b"]
+
+
+@pytest.mark.parametrize("crowds", [1, 5])
+async def test_whoever_comes_next_finds_a_place_free(crowds: int) -> None:
+    """A group holds half of what is free, however much of it waits: less of its work is under way than could be."""
+    places = FairPlaces(32)
+    tasks = [asyncio.create_task(places.take(f"crowd-{number % crowds}")) for number in range(100)]
+    await asyncio.sleep(0)
+    assert max(places._taken.values()) <= 11
+    bob = places.take("bob")
+    with pytest.raises(StopIteration):
+        bob.send(None)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_the_replicas_own_work_may_have_all_places() -> None:
+    places = FairPlaces(4)
+    for _ in range(4):
+        await places.take(OWN)
 
 
 async def test_no_more_have_a_place_than_there_are() -> None:

@@ -1,15 +1,18 @@
-"""A moment of each attack without a guard of its own: others get their replies. `make attack` has figures."""
+"""A moment of an attack without a guard of its own: others get their replies. Each file of tests has some kinds of servers."""
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterable
 
-from tests.attack.attack import Attack
+from tests.attack.attack import Attack, Ground
+from tests.attack.attacker import Outcome
 from tests.attack.ground import Places
 from tests.attack.raiding import most_bytes, raided
 from tests.attack.registry import ATTACKS
 from tests.chaos.server_log import unhandled
 
+GATEWAY = (Ground.SCRIPTED,)
+"""The servers of `test_attacks_on_the_gateway.py`; `test_attacks_on_every_door.py` has all others."""
 GUARDED = (
     "empty-fragments",
     "unread-pongs",
@@ -28,7 +31,7 @@ GUARDED = (
     "read-chains",
     "long-chains",
 )
-"""Attacks that `test_guards.py` tests."""
+"""Attacks with tests of their own, in `test_guards.py` and on the model."""
 TOLD = {
     "bad-frames": "error",
     "binary-frames": "closed 1008",
@@ -84,22 +87,23 @@ TOLD = {
     "odd-sound": "error bad_frame",
 }
 """Answers that an attack's sockets must get."""
-SECONDS = (0.4, 2.0, 6.0)
-"""Durations to try: a longer one if a busy machine has answered nothing so far."""
 
 
-@pytest.mark.parametrize(
-    "attack", [one for name, one in ATTACKS.items() if name not in GUARDED], ids=lambda one: one.name
-)
-async def test_the_others_have_their_replies(attack: Attack, places: Places) -> None:
+def unguarded(grounds: Iterable[Ground]) -> list[Attack]:
+    """Return the attacks on these servers that have no test of their own."""
+    return [one for one in ATTACKS.values() if one.ground in grounds and one.name not in GUARDED]
+
+
+async def leave_others_their_replies(attack: Attack, places: Places) -> None:
+    """Attack until the expected answer came."""
     place = places.on(attack.ground)
-    for seconds in SECONDS:
-        seen = await raided(attack, place, seconds=seconds)
-        assert seen.is_whole, seen.reply
-        assert seen.grown_bytes <= most_bytes(attack, seen.outcome)
-        assert "HTTP 500" not in seen.outcome.told
-        if TOLD.get(attack.name, "") in " ".join(seen.outcome.told):
-            break
-    else:
-        pytest.fail(f"{attack.name} was told {seen.outcome.told}")
+
+    def enough(seen: Outcome) -> bool:
+        return TOLD.get(attack.name, "") in " ".join(seen.told)
+
+    seen = await raided(attack, place, enough=enough)
+    assert seen.is_whole, seen.reply
+    assert seen.grown_bytes <= most_bytes(attack, seen.outcome)
+    assert "HTTP 500" not in seen.outcome.told
+    assert enough(seen.outcome), seen.outcome.told
     assert unhandled(place.server.log) == []

@@ -1,0 +1,37 @@
+"""A moment of each attack on the model, guarded ones too, and of others on keys, on speech and on the other doors."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attack.attack import MB, Attack, Ground
+from tests.attack.attacker import Outcome
+from tests.attack.ground import Places
+from tests.attack.raiding import MOMENT_S, OWN_BYTES, raid, read_a_reply
+from tests.attack.unguarded import GATEWAY, leave_others_their_replies, unguarded
+
+
+async def test_a_message_that_fits_no_window_is_refused_before_it_is_tokenized(places: Places) -> None:
+    """Each is answered while the attack lasts."""
+    await raid("long-messages", places, at_least_s=MOMENT_S, enough=_refuses_messages)
+
+
+def _refuses_messages(seen: Outcome) -> bool:
+    return seen.told.get("error context_overflow", 0) + seen.told.get("error rate_limited", 0) >= 40
+
+
+@pytest.mark.parametrize("name", ["long-bodies", "many-messages"])
+async def test_what_fits_no_window_is_refused_before_it_is_tokenized(name: str, places: Places) -> None:
+    """Each is answered while the attack lasts; the engine's memory does not know of it."""
+    seen = await raid(name, places, enough=lambda seen: seen.told.get("HTTP 400", 0) >= 3)
+    assert seen.grown_bytes <= OWN_BYTES + 3 * 12 * MB
+    assert (await read_a_reply(places.on(Ground.MODEL)))[-1]["type"] == "done"
+
+
+@pytest.mark.parametrize(
+    "attack",
+    unguarded([ground for ground in Ground if ground not in GATEWAY]),
+    ids=lambda one: one.name,
+)
+async def test_the_others_have_their_replies(attack: Attack, places: Places) -> None:
+    await leave_others_their_replies(attack, places)
