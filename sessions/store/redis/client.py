@@ -53,6 +53,10 @@ _OUTAGES = (
 _log = structlog.get_logger("midstream.store")
 
 
+Call = tuple[Sequence[str], Sequence[str | bytes | int]]
+"""The keys and arguments of a script's run."""
+
+
 class Script:
     """A Lua script by its SHA-1; `parts` are files put together in order."""
 
@@ -163,6 +167,26 @@ async def run_script(
             return await client.evalsha(script.sha, len(keys), *keys, *args)
         except errors.NoScriptError:
             return await client.eval(script.source, len(keys), *keys, *args)
+
+
+async def run_scripts(client: Redis, script: Script, calls: Sequence[Call]) -> list[Any]:
+    """Run a script once for each call, in any slots of a cluster, in one round trip. Each run must be harmless when repeated.
+
+    Raises StoreDown.
+    """
+    with store_errors():
+        try:
+            return await _piped(client, script, calls)
+        except errors.NoScriptError:
+            await load_scripts(client)
+            return await _piped(client, script, calls)
+
+
+async def _piped(client: Redis, script: Script, calls: Sequence[Call]) -> list[Any]:
+    pipe = client.pipeline(transaction=False)
+    for keys, args in calls:
+        queue_script(pipe, script, keys, args)
+    return await pipe.execute()
 
 
 def queue_script(
