@@ -224,7 +224,7 @@ class ChatDoor:
                 await exchange.answer(Response(status_code=204))
                 return
             with self._host.guests.access.inside(guest.identity, view):
-                await exchange.begin_events(view.connection_id, PROTOCOL)
+                await transport.begin(view.connection_id, PROTOCOL)
                 await view.run(partial(_live, view, transport, stream))
             if telling.end is End.WAITS:  # its client leaves in order to answer; that cancels no call
                 self._sessions.keep_calls(view.owner, chat_id, telling.turn_id or "", kept=True)

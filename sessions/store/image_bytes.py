@@ -20,7 +20,7 @@ from redis.asyncio.client import Pipeline
 from sessions.errors import Refused
 from sessions.records import Owner
 from sessions.store.history.keys import Keys
-from sessions.store.redis.client import COUNT_IMAGES, run_script, run_scripts, store_errors
+from sessions.store.redis.client import COUNT_IMAGES, piped, queue_script, run_script, store_errors
 
 OWNER_BYTES = 256 * 1024 * 1024
 """Bytes of images that are kept for an owner; beyond it images are refused."""
@@ -179,9 +179,12 @@ class ImageBytes:
         [numbers] = await self._some([_ledger_of_group(group)], owners)
         counted = {field[1:]: number for field, number in numbers if field.startswith("/")}
         wrong = await self._wrong(list(counted), LOOKED_AT)
-        if wrong:
-            calls = [([_ledger(owner)], self._numbers(changes)) for owner, changes in wrong.items()]
-            await run_scripts(self._client, COUNT_IMAGES, calls)
+
+        def correct(pipe: Pipeline) -> None:
+            for owner, changes in wrong.items():
+                queue_script(pipe, COUNT_IMAGES, [_ledger(owner)], self._numbers(changes))
+
+        await piped(self._client, correct)
         pipe = self._client.pipeline(transaction=False)
         for owner in counted:
             pipe.hmget(_ledger(owner), [_SUM, _GROUP])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 import pytest
@@ -10,20 +10,25 @@ from redis.asyncio.connection import AbstractConnection
 
 
 class RoundTrips:
-    """How often this process has sent something to the store."""
+    """What this process has sent to the store."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.made = 0
+        self._sent: list[bytes] = []
         send = AbstractConnection.send_packed_command
 
-        async def counted(connection: AbstractConnection, *args: Any, **kwargs: Any) -> None:
-            self.made += 1
-            await send(connection, *args, **kwargs)
+        async def noted(connection: AbstractConnection, command: Iterable[bytes], **options: Any) -> None:
+            parts = list(command)
+            self._sent.append(b"".join(parts))
+            await send(connection, parts, **options)
 
-        monkeypatch.setattr(AbstractConnection, "send_packed_command", counted)
+        monkeypatch.setattr(AbstractConnection, "send_packed_command", noted)
+
+    def about(self, name: object) -> int:
+        """Return how many named somebody or something."""
+        return sum(str(name).encode() in sent for sent in self._sent)
 
     async def of(self, work: Awaitable[object]) -> int:
         """Return how many it takes to do the work."""
-        before = self.made
+        before = len(self._sent)
         await work
-        return self.made - before
+        return len(self._sent) - before

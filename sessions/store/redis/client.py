@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,6 @@ _OUTAGES = (
 )
 
 _log = structlog.get_logger("midstream.store")
-
-
-Call = tuple[Sequence[str], Sequence[str | bytes | int]]
-"""The keys and arguments of a script's run."""
 
 
 class Script:
@@ -169,24 +165,23 @@ async def run_script(
             return await client.eval(script.source, len(keys), *keys, *args)
 
 
-async def run_scripts(client: Redis, script: Script, calls: Sequence[Call]) -> list[Any]:
-    """Run a script once for each call, in any slots of a cluster, in one round trip. Each run must be harmless when repeated.
+async def piped(client: Redis, queue: Callable[[Pipeline], None]) -> list[Any]:
+    """Send what is queued, for any slots of a cluster, in one round trip. Each command must be harmless when repeated.
 
     Raises StoreDown.
     """
     with store_errors():
         try:
-            return await _piped(client, script, calls)
+            return await _queued(client, queue).execute()
         except errors.NoScriptError:
             await load_scripts(client)
-            return await _piped(client, script, calls)
+            return await _queued(client, queue).execute()
 
 
-async def _piped(client: Redis, script: Script, calls: Sequence[Call]) -> list[Any]:
+def _queued(client: Redis, queue: Callable[[Pipeline], None]) -> Pipeline:
     pipe = client.pipeline(transaction=False)
-    for keys, args in calls:
-        queue_script(pipe, script, keys, args)
-    return await pipe.execute()
+    queue(pipe)
+    return pipe
 
 
 def queue_script(
