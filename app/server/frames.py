@@ -16,6 +16,8 @@ MAX_FRAGMENTS = 64
 MAX_HELLO_FRAMES = 16
 """Pings, pongs and fragments before the first whole message; one more closes the connection with 1008."""
 
+_TOO_LARGE = "A message has at most {} bytes: upload a larger image by POST /v1/attachments, and send its id."
+"""A close frame has room for a hundred characters (RFC 6455, section 5.5)."""
 _PONG = b"\x8a"
 
 
@@ -51,6 +53,12 @@ class Frames(ServerProtocol):
     def _note(self, length: int) -> Generator[None, None, bytearray]:
         self._wanted = length
         return self._read_exact(length)
+
+    def fail(self, code: CloseCode | int, reason: str = "") -> None:
+        """End the connection. Who sent too large a message is told how large ones come in: most are images."""
+        if code == CloseCode.MESSAGE_TOO_BIG:
+            reason = _TOO_LARGE.format(self.max_message_size)
+        super().fail(code, reason)
 
     def recv_frame(self, frame: Frame) -> None:
         """Accept a frame within the bounds. Raises ProtocolError."""
