@@ -10,6 +10,7 @@ from websockets.server import ServerProtocol
 
 from connections.limits.bounds import Bound
 from connections.line.budget import Budget, Kind
+from connections.line.larger import LARGER_BYTES, Larger
 
 MAX_FRAGMENTS = 64
 """Fragments of a message, empty ones included; more close the connection with 1008."""
@@ -18,6 +19,8 @@ MAX_HELLO_FRAMES = 16
 
 _TOO_LARGE = "A message has at most {} bytes: upload a larger image by POST /v1/attachments, and send its id."
 """A close frame has room for a hundred characters (RFC 6455, section 5.5)."""
+_NO_PLACE = "Too many large messages at once: upload the image by POST /v1/attachments, or come back."
+
 _PONG = b"\x8a"
 
 
@@ -38,6 +41,10 @@ class Frames(ServerProtocol):
         self._frames_before = 0
         self._has_message = False
         self._wanted = 0
+        self.larger: Larger | None = None
+        self.is_large = False
+        """Whether the message that comes is a large one."""
+        self.usual_size = max_size
         self._read_exact = self.reader.read_exact
         self.reader.read_exact = self._note  # type: ignore[method-assign, assignment]
 
@@ -48,11 +55,22 @@ class Frames(ServerProtocol):
     def end(self) -> None:
         """Stop parsing, and break the reference cycle with the parser: only the collector would free it."""
         self.parser.close()
+        if self.larger is not None:
+            self.larger.end()
         del self.reader.read_exact, self._read_exact
 
     def _note(self, length: int) -> Generator[None, None, bytearray]:
         self._wanted = length
+        if self.larger is not None and not self.is_large:
+            self.is_large = (self.current_size or 0) + length > self.usual_size
+            if self.is_large and not self.larger.take():
+                self.fail(CloseCode.TRY_AGAIN_LATER, _NO_PLACE)
+                raise ProtocolError(_NO_PLACE)
         return self._read_exact(length)
+
+    def take_larger(self, larger: Larger) -> None:
+        """Take larger messages, while there are places for them."""
+        self.larger, self.max_message_size = larger, LARGER_BYTES
 
     def fail(self, code: CloseCode | int, reason: str = "") -> None:
         """End the connection. Who sent too large a message is told how large ones come in: most are images."""
@@ -69,6 +87,8 @@ class Frames(ServerProtocol):
                 self.late_pong = _PONG + len(frame.data).to_bytes() + bytes(frame.data)
                 return
         super().recv_frame(frame)
+        if frame.fin and frame.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+            self.is_large = False
 
     def _count(self, frame: Frame) -> None:
         opcode = frame.opcode

@@ -11,6 +11,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from connections.limits.groups import address_group
 from connections.limits.loop_turns import LoopTurns
 from connections.line.connection import Disconnected
+from connections.line.larger import Larger
 from connections.wire import codec
 from connections.wire.frames import Frame
 
@@ -47,6 +48,10 @@ class Peer(Protocol):
         """Slow down a peer that asked too often."""
         ...
 
+    def take_larger(self, larger: Larger) -> None:
+        """Take messages of up to `LARGER_BYTES`, while there are places for them."""
+        ...
+
     def abort(self) -> None:
         """End a connection whose peer does not read."""
         ...
@@ -63,6 +68,7 @@ class Socket:
         self.write = self._peer.write  # looked up once: it is called for every delta
         self.write_all = self._peer.write_all
         self.write_binary = self._peer.write_binary
+        self.take_larger = self._peer.take_larger
 
     async def receive(self) -> str | bytes:
         """Return the next message. Raises Disconnected."""
