@@ -68,7 +68,6 @@ class Socket:
         self.write = self._peer.write  # looked up once: it is called for every delta
         self.write_all = self._peer.write_all
         self.write_binary = self._peer.write_binary
-        self.take_larger = self._peer.take_larger
 
     async def receive(self) -> str | bytes:
         """Return the next message. Raises Disconnected."""
@@ -89,6 +88,10 @@ class Socket:
         """Wait until `write` may be called. Raises Disconnected."""
         if not await self._peer.until_writable():
             raise Disconnected
+
+    def take_larger(self, larger: Larger) -> None:
+        """Take messages of up to `LARGER_BYTES`, while there are places for them."""
+        self._peer.take_larger(larger)
 
     def charge(self) -> None:
         """Count a request that was refused for too many requests."""
