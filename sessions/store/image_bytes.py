@@ -151,7 +151,7 @@ class ImageBytes:
     async def _fits(self, counted: _Counted, owner: str) -> bool:
         """Count an owner among those of its group; False if that is too much."""
         for looks in (LOOKED_AT, LOOKED_AT_MOST):
-            wrong = await self._wrong_owners(counted.group, looks)
+            wrong = await self._wrong_owners(counted.group, looks, but=owner)
             if await self._count_owner(counted, owner, *wrong, most=GROUP_BYTES) is not None:
                 return True
         return False
@@ -174,10 +174,13 @@ class ImageBytes:
                 wrong.setdefault(place.owner, []).append(_Change(place.field, "set", int(lies or 0)))
         return wrong
 
-    async def _wrong_owners(self, group: str, owners: int) -> list[_Change]:
-        """Correct the ledgers of some owners of a group; return what is wrong in that of the group."""
+    async def _wrong_owners(self, group: str, owners: int, *, but: str) -> list[_Change]:
+        """Correct the ledgers of some owners of a group; return what is wrong in that of the group.
+
+        `but`: whose images are being counted, and do not lie in their place so far.
+        """
         [numbers] = await self._some([_ledger_of_group(group)], owners)
-        counted = {field[1:]: number for field, number in numbers if field.startswith("/")}
+        counted = {field[1:]: number for field, number in numbers if field != f"/{but}"}
         wrong = await self._wrong(list(counted), LOOKED_AT)
 
         def correct(pipe: Pipeline) -> None:
