@@ -32,7 +32,7 @@ from app.server.http_protocol import WRITE_BUFFER_BYTES, last_answer
 from app.server.resets import reset
 from connections.limits.bounds import Bound, Bounds
 from connections.limits.loop_turns import LoopTurns
-from connections.line.larger import LARGER_S, Larger
+from connections.line.larger import LARGER_BYTES, LARGER_S, Larger
 from connections.line.socket import PEER
 
 PIECE_BYTES = 16 * 1024
@@ -125,12 +125,16 @@ class Protocol(WebSocketsSansIOProtocol):
         if self.conn.broken is not None:
             self._bounds.count(self.conn.broken)
             self.conn.broken = None
-        if self.conn.is_large and self._large_in_time is None:
+        if self._comes_large and self._large_in_time is None:
             self._large_in_time = self.loop.call_later(LARGER_S, self._large_is_late)
 
     def take_larger(self, larger: Larger) -> None:
         """Take messages of up to `LARGER_BYTES`, while there are places for them."""
-        self.conn.take_larger(larger)
+        self.conn.larger, self.conn.max_message_size = larger, LARGER_BYTES
+
+    @property
+    def _comes_large(self) -> bool:
+        return self.conn.larger is not None and self.conn.larger.is_coming
 
     def _large_is_late(self) -> None:
         self._large_in_time = None
@@ -233,9 +237,9 @@ class Protocol(WebSocketsSansIOProtocol):
                 self.conn.send_close(1007, "Text is UTF-8.")
                 self.handle_parser_exception()
             return
-        self._large_whole += sum(map(len, self.frames)) > self.conn.usual_size
+        self._large_whole += sum(map(len, self.frames)) > self.config.ws_max_size
         super().send_receive_event_to_app()
-        if not self.conn.is_large:
+        if not self._comes_large:
             self._stop_timing_large()
         if not self.close_sent:
             self.feed.hold(Hold.MESSAGE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from connections.limits.limits import MAX_FRAME_BYTES
 from sessions.running.shares import Shares, Subject
 
 LARGER_BYTES = 1024 * 1024
@@ -17,13 +18,18 @@ class Larger:
         self._bodies = bodies
         self._subject = subject
         self._places = 0
+        self.is_coming = False
+        """Whether the message that comes is a large one."""
 
-    def take(self) -> bool:
-        """Take a place, and return whether there was one."""
+    def may_come(self, size: int) -> bool:
+        """Return whether a message may have so many bytes. One that begins to be large takes a place."""
+        if size <= MAX_FRAME_BYTES or self.is_coming:
+            return True
         if not self._bodies.has_room_for(self._subject):
             return False
         self._bodies.take(self._subject)
         self._places += 1
+        self.is_coming = True
         return True
 
     def give_back(self, places: int) -> None:

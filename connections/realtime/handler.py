@@ -235,6 +235,8 @@ class RealtimeHandler:
         digests = list(islice(dict.fromkeys(uploaded(new)), self._asking.most_images))
         for _ in digests:
             self._take_read(connection.caller.subject)
+        if not digests:
+            return {}
         return await self._sessions.images.known(connection.owner, self._asking.conversation_id, digests)
 
     async def _understood(self, new: NewItem) -> NewItem:

@@ -202,7 +202,7 @@ async def test_an_approval_in_a_long_chain_is_taken_as_the_response_that_asked_w
     monkeypatch.setattr(keeper, "MOST_PATH_BYTES", 100)
     if truncation == "auto":
         told = await ask(sdk, allowing(asked), previous_response_id=asked.id)
-        assert (told.output_text, told.truncation, PAID) == ("Paid.", "auto", ["Ann"])
+        assert (told.output_text, PAID) == ("Paid.", ["Ann"])
     else:
         with pytest.raises(openai.BadRequestError, match="send `truncation` as `auto`"):
             await ask(sdk, allowing(asked), previous_response_id=asked.id)
