@@ -23,9 +23,9 @@ class RoundTrips:
 
         monkeypatch.setattr(AbstractConnection, "send_packed_command", noted)
 
-    def about(self, name: object) -> int:
-        """Return how many named somebody or something."""
-        return sum(str(name).encode() in sent for sent in self._sent)
+    def about(self, *names: object) -> int:
+        """Return how many named one of these."""
+        return sum(any(str(name).encode() in sent for name in names) for sent in self._sent)
 
     async def of(self, work: Awaitable[object]) -> int:
         """Return how many it takes to do the work."""

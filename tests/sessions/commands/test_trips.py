@@ -35,5 +35,5 @@ async def test_a_message_asks_the_store_four_times_up_to_its_first_text(
     """For the facts, to list the turn and the conversation, to accept it, and to write the text."""
     await load_scripts(store)
     trips = RoundTrips(monkeypatch)
-    await chat.running("Hello?", "This")
-    assert trips.about(chat.owner) == 4
+    accepted = await chat.running("Hello?", "This")
+    assert trips.about(chat.owner, accepted.turn_id) == 4
