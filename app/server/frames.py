@@ -10,11 +10,17 @@ from websockets.server import ServerProtocol
 
 from connections.limits.bounds import Bound
 from connections.line.budget import Budget, Kind
+from connections.line.larger import Larger
 
 MAX_FRAGMENTS = 64
 """Fragments of a message, empty ones included; more close the connection with 1008."""
 MAX_HELLO_FRAMES = 16
 """Pings, pongs and fragments before the first whole message; one more closes the connection with 1008."""
+
+_TOO_LARGE = "A message has at most {} bytes: upload a larger image by POST /v1/attachments, and send its id."
+"""A close frame has room for a hundred characters (RFC 6455, section 5.5)."""
+_NO_PLACE = "Too many large messages at once: upload the image by POST /v1/attachments, or come back."
+_OF_MESSAGES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 _PONG = b"\x8a"
 
@@ -33,9 +39,10 @@ class Frames(ServerProtocol):
         self._clock = clock
         self._kind = Kind.TEXT
         self._fragments = 0
-        self._frames_before = 0
-        self._has_message = False
+        self._frames_before: int | None = 0
+        """Those before the first whole message; None: that has come."""
         self._wanted = 0
+        self.larger: Larger | None = None
         self._read_exact = self.reader.read_exact
         self.reader.read_exact = self._note  # type: ignore[method-assign, assignment]
 
@@ -46,11 +53,22 @@ class Frames(ServerProtocol):
     def end(self) -> None:
         """Stop parsing, and break the reference cycle with the parser: only the collector would free it."""
         self.parser.close()
+        if self.larger is not None:
+            self.larger.end()
         del self.reader.read_exact, self._read_exact
 
     def _note(self, length: int) -> Generator[None, None, bytearray]:
         self._wanted = length
+        if self.larger is not None and not self.larger.may_come((self.current_size or 0) + length):
+            self.fail(CloseCode.TRY_AGAIN_LATER, _NO_PLACE)
+            raise ProtocolError(_NO_PLACE)
         return self._read_exact(length)
+
+    def fail(self, code: CloseCode | int, reason: str = "") -> None:
+        """End the connection. Who sent too large a message is told how large ones come in: most are images."""
+        if code == CloseCode.MESSAGE_TOO_BIG:
+            reason = _TOO_LARGE.format(self.max_message_size)
+        super().fail(code, reason)
 
     def recv_frame(self, frame: Frame) -> None:
         """Accept a frame within the bounds. Raises ProtocolError."""
@@ -61,14 +79,16 @@ class Frames(ServerProtocol):
                 self.late_pong = _PONG + len(frame.data).to_bytes() + bytes(frame.data)
                 return
         super().recv_frame(frame)
+        if self.larger is not None and frame.fin and frame.opcode in _OF_MESSAGES:
+            self.larger.is_coming = False
 
     def _count(self, frame: Frame) -> None:
         opcode = frame.opcode
         if opcode is Opcode.CLOSE:
             return
         kind = Kind.CONTROL if opcode is Opcode.PING or opcode is Opcode.PONG else self._kind_of(frame)
-        if not self._has_message:
-            self._count_before_message(kind, frame)
+        if self._frames_before is not None:
+            self._frames_before = self._count_before_message(kind, frame, self._frames_before + 1)
         exceeded = self.budget.take(kind, len(frame.data), self._clock())
         if exceeded is not None:
             self.in_debt = exceeded
@@ -83,12 +103,12 @@ class Frames(ServerProtocol):
             self._kind = Kind.TEXT if frame.opcode is Opcode.TEXT else Kind.BINARY
         return self._kind
 
-    def _count_before_message(self, kind: Kind, frame: Frame) -> None:
-        self._frames_before += 1
+    def _count_before_message(self, kind: Kind, frame: Frame, number: int) -> int | None:
         if kind is not Kind.CONTROL and frame.fin:
-            self._has_message = True
-        elif self._frames_before > MAX_HELLO_FRAMES:
+            return None
+        if number > MAX_HELLO_FRAMES:
             self._break(Bound.HELLO_FRAMES, f"At most {MAX_HELLO_FRAMES} frames may come before hello.")
+        return number
 
     def _break(self, bound: Bound, why: str) -> None:
         self.broken = bound

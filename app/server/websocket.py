@@ -12,7 +12,7 @@ import fcntl
 import socket
 import sys
 import termios
-from asyncio import BaseTransport
+from asyncio import BaseTransport, TimerHandle
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
@@ -32,6 +32,7 @@ from app.server.http_protocol import WRITE_BUFFER_BYTES, last_answer
 from app.server.resets import reset
 from connections.limits.bounds import Bound, Bounds
 from connections.limits.loop_turns import LoopTurns
+from connections.line.larger import LARGER_BYTES, LARGER_S, Larger
 from connections.line.socket import PEER
 
 PIECE_BYTES = 16 * 1024
@@ -77,6 +78,9 @@ class Protocol(WebSocketsSansIOProtocol):
         self.read_paused = True  # as far as uvicorn knows: `feed` alone pauses and resumes reading
         self._bounds = server_state.bounds
         self._turns = server_state.turns
+        self._large_in_time: TimerHandle | None = None
+        self._large_whole = self._large_taken = 0
+        """Large messages that wait for the application, and those that it has and may still be taking in."""
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Bound what waits for the kernel. Nothing is parsed before the handshake is done."""
@@ -88,6 +92,8 @@ class Protocol(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Count how the connection ended, if the server ended it."""
         self.feed.end()
+        self._stop_timing_large()
+        self._large_whole = self._large_taken = 0
         if self.conn.close_sent is not None and not self.conn.close_rcvd_then_sent:
             self._bounds.closed(self.conn.close_sent.code)
         super().connection_lost(exc)
@@ -119,6 +125,28 @@ class Protocol(WebSocketsSansIOProtocol):
         if self.conn.broken is not None:
             self._bounds.count(self.conn.broken)
             self.conn.broken = None
+        if self._comes_large and self._large_in_time is None:
+            self._large_in_time = self.loop.call_later(LARGER_S, self._large_is_late)
+
+    def take_larger(self, larger: Larger) -> None:
+        """Take messages of up to `LARGER_BYTES`, while there are places for them."""
+        self.conn.larger, self.conn.max_message_size = larger, LARGER_BYTES
+
+    @property
+    def _comes_large(self) -> bool:
+        return self.conn.larger is not None and self.conn.larger.is_coming
+
+    def _large_is_late(self) -> None:
+        self._large_in_time = None
+        if self._is_open:
+            self._bounds.count(Bound.REQUEST_TIME)
+            self.conn.fail(CloseCode.POLICY_VIOLATION, f"A large message comes within {LARGER_S:g} s.")
+            self.handle_parser_exception()
+
+    def _stop_timing_large(self) -> None:
+        if self._large_in_time is not None:
+            self._large_in_time.cancel()
+            self._large_in_time = None
 
     def charge(self) -> None:
         """Slow down a peer that asks too often: each refused request costs a second's frames."""
@@ -189,10 +217,16 @@ class Protocol(WebSocketsSansIOProtocol):
             self.feed.release(Hold.HANDSHAKE)
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Return the next message; parsing goes on when all were taken."""
+        """Return the next message; parsing goes on when all were taken, behind a large one when that was taken in."""
+        if self._large_taken and self.conn.larger is not None:
+            self.conn.larger.give_back(self._large_taken)
+            self._large_taken = 0
+            self.feed.release(Hold.MESSAGE)
         message = await self.queue.get()
         if self.queue.empty():
-            self.feed.release(Hold.MESSAGE)
+            self._large_taken, self._large_whole = self._large_whole, 0
+            if not self._large_taken:
+                self.feed.release(Hold.MESSAGE)
         return message
 
     def send_receive_event_to_app(self) -> None:
@@ -203,7 +237,10 @@ class Protocol(WebSocketsSansIOProtocol):
                 self.conn.send_close(1007, "Text is UTF-8.")
                 self.handle_parser_exception()
             return
+        self._large_whole += sum(map(len, self.frames)) > self.config.ws_max_size
         super().send_receive_event_to_app()
+        if not self._comes_large:
+            self._stop_timing_large()
         if not self.close_sent:
             self.feed.hold(Hold.MESSAGE)
 

@@ -113,8 +113,7 @@ class Threads(StoredTurns):
         said = msgspec.structs.replace(request, messages=[last], context=None, tools=tools)
         ask = ask_of(said, limits)
         (message,) = ask.messages
-        for image in message.images:
-            await self.sessions.images.keep(caller.owner, image, group=caller.group)
+        await self.sessions.images.keep(caller.owner, *message.images, group=caller.group)
         theirs = [OfferedTool(tool=tool) for tool in ask.spec.tools] if request.tools else []
         names = {one.tool.name for one in ours}
         if any(one.tool.name in names for one in theirs):

@@ -97,8 +97,7 @@ class Answering:
             await _done(self._say(connection, telling, said, turn))
 
     async def _keep(self, connection: Connection, said: Say) -> None:
-        for image in said.images:
-            await self._sessions.images.keep(connection.owner, image, group=connection.caller.group)
+        await self._sessions.images.keep(connection.owner, *said.images, group=connection.caller.group)
 
     async def _edit(self, connection: Connection, telling: Telling, said: Say, turn: dict[str, Any]) -> None:
         self._take_read(connection.caller.subject)

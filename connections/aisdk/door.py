@@ -174,15 +174,9 @@ class ChatDoor:
         self, caller: Caller, chat_id: str, messages: Sequence[ShownMessage]
     ) -> dict[str, Image]:
         """Return the newest images of messages, up to a number of bytes. Raises StoreDown."""
-        found: dict[str, Image] = {}
-        size = 0
-        shown = [one for message in messages if message.attachments for one in message.attachments]
-        for one in reversed(shown):
-            if one.id in found or size > MESSAGES_IMAGE_BYTES:
-                continue
-            found |= await self._sessions.images.of(caller.owner, chat_id, [one.id])
-            size += len(found[one.id].data) if one.id in found else 0
-        return found
+        shown = [one.id for message in messages if message.attachments for one in message.attachments]
+        images = self._sessions.images
+        return await images.newest(caller.owner, chat_id, reversed(shown), most=MESSAGES_IMAGE_BYTES)
 
     async def _who(self, exchange: Exchange) -> tuple[Identity, str | None]:
         """Return who asks, and the client that the URL names. Raises BadParams, Unauthenticated, Refused."""
@@ -230,7 +224,7 @@ class ChatDoor:
                 await exchange.answer(Response(status_code=204))
                 return
             with self._host.guests.access.inside(guest.identity, view):
-                await exchange.begin_events(view.connection_id, PROTOCOL)
+                await transport.begin(view.connection_id, PROTOCOL)
                 await view.run(partial(_live, view, transport, stream))
             if telling.end is End.WAITS:  # its client leaves in order to answer; that cancels no call
                 self._sessions.keep_calls(view.owner, chat_id, telling.turn_id or "", kept=True)

@@ -104,7 +104,7 @@ class EventsDoor:
         async with self._presence.of(view):
             await reader.begin(view, ask.position)
             with self._access.inside(identity, view):
-                await exchange.begin_events(view.connection_id)
+                await transport.begin(view.connection_id)
                 await view.run(partial(_live, view, transport, reader))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from connections.events.telling import BEAT
@@ -27,6 +28,12 @@ class EventTransport:
         self._taken = asyncio.Event()
         self._is_silent = True
         self._given.set()
+
+    async def begin(self, request_id: str, more: Mapping[str, str] | None = None) -> None:
+        """Begin the answer, with the events that waited for that: both go in one. `more`: headers."""
+        await self._exchange.begin_events(request_id, more)
+        if (piece := bytes(self._waiting[:PIECE_BYTES])) and self._exchange.write_nowait(piece):
+            del self._waiting[: len(piece)]
 
     async def receive(self) -> str | bytes:
         """Wait until the reader has left: it can't send anything. Raises Disconnected then."""

@@ -258,8 +258,8 @@ class Connection:
         self, handler: Handler[AskedT], decode: Callable[[str | bytes], AskedT], tasks: asyncio.TaskGroup
     ) -> None:
         while True:
-            message = await self._transport.receive()
-            self._answer(handler, partial(decode, message), tasks)
+            # nothing here keeps the message until the next one comes
+            self._answer(handler, partial(decode, await self._transport.receive()), tasks)
             await asyncio.sleep(
                 0
             )  # so that a burst of frames delays neither the writer nor other connections

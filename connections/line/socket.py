@@ -12,6 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from connections.limits.groups import address_group
 from connections.limits.loop_turns import LoopTurns
 from connections.line.connection import Disconnected
+from connections.line.larger import Larger
 from connections.wire import codec
 from connections.wire.frames import Frame
 
@@ -46,6 +47,10 @@ class Peer(Protocol):
 
     def charge(self) -> None:
         """Slow down a peer that asked too often."""
+        ...
+
+    def take_larger(self, larger: Larger) -> None:
+        """Take messages of up to `LARGER_BYTES`, while there are places for them."""
         ...
 
     def abort(self) -> None:
@@ -86,6 +91,10 @@ class Socket:
         """Wait until `write` may be called. Raises Disconnected."""
         if not await self._peer.until_writable():
             raise Disconnected
+
+    def take_larger(self, larger: Larger) -> None:
+        """Take messages of up to `LARGER_BYTES`, while there are places for them."""
+        self._peer.take_larger(larger)
 
     def charge(self) -> None:
         """Count a request that was refused for too many requests."""

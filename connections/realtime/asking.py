@@ -42,6 +42,8 @@ from sessions.turn.calls import RESULTS_CHARS
 BETWEEN = "\n\n"
 """Separates items that became one message."""
 MAX_WAITING = 100
+TOLD_BYTES = 48 * 1024
+"""Bytes of images that are told back to who sent them, as OpenAI does. More would wait twice for a late reader."""
 Shown = tuple[tuple[int, Detail], ...]
 _OUTPUT = "function_call_output"
 
@@ -112,7 +114,9 @@ class Asking:
         """Puts an item in whose images are kept. Raises Invalid."""
         if item.role == "user":
             self._refuse_too_much(item)
-        previous, shown = self._items.create(item.named(), behind=behind), item.shown()
+        named = item.named()
+        is_long = sum(len(image.data) for image in item.images) > TOLD_BYTES
+        previous, shown = self._items.create(named, behind=behind), (named if is_long else item).shown()
         return (
             ItemAdded(previous_item_id=previous, item=shown),
             ItemDone(previous_item_id=previous, item=shown),

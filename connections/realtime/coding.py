@@ -6,15 +6,21 @@ import secrets
 
 import msgspec
 
-from connections.realtime.client_events import Asks, ResponseCancel
+from connections.limits.limits import MAX_FRAME_BYTES
+from connections.realtime.client_events import Asks, ItemCreate, ResponseCancel
+from connections.realtime.parts import shows
 from connections.realtime.telling import Telling, turn_of
 from connections.wire import codec, frames
+from connections.wire.errors import BadFrame
 from connections.wire.frames import Frame
 from sessions.events import Delta
 
 _decoder: msgspec.json.Decoder[Asks] = msgspec.json.Decoder(Asks)
 _encode = msgspec.json.Encoder().encode
 _DELTA = b'{"type":"response.output_text.delta","event_id":'
+
+
+_TOO_LARGE = f"Only an item with images, and without sound, may be larger than {MAX_FRAME_BYTES} bytes."
 
 
 class Coding:
@@ -28,8 +34,13 @@ class Coding:
         self._told = 0
 
     def decode(self, message: str | bytes) -> Asks | frames.Cancel:
-        """Return one client event. Raises BadFrame, which names the wrong field."""
+        """Return one client event. Raises BadFrame, which names the wrong field.
+
+        A large one may only bring images: a session would keep all else, or have it wait.
+        """
         event = codec.read(_decoder, message)
+        if _is_large(message) and not (isinstance(event, ItemCreate) and shows(event.item, alone=True)):
+            raise BadFrame(_TOO_LARGE, ref=event.ref)
         if not isinstance(event, ResponseCancel):
             return event
         turn_id = None if event.response_id is None else turn_of(event.response_id)
@@ -49,3 +60,9 @@ class Coding:
     def _line(self, event: msgspec.Struct) -> bytes:
         self._told += 1
         return _encode(msgspec.structs.replace(event, event_id=f"{self._event_ids}_{self._told}"))
+
+
+def _is_large(message: str | bytes) -> bool:
+    if isinstance(message, bytes) or message.isascii():
+        return len(message) > MAX_FRAME_BYTES
+    return len(message.encode()) > MAX_FRAME_BYTES

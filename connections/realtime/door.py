@@ -9,6 +9,7 @@ from starlette.websockets import WebSocket
 
 from connections.http.refusals import Door
 from connections.line.connection import Connection
+from connections.line.larger import Larger
 from connections.line.lines import Lines
 from connections.line.outbox import Outbox
 from connections.line.socket import Socket
@@ -47,6 +48,7 @@ class RealtimeDoor(SessionDoor):
 
     async def serve(self, socket: Socket, guest: Guest) -> None:
         """Serve one session. Raises Close, Disconnected."""
+        socket.take_larger(Larger(self.limiters.bodies, guest.caller.subject))
         items, place = Items(), guest.asked.conversation_id
         asking = Asking(
             items,

@@ -224,21 +224,20 @@ class RealtimeHandler:
         """Puts an item in once its sound is understood and its images are kept. Raises Refused."""
         new = await self._understood(event.item)
         item = self._asking.made(new, await self._uploaded(connection, new))
-        for image in item.images:
-            if image.data:
-                self._take_read(connection.caller.subject)
-                await self._sessions.images.keep(connection.owner, image, group=connection.caller.group)
+        new_images = [image for image in item.images if image.data]
+        for _ in new_images:
+            self._take_read(connection.caller.subject)
+        await self._sessions.images.keep(connection.owner, *new_images, group=connection.caller.group)
         connection.push(Said(events=self._asking.put(item, behind=event.previous_item_id)))
 
     async def _uploaded(self, connection: Connection, new: NewItem) -> dict[str, Image]:
         """The images of an item that were uploaded before, by their ids, as far as so many may wait. Raises Refused."""
-        known: dict[str, Image] = {}
-        for digest in islice(dict.fromkeys(uploaded(new)), self._asking.most_images):
+        digests = list(islice(dict.fromkeys(uploaded(new)), self._asking.most_images))
+        for _ in digests:
             self._take_read(connection.caller.subject)
-            image = await self._sessions.images.known(connection.owner, self._asking.conversation_id, digest)
-            if image is not None:
-                known[digest] = image
-        return known
+        if not digests:
+            return {}
+        return await self._sessions.images.known(connection.owner, self._asking.conversation_id, digests)
 
     async def _understood(self, new: NewItem) -> NewItem:
         """The item with the words of its sound. Raises Invalid."""

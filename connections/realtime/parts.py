@@ -18,9 +18,10 @@ from sessions.turn.prompt import NO_IMAGES
 IMAGE = "input_image"
 
 
-def shows(item: NewItem) -> bool:
-    """Whether any of its parts is an image."""
-    return any(part.type == IMAGE for part in item.content or ())
+def shows(item: NewItem, *, alone: bool = False) -> bool:
+    """Whether any of its parts is an image. `alone`: and none is sound."""
+    parts = item.content or ()
+    return any(part.type == IMAGE for part in parts) and not (alone and any(part.audio for part in parts))
 
 
 def uploaded(item: NewItem) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from sessions.conversation.conversation import Conversation
 from sessions.store.history.index import Index
 from sessions.store.ownership import Ownership, RunningTurn
@@ -15,16 +17,15 @@ class Announcer:
         self._index = index
 
     async def announce(self, conversation: Conversation, turn_id: str) -> None:
-        """Raises StoreDown."""
-        await self._ownership.add(
-            RunningTurn(
-                owner=conversation.owner,
-                conversation_id=conversation.conversation_id,
-                turn_id=turn_id,
-                replica=self._ownership.replica,
-            )
+        """List both in one round trip. Raises StoreDown."""
+        turn = RunningTurn(
+            owner=conversation.owner,
+            conversation_id=conversation.conversation_id,
+            turn_id=turn_id,
+            replica=self._ownership.replica,
         )
-        await self._index.touch(conversation.owner, conversation.conversation_id)
+        touch = partial(self._index.queue_touch, owner=turn.owner, conversation_id=turn.conversation_id)
+        await self._ownership.add(turn, beside=touch)
 
     async def withdraw(self, turn_id: str) -> None:
         """Remove a turn that was not accepted, or has ended. Raises StoreDown."""

@@ -10,14 +10,17 @@ that would be refused looks at more of them. An owner of a few conversations is 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, Literal, NamedTuple, cast
 
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
 from sessions.errors import Refused
 from sessions.records import Owner
 from sessions.store.history.keys import Keys
-from sessions.store.redis.client import COUNT_IMAGES, run_script, store_errors
+from sessions.store.redis.client import COUNT_IMAGES, piped, queue_script, run_script, store_errors
 
 OWNER_BYTES = 256 * 1024 * 1024
 """Bytes of images that are kept for an owner; beyond it images are refused."""
@@ -91,8 +94,16 @@ class _Counted(NamedTuple):
     group: str
 
 
+class _Change(NamedTuple):
+    """One number of a ledger, as `count_images.lua` takes it."""
+
+    field: str
+    how: Literal["add", "least", "set"]
+    size: int
+
+
 class ImageBytes:
-    """Keeps the ledgers. Every method raises StoreDown."""
+    """Keeps the ledgers. Every method raises StoreDown. No number of round trips grows with places, owners or images."""
 
     def __init__(self, client: Redis, *, ttl_s: float) -> None:
         """`ttl_s`: seconds for which a conversation is kept."""
@@ -100,25 +111,26 @@ class ImageBytes:
         self._kept_s = int(ttl_s) + _LONGER_S
 
     async def add(self, place: Place, size: int, *, group: str = "") -> None:
-        """Count an image that will be stored at a place. Raises TooManyImages. A repetition counts again, until somebody looks."""
+        """Count images that will be stored at a place. Raises TooManyImages. A repetition counts again, until somebody looks."""
+        ledger, added = _ledger(place.owner), _Change(place.field, "add", size)
         for looks in (LOOKED_AT, LOOKED_AT_MOST):
-            await self._look(place.owner, looks)
-            counted = await self._count(place, "add", size, most=OWNER_BYTES, group=group)
+            wrong = (await self._wrong([place.owner], looks)).get(place.owner, [])
+            counted = await self._count(ledger, *wrong, added, most=OWNER_BYTES, group=group)
             if counted is not None:
                 break
         else:
             raise TooManyImages(OWNER_BYTES)
         if counted.group and not await self._fits(counted, place.owner):
-            await self._count(place, "add", -size)
+            await self._count(ledger, added._replace(size=-size))
             raise TooManyImages(GROUP_BYTES)
 
     async def stored(self, place: Place, size: int) -> None:
         """Note how much lies at a place that something was stored at: somebody may have looked before that."""
-        await self._count(place, "least", size)
+        await self._count(_ledger(place.owner), _Change(place.field, "least", size))
 
     async def gone(self, place: Place) -> None:
         """Count a place no more, whose images are gone."""
-        counted = await self._count(place, "set", 0)
+        counted = await self._count(_ledger(place.owner), _Change(place.field, "set", 0))
         if counted is not None and counted.group:
             await self._count_owner(counted, place.owner)
 
@@ -139,68 +151,89 @@ class ImageBytes:
     async def _fits(self, counted: _Counted, owner: str) -> bool:
         """Count an owner among those of its group; False if that is too much."""
         for looks in (LOOKED_AT, LOOKED_AT_MOST):
-            await self._look_at_owners(counted.group, looks)
-            if await self._count_owner(counted, owner, most=GROUP_BYTES) is not None:
+            wrong = await self._wrong_owners(counted.group, looks, but=owner)
+            if await self._count_owner(counted, owner, *wrong, most=GROUP_BYTES) is not None:
                 return True
         return False
 
-    async def _look(self, owner: str, places: int) -> None:
-        """Compare some places of an owner with what lies there."""
-        for field, counted in await self._some(_ledger(owner), places):
-            place = Place.read(owner, field)
-            if place is not None and (lies := await self._number(place.name, BYTES)) != counted:
-                await self._count(place, "set", lies)
+    async def _wrong(self, owners: Sequence[str], places: int) -> dict[str, list[_Change]]:
+        """Return what is wrong in owners' ledgers, after a look at some places of each."""
+        ledgers = await self._some(map(_ledger, owners), places)
+        looked = [
+            (place, number)
+            for owner, numbers in zip(owners, ledgers, strict=True)
+            for field, number in numbers
+            if (place := Place.read(owner, field)) is not None
+        ]
+        pipe = self._client.pipeline(transaction=False)
+        for place, _ in looked:
+            pipe.hget(place.name, BYTES)
+        wrong: dict[str, list[_Change]] = {}
+        for (place, number), lies in zip(looked, await _answers(pipe), strict=True):
+            if int(lies or 0) != number:
+                wrong.setdefault(place.owner, []).append(_Change(place.field, "set", int(lies or 0)))
+        return wrong
 
-    async def _look_at_owners(self, group: str, owners: int) -> None:
-        """Compare some owners of a group with their own ledgers."""
-        for field, counted in await self._some(_ledger_of_group(group), owners):
-            if not field.startswith("/"):
-                continue
-            owner = field[1:]
-            await self._look(owner, LOOKED_AT)
-            if (has := await self._of_group(owner, group)) != counted:
-                await self._count_owner(_Counted(has, group), owner)
+    async def _wrong_owners(self, group: str, owners: int, *, but: str) -> list[_Change]:
+        """Correct the ledgers of some owners of a group; return what is wrong in that of the group.
 
-    async def _of_group(self, owner: str, group: str) -> int:
-        """Return the bytes of an owner; 0 if they count in another group by now."""
-        with store_errors():
-            has: Any = await cast("Any", self._client.hmget(_ledger(owner), [_SUM, _GROUP]))
-        return int(has[0] or 0) if has[1] == group.encode() else 0
+        `but`: whose images are being counted, and do not lie in their place so far.
+        """
+        [numbers] = await self._some([_ledger_of_group(group)], owners)
+        counted = {field[1:]: number for field, number in numbers if field != f"/{but}"}
+        wrong = await self._wrong(list(counted), LOOKED_AT)
 
-    async def _some(self, ledger: str, count: int) -> list[tuple[str, int]]:
-        """Return some fields of a ledger with their numbers, chosen at random."""
-        with store_errors():
-            fields: Any = await cast("Any", self._client.hrandfield(ledger, count + 2))
-            found = [field for field in fields or [] if field.decode() not in {_SUM, _GROUP}]
-            found = found[:count]
-            if not found:
-                return []
-            numbers: Any = await cast("Any", self._client.hmget(ledger, found))
-        return [(field.decode(), int(number or 0)) for field, number in zip(found, numbers, strict=True)]
+        def correct(pipe: Pipeline) -> None:
+            for owner, changes in wrong.items():
+                queue_script(pipe, COUNT_IMAGES, [_ledger(owner)], self._numbers(changes))
 
-    async def _number(self, name: str, field: str) -> int:
-        with store_errors():
-            return int(await cast("Any", self._client.hget(name, field)) or 0)
+        await piped(self._client, correct)
+        pipe = self._client.pipeline(transaction=False)
+        for owner in counted:
+            pipe.hmget(_ledger(owner), [_SUM, _GROUP])
+        kept = [  # owners who count in another group by now have nothing in this one
+            int(size or 0) if where == group.encode() else 0 for size, where in await _answers(pipe)
+        ]
+        pairs = zip(counted.items(), kept, strict=True)
+        return [_Change(f"/{owner}", "set", has) for (owner, number), has in pairs if has != number]
 
-    async def _count(
-        self, place: Place, how: str, size: int, *, most: int | None = None, group: str = ""
-    ) -> _Counted | None:
-        return await self._written(_ledger(place.owner), [place.field, how, size], most, group)
+    async def _some(self, ledgers: Iterable[str], count: int) -> list[list[tuple[str, int]]]:
+        """Return some fields of each ledger with their numbers, chosen at random."""
+        pipe = self._client.pipeline(transaction=False)
+        for ledger in ledgers:
+            pipe.hrandfield(ledger, count + 2, withvalues=True)
+        return [_numbers_in(answer)[:count] for answer in await _answers(pipe)]
 
     async def _count_owner(
-        self, counted: _Counted, owner: str, *, most: int | None = None
+        self, counted: _Counted, owner: str, *wrong: _Change, most: int | None = None
     ) -> _Counted | None:
-        ledger = _ledger_of_group(counted.group)
-        return await self._written(ledger, [f"/{owner}", "set", counted.sum], most)
+        own = _Change(f"/{owner}", "set", counted.sum)
+        return await self._count(_ledger_of_group(counted.group), *wrong, own, most=most)
 
-    async def _written(
-        self, ledger: str, number: list[str | bytes | int], most: int | None, group: str = ""
+    async def _count(
+        self, ledger: str, *changes: _Change, most: int | None = None, group: str = ""
     ) -> _Counted | None:
-        """Write one number into a ledger; None where that would be too much."""
-        bound = "" if most is None else most
-        args = [*number, bound, self._kept_s, group]
+        """Write numbers into a ledger; None where the last one would be too much, and was left out."""
+        args = self._numbers(changes, most, group)
         answer = await run_script(self._client, COUNT_IMAGES, [ledger], args)
         return None if answer is None else _Counted(answer[0], answer[1].decode())
+
+    def _numbers(
+        self, changes: Iterable[_Change], most: int | None = None, group: str = ""
+    ) -> list[str | bytes | int]:
+        return ["" if most is None else most, self._kept_s, group, *chain.from_iterable(changes)]
+
+
+def _numbers_in(answer: Sequence[Any]) -> list[tuple[str, int]]:
+    """Return the numbers among some fields of a ledger, with their fields."""
+    pairs = answer if answer and isinstance(answer[0], list) else zip(*[iter(answer)] * 2, strict=True)
+    found = [(field.decode(), number) for field, number in pairs]
+    return [(field, int(number)) for field, number in found if field not in {_SUM, _GROUP}]
+
+
+async def _answers(pipe: Pipeline) -> list[Any]:
+    with store_errors():
+        return await pipe.execute()
 
 
 def _ledger(owner: str) -> str:

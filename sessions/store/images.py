@@ -8,7 +8,8 @@ and is deleted with the conversation (`accept.lua`, `finish.lua`, `delete.lua`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, cast
 
 import msgspec
@@ -27,6 +28,8 @@ UNSENT_S = 3600
 SHOWN_IMAGES = 32
 SHOWN_BYTES = 16 * 1024 * 1024
 """Each prompt shows the newest images of a conversation: so many, up to so many bytes."""
+AT_ONCE_BYTES = 4 * 1024 * 1024
+"""Bytes of images that go from the uploads into a conversation at once: one large image, or many small ones."""
 
 _DIGEST_CHARS = 64
 """Other names are of no image; the hash has fields that are none."""
@@ -42,15 +45,25 @@ class Images:
         self._client = client
         self._bytes = ImageBytes(client, ttl_s=ttl_s)
 
-    async def keep(self, owner: Owner, image: Image, *, group: str = "") -> None:
-        """Store an image until a message shows it, or it expires. Raises TooManyImages."""
-        place = Place.uploads(owner)
+    async def keep(self, owner: Owner, *images: Image, group: str = "") -> None:
+        """Store images until a message shows them, or they expire. Raises TooManyImages."""
+        place, given = Place.uploads(owner), {image.digest: image for image in images}
+        if not given:
+            return
+        pipe = self._client.pipeline(transaction=False)
+        pipe.expire(place.name, UNSENT_S)
+        for digest in given:
+            pipe.hexists(place.name, digest)
         with store_errors():
-            if await cast("Any", self._client.hexists(place.name, image.digest)):
-                await self._client.expire(place.name, UNSENT_S)
-                return
-        plain = msgspec.structs.replace(image, at=0, detail="")  # each message has places of its own
-        await self._put(place, image.digest, _encode(plain), group=group)
+            _, *there = await pipe.execute()
+        plain = {  # each message has places of its own
+            digest: _encode(msgspec.structs.replace(image, at=0, detail=""))
+            for (digest, image), is_there in zip(given.items(), there, strict=True)
+            if not is_there
+        }
+        if plain:
+            await self._bytes.add(place, sum(map(_cost, map(len, plain.values()))), group=group)
+            await self._bytes.stored(place, await self._write(place, plain))
 
     async def show(
         self, owner: Owner, keys: Keys, digests: Sequence[str], *, group: str = ""
@@ -59,59 +72,77 @@ class Images:
 
         If the message is not accepted after all, they expire as images do that no message shows.
         """
-        shown = [await self._show(owner, keys, digest, group) for digest in digests]
-        return tuple(shown)
-
-    async def _show(self, owner: Owner, keys: Keys, digest: str, group: str) -> Image:
         uploads, place = Place.uploads(owner), Place.of(keys)
-        if (there := await self._kept(place, digest)) is not None:
-            return _decode(there).named()
-        if (kept := await self._kept(uploads, digest)) is None:
-            raise NotFound(f'There is no attachment "{digest}": it was never sent, or has expired.')
-        await self._put(place, digest, kept, group=group)
-        return _decode(kept).named()
+        there, sent = await self._sizes([place, uploads], digests)
+        sent = {digest: size for digest, size in sent.items() if digest not in there}
+        _check_all(digests, there, sent)
+        named = await self._named(place, there)
+        if sent:
+            await self._bytes.add(place, sum(map(_cost, sent.values())), group=group)
+            lies = 0
+            for some in _few(sent):
+                kept = await self._kept(uploads, some)
+                lies = await self._write(place, kept)
+                named |= {digest: _decode(one).named() for digest, one in kept.items()}
+            await self._bytes.stored(place, lies)
+        _check_all(digests, named)  # some may have expired meanwhile
+        return tuple(named[digest] for digest in digests)
 
-    async def _kept(self, place: Place, digest: str) -> bytes | None:
+    async def _sizes(self, places: Sequence[Place], digests: Iterable[str]) -> list[dict[str, int]]:
+        """Return the sizes of those of some images that each place has."""
+        names = [digest for digest in dict.fromkeys(digests) if len(digest) == _DIGEST_CHARS]
+        if not names:
+            return [{} for _ in places]
+        pipe = self._client.pipeline(transaction=False)
+        for place in places:
+            for digest in names:
+                pipe.hstrlen(place.name, digest)
         with store_errors():
-            return await cast("Awaitable[bytes | None]", self._client.hget(place.name, digest))
+            sizes = iter(await pipe.execute())
+        found = [dict(zip(names, islice(sizes, len(names)), strict=True)) for _ in places]
+        return [{digest: size for digest, size in one.items() if size} for one in found]
 
-    async def _put(self, place: Place, digest: str, kept: bytes, *, group: str) -> None:
-        """Count an image, then write it and the end of its hash at once: nothing stays for good. Raises TooManyImages.
+    async def _kept(self, place: Place, digests: Sequence[str]) -> dict[str, bytes]:
+        with store_errors():
+            kept: Any = await cast("Any", self._client.hmget(place.name, digests)) if digests else []
+        return {digest: one for digest, one in zip(digests, kept, strict=True) if one is not None}
+
+    async def _named(self, place: Place, sizes: Mapping[str, int]) -> dict[str, Image]:
+        """Return images of a place without their bytes."""
+        named: dict[str, Image] = {}
+        for some in _few(sizes):
+            named |= {digest: _decode(one).named() for digest, one in (await self._kept(place, some)).items()}
+        return named
+
+    async def _write(self, place: Place, kept: Mapping[str, bytes]) -> int:
+        """Write images and the end of their hash at once: nothing stays for good. Return how much all of the hash takes.
 
         An upload makes all uploads last; an image in a conversation lasts as long as that does.
         """
-        size, renews = len(kept) + IMAGE_COSTS, "0" if place.conversation_id else "1"
-        await self._bytes.add(place, size, group=group)
-        written: list[str | bytes | int] = [digest, kept, UNSENT_S, renews, size]
-        lies = await run_script(self._client, KEEP_IMAGE, [place.name], written)
-        await self._bytes.stored(place, lies)
+        written: list[str | bytes | int] = [UNSENT_S, "0" if place.conversation_id else "1"]
+        for digest, one in kept.items():
+            written += (digest, one, _cost(len(one)))
+        lies: int = await run_script(self._client, KEEP_IMAGE, [place.name], written)
+        return lies
 
     async def read(self, keys: Keys, digests: Sequence[str]) -> dict[str, Image]:
         """Return those of a conversation's images that are there, with their bytes."""
-        return await self._of(Place.of(keys), digests)
-
-    async def _of(self, place: Place, digests: Sequence[str]) -> dict[str, Image]:
-        digests = [digest for digest in digests if len(digest) == _DIGEST_CHARS]
-        if not digests:
-            return {}
-        with store_errors():
-            kept: Any = await cast("Awaitable[list[bytes | None]]", self._client.hmget(place.name, digests))
-        return {digest: _decode(one) for digest, one in zip(digests, kept, strict=True) if one is not None}
+        names = [digest for digest in digests if len(digest) == _DIGEST_CHARS]
+        return {digest: _decode(one) for digest, one in (await self._kept(Place.of(keys), names)).items()}
 
     async def shown(self, keys: Keys, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return a prompt's messages with the bytes of their newest images; a note replaces each other one, and each missing one."""
-        known, size = dict[str, Image](), 0
         given = [Counter[str]() for _ in messages]
         at = [(number, image.digest) for number, one in enumerate(messages) for image in one.images]
-        for number, digest in at[
-            : -SHOWN_IMAGES - 1 : -1
-        ]:  # each place counts, since the same bytes are sent again
-            if digest not in known:
-                known |= await self.read(keys, [digest])
+        newest = at[: -SHOWN_IMAGES - 1 : -1]
+        [sizes] = await self._sizes([Place.of(keys)], [digest for _, digest in newest])
+        size = 0
+        for number, digest in newest:  # each place counts, since the same bytes are sent again
             given[number][digest] += 1
-            size += len(known[digest].data) if digest in known else 0
+            size += sizes.get(digest, 0)
             if size >= SHOWN_BYTES:
                 break
+        known = await self.read(keys, list(dict.fromkeys(chain.from_iterable(given))))
         if known:
             await self._bytes.renew(keys.owner)
         return tuple(_with_data(*one, known) for one in zip(messages, given, strict=True))
@@ -120,12 +151,24 @@ class Images:
         """Return those of some images that a conversation shows, with their bytes."""
         return await self.read(Keys.of(owner, conversation_id), digests)
 
-    async def known(self, owner: Owner, conversation_id: str, digest: str) -> Image | None:
-        """Return an image that a conversation may show, since it was uploaded or is shown there already, without its bytes; or None."""
-        for place in (Place.uploads(owner), Place.of(Keys.of(owner, conversation_id))):
-            if found := await self._of(place, [digest]):
-                return found[digest].named()
-        return None
+    async def newest(
+        self, owner: Owner, conversation_id: str, digests: Iterable[str], *, most: int
+    ) -> dict[str, Image]:
+        """Return the first of some images that a conversation shows, up to so many bytes and one image, with their bytes."""
+        keys, size, chosen = Keys.of(owner, conversation_id), 0, list[str]()
+        [sizes] = await self._sizes([Place.of(keys)], digests)
+        for digest, its_size in sizes.items():
+            if size <= most:
+                chosen.append(digest)
+                size += its_size
+        return await self.read(keys, chosen)
+
+    async def known(self, owner: Owner, conversation_id: str, digests: Iterable[str]) -> dict[str, Image]:
+        """Return those of some images that a conversation may show, without their bytes: uploaded, or shown there already."""
+        uploads, place = Place.uploads(owner), Place.of(Keys.of(owner, conversation_id))
+        sent, there = await self._sizes([uploads, place], digests)
+        there = {digest: size for digest, size in there.items() if digest not in sent}
+        return await self._named(uploads, sent) | await self._named(place, there)
 
     async def find(self, owner: Owner, conversation_id: str, digest: str) -> Image | None:
         """Return an image that a conversation shows, or None."""
@@ -144,6 +187,30 @@ class Images:
             await self._bytes.forget(owner)
         else:
             await self._bytes.gone(uploads)
+
+
+def _cost(size: int) -> int:
+    return size + IMAGE_COSTS
+
+
+def _few(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yield the names of images, as many at a time as are in memory at once."""
+    some, size = list[str](), 0
+    for digest, its_size in sizes.items():
+        if some and size + its_size > AT_ONCE_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(digest)
+        size += its_size
+    if some:
+        yield some
+
+
+def _check_all(digests: Iterable[str], *found: Mapping[str, object]) -> None:
+    """Raise NotFound for an image that is not there."""
+    for digest in digests:
+        if not any(digest in one for one in found):
+            raise NotFound(f'There is no attachment "{digest}": it was never sent, or has expired.')
 
 
 def _with_data(message: Message, given: Counter[str], known: Mapping[str, Image]) -> Message:

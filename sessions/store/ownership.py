@@ -15,10 +15,11 @@ from typing import Any, cast
 import msgspec
 import structlog
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
 from sessions.errors import StoreDown, StoreFault
 from sessions.records import Owner
-from sessions.store.redis.client import store_errors
+from sessions.store.redis.client import piped, store_errors
 
 LEASE_S = 8.0
 RENEW_S = 2.5
@@ -108,14 +109,21 @@ class Ownership:
                 if key.decode() != _lease(self.replica):
                     await self._client.delete(key)
 
-    async def add(self, turn: RunningTurn) -> None:
-        """Record a turn of this replica before it is accepted. If the lease has expired it is taken first."""
+    async def add(self, turn: RunningTurn, *, beside: Callable[[Pipeline], None]) -> None:
+        """Record a turn of this replica before it is accepted. If the lease has expired it is taken first.
+
+        `beside`: queues what is sent in the same round trip.
+        """
         self._own[turn.turn_id] = turn
         if monotonic() >= self._held_until:
             await self.renew()
         row = msgspec.json.encode(turn).decode()
-        with store_errors():
-            await self._client.hset(_turns(self.replica), turn.turn_id, row)
+
+        def queue(pipe: Pipeline) -> None:
+            pipe.hset(_turns(self.replica), turn.turn_id, row)
+            beside(pipe)
+
+        await piped(self._client, queue)
 
     async def find(self, turn_id: str) -> RunningTurn | None:
         """Return a turn that has not ended, of any replica."""

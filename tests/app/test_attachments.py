@@ -304,9 +304,9 @@ async def test_images_of_a_message_that_was_refused_leave_with_their_owner(tmp_p
 async def test_an_image_and_the_end_of_its_hash_are_one_write(service: Running) -> None:
     """A process that dies between two transactions would leave it for good: so there is only one."""
     store = service.service._sessions.images._client
-    await run_script(store, KEEP_IMAGE, ["ms:{x}"], ["digest", b"image", 60, "0", 10])
+    await run_script(store, KEEP_IMAGE, ["ms:{x}"], [60, "0", "digest", b"image", 10])
     assert 0 < await store.ttl("ms:{x}") <= 60
-    await run_script(store, KEEP_IMAGE, ["ms:{x}"], ["other", b"image", 600, "0", 10])
+    await run_script(store, KEEP_IMAGE, ["ms:{x}"], [600, "0", "other", b"image", 10])
     assert await store.ttl("ms:{x}") <= 60
-    await run_script(store, KEEP_IMAGE, ["ms:{x}"], ["third", b"image", 600, "1", 10])
+    await run_script(store, KEEP_IMAGE, ["ms:{x}"], [600, "1", "third", b"image", 10])
     assert 60 < await store.ttl("ms:{x}") <= 600

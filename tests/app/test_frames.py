@@ -331,7 +331,7 @@ async def test_a_frame_too_large_closes_with_a_reason(running: Running) -> None:
     async with running.socket() as socket, running.socket() as other:
         await socket.opened.send("x" * 65_537)
         code, reason = await socket.closed()
-        assert (code, "65536" in reason) == (1009, True)
+        assert (code, "65536" in reason, "POST /v1/attachments" in reason) == (1009, True, True)
         assert (await other.ask(type="ping"))["type"] == "pong"
 
 

@@ -14,6 +14,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from connections.replies.stored_reply import StoredReply
+from connections.responses.kept import keeper
 from connections.responses.kept.keeper import Keeper
 from connections.responses.kept.notes import MAX_NOTE_BYTES
 from engine.scripted.engine import ScriptedEngine
@@ -187,6 +188,25 @@ async def test_a_call_runs_once_it_is_allowed_and_never_again(sdk: AsyncOpenAI, 
     await ask(sdk, "Thanks.", previous_response_id=told.id)
     items = (await sdk.responses.input_items.list(told.id, order="asc")).data
     assert [item.type for item in items][-2:] == ["mcp_approval_request", "mcp_approval_response"]
+
+
+@pytest.mark.parametrize("truncation", ["auto", "disabled"])
+async def test_an_approval_in_a_long_chain_is_taken_as_the_response_that_asked_was_made(
+    truncation: Any, sdk: AsyncOpenAI, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it leaves out is as before: the reply after the call is a part of that response."""
+    first = await ask(sdk, "word " * 200)
+    running.engine.script([PAY])
+    running.engine.script("Paid.")
+    asked = await ask(sdk, "Pay Ann.", previous_response_id=first.id, truncation=truncation)
+    monkeypatch.setattr(keeper, "MOST_PATH_BYTES", 100)
+    if truncation == "auto":
+        told = await ask(sdk, allowing(asked), previous_response_id=asked.id)
+        assert (told.output_text, PAID) == ("Paid.", ["Ann"])
+    else:
+        with pytest.raises(openai.BadRequestError, match="send `truncation` as `auto`"):
+            await ask(sdk, allowing(asked), previous_response_id=asked.id)
+        assert PAID == []
 
 
 async def test_a_call_that_is_denied_is_not_carried_out(sdk: AsyncOpenAI, running: Running) -> None:

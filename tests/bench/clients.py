@@ -51,6 +51,13 @@ async def _peers(job: Job) -> AsyncIterator[list[Peer]]:
 
 
 async def _open(job: Job) -> Peer:
+    peer = await _connect(job)
+    if job.greets and isinstance(peer, SsePeer):
+        await peer.greet()
+    return peer
+
+
+async def _connect(job: Job) -> Peer:
     match job.door:
         case Door.WEBSOCKET:
             return await WebSocketPeer.open(job.url, temperature=job.temperature, top_p=job.top_p)

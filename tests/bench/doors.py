@@ -79,6 +79,7 @@ def _round(workload: Workload, place: Place, pid: int, number: int) -> Iterator[
                 max_new_tokens=workload.max_new_tokens,
                 cancel_after_texts=0,
                 limit_s=JOB_S,
+                greets=True,
             )
             yield level, door, _sample([observe(job) for _ in range(_times(level, workload))])
 

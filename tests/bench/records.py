@@ -64,6 +64,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Further fields of a request in OpenAI's words; they outrank the greedy ones."""
     anew: bool = False
     """Whether each chat completion goes over a connection of its own."""
+    greets: bool = False
+    """Whether a client over HTTP has asked something on its connection before, as one of a socket has said hello."""
 
 
 class Reply(msgspec.Struct, frozen=True):

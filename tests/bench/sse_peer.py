@@ -55,6 +55,12 @@ class SsePeer:
         streams = await asyncio.open_connection(address.hostname, address.port)
         return cls(streams, address.netloc, options, anew=anew, speech=speech)
 
+    async def greet(self) -> None:
+        """Ask for the models, as a client of a socket says hello: the connection is accepted then, and its parsers have run."""
+        self._response = _Response()
+        self._writer.write(f"GET /v1/models HTTP/1.1\r\nHost: {self._host}\r\n\r\n".encode())
+        await self._finish()
+
     async def ask(self, content: str, max_new_tokens: int) -> None:
         """Send a prompt as a conversation of its own; the reply is greedy."""
         if self._anew and self._response.complete:

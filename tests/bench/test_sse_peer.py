@@ -21,6 +21,7 @@ EVENTS = (
 STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"".join(
     b"%x\r\n%s\r\n" % (len(event), event) for event in (*EVENTS, b"")
 )
+MODELS = b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{"data":[]}'
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\ndead"
 
 
@@ -31,7 +32,7 @@ async def answering(*answers: bytes, anew: bool = False) -> AsyncIterator[SsePee
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for answer in answers:
             head = await reader.readuntil(b"\r\n\r\n")
-            await reader.readexactly(int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0]))
+            await reader.readexactly(int(head.partition(b"Content-Length: ")[2].split(b"\r\n")[0] or 0))
             writer.write(answer)
         writer.close()
 
@@ -53,6 +54,13 @@ async def test_a_connection_takes_one_prompt_after_the_other() -> None:
             await peer.ask("Count from 1 to 500.", 2)
             heard = [await peer.hear() for _ in range(3)]
             assert heard == [Heard(Kind.TEXT), Heard(Kind.TEXT), Heard(Kind.END, 2)]
+
+
+async def test_a_connection_was_used_before_its_first_prompt() -> None:
+    async with answering(MODELS, STREAM) as peer:
+        await peer.greet()
+        await peer.ask("Count from 1 to 500.", 2)
+        assert await peer.hear() == Heard(Kind.TEXT)
 
 
 async def test_a_server_that_closes_behind_each_reply_is_asked_over_new_connections() -> None:

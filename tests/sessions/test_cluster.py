@@ -20,11 +20,15 @@ from sessions.events import Delta, Done, Resumed
 from sessions.records import Owner, digest
 from sessions.replicas.shard_channels import ShardChannels
 from sessions.service import Sessions
+from sessions.store.history.keys import Keys
+from sessions.store.image_bytes import Place
+from sessions.store.images import Images
 from sessions.store.ownership import Ownership
 from sessions.store.redis.servers import connect, replica_name
 from sessions.store.restoring import begin_epochs
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.policy import Policy
+from tests.pictures import JPEG, PNG
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.old_store import ANN, CALL, LAPTOP, PHONE, lay_out
 from tests.sessions.recorder import Recorder, continuous
@@ -98,6 +102,23 @@ async def test_conversations_on_all_nodes_are_written_with_one_pipeline_a_step(c
         assert all(done.saved for done in chat.reader.of(Done))
         page = await chat.sessions.conversations(chat.owner, limit=20, before=None)
         assert {row.conversation_id for row in page.conversations} == set(ROOMS)
+
+
+async def test_images_are_kept_counted_and_shown_across_nodes(clustered: Redis) -> None:
+    """Uploads, conversations and ledgers lie in slots of their own."""
+    images, owners = Images(clustered, ttl_s=3600), [Owner("anonymous", name) for name in ROOMS]
+    names = [PNG.image.digest, JPEG.image.digest]
+    for owner in owners:
+        await images.keep(owner, PNG.image, JPEG.image, group="192.0.2.7")
+        for room in ROOMS[:3]:
+            shown = await images.show(owner, keys := Keys.of(owner, room), names, group="192.0.2.7")
+            assert [one.digest for one in shown] == names
+        assert list((await images.read(keys, names)).values()) == [PNG.image, JPEG.image]
+        await clustered.unlink(Place.of(keys).name)  # it expires
+        await images.release(keys)
+    sums = [int(await clustered.hget(f"ms:images-kept:{{{owner}}}", "sum")) for owner in owners]
+    assert len(set(sums)) == 1
+    assert int(await clustered.hget("ms:images-kept-by:{192.0.2.7}", "sum")) == sum(sums)
 
 
 async def test_a_restored_cluster_begins_another_epoch_in_each_conversation(clustered: Redis) -> None:

@@ -141,8 +141,7 @@ class Keeper(StoredTurns):
 
     async def begin(self, caller: Caller, given: Said, generation: Generation, place: Where) -> StoredReply:
         """Begin a turn with a message; return once it is accepted. Raises Refused."""
-        for image in given.images:
-            await self.sessions.images.keep(caller.owner, image, group=caller.group)
+        await self.sessions.images.keep(caller.owner, *given.images, group=caller.group)
         send = Send(
             client_msg_id=f"response_{secrets.token_hex(12)}",
             conversation_id=place.conversation_id,

@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
 from sessions.errors import NotFound
 from sessions.events import Languages
 from sessions.records import Owner
 from sessions.store.history.keys import Keys
-from sessions.store.redis.client import FORGET, RENAME, TOUCH, run_script, store_errors
+from sessions.store.redis.client import FORGET, RENAME, TOUCH, queue_script, run_script, store_errors
 
 MAX_LISTED = 10_000
 """Conversations in an owner's list. Older ones leave it, and are found by their id until they expire."""
@@ -54,14 +55,20 @@ class Index:
         """Put a conversation at the head of the list, by the store's clock."""
         await self._put(owner, conversation_id, "")
 
+    def queue_touch(self, pipe: Pipeline, *, owner: Owner, conversation_id: str) -> None:
+        """The same, in a pipeline."""
+        queue_script(pipe, TOUCH, [list_name(owner)], self._place(conversation_id, ""))
+
     async def add(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
         """Put a conversation into its place in the list, unless it has moved on since."""
         await self._put(owner, conversation_id, at_ms)
 
     async def _put(self, owner: Owner, conversation_id: str, place: int | str) -> None:
         """Each write removes expired rows, as the owner may never read the list, and rows beyond the limit."""
-        args: list[str | bytes | int] = [conversation_id, self._ttl_ms, SLACK_MS, MAX_LISTED, place]
-        await run_script(self._client, TOUCH, [list_name(owner)], args)
+        await run_script(self._client, TOUCH, [list_name(owner)], self._place(conversation_id, place))
+
+    def _place(self, conversation_id: str, place: int | str) -> list[str | bytes | int]:
+        return [conversation_id, self._ttl_ms, SLACK_MS, MAX_LISTED, place]
 
     async def newest(self, owner: Owner, *, first: int, limit: int) -> list[tuple[str, int]]:
         """Return ids with their times (Unix milliseconds), newest first, expired ones included."""

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -163,6 +163,25 @@ async def run_script(
             return await client.evalsha(script.sha, len(keys), *keys, *args)
         except errors.NoScriptError:
             return await client.eval(script.source, len(keys), *keys, *args)
+
+
+async def piped(client: Redis, queue: Callable[[Pipeline], None]) -> list[Any]:
+    """Send what is queued, for any slots of a cluster, in one round trip. Each command must be harmless when repeated.
+
+    Raises StoreDown.
+    """
+    with store_errors():
+        try:
+            return await _queued(client, queue).execute()
+        except errors.NoScriptError:
+            await load_scripts(client)
+            return await _queued(client, queue).execute()
+
+
+def _queued(client: Redis, queue: Callable[[Pipeline], None]) -> Pipeline:
+    pipe = client.pipeline(transaction=False)
+    queue(pipe)
+    return pipe
 
 
 def queue_script(

@@ -14,7 +14,7 @@ COMMANDS = (
     *("ping", "info", "time", "select", "client|setinfo", "scan", "evalsha", "eval", "script|load"),
     *("get", "set", "getdel", "getex", "del", "unlink", "exists", "type", "rename"),
     *("expire", "expireat", "pexpire", "pttl", "incrby"),
-    *("hget", "hset", "hsetnx", "hmget", "hgetall", "hdel", "hexists", "hincrby", "hkeys", "hlen"),
+    *("hget", "hset", "hsetnx", "hmget", "hgetall", "hdel", "hexists", "hincrby", "hkeys", "hlen", "hstrlen"),
     *("hrandfield", "hscan"),
     *("lindex", "lpop", "lrange", "rpush", "sadd", "srem", "scard", "sismember", "smembers"),
     *("xadd", "xrange", "xrevrange", "xtrim"),

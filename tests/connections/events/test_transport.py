@@ -9,7 +9,7 @@ import pytest
 
 from connections.events import transport
 from connections.events.transport import PIECE_BYTES, EventTransport
-from connections.http.exchange import Exchange
+from connections.http.exchange import WRITE, Exchange
 
 TEXT = b"data: {}\n\n"
 WRITES = 4
@@ -87,3 +87,24 @@ async def test_what_is_written_as_a_beat_is_due_is_sent(monkeypatch: pytest.Monk
     await server.had_enough.wait()
     sending.cancel()
     assert server.given.count(TEXT) == 1
+
+
+async def test_the_head_of_an_answer_goes_with_the_events_that_waited_for_it() -> None:
+    """Both in one turn of the loop: a reader wakes once for them, not twice."""
+    given: list[Any] = []
+
+    async def send(message: Any) -> None:
+        given.append(message["type"])
+
+    def write(part: bytes) -> bool:
+        given.append(part)
+        return True
+
+    scope = {"type": "http", "extensions": {WRITE: {"write": write}}}
+    begun = EventTransport(Exchange(scope, asyncio.Queue().get, send), b"")
+    await begun.begin("r1")
+    assert given == ["http.response.start"]
+    begun = EventTransport(Exchange(scope, asyncio.Queue().get, send), b"retry: 1\n\n")
+    await begun.begin("r2")
+    begun.write(TEXT)
+    assert given[1:] == ["http.response.start", b"retry: 1\n\n", TEXT]

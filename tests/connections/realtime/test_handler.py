@@ -37,10 +37,10 @@ class Store:
         self.kept: list[Image] = []
         self.asked, self.may = asyncio.Event(), asyncio.Event()
 
-    async def keep(self, _: Owner, image: Image, *, group: str) -> None:
+    async def keep(self, _: Owner, *images: Image, group: str) -> None:
         self.asked.set()
         await self.may.wait()
-        self.kept.append(image)
+        self.kept += images
 
 
 class Conversation:

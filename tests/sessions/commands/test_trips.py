@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from sessions.store.redis.client import load_scripts
 from tests.sessions.chat import Chat
+from tests.sessions.round_trips import RoundTrips
 
 
 async def test_whether_a_message_came_before_is_asked_with_the_facts(
@@ -25,3 +27,13 @@ async def test_whether_a_message_came_before_is_asked_with_the_facts(
     await chat.running("Hello?", "This")
     assert [command[0] for command in asked] == ["HMGET"]
     assert "epoch" in asked[0]
+
+
+async def test_a_message_asks_the_store_four_times_up_to_its_first_text(
+    chat: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the facts, to list the turn and the conversation, to accept it, and to write the text."""
+    await load_scripts(store)
+    trips = RoundTrips(monkeypatch)
+    accepted = await chat.running("Hello?", "This")
+    assert trips.about(chat.owner, accepted.turn_id) == 4

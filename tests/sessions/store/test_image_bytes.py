@@ -6,15 +6,20 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from engine.messages import Message
+from sessions.errors import NotFound
 from sessions.records import Owner
 from sessions.store import image_bytes
+from sessions.store import images as images_module
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
 from sessions.store.image_bytes import IMAGE_COSTS, ImageBytes, Place, TooManyImages
 from sessions.store.images import Images
-from tests.pictures import JPEG, PNG, Picture
+from sessions.store.redis.client import load_scripts
+from tests.pictures import JPEG, PNG, Picture, png
+from tests.sessions.round_trips import RoundTrips
 
-ALICE, BOB = Owner("anonymous", "alice"), Owner("anonymous", "bob")
+ALICE, BOB, CAROL = (Owner("anonymous", name) for name in ("alice", "bob", "carol"))
 GROUP = "192.0.2.7"
 
 
@@ -172,3 +177,61 @@ async def test_a_ledger_is_kept_longer_than_what_it_counts(images: Images, store
     await store.expire(f"ms:images-kept:{{{ALICE}}}", 10)
     await show(images, ALICE, "a")
     assert await store.ttl(f"ms:images-kept:{{{ALICE}}}") > 3600
+
+
+async def test_no_number_of_images_takes_more_round_trips(
+    images: Images, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do the places where an owner has images, nor the owners behind an address."""
+    await load_scripts(store)
+    for owner in (ALICE, BOB, CAROL):
+        await images.keep(owner, PNG.image, group=GROUP)
+        await show(images, owner, "a", "b", "c")
+    trips, some = RoundTrips(monkeypatch), [Picture(png(side, 2)).image for side in range(10, 15)]
+    names = [image.digest for image in some]
+    for count in (1, 4):
+        keys = Keys.of(ALICE, f"room of {count}")
+        assert await trips.of(images.keep(ALICE, *some[-count:], group=GROUP)) == 11
+        assert await trips.of(images.show(ALICE, keys, names[-count:], group=GROUP)) == 12
+        assert await trips.of(images.show(ALICE, keys, names[-count:], group=GROUP)) == 2
+        asked = [Message("user", "What?", images=tuple(some[-count:]))]
+        assert await trips.of(images.shown(keys, asked)) == 3
+        assert await trips.of(images.release(keys)) == 2
+        await images.forget(ALICE)
+
+
+async def test_what_expired_takes_one_more_round_trip_for_each_ledger(
+    images: Images, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms = [f"room {number}" for number in range(20)]
+    await load_scripts(store)
+    for owner in (BOB, CAROL):
+        await images.keep(owner, PNG.image, group=GROUP)
+        await show(images, owner, *rooms)
+        await store.unlink(*(Place.of(Keys.of(owner, room)).name for room in rooms))
+    assert await RoundTrips(monkeypatch).of(images.keep(ALICE, PNG.image, group=GROUP)) <= 12
+
+
+async def test_of_several_images_all_are_shown_or_none(images: Images, store: Redis) -> None:
+    await images.keep(ALICE, PNG.image)
+    keys = Keys.of(ALICE, "a")
+    with pytest.raises(NotFound):
+        await images.show(ALICE, keys, [PNG.image.digest, JPEG.image.digest])
+    assert not await store.exists(Place.of(keys).name)
+    await images.keep(ALICE, JPEG.image, PNG.image)
+    shown = await images.show(ALICE, keys, [PNG.image.digest, JPEG.image.digest, PNG.image.digest])
+    assert [one.digest for one in shown] == [one.image.digest for one in (PNG, JPEG, PNG)]
+    assert await of(store, ALICE) == 2 * (COST + cost(JPEG))
+
+
+async def test_large_images_enter_a_conversation_one_by_one(
+    images: Images, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So one message holds few of their bytes in memory."""
+    monkeypatch.setattr(images_module, "AT_ONCE_BYTES", 1)
+    await images.keep(ALICE, PNG.image, JPEG.image)
+    names = [one.image.digest for one in (PNG, JPEG)]
+    await load_scripts(store)
+    assert await RoundTrips(monkeypatch).of(images.show(ALICE, Keys.of(ALICE, "a"), names)) == 9
+    read = await images.read(Keys.of(ALICE, "a"), names)
+    assert [read[name].data for name in names] == [PNG.data, JPEG.data]

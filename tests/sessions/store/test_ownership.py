@@ -152,7 +152,8 @@ async def test_a_turn_that_was_named_but_never_accepted_is_forgotten(
     accepted = await chat.running("Hello?", "This")
     own = chat.sessions.parts.base.storage.ownership
     here = f"ms:running:{own.replica}"
-    await own.add(RunningTurn(owner=chat.owner, conversation_id=ROOM, turn_id="never", replica=own.replica))
+    turn = RunningTurn(owner=chat.owner, conversation_id=ROOM, turn_id="never", replica=own.replica)
+    await own.add(turn, beside=lambda _: None)
     assert await store.hlen(here) == 2
     assert await chat.sessions.parts.peers.reaper.reap() == 1
     assert await store.hkeys(here) == [accepted.turn_id.encode()]
