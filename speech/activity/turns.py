@@ -72,7 +72,7 @@ class TurnDetector:
         self._last_ms = 0
         self._told_ms = 0
         self._run_ms = 0
-        self._is_paused = self._is_asked_again = False
+        self._pauses = 0  # that were told of this silence
 
     @property
     def is_speaking(self) -> bool:
@@ -99,7 +99,7 @@ class TurnDetector:
         incomplete one after `unfinished_ms`, if that is more. After `finished_ms` it is asked for once more: a soft
         last sound, as of "six", is silence for the detector.
         """
-        self._is_whole = is_whole if self._is_paused else None
+        self._is_whole = is_whole if self._pauses else None
 
     def end(self) -> Moment:
         """End the utterance, with or without speech."""
@@ -109,8 +109,7 @@ class TurnDetector:
     def reset(self) -> None:
         """Forget the utterance; time continues."""
         self._started_ms = None
-        self._is_paused, self._is_whole = False, None
-        self._is_asked_again = False
+        self._pauses, self._is_whole = 0, None
         self._window.clear()
 
     def _begin(self) -> Moment:
@@ -130,9 +129,8 @@ class TurnDetector:
         return self._silent(started_ms, self._now_ms - self._last_ms)
 
     def _spoken(self, started_ms: int) -> Moment | None:
-        if self._is_paused:
-            self._is_paused, self._is_whole = False, None
-            self._is_asked_again = False
+        if self._pauses:
+            self._pauses, self._is_whole = 0, None
             self._told_ms = self._now_ms
             return Moment(Kind.RESUMED, self._now_ms - self._run_ms, started_ms)
         if self._now_ms - self._told_ms < GOING_MS:
@@ -143,13 +141,12 @@ class TurnDetector:
     def _silent(self, started_ms: int, silence_ms: int) -> Moment | None:
         if silence_ms >= self._silences_ms[self._is_whole]:
             return self._stop(started_ms, self._last_ms)
-        if silence_ms >= self._pause_ms and not self._is_paused:
-            self._is_paused = True
-            return Moment(Kind.PAUSED, self._last_ms, started_ms)
-        if self._is_whole is False and not self._is_asked_again and silence_ms >= self._silences_ms[True]:
-            self._is_asked_again = True
-            return Moment(Kind.PAUSED, self._last_ms, started_ms)
-        return None
+        is_due = silence_ms >= self._pause_ms and self._pauses == 0
+        is_due_again = silence_ms >= self._silences_ms[True] and self._pauses == 1 and self._is_whole is False
+        if not (is_due or is_due_again):
+            return None
+        self._pauses += 1
+        return Moment(Kind.PAUSED, self._last_ms, started_ms)
 
     def _stop(self, started_ms: int, at_ms: int) -> Moment:
         self.reset()
