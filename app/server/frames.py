@@ -78,9 +78,10 @@ class Frames(ServerProtocol):
             if not self.peer_reads:
                 self.late_pong = _PONG + len(frame.data).to_bytes() + bytes(frame.data)
                 return
+        size = (self.current_size or 0) + len(frame.data)
         super().recv_frame(frame)
         if self.larger is not None and frame.fin and frame.opcode in _OF_MESSAGES:
-            self.larger.is_coming = False
+            self.larger.has_come(size)
 
     def _count(self, frame: Frame) -> None:
         opcode = frame.opcode

@@ -6,7 +6,7 @@ from connections.limits.limits import MAX_FRAME_BYTES
 from sessions.running.shares import Shares, Subject
 
 LARGER_BYTES = 1024 * 1024
-"""Bytes of a large message, where a door takes them: an image of 768 KiB in base64."""
+"""Bytes of a large message, where a door takes them: an image of some 768 KiB in base64."""
 LARGER_S = 15.0
 """How long one may take to come. A frame of this size keeps within its connection's budget for four seconds."""
 
@@ -31,6 +31,12 @@ class Larger:
         self._places += 1
         self.is_coming = True
         return True
+
+    def has_come(self, size: int) -> None:
+        """Note the end of a message. One that took a place by its frames' heads, or by a ping in it, gives it back."""
+        if self.is_coming and size <= MAX_FRAME_BYTES:
+            self.give_back(1)
+        self.is_coming = False
 
     def give_back(self, places: int) -> None:
         """Give places back: their messages were taken in."""

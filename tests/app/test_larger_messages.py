@@ -105,6 +105,18 @@ async def test_few_large_messages_come_at_once(tmp_path: Path, monkeypatch: pyte
                 assert (await show(one))["type"] == "conversation.item.added"
 
 
+async def test_what_is_no_larger_in_the_end_keeps_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head of its last fragment, or a ping before that, counted as if it were large."""
+    monkeypatch.setattr(limiters, "LARGE_BODIES", 1)
+    async with serving(tmp_path, ScriptedEngine(features=(*FEATURES, "images"))) as running:
+        async with session(running) as first, session(running) as second:
+            await first.opened.send(["x" * (MAX_FRAME_BYTES - 1)])  # an empty fragment ends it
+            await first.next("error")
+            assert (await show(second))["type"] == "conversation.item.added"
+
+
 async def test_a_large_message_comes_in_time(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who never ends one would hold its place for good."""
     monkeypatch.setattr("app.server.websocket.LARGER_S", 0.01)
