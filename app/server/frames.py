@@ -59,10 +59,24 @@ class Frames(ServerProtocol):
 
     def _note(self, length: int) -> Generator[None, None, bytearray]:
         self._wanted = length
-        if self.larger is not None and not self.larger.may_come((self.current_size or 0) + length):
-            self.fail(CloseCode.TRY_AGAIN_LATER, _NO_PLACE)
-            raise ProtocolError(_NO_PLACE)
-        return self._read_exact(length)
+        reading = self._read_exact(length)
+        return reading if self.larger is None else self._watched(reading, length, self.larger)
+
+    def _watched(
+        self, reading: Generator[None, None, bytearray], length: int, larger: Larger
+    ) -> Generator[None, None, bytearray]:
+        """Read on; take a place once more of the message has come than others have. Raises ProtocolError."""
+        before = self.current_size or 0
+        while True:
+            if not larger.may_come(before + min(length, len(self.reader.buffer))):
+                self.fail(CloseCode.TRY_AGAIN_LATER, _NO_PLACE)
+                raise ProtocolError(_NO_PLACE)
+            try:
+                next(reading)
+            except StopIteration as end:
+                read: bytearray = end.value
+                return read
+            yield
 
     def fail(self, code: CloseCode | int, reason: str = "") -> None:
         """End the connection. Who sent too large a message is told how large ones come in: most are images."""

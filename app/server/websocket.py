@@ -239,8 +239,7 @@ class Protocol(WebSocketsSansIOProtocol):
             return
         self._large_whole += sum(map(len, self.frames)) > self.config.ws_max_size
         super().send_receive_event_to_app()
-        if not self._comes_large:
-            self._stop_timing_large()
+        self._stop_timing_large()  # one that has begun behind it has its own time
         if not self.close_sent:
             self.feed.hold(Hold.MESSAGE)
 

@@ -6,6 +6,7 @@ import secrets
 
 import msgspec
 
+from connections.http.json_shape import check_shape
 from connections.limits.limits import MAX_FRAME_BYTES
 from connections.realtime.client_events import Asks, ItemCreate, ResponseCancel
 from connections.realtime.parts import shows
@@ -34,12 +35,15 @@ class Coding:
         self._told = 0
 
     def decode(self, message: str | bytes) -> Asks | frames.Cancel:
-        """Return one client event. Raises BadFrame, which names the wrong field.
+        """Return one client event. Raises TooManyValues; BadFrame, which names the wrong field.
 
         A large one may only bring images: a session would keep all else, or have it wait.
         """
+        is_large = _is_large(message)
+        if is_large:
+            check_shape(message if isinstance(message, bytes) else message.encode())
         event = codec.read(_decoder, message)
-        if _is_large(message) and not (isinstance(event, ItemCreate) and shows(event.item, alone=True)):
+        if is_large and not (isinstance(event, ItemCreate) and shows(event.item, alone=True)):
             raise BadFrame(_TOO_LARGE, ref=event.ref)
         if not isinstance(event, ResponseCancel):
             return event

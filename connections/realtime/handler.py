@@ -30,7 +30,7 @@ from connections.realtime.client_events import (
     ResponseCreate,
     SessionUpdate,
 )
-from connections.realtime.parts import shows, uploaded
+from connections.realtime.parts import brought, shows, uploaded
 from connections.realtime.problems import Invalid
 from connections.realtime.server_events import ServerEvent
 from connections.realtime.sound.microphone import Microphone
@@ -40,12 +40,18 @@ from connections.spoken.talk import Said as Message
 from connections.wire import frames
 from connections.wire.scopes import KeyScope
 from engine.images.image import Image
+from sessions.errors import Overloaded
 from sessions.running.shares import Subject
 from sessions.service import Sessions
 
 NO_SOUND = "This server does not take sound: its operator can enable that (MIDSTREAM_SPEECH)."
 TOLD_S = 60.0
 """How long the next event waits until a late reader was told of a deletion."""
+
+
+MAX_BROUGHT = 2 * 1024 * 1024
+"""Bytes of images that may wait until they are kept, of one connection; one item may always come."""
+_WAITING = "Images that came before are still being stored. Send this item in a moment."
 
 
 class RealtimeHandler:
@@ -74,6 +80,7 @@ class RealtimeHandler:
         self._one_by_one = asyncio.Lock()
         self._under_way = 0
         self._creating = 0  # of these, how many are new items
+        self._brought = 0  # bytes that these have as images
 
     def handle(self, connection: Connection, event: Asks | frames.Cancel) -> Slow | None:
         """Decides at once, but behind what takes its time in its turn; gives back what waits for the store. Raises Refused.
@@ -109,7 +116,11 @@ class RealtimeHandler:
         """Wait for earlier slow events, and those that wait for them. This begins before the next event is read."""
         slow: Slow | None = None
         is_new = isinstance(event, ItemCreate)
+        size = brought(event.item) if isinstance(event, ItemCreate) else 0
+        if self._brought and self._brought + size > MAX_BROUGHT:
+            raise Overloaded(_WAITING)
         self._under_way, self._creating = self._under_way + 1, self._creating + is_new
+        self._brought += size
         try:
             async with self._one_by_one:
                 match event:
@@ -123,6 +134,7 @@ class RealtimeHandler:
                         slow = self._at_once(connection, event)
         finally:
             self._under_way, self._creating = self._under_way - 1, self._creating - is_new
+            self._brought -= size
         if slow is not None:
             await slow
 

@@ -24,6 +24,11 @@ def shows(item: NewItem, *, alone: bool = False) -> bool:
     return any(part.type == IMAGE for part in parts) and not (alone and any(part.audio for part in parts))
 
 
+def brought(item: NewItem) -> int:
+    """The bytes of the images that an item has in it, as they were sent."""
+    return sum(len(part.image_url or "") for part in item.content or ())
+
+
 def uploaded(item: NewItem) -> Iterator[str]:
     """The ids of the images in it that were uploaded before."""
     for part in item.content or ():

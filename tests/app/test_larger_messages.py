@@ -15,6 +15,7 @@ from connections.limits import limiters
 from connections.limits.limits import MAX_FRAME_BYTES
 from connections.line.larger import LARGER_BYTES
 from engine.scripted.engine import FEATURES, ScriptedEngine
+from sessions.store.images import Images
 from tests.app.in_process import Running, Socket, serving
 from tests.app.realtime import prompts, session
 from tests.pictures import PNG, Picture, chunk, png
@@ -91,6 +92,34 @@ async def test_nothing_else_may_be_as_large(event: dict[str, Any], running: Runn
         assert (await show(socket))["type"] == "conversation.item.added"
 
 
+async def test_a_large_item_has_few_parts(running: Running) -> None:
+    """They are counted before any object is made: a megabyte of empty ones would take a hundred."""
+    async with session(running) as socket:
+        await socket.opened.send(json.dumps({"type": CREATE, "item": {"content": [*PARTS, *[{}] * 60_000]}}))
+        assert "too many" in (await socket.next("error"))["error"]["message"]
+        assert (await show(socket))["type"] == "conversation.item.added"
+
+
+async def test_few_bytes_of_images_wait_for_the_store(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who sends more than it takes in is told so; nothing that waits is lost."""
+    monkeypatch.setattr("connections.realtime.handler.MAX_BROUGHT", 2 * len(LARGE.url) - 1)
+    is_well, keep = asyncio.Event(), Images.keep
+
+    async def late(*args: Any, **options: Any) -> None:
+        await is_well.wait()
+        await keep(*args, **options)
+
+    monkeypatch.setattr(Images, "keep", late)
+    async with session(running) as socket:
+        for _ in range(2):
+            await socket.send(type=CREATE, item={"type": "message", "role": "user", "content": PARTS})
+        assert "still being stored" in (await socket.next("error"))["error"]["message"]
+        is_well.set()
+        await socket.next("conversation.item.added")
+
+
 async def test_few_large_messages_come_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of all connections have as many places as the large bodies of requests. Small ones need none."""
     monkeypatch.setattr(limiters, "LARGE_BODIES", 1)
@@ -110,11 +139,11 @@ async def test_what_is_no_larger_in_the_end_keeps_no_place(
 ) -> None:
     """The head of its last fragment, or a ping before that, counted as if it were large."""
     monkeypatch.setattr(limiters, "LARGE_BODIES", 1)
-    async with serving(tmp_path, ScriptedEngine(features=(*FEATURES, "images"))) as running:
-        async with session(running) as first, session(running) as second:
-            await first.opened.send(["x" * (MAX_FRAME_BYTES - 1)])  # an empty fragment ends it
-            await first.next("error")
-            assert (await show(second))["type"] == "conversation.item.added"
+    engine = ScriptedEngine(features=(*FEATURES, "images"))
+    async with serving(tmp_path, engine) as running, session(running) as first, session(running) as second:
+        await first.opened.send(["x" * (MAX_FRAME_BYTES - 1)])  # an empty fragment ends it
+        await first.next("error")
+        assert (await show(second))["type"] == "conversation.item.added"
 
 
 async def test_a_large_message_comes_in_time(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
