@@ -33,6 +33,8 @@ _PASSING = re.compile(
     r"(?:^|[\s-])(?:OOM|READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|MISCONF|BUSY|NOAUTH|NOPERM|MOVED|ASK)\b"
 )
 """Codes of answers that mean that the server takes no writes, or is away, for now. Older servers put a script's name before them."""
+_IN_A_PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: \(['\"]", re.DOTALL)
+"""What the client writes before such an answer: the command has words of users, which may be like a code."""
 _OUTAGES = (
     errors.ConnectionError,
     errors.TimeoutError,
@@ -134,7 +136,7 @@ def store_errors() -> Iterator[None]:
 
 def trouble_of(error: BaseException) -> StoreDown:
     """Return the error that a client's error stands for: an outage, or unusable data, which is logged with a number."""
-    if isinstance(error, _OUTAGES) or _PASSING.search(str(error)):
+    if isinstance(error, _OUTAGES) or _PASSING.search(_IN_A_PIPELINE.sub("", str(error))):
         return StoreDown(f"The store refuses or does not answer ({type(error).__name__}).")
     incident = secrets.token_hex(4)
     _log.error(
