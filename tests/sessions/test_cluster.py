@@ -104,19 +104,6 @@ async def test_conversations_on_all_nodes_are_written_with_one_pipeline_a_step(c
         assert {row.conversation_id for row in page.conversations} == set(ROOMS)
 
 
-async def test_more_pipelines_at_once_than_a_node_takes_connections_wait(clustered: Redis) -> None:
-    """A node's pool refuses instead of waiting, which would be an outage for all who ask then."""
-
-    async def asked() -> list[str]:
-        async with clustered.pipeline(transaction=False) as pipeline:
-            for _ in range(100):
-                pipeline.set("{one}", "slot")
-            answers: list[str] = await pipeline.execute()
-            return answers
-
-    await asyncio.gather(*(asked() for _ in range(300)))
-
-
 async def test_images_are_kept_counted_and_shown_across_nodes(clustered: Redis) -> None:
     """Uploads, conversations and ledgers lie in slots of their own."""
     images, owners = Images(clustered, ttl_s=3600), [Owner("anonymous", name) for name in ROOMS]

@@ -144,7 +144,6 @@ class _Cluster(RedisCluster):
         super().__init__(max_connections=2 * AT_ONCE, **options)
         self.tally = tally
         self._places = FairPlaces(AT_ONCE)  # a node's pool refuses instead of waiting
-        self._pipelines = FairPlaces(AT_ONCE)  # apart: one that is redirected sends commands of its own
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
         with self.tally.call():
@@ -157,7 +156,7 @@ class _Cluster(RedisCluster):
 
     def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> ClusterPipeline:  # noqa: ARG002 - a cluster has no hints
         pipeline = WatchedClusterPipeline(self, transaction)  # type: ignore[abstract]
-        pipeline.tally, pipeline.places = self.tally, self._pipelines
+        pipeline.tally = self.tally
         return pipeline
 
     async def __aenter__(self) -> Self:

@@ -14,8 +14,6 @@ from redis.asyncio.cluster import ClusterPipeline
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
 from engine.durations import Durations
-from sessions.store.redis.asker import asker
-from sessions.store.redis.fair_places import FairPlaces
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _TROUBLES = (RedisError, RedisClusterException, TimeoutError, OSError)
@@ -114,16 +112,10 @@ class WatchedClusterPipeline(ClusterPipeline):
     """Commands that are sent together to the nodes of a cluster and count as one."""
 
     tally: StoreTally
-    places: FairPlaces
 
     async def execute(self, raise_on_error: bool = True, allow_redirections: bool = True) -> list[Any]:  # noqa: FBT001, FBT002 - the library's
         """Runs them."""
         with self.tally.call():
-            with self.tally.wait():
-                await self.places.take(group := asker())
-            try:
-                answers = await super().execute(raise_on_error, allow_redirections)
-            finally:
-                self.places.give_back(group)
+            answers = await super().execute(raise_on_error, allow_redirections)
         self.tally.look_through(answers)
         return answers
