@@ -135,6 +135,8 @@ class VoiceChat:
                 self._player.duck(ducked=False)
                 if is_lost:
                     self._microphone.drop()
+                    if self._spoken.is_heard:  # it is back by now, and has heard what was said since
+                        await self._spoken.clear()
                 self._rest()
             case Refused():
                 self._player.duck(ducked=False)  # what was being said is lost, and its end is not told
