@@ -69,7 +69,9 @@ class Listener:
         self._decoder.start_utt()
         try:
             self._process(samples)
-            if self._has_grammar:  # a recording's pause may cut a sentence, which the grammar's end would complete
+            if (
+                self._has_grammar
+            ):  # a recording's pause may cut a sentence, which the grammar's end would complete
                 so_far = tuple(self._words(start_s, length_s))
         finally:
             self._decoder.end_utt()

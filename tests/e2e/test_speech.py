@@ -354,8 +354,7 @@ async def test_a_recording_that_ends_in_a_sentence_gets_no_end_of_the_grammars()
     listener = Listener(str(DEMO_GRAMMAR))
     for text in ("count to", "what is twenty two plus", "my name is"):
         said = await TimedEspeak(("en-us",)).speak(text, voice="en-us")
-        samples = np.frombuffer(said.pcm, "<i2")
-        (segment,) = listener.segments(Recording(samples=samples, rate=said.rate))
+        (segment,) = listener.segments(Recording(Coding.PCM16, said.rate, 1, said.pcm))
         assert segment is not None
         assert (segment.text, len(segment.words)) == (text, len(text.split()))
 
