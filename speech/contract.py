@@ -43,10 +43,14 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 
 
 class Partly(msgspec.Struct, frozen=True, tag=True):
-    """Speech continues at `at_ms`: told about ten times a second. `text`: the words so far, which may be revised."""
+    """Speech continues at `at_ms`: told about ten times a second. `text`: the words so far, which may be revised.
+
+    `is_new`: they were recognized anew; else they are those of the event before.
+    """
 
     at_ms: int
     text: str
+    is_new: bool = True
 
 
 class Paused(msgspec.Struct, frozen=True, tag=True):

@@ -77,8 +77,8 @@ class Conduct:
         match event:
             case Started(at_ms):
                 return list(self._start(at_ms, talking=talking))
-            case Partly(at_ms, text):
-                return [*self._agree(text), *self._interrupt(at_ms, text)]
+            case Partly(at_ms, text, is_new):
+                return [*(self._agree(text) if is_new else ()), *self._interrupt(at_ms, text)]
             case Paused(at_ms, text, is_whole):
                 told = [*self._agree(text), *self._interrupt(at_ms, text)]
                 return [*told, *self._try(text, talking=talking)] if is_whole else told

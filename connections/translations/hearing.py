@@ -38,7 +38,7 @@ class Transcript:
     def take(self, heard: Heard) -> str:
         """Return what a hypothesis adds."""
         match heard:
-            case Partly(text=text) | Paused(text=text):
+            case Partly(text=text, is_new=True) | Paused(text=text):
                 return self._agree(units(text.strip()))
             case Stopped(text=text):
                 rest, is_line = self._rest(units(text.strip())), bool(self._told or text.strip())

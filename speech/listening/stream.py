@@ -134,13 +134,13 @@ class SpeechStream:
 
     @property
     def is_pressing(self) -> bool:
-        """Whether more waits to be told than that speech goes on."""
-        return any(waiting.moment.kind is not Kind.GOING for waiting in self._waiting)
+        """Whether a silence waits for its words."""
+        return any(waiting.moment.kind in (Kind.PAUSED, Kind.STOPPED) for waiting in self._waiting)
 
     def step(self, *, is_hurried: bool = False) -> Heard | None:
         """Do the next piece of work; return the event, or None if that needs more work.
 
-        `is_hurried`: somebody else has ended: words of speech that goes on can wait.
+        `is_hurried`: somebody else is silent: further words of speech that goes on can wait.
         """
         waiting = self._waiting[0]
         needs_words = self._needs_words(waiting, is_hurried=is_hurried)
@@ -159,7 +159,7 @@ class SpeechStream:
             case Kind.GOING:
                 if needs_words:
                     self._try(waiting.end)
-                return Partly(moment.at_ms, self._words.text)
+                return Partly(moment.at_ms, self._words.text, needs_words)
             case Kind.PAUSED:
                 return self._pause(waiting)
             case Kind.RESUMED:
@@ -190,8 +190,8 @@ class SpeechStream:
     def _needs_words(self, waiting: _Waiting, *, is_hurried: bool) -> bool:
         match waiting.moment.kind:
             case Kind.GOING:
-                is_newest = len(self._waiting) == 1
-                return is_newest and not is_hurried and waiting.end >= self._words.again_at
+                is_newest, can_wait = len(self._waiting) == 1, is_hurried and bool(self._words.text)
+                return is_newest and not can_wait and waiting.end >= self._words.again_at
             case Kind.STOPPED:
                 return not self._words.paused
             case kind:
@@ -208,10 +208,11 @@ class SpeechStream:
 
     def _pause(self, waiting: _Waiting) -> Heard:
         words = self._understood(waiting.end)
-        self._words.paused = words.text
+        # More silence may leave nothing of a sentence that is not complete.
+        self._words.paused = text = words.text or self._words.paused or ""
         if not self._waiting:
             self._turns.judge(is_whole=words.is_whole)
-        return Paused(waiting.moment.at_ms, words.text, words.is_whole is not False)
+        return Paused(waiting.moment.at_ms, text, words.is_whole is not False)
 
     def _stop(self, waiting: _Waiting) -> Heard:
         words = self._words

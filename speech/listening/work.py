@@ -35,7 +35,7 @@ class ListenWork(Work[SpeechStream]):
         self._looked_at = clock()
 
     def step(self) -> None:
-        """Do the next piece of work. Who has ended waits for no words of others who speak on."""
+        """Do the next piece of work. Who is silent waits only for the first words of others who speak on."""
         number, stream = self.turns.next()
         is_hurried = any(other is not stream and other.is_pressing for _, other in self._streams.values())
         try:

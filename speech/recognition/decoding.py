@@ -64,13 +64,18 @@ class Listener:
         return in_digits(so_far if text and not is_whole else text), is_whole
 
     def _recognise(self, samples: Samples, start_s: float) -> Segment | None:
+        length_s = len(samples) / RATE
+        so_far: tuple[Word, ...] = ()
         self._decoder.start_utt()
         try:
             self._process(samples)
+            if (
+                self._has_grammar
+            ):  # a recording's pause may cut a sentence, which the grammar's end would complete
+                so_far = tuple(self._words(start_s, length_s))
         finally:
             self._decoder.end_utt()
-        length_s = len(samples) / RATE
-        words = tuple(self._words(start_s, length_s))
+        words = so_far or tuple(self._words(start_s, length_s))
         text = " ".join(word.word for word in words)
         return Segment(round(start_s, 2), round(start_s + length_s, 2), text, words) if words else None
 

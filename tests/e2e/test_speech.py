@@ -350,6 +350,15 @@ def test_a_grammar_that_is_none_stops_the_start(tmp_path: Path) -> None:
     assert "MIDSTREAM_SPEECH_GRAMMAR (--speech-grammar) may not be a JSGF file" in server.log.read_text()
 
 
+async def test_a_recording_that_ends_in_a_sentence_gets_no_end_of_the_grammars() -> None:
+    listener = Listener(str(DEMO_GRAMMAR))
+    for text in ("count to", "what is twenty two plus", "my name is"):
+        said = await TimedEspeak(("en-us",)).speak(text, voice="en-us")
+        (segment,) = listener.segments(Recording(Coding.PCM16, said.rate, 1, said.pcm))
+        assert segment is not None
+        assert (segment.text, len(segment.words)) == (text, len(text.split()))
+
+
 async def test_a_grammar_tells_what_is_no_whole_sentence() -> None:
     listener = Listener(str(DEMO_GRAMMAR))
     for text, is_whole in (

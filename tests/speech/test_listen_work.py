@@ -54,3 +54,26 @@ def test_who_has_ended_waits_for_no_words_of_others_who_speak_on() -> None:
     assert hear(going, going, going) == ["first", "second", "third"]
     assert hear(going, going, ends) == ["third"]
     assert hear(going, going, b"") == ["first", "second"]
+
+
+def test_who_begins_over_others_silences_has_first_words() -> None:
+    """He may interrupt a reply, which only words do."""
+    understood: list[str | None] = []
+
+    def understand(_: Samples, language: str | None) -> Utterance:
+        understood.append(language)
+        return Utterance("words")
+
+    work = ListenWork(cast("Line", Wire()), Ready(languages={}), understand, clock=lambda: 0.0)
+    for number, name in enumerate(("beginning", "silent")):
+        work.take(Listen(number, name, Listening(coding=Coding.PCM16, rate=RATE, language=name)))
+    work.take(Sound(1, silence(300) + voiced(600)))
+    work.take(Sound(0, silence(300)))
+    while work.turns:
+        work.step()
+    understood.clear()
+    work.take(Sound(0, voiced(600)))
+    work.take(Sound(1, silence(600)))
+    while work.turns:
+        work.step()
+    assert "beginning" in understood

@@ -171,6 +171,39 @@ def test_a_last_sound_that_is_too_soft_for_the_detector_is_understood_all_the_sa
     assert heard[-1].text == "count to 56"
 
 
+def test_more_silence_takes_no_words_of_an_incomplete_sentence() -> None:
+    """The recognizer may find no end of the grammar any more, and understand nothing then."""
+    asked = Listening(
+        coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=750, finished_ms=210, pause_ms=60
+    )
+    heard_once: list[str] = []
+
+    def understand(_: Samples) -> Utterance:
+        heard_once.append("count to")
+        return Utterance("count to" if len(heard_once) == 1 else "", is_whole=False)
+
+    stream = SpeechStream(asked, understand)
+    stream.feed(silence(300) + voiced(300))
+    told(stream)
+    heard_once.clear()
+    heard: list[Heard] = []
+    for _ in range(60):
+        stream.feed(silence(30))
+        heard += told(stream)
+    assert [one.text for one in heard if isinstance(one, Paused | Stopped)] == ["count to"] * 3
+
+
+def test_words_are_new_once_they_are_recognized_anew() -> None:
+    words = Words()
+    stream = SpeechStream(listening(), words)
+    heard: list[Heard] = []
+    for _ in range(30):
+        stream.feed(voiced(60))
+        heard += told(stream)
+    partly = [one for one in heard if isinstance(one, Partly)]
+    assert 0 < sum(one.is_new for one in partly) == len(words.asked) < len(partly)
+
+
 def test_a_word_that_goes_on_softly_behind_a_pause_is_understood_at_the_end() -> None:
     """Nothing was understood at the pause, and nobody knows whether that was a sentence."""
     whole_ms = 1600

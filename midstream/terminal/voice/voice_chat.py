@@ -134,11 +134,17 @@ class VoiceChat:
             case Connection(is_lost):
                 self._player.duck(ducked=False)
                 if is_lost:
-                    self._microphone.drop()
+                    await self._drop()
                 self._rest()
             case Refused():
                 self._player.duck(ducked=False)  # what was being said is lost, and its end is not told
                 self._tell(f"[{event}]")
+
+    async def _drop(self) -> None:
+        """Forget what is being said, of which a part is lost."""
+        self._microphone.drop()
+        if self._spoken.is_heard:  # the connection is back by now, and has heard what was said since
+            await self._spoken.clear()
 
     def _show_words(self, text: str, *, final: bool) -> None:
         """Show what is said. Over a reply it is no message yet: a short word of assent lets that go on."""

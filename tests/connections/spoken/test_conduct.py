@@ -77,6 +77,15 @@ def test_a_long_nod_wants_the_word_and_a_nod_into_silence_is_an_answer() -> None
     assert acts(other.heard(Stopped(0, 400, "yes"), talking=False)) == [Say("yes", is_guess=False)]
 
 
+def test_words_that_were_not_recognized_anew_agree_with_nothing() -> None:
+    """They cut a reply all the same: what counts there is how long somebody speaks."""
+    one = conduct()
+    one.heard(Started(0), talking=True)
+    assert one.heard(Partly(210, "could"), talking=True) == []
+    assert one.heard(Partly(390, "could", is_new=False), talking=True) == [Do.CUT]
+    assert one.heard(Partly(480, "could"), talking=False) == [Understood("could", final=False)]
+
+
 def test_what_was_told_of_words_is_never_taken_back() -> None:
     agreement = Agreement()
     told = [

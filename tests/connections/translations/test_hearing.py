@@ -34,6 +34,10 @@ from speech.contract import Heard, Listening, Partly, Paused, Resumed, Started, 
             [Started(0), Partly(1, "one two"), Partly(2, "one two"), Stopped(0, 4, "other words three")],
             "one two three\n",
         ),
+        (
+            [Started(0), Partly(1, "could"), Partly(2, "could", False), Stopped(0, 3, "good morning")],
+            "good morning\n",
+        ),
         ([Started(0), Stopped(0, 1, "")], ""),
         ([Started(0), Partly(1, "你好"), Paused(2, "你好"), Stopped(0, 3, "你好世界")], "你好世界\n"),
         (

@@ -13,6 +13,7 @@ export class Playback {
   #player = new Player({ onPlayed: () => this.#onPlayed() });
   /** @type {import("../../client/frames.js").Mark[]} */ #marks = [];
   #toldMs = 0;
+  #fromMs = 0;
 
   /**
    * @param {object} parts
@@ -39,7 +40,7 @@ export class Playback {
   /** Begins or resumes a reply. @param {import("../../client/frames.js").AudioReply} frame */
   begin(frame) {
     if (frame.turn_id !== this.#player.turnId) this.#marks = [];
-    this.#toldMs = frame.from_ms;
+    this.#toldMs = this.#fromMs = frame.from_ms;
     this.#player.begin(frame);
   }
 
@@ -58,7 +59,7 @@ export class Playback {
     this.#player.duck(ducked);
   }
 
-  /** Ends the sound at once. `seenOff`: how much of the text was heard; undefined if the voice has no marks. */
+  /** Ends the sound at once. `seenOff`: how much of the text was heard; undefined if the marks do not say it. */
   cut() {
     this.tell();
     const seenOff = this.#heard();
@@ -93,11 +94,11 @@ export class Playback {
     this.#marked.show(prose, text, this.#marks.findLast(({ start_ms: startMs }) => startMs <= playedMs));
   }
 
-  /** Code points of the reply that were heard, from its marks. */
+  /** Code points of the reply that were heard, from its marks; a reply that is resumed has none of what was heard before. */
   #heard() {
-    if (this.#marks.length === 0) return undefined;
     const mark = this.#ended();
-    return mark === undefined ? 0 : mark.off + mark.len;
+    if (mark !== undefined) return mark.off + mark.len;
+    return this.#marks.length === 0 || this.#fromMs > 0 ? undefined : 0;
   }
 
   /** The last word that was heard to its end. */
