@@ -34,7 +34,7 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
     )
     chat = ServedModel(name="chat", engine=ScriptedEngine())
     models: Any = ServedModels([chat, ServedModel(name="en-zh", engine=translator)])
-    async with serving(tmp_path_factory.mktemp("data"), models) as running:
+    async with serving(tmp_path_factory.mktemp("data"), models, read_rate=1000) as running:
         supervision = asyncio.create_task(translator.run())
         await translator.ready(timeout_s=100)
         yield running
