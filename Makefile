@@ -18,7 +18,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: tests docs help install run lint check specs test coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu chaos attack autobahn release train clean
+.PHONY: tests docs help install run lint check specs test test-long coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu chaos attack autobahn release train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -42,15 +42,19 @@ check: $(DEV) ## mypy strict, the page against its sources, the specifications a
 specs: $(DEV) ## write the specifications and the page's types anew, from the types of the code
 	@$(BIN)/python -m specs
 
-PYTEST := env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder --durations 15 -m 'not clients and not deep and not peers and not vllm'
+PYTEST := env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder --durations 15
+HERE := not clients and not deep and not peers and not vllm
 
-test: $(DEV) ## every test
-	@$(PYTEST) $(ARGS)
+test: $(DEV) ## every test that does not take long: a quarter of an hour
+	@$(PYTEST) -m '$(HERE) and not long' $(ARGS)
 
-coverage: $(DEV) ## every test, with branch coverage of 95 % or more; takes half as long again
+test-long: $(DEV) ## what takes half a minute or more: attacks, replicas that die, wheels, benchmarks, kernels without a GPU
+	@$(PYTEST) -m '$(HERE) and long' $(ARGS)
+
+coverage: $(DEV) ## all of both, with branch coverage of 95 % or more; takes half as long again
 	@echo "Left out of coverage, each for its reason (pyproject.toml):"
 	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
-	@$(PYTEST) --cov --cov-report=term-missing:skip-covered $(ARGS)
+	@$(PYTEST) -m '$(HERE)' --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 test-deep: $(DEV) ## what takes a minute of a processor and changes seldom: a model compiled by the whole of torch's compiler
 	@env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m deep tests $(ARGS)

@@ -56,14 +56,55 @@ LONG = frozenset(
 )
 """Folders whose tests wait for processes and pages. Begun last, one file of them would keep a worker busy alone."""
 
+TAKE_LONG = frozenset(
+    {
+        "app/test_bundled_translator.py",
+        "app/test_memory.py",
+        "app/test_tool_attacks.py",
+        "attack/test_attacks_on_every_door.py",
+        "attack/test_attacks_on_the_gateway.py",
+        "bench/engine/test_gpu.py",
+        "bench/engine/test_whole_run.py",
+        "bench/page/test_page_bench.py",
+        "browser/test_embedding.py",
+        "browser/test_live_translation.py",
+        "browser/test_survival.py",
+        "browser/test_talking.py",
+        "chaos/test_gateway.py",
+        "chaos/test_odd_clients.py",
+        "chaos/test_replicas.py",
+        "clients/test_realtime_voice_clients.py",
+        "deploy/test_backup.py",
+        "deploy/test_monitoring.py",
+        "deploy/test_release.py",
+        "deploy/test_wheel.py",
+        "e2e/test_bad_days.py",
+        "e2e/test_continue.py",
+        "e2e/test_replicas.py",
+        "engine/attention/test_cuda_compiling.py",
+        "engine/attention/test_cuda_kernels.py",
+        "engine/execution/test_cuda_core.py",
+        "engine/loading/test_compiling.py",
+        "engine/process/test_client.py",
+        "engine/sampling/test_device_draw.py",
+        "midstream/terminal/voice/test_voice_chat.py",
+        "sessions/tools/test_rogue_servers.py",
+    }
+)
+"""What takes half a minute or more: `make test-long` and the CI run it, `make test` does not."""
+
 
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: about half of the time tests wait for processes that wait for something, too."""
     return min((os.cpu_count() or 1) + 1, MOST_WORKERS)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long are begun first, so that all workers end at about the same time."""
+    """Files that take long are marked, and begun first, so that all workers end at about the same time."""
+    for item in items:
+        if item.path.relative_to(HERE).as_posix() in TAKE_LONG:
+            item.add_marker("long")
     tests_of = Counter(item.path for item in items)
     items.sort(
         key=lambda item: (LONG.isdisjoint(item.path.relative_to(HERE).parts), -tests_of[item.path], item.path)
