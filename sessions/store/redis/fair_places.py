@@ -74,7 +74,8 @@ class FairPlaces:
             raise
 
     def _fill(self) -> None:
-        while (group := next(filter(self._has_room_for, self._waiting), None)) is not None:
+        # where none is free, each of the waiting groups would be looked at in vain
+        while self._free and (group := next(filter(self._has_room_for, self._waiting), None)) is not None:
             waiters = self._waiting.pop(group)
             turn = waiters.popleft()
             if waiters:

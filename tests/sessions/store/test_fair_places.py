@@ -47,6 +47,29 @@ async def test_whoever_comes_next_finds_a_place_free(crowds: int) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+class Counted(FairPlaces):
+    """Counts how often a group is looked at."""
+
+    looks = 0
+
+    def _has_room_for(self, group: str) -> bool:
+        self.looks += 1
+        return super()._has_room_for(group)
+
+
+async def test_a_place_that_comes_back_costs_no_look_at_all_who_wait() -> None:
+    places = Counted(1)
+    await places.take("first")
+    tasks = [asyncio.create_task(places.take(str(number))) for number in range(1000)]
+    await asyncio.sleep(0)
+    places.looks = 0
+    places.give_back("first")
+    assert places.looks == 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_the_replicas_own_work_may_have_all_places() -> None:
     places = FairPlaces(4)
     for _ in range(4):
