@@ -15,7 +15,8 @@ from app.operations.readiness import Readiness
 from app.operations.rereading import Rereading
 from app.operations.tracing import traced
 from app.routes import application
-from app.server.network import gate_of, patience_of, tls_of
+from app.server.feed import Sips
+from app.server.network import gate_of, patience_of, proxies_of, tls_of
 from app.server.server import HEARTBEAT_S, listen, server
 from app.service import Service
 from app.setting_values import SettingsError
@@ -165,7 +166,11 @@ async def composed(
                 presence=presence,
                 readiness=readiness,
                 server=server(
-                    app, patience=patience_of(settings), bounds=bounds, guests=limiters.turns.guests, tls=tls
+                    app,
+                    patience=patience_of(settings),
+                    bounds=bounds,
+                    turns=Sips(limiters.turns.guests, proxies=proxies_of(settings)),
+                    tls=tls,
                 ),
                 drain_s=settings.drain_s,
                 lag=lag,

@@ -8,16 +8,36 @@ transport is not read: the rest waits in the kernel.
 from __future__ import annotations
 
 from asyncio import Transport
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 
+from connections.gate.client_address import Network
 from connections.limits.groups import site_of
-from connections.limits.loop_turns import LoopTurns
+from connections.limits.loop_turns import Guests, LoopTurns
 
+SIPS = 2
+"""Parts parsed in one turn of the event loop: with many small frames, or handshakes, a millisecond's work."""
 SIP_BYTES = 512
 """Bytes that are parsed at a time: at most 85 WebSocket frames, or 28 requests."""
 MAX_SIP_BYTES = 16 * 1024
 """Bytes at a time that are only copied: the rest of a long frame, or of a body."""
+
+
+class Sips(LoopTurns):
+    """The turns in which the bytes of all peers are parsed. `proxies`: networks of trusted ones."""
+
+    def __init__(self, guests: Guests | None = None, *, proxies: Iterable[Network] = ()) -> None:
+        super().__init__(SIPS, guests)
+        self._proxies = tuple(proxies)
+
+    def group_of(self, transport: Transport) -> str:
+        """Return the key by which peers take turns: the address, or the network that one subscriber has.
+
+        Connections of a proxy have a key each. Whose they are is not known yet, and one of them may be a guest's.
+        """
+        peer = transport.get_extra_info("peername")
+        site = site_of(str(peer[0]), self._proxies) if isinstance(peer, tuple) else ""
+        return site or str(id(transport))
 
 
 class Hold(Enum):
@@ -48,9 +68,9 @@ class Feed:
     """
 
     __slots__ = (
-        "_address",
         "_at",
         "_copied",
+        "_group",
         "_holds",
         "_is_over",
         "_is_paused",
@@ -65,7 +85,7 @@ class Feed:
     def __init__(
         self,
         transport: Transport,
-        turns: LoopTurns,
+        turns: Sips,
         parse: Callable[[bytes], None],
         *,
         copied: Callable[[], int] = _nothing,
@@ -73,7 +93,7 @@ class Feed:
     ) -> None:
         self._transport = transport
         self._turns = turns
-        self._address = _address_of(transport)
+        self._group = turns.group_of(transport)
         self._parse = parse
         self._copied = copied
         self._slack = slack
@@ -99,7 +119,7 @@ class Feed:
 
     def take(self, data: bytes) -> None:
         """Parse a few bytes at once if the turn has room, and many in parts."""
-        if len(data) <= SIP_BYTES and self.is_clear and self._turns.take_nowait(self._address):
+        if len(data) <= SIP_BYTES and self.is_clear and self._turns.take_nowait(self._group):
             self._parse(data)
             return
         self._unfed, self._at = self._unfed[self._at :] + data if self.waits else data, 0
@@ -140,7 +160,7 @@ class Feed:
         self._is_paused = pause
         if self.waits and not self._holds and not self._is_woken:
             self._is_woken = True
-            self._turns.queue(self._address, self._feed)
+            self._turns.queue(self._group, self._feed)
 
     def _feed(self) -> None:
         self._is_woken = False
@@ -155,9 +175,3 @@ class Feed:
 
 def _nobody(sip: bytes) -> None:
     """The parser of a closed connection."""
-
-
-def _address_of(transport: Transport) -> str:
-    """Return the key by which peers take turns: the address, or the network that one subscriber has."""
-    peer = transport.get_extra_info("peername")
-    return site_of(str(peer[0])) if isinstance(peer, tuple) else ""

@@ -15,11 +15,10 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from app.server.feed import Feed, Hold
+from app.server.feed import Feed, Hold, Sips
 from app.server.resets import reset
 from connections.http.exchange import ABORT, WRITE
 from connections.limits.bounds import Bound, Bounds
-from connections.limits.loop_turns import LoopTurns
 from connections.line.budget import PIPELINED, Bucket
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -52,7 +51,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     feed: Feed
 
-    def __init__(self, *, patience: Patience, bounds: Bounds, turns: LoopTurns, **rest: Any) -> None:
+    def __init__(self, *, patience: Patience, bounds: Bounds, turns: Sips, **rest: Any) -> None:
         super().__init__(**rest)
         self._turns = turns
         self._patience = patience

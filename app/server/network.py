@@ -25,10 +25,15 @@ def gate_of(settings: Settings, refusals: Refusals) -> Callable[[ASGIApp], ASGIA
     """Return the gate before the application. Raises SettingsError for addresses that can't be read."""
     addresses = AddressRule(
         allowed=_networks("allowed_ips", settings.allowed_ips),
-        trusted=_networks("trusted_proxies", settings.trusted_proxies),
+        trusted=proxies_of(settings),
     )
     hosts = host_rule(settings.allowed_hosts, listening=settings.host)
     return lambda app: Gate(app, addresses=addresses, hosts=hosts, refusals=refusals)
+
+
+def proxies_of(settings: Settings) -> tuple[Network, ...]:
+    """Return the networks of trusted proxies. Raises SettingsError for addresses that can't be read."""
+    return _networks("trusted_proxies", settings.trusted_proxies)
 
 
 def patience_of(settings: Settings) -> Patience:

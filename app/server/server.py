@@ -11,17 +11,15 @@ from contextlib import contextmanager, suppress
 import uvicorn
 from starlette.types import ASGIApp
 
+from app.server.feed import Sips
 from app.server.http_protocol import HttpProtocol, Patience
 from app.server.tls import RenewableContext
 from app.server.websocket import BoundedState, Protocol
 from app.setting_values import SettingsError
 from connections.limits.bounds import Bounds
 from connections.limits.limits import MAX_FRAME_BYTES
-from connections.limits.loop_turns import Guests, LoopTurns
 
 HEARTBEAT_S = 20.0
-SIPS = 2
-"""Parts parsed in one turn of the event loop: with many small frames, or handshakes, a millisecond's work."""
 TICK_S = 1.0
 """Seconds by which an answer's `date` header may be old."""
 SEND_BUFFER_BYTES = 64 * 1024
@@ -35,11 +33,9 @@ UNACKNOWLEDGED_MS = int(2 * HEARTBEAT_S * 1000)
 class Server(uvicorn.Server):
     """A server that leaves signals to the service: uvicorn would cut every socket at once."""
 
-    def __init__(
-        self, config: uvicorn.Config, *, patience: Patience, bounds: Bounds, guests: Guests | None
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, *, patience: Patience, bounds: Bounds, turns: Sips) -> None:
         super().__init__(config)
-        self._turns = LoopTurns(SIPS, guests)
+        self._turns = turns
         self.server_state = BoundedState(bounds, self._turns)
         self._bounds = bounds
         self._patience = patience
@@ -103,10 +99,10 @@ def server(
     *,
     patience: Patience,
     bounds: Bounds | None = None,
-    guests: Guests | None = None,
+    turns: Sips | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Server:
-    """Return a server for the application; `serve` is given the sockets. `bounds` counts the bounds that were reached; `guests`: those of other `LoopTurns`."""
+    """Return a server for the application; `serve` is given the sockets. `bounds` counts the bounds that were reached; `turns`: those of the parsers."""
     config = uvicorn.Config(
         app,
         ws=Protocol,
@@ -122,7 +118,7 @@ def server(
         server_header=False,
         timeout_graceful_shutdown=5,
     )
-    return Server(config, patience=patience, bounds=bounds or Bounds(), guests=guests)
+    return Server(config, patience=patience, bounds=bounds or Bounds(), turns=turns or Sips())
 
 
 def listen(host: str, port: int) -> socket.socket:

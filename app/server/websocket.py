@@ -26,12 +26,11 @@ from websockets.frames import CloseCode
 from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS, Request
 from websockets.protocol import State
 
-from app.server.feed import Feed, Hold
+from app.server.feed import Feed, Hold, Sips
 from app.server.frames import Frames
 from app.server.http_protocol import WRITE_BUFFER_BYTES, last_answer
 from app.server.resets import reset
 from connections.limits.bounds import Bound, Bounds
-from connections.limits.loop_turns import LoopTurns
 from connections.line.larger import LARGER_BYTES, LARGER_S, Larger
 from connections.line.socket import PEER
 
@@ -60,7 +59,7 @@ def text_message(text: bytes, *, head: int = 0x81) -> bytes:
 class BoundedState(ServerState):
     """What all connections of a server share, among it the counters of bounds and the turns."""
 
-    def __init__(self, bounds: Bounds, turns: LoopTurns) -> None:
+    def __init__(self, bounds: Bounds, turns: Sips) -> None:
         super().__init__()
         self.bounds = bounds
         self.turns = turns

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from redis.asyncio import Redis
 
+from sessions.store.redis.asker import asking_for
 from sessions.store.redis.client import store_errors
+
+GROUP = "/tickets"
+"""Whose calls of the store these are: who shows a ticket is not known before."""
 
 
 class RedisTickets:
@@ -18,12 +22,12 @@ class RedisTickets:
 
     async def keep(self, name: str, content: bytes, *, ttl_s: int) -> None:
         """Store a ticket. Raises StoreDown."""
-        with store_errors():
+        with asking_for(GROUP), store_errors():
             await self._client.set(_key(name), content, ex=ttl_s)
 
     async def take(self, name: str) -> bytes | None:
         """Return and delete a ticket. Raises StoreDown."""
-        with store_errors():
+        with asking_for(GROUP), store_errors():
             content = await self._client.getdel(_key(name))
         return content.encode() if isinstance(content, str) else content
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from starlette.types import Scope
 
 from connections.authentication.identity import ANONYMOUS, Identity
-from connections.gate.client_address import client_of
+from connections.gate.client_address import Network, client_of
 from sessions.running.shares import ADDRESS
 
 _LOOPBACK = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
@@ -31,16 +32,21 @@ def address_group(scope: Scope) -> str:
     return "" if address is None else f"{ADDRESS}{_site(address)}"
 
 
-def site_of(told: str) -> str:
-    """Return the group of a socket's peer, before anything is parsed."""
+def site_of(told: str, proxies: Iterable[Network] = ()) -> str:
+    """Return the group of a socket's peer, before anything is parsed; empty if it stands for all clients of a proxy."""
     try:
-        return str(_site(ip_address(told)))
+        address = _v4_if_mapped(ip_address(told))
     except ValueError:
         return told
+    is_proxy = address in _LOOPBACK or any(address in network for network in proxies)
+    return "" if is_proxy else str(_site(address))
 
 
 def _site(address: IPv4Address | IPv6Address) -> IPv4Address | IPv4Network | IPv6Network:
     """Return an address, or the network that belongs to one subscriber."""
-    if isinstance(address, IPv4Address):
-        return address
-    return address.ipv4_mapped or ip_network((address, SITE_BITS), strict=False)
+    address = _v4_if_mapped(address)
+    return address if isinstance(address, IPv4Address) else ip_network((address, SITE_BITS), strict=False)
+
+
+def _v4_if_mapped(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address

@@ -88,10 +88,12 @@ class LoopTurns:
         """Call back in a later turn of the loop."""
         callbacks = self._first.get(group) or self._waiting.get(group)
         if callbacks is None:
-            where = self._first if self.is_guest(group) else self._waiting
-            callbacks = where[group] = deque()
+            callbacks = self._place_of(group)[group] = deque()
         callbacks.append(callback)
         self._arm()
+
+    def _place_of(self, group: str) -> _Waiting:
+        return self._first if self.is_guest(group) else self._waiting
 
     def _count(self, group: str) -> None:
         self._left -= 1
@@ -118,9 +120,9 @@ class LoopTurns:
         while self._left and (waiting := self._first or (None if is_spared else self._waiting)):
             group, callbacks = waiting.popitem(last=False)
             callback = callbacks.popleft()
-            if callbacks:
-                self._waiting[group] = callbacks
             self._count(group)
+            if callbacks:
+                self._place_of(group)[group] = callbacks
             callback()
         if self._first or self._waiting:
             self._arm()
@@ -130,7 +132,9 @@ class LoopTurns:
         if not (self.guests.requests and self._waiting):
             self._spared = 0
             return False
-        self._spared = (self._spared + 1) % max(2, SPARED // len(self._waiting))
+        self._spared += 1
+        if self._spared >= max(2, SPARED // len(self._waiting)):
+            self._spared = 0
         return self._spared > 0
 
 

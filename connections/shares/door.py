@@ -44,7 +44,7 @@ class SharesDoor:
         group = address_group(request.scope)
         self._take(group)
         share_id: str = request.path_params["share_id"]
-        with asking_for(group):
+        with asking_for(group or "/shares"):
             page = await self._sessions.shared(share_id, before=request.query_params.get("before"))
         return answer(page, headers=NOT_FOUND_BY_SEARCH)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from ipaddress import ip_network
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.server.feed import MAX_SIP_BYTES, SIP_BYTES, Feed, Hold
-from connections.limits.loop_turns import AT_ONCE, LoopTurns
+from app.server.feed import MAX_SIP_BYTES, SIP_BYTES, SIPS, Feed, Hold, Sips
+from connections.limits.loop_turns import LATELY
 
 CHUNKS = st.lists(st.binary(max_size=3) | st.integers(1, 20 * SIP_BYTES))
 
@@ -18,15 +20,13 @@ CHUNKS = st.lists(st.binary(max_size=3) | st.integers(1, 20 * SIP_BYTES))
 class Peer(asyncio.Transport):
     """A transport that shows whether it is read, and a parser that notes which bytes it got in which turn of the loop."""
 
-    def __init__(self, turns: LoopTurns | None = None, *, slack: int = 0) -> None:
-        super().__init__()
+    def __init__(self, turns: Sips | None = None, *, slack: int = 0, address: str | None = None) -> None:
+        super().__init__(None if address is None else {"peername": (address, 4711)})
         self.is_read = True
         self.is_gone = False
         self.turn = 0
         self.parsed: list[tuple[int, bytes]] = []
-        self.feed = Feed(
-            self, turns or LoopTurns(), lambda sip: self.parsed.append((self.turn, sip)), slack=slack
-        )
+        self.feed = Feed(self, turns or Sips(), lambda sip: self.parsed.append((self.turn, sip)), slack=slack)
 
     def pause_reading(self) -> None:
         assert self.is_read
@@ -64,7 +64,7 @@ def test_all_is_parsed_in_order_and_little_in_a_turn(chunks: Sequence[int | byte
         assert peer.text == b"".join(sent)
         assert all(len(sip) <= SIP_BYTES for _, sip in peer.parsed)
         turns = [turn for turn, _ in peer.parsed[at_once:]]
-        assert all(turns.count(turn) <= AT_ONCE for turn in set(turns))
+        assert all(turns.count(turn) <= SIPS for turn in set(turns))
         assert peer.is_read
 
     asyncio.run(follow())
@@ -124,7 +124,7 @@ async def test_nobody_parses_what_came_from_a_peer_that_is_gone() -> None:
 
 
 async def test_however_many_have_something_few_are_parsed_in_a_turn() -> None:
-    turns = LoopTurns(at_once=2)
+    turns = Sips()
     peers = [Peer(turns) for _ in range(10)]
     for peer in peers:
         peer.feed.take(b"little" if peer in peers[:5] else bytes(MAX_SIP_BYTES))
@@ -134,3 +134,23 @@ async def test_however_many_have_something_few_are_parsed_in_a_turn() -> None:
         await asyncio.sleep(0)
     assert all(later - sooner <= 2 for sooner, later in pairwise(parsed))
     assert parsed[-1] == len(peers)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.7", "::ffff:10.0.0.7", "127.0.0.1", "::1"])
+async def test_behind_a_proxy_a_quiet_connection_waits_for_no_busy_one(address: str) -> None:
+    """Nor do the busy ones wait for its request longer than if each had an address of its own."""
+    turns = Sips(proxies=[ip_network("10.0.0.0/8")])
+    busy = [Peer(turns, address=address) for _ in range(3)]
+    quiet = Peer(turns, address=address)
+    for peer in busy:
+        peer.feed.take(bytes(LATELY * SIP_BYTES))
+    for _ in range(LATELY // SIPS):
+        await asyncio.sleep(0)
+    with turns.guests.request():
+        quiet.feed.take(b"little")
+        await asyncio.sleep(0)
+        assert quiet.text == b"little"
+        before = sum(len(peer.parsed) for peer in busy)
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert sum(len(peer.parsed) for peer in busy) - before >= 20 // 2 * SIPS

@@ -47,7 +47,7 @@ class Socket(ThinSocket):
     """A socket that counts its bytes, and the sockets that are open."""
 
     open_now = 0
-    outcome: Outcome | None = None
+    on_sent: Callable[[int], None] | None = None
 
     def __init__(self, *rest: object) -> None:
         super().__init__(*rest)  # type: ignore[arg-type]
@@ -55,8 +55,8 @@ class Socket(ThinSocket):
 
     async def write(self, data: bytes) -> None:
         await super().write(data)
-        if self.outcome is not None:
-            self.outcome.sent_bytes += len(data)
+        if self.on_sent is not None:
+            self.on_sent(len(data))
 
     def close(self) -> None:
         super().close()
@@ -80,15 +80,15 @@ class Attacker:
         number: int,
         place: int,
         life: int,
-        on_told: Callable[[], None] = lambda: None,
+        on_news: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_told` is called with each answer that is counted."""
+        """`on_news` is called whenever something is counted."""
         self.job = job
         self.number = number
         self.place = place
         self.life = life
         self._outcome = outcome
-        self._on_told = on_told
+        self._on_news = on_news
         self._sockets: list[Socket] = []
 
     @property
@@ -104,17 +104,22 @@ class Attacker:
     def told(self, what: str, times: int = 1) -> None:
         """Count an answer of the server."""
         self._outcome.told[what] = self._outcome.told.get(what, 0) + times
-        self._on_told()
+        self._on_news()
 
     async def connect(self, *, receive_buffer: int | None = None) -> Socket:
         """Open a TCP connection from the attacker's own address. Raises OSError."""
         source = f"127.0.2.{self.number + 1}"
         one = await Socket.connect((HOST, self.job.port), source=source, receive_buffer=receive_buffer)
-        one.outcome = self._outcome
+        one.on_sent = self._sent
         self._sockets.append(one)
         self._outcome.opened += 1
         self._outcome.sockets = max(self._outcome.sockets, Socket.open_now)
+        self._on_news()
         return one
+
+    def _sent(self, size: int) -> None:
+        self._outcome.sent_bytes += size
+        self._on_news()
 
     async def shake_hands(self, *, receive_buffer: int | None = None) -> Socket:
         """Open a WebSocket without a hello. Raises Refused, Dropped, OSError."""

@@ -41,30 +41,28 @@ class Course:
     def __init__(self) -> None:
         self.outcome = Outcome()
         self.over = asyncio.Event()
-        self._told = asyncio.Event()
+        self._news = asyncio.Event()
 
     async def seen(self, enough: Callable[[Outcome], bool]) -> None:
-        """Wait until the answers so far are enough."""
+        """Wait until the outcome so far is enough."""
         while not enough(self.outcome):
-            self._told.clear()
-            await self._told.wait()
+            self._news.clear()
+            await self._news.wait()
 
-    def on_told(self) -> None:
-        """Note that an answer was counted."""
-        self._told.set()
+    def on_news(self) -> None:
+        """Note that something was counted."""
+        self._news.set()
 
 
 async def assail(attack: Attack, job: Job, course: Course | None = None) -> Outcome:
-    """Attack for as long as the job says, or until the course is over."""
+    """Attack for as long as the job says, or until the course is over. The attack is warm."""
     course = course or Course()
-    if attack.warm is not None:
-        attack.warm()
     async with asyncio.TaskGroup() as group:
         lives = []
         for number in range(job.attackers):
             for place in range(attack.sockets_of(job.attackers)):
                 make = partial(
-                    Attacker, job, course.outcome, number=number, place=place, on_told=course.on_told
+                    Attacker, job, course.outcome, number=number, place=place, on_news=course.on_news
                 )
                 lives.append(group.create_task(_live(attack, make, course.over)))
         with suppress(TimeoutError):

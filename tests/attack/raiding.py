@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from itertools import count
 
 import msgspec
@@ -29,6 +30,9 @@ PATIENCE_S = 60.0
 OWN_BYTES = 24 * MB
 """Bytes that memory may grow by without any attack, on a machine that does other work too."""
 TAKES_TURNS = ("all-turns", "many-clients")
+IDLE = ("nobody", "nobody-at-the-model")
+SILENT = ("silent-sockets", "connect-storm")
+"""Attacks whose sockets send nothing."""
 
 _groups = count(200)
 
@@ -56,25 +60,32 @@ async def raided(
     place: Place,
     *,
     at_least_s: float = MOMENT_S,
+    at_most_s: float = AT_MOST_S,
     attackers: int = ATTACKERS,
     enough: Callable[[Outcome], bool] = lambda _: True,
 ) -> Raided:
-    """Attack for a moment while a neighbour reads a reply, then on until the answers are `enough`, `AT_MOST_S` in all."""
+    """Attack for a moment while a neighbour reads a reply, then on until the answers are `enough`, `at_most_s` in all.
+
+    The moment is counted from the first bytes that the attack sends. AssertionError if it sends none.
+    """
+    if attack.warm is not None:
+        attack.warm()
     job = Job(
         attack=attack.name,
         port=place.port,
         attackers=attackers,
-        seconds=AT_MOST_S,
+        seconds=at_most_s,
         keys=place.keys[:attackers],
         note=await place.prepared(attack),
     )
     before, peak_before = place.resident_bytes(), place.gateway_peak(anew=True)
     course = Course()
     attacking = asyncio.create_task(assail(attack, job, course))
-    ending = asyncio.create_task(_end(course, enough, at_least_s))
+    ending = asyncio.create_task(_end(course, partial(_has_begun, attack), at_least_s, enough))
     reply = await read_a_reply(place)
     outcome = await attacking
     ending.cancel()
+    assert _has_begun(attack, outcome), "the attack did nothing"
     return Raided(outcome, reply, place.resident_bytes() - before, place.gateway_peak() - peak_before)
 
 
@@ -84,19 +95,39 @@ async def raid(
     *,
     attackers: int = 1,
     at_least_s: float = SECONDS,
+    at_most_s: float = AT_MOST_S,
     enough: Callable[[Outcome], bool] = lambda _: True,
 ) -> Raided:
     """Run one attack on a fresh server; the neighbour's reply must be complete."""
     if places.on(ATTACKS[name].ground).has_grown or name in TAKES_TURNS:
         places.close()
     place = places.on(ATTACKS[name].ground)
-    seen = await raided(ATTACKS[name], place, at_least_s=at_least_s, attackers=attackers, enough=enough)
+    seen = await raided(
+        ATTACKS[name],
+        place,
+        at_least_s=at_least_s,
+        at_most_s=at_most_s,
+        attackers=attackers,
+        enough=enough,
+    )
     assert seen.is_whole, seen.reply
     assert enough(seen.outcome), seen.outcome.told
     return seen
 
 
-async def _end(course: Course, enough: Callable[[Outcome], bool], at_least_s: float) -> None:
+def _has_begun(attack: Attack, seen: Outcome) -> bool:
+    if attack.name in SILENT:
+        return seen.opened > 0
+    return seen.sent_bytes > 0 or attack.name in IDLE
+
+
+async def _end(
+    course: Course,
+    has_begun: Callable[[Outcome], bool],
+    at_least_s: float,
+    enough: Callable[[Outcome], bool],
+) -> None:
+    await course.seen(has_begun)
     await asyncio.sleep(at_least_s)
     await course.seen(enough)
     course.over.set()

@@ -1,8 +1,8 @@
 """A concurrency limit that is fair between groups: a group that asks seldom does not wait behind one that asks often.
 
-A group holds half of what is free at most, so that some places are free for who comes next, and the event loop and the store
-have little of its work before theirs. A group with no place and no waiter goes first, then the groups take turns (the lists of
-new and old flows of RFC 8290, section 4.2, with equal weights).
+A group alone holds as much as is free at most, beside others half of that. So some places are free for who comes next, and the
+event loop and the store have little of its work before theirs. A group with no place and no waiter goes first, then the groups
+take turns (the lists of new and old flows of RFC 8290, section 4.2, with equal weights).
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import chain
 
 Waiters = deque[asyncio.Future[None]]
 GROUPS_PART = 2
-"""A group may hold half of what is free: alone it has a third of all."""
+"""Beside others a group may hold half of what is free, which is a third of all. Alone it may hold half of all."""
 OWN = ""
 """The group of the replica's own work, for everybody: it may hold all places."""
 
@@ -52,8 +53,14 @@ class FairPlaces:
         self._fill()
 
     def _has_room_for(self, group: str) -> bool:
-        is_within = group == OWN or self._taken.get(group, 0) < max(1, self._free // GROUPS_PART)
-        return self._free > 0 and is_within
+        if group == OWN:
+            return self._free > 0
+        most = self._free if self._is_alone(group) else max(1, self._free // GROUPS_PART)
+        return self._free > 0 and self._taken.get(group, 0) < most
+
+    def _is_alone(self, group: str) -> bool:
+        """Return whether no other group holds a place or waits, apart from the replica's own work."""
+        return all(one in (group, OWN) for one in chain(self._taken, self._waiting))
 
     def _take(self, group: str) -> None:
         self._free -= 1
@@ -74,7 +81,8 @@ class FairPlaces:
             raise
 
     def _fill(self) -> None:
-        while (group := next(filter(self._has_room_for, self._waiting), None)) is not None:
+        # where none is free, each of the waiting groups would be looked at in vain
+        while self._free and (group := next(filter(self._has_room_for, self._waiting), None)) is not None:
             waiters = self._waiting.pop(group)
             turn = waiters.popleft()
             if waiters:

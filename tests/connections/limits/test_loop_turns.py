@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 
 import pytest
 
 from connections.limits import loop_turns
-from connections.limits.loop_turns import LATELY, SPARED, Guests, LoopTurns
+from connections.limits.loop_turns import FEW, LATELY, SPARED, Guests, LoopTurns
 
 
 async def taken(turns: LoopTurns, groups: list[str]) -> list[list[str]]:
@@ -52,12 +53,12 @@ async def test_who_had_no_turn_lately_comes_before_a_crowd_of_addresses() -> Non
         turns.queue(f"crowd-{len(order) % 20}", lambda: order.append("crowd"))
         await asyncio.sleep(0)
     done = len(order)
-    for name in ("bob", "carol", "bob"):
+    for name in ("bob", "carol", *["bob"] * (FEW + 1)):
         turns.queue(name, partial(order.append, name))
     for _ in range(LATELY):
         await asyncio.sleep(0)
-    assert order[done : done + 2] == ["bob", "carol"]
-    assert order[done + 2] == "crowd"  # whoever has more in hand has it in turn
+    assert order[done : done + FEW + 2] == ["bob", "carol", *["bob"] * FEW]
+    assert order[done + FEW + 2] == "crowd"  # whoever has more in hand has it in turn
 
 
 async def test_newcomers_without_end_keep_nobody_waiting() -> None:
@@ -111,6 +112,19 @@ async def test_while_a_guests_request_is_under_way_others_begin_less() -> None:
     with guests.request():
         assert 20 <= await begun_in(10 * SPARED) <= 44
     assert await begun_in(10 * SPARED) >= 30 * SPARED
+
+
+async def test_others_have_their_turn_however_the_number_of_those_who_wait_changes() -> None:
+    """Of few groups a turn in eight is served, of many one in two; the count of turns goes on from one to the other."""
+    turns = LoopTurns()
+    with turns.guests.request():
+        served = 0
+        for number in range(2 * SPARED):
+            turns._waiting.clear()
+            for place in range(4 if number % 2 == 0 else 1):
+                turns._waiting[str(place)] = deque([lambda: None])
+            served += not turns._is_spared()
+    assert served >= 2
 
 
 async def test_many_groups_wait_at_most_twice_as_long_for_a_guest() -> None:

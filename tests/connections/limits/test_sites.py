@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
+
 import pytest
 
 from connections.limits.groups import site_of
@@ -22,3 +24,12 @@ from connections.limits.groups import site_of
 )
 def test_addresses_of_one_subscriber_have_their_turn_together(*, one: str, other: str, is_same: bool) -> None:
     assert (site_of(one) == site_of(other)) is is_same
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.7", "::ffff:10.0.0.7"])
+def test_an_address_that_stands_for_many_is_no_site(address: str) -> None:
+    assert site_of(address, [ip_network("10.0.0.0/8")]) == ""
+
+
+def test_another_address_of_this_machine_is_a_site() -> None:
+    assert site_of("127.0.2.1") == "127.0.2.1"

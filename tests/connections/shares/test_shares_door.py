@@ -14,12 +14,18 @@ from connections.limits.rates import Rate, Rates
 from connections.shares.door import SharesDoor
 from sessions.errors import NotFound
 from sessions.service import Sessions
+from sessions.store.redis.asker import asker
+from sessions.store.redis.fair_places import OWN
 
 
 class NothingShared:
-    """Has no shared conversation."""
+    """Has no shared conversation, and notes on whose behalf it is asked."""
+
+    def __init__(self) -> None:
+        self.askers: list[str] = []
 
     async def shared(self, *_: object, **__: object) -> None:
+        self.askers.append(asker())
         raise NotFound("There is nothing.")
 
 
@@ -46,9 +52,14 @@ async def status(door: SharesDoor, address: str) -> int:
 
 
 @pytest.fixture
-def door() -> SharesDoor:
+def nothing() -> NothingShared:
+    return NothingShared()
+
+
+@pytest.fixture
+def door(nothing: NothingShared) -> SharesDoor:
     rates = Rates(messages=Rate(1), reads=Rate(0.4), clock=lambda: 0.0)
-    return SharesDoor(cast("Sessions", cast("Any", NothingShared())), Limiters(rates=rates))
+    return SharesDoor(cast("Sessions", cast("Any", nothing)), Limiters(rates=rates))
 
 
 async def test_one_address_reads_so_many_a_second(door: SharesDoor) -> None:
@@ -59,3 +70,12 @@ async def test_one_address_reads_so_many_a_second(door: SharesDoor) -> None:
 async def test_a_network_of_ipv6_is_one_address(door: SharesDoor) -> None:
     codes = [await status(door, f"2001:db8::{place}") for place in range(3)]
     assert codes == [404, 404, 429]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "192.0.2.1"])
+async def test_a_reader_has_no_part_in_the_replicas_own_work(
+    door: SharesDoor, nothing: NothingShared, address: str
+) -> None:
+    """That may hold all of the store's connections. Loopback, where a proxy may stand, has no group."""
+    assert await status(door, address) == 404
+    assert nothing.askers != [OWN]

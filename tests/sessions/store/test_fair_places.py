@@ -34,14 +34,54 @@ async def test_who_was_not_there_goes_first() -> None:
 
 @pytest.mark.parametrize("crowds", [1, 5])
 async def test_whoever_comes_next_finds_a_place_free(crowds: int) -> None:
-    """A group holds half of what is free, however much of it waits: less of its work is under way than could be."""
+    """A group alone holds as much as is free, and beside others half of that, however much of it waits."""
     places = FairPlaces(32)
     tasks = [asyncio.create_task(places.take(f"crowd-{number % crowds}")) for number in range(100)]
     await asyncio.sleep(0)
-    assert max(places._taken.values()) <= 11
+    assert max(places._taken.values()) <= (16 if crowds == 1 else 11)
     bob = places.take("bob")
     with pytest.raises(StopIteration):
         bob.send(None)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_group_has_half_of_all_places_until_another_comes() -> None:
+    places = FairPlaces(32)
+    tasks = [asyncio.create_task(places.take("alone")) for _ in range(100)]
+    await places.take(OWN)
+    await asyncio.sleep(0)
+    assert places._taken["alone"] == 16
+    await places.take("bob")
+    for _ in range(16):
+        places.give_back("alone")
+    assert places._taken["alone"] == 10
+    places.give_back("bob")
+    assert places._taken["alone"] == 16
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Counted(FairPlaces):
+    """Counts how often a group is looked at."""
+
+    looks = 0
+
+    def _has_room_for(self, group: str) -> bool:
+        self.looks += 1
+        return super()._has_room_for(group)
+
+
+async def test_a_place_that_comes_back_costs_no_look_at_all_who_wait() -> None:
+    places = Counted(1)
+    await places.take("first")
+    tasks = [asyncio.create_task(places.take(str(number))) for number in range(1000)]
+    await asyncio.sleep(0)
+    places.looks = 0
+    places.give_back("first")
+    assert places.looks == 1
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
