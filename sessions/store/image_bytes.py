@@ -11,7 +11,6 @@ that would be refused looks at more of them. An owner of a few conversations is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Any, Literal, NamedTuple, cast
 
 from redis.asyncio import Redis
@@ -221,7 +220,10 @@ class ImageBytes:
     def _numbers(
         self, changes: Iterable[_Change], most: int | None = None, group: str = ""
     ) -> list[str | bytes | int]:
-        return ["" if most is None else most, self._kept_s, group, *chain.from_iterable(changes)]
+        numbers: list[str | bytes | int] = ["" if most is None else most, self._kept_s, group]
+        for change in changes:
+            numbers += (change.field, change.how, change.size)
+        return numbers
 
 
 def _numbers_in(answer: Sequence[Any]) -> list[tuple[str, int]]:
