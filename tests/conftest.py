@@ -60,6 +60,7 @@ TAKE_LONG = frozenset(
     {
         "app/test_bundled_translator.py",
         "app/test_memory.py",
+        "app/test_realtime_sound.py",
         "app/test_tool_attacks.py",
         "attack/test_attacks_on_every_door.py",
         "attack/test_attacks_on_the_gateway.py",
@@ -67,6 +68,7 @@ TAKE_LONG = frozenset(
         "bench/engine/test_whole_run.py",
         "bench/page/test_page_bench.py",
         "browser/test_embedding.py",
+        "browser/test_images.py",
         "browser/test_live_translation.py",
         "browser/test_survival.py",
         "browser/test_talking.py",

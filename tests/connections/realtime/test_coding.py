@@ -56,7 +56,7 @@ def test_a_cancel_is_the_native_one() -> None:
         ('{"type":"session.update","event_id":"e","session":{"instructions":"\\u0000"}}', "session.instructions", "e"),
         ('{"type":"session.update","event_id":"e","session":{"instructions":"\\ud800"}}', "session.instructions", "e"),
         ('{"type":"session.update","session":{"prompt":' + "[" * 20_000 + "]" * 20_000 + "}}", "deeply", None),
-        ('{"type":"session.update","session":{"tools":[{"parameters":' + '{"a":' * 20_000 + "1" + "}" * 20_000 + "}]}}", "deeply", None),
+        ('{"type":"session.update","session":{"tools":[{"parameters":' + '{"a":' * 10_000 + "1" + "}" * 10_000 + "}]}}", "deeply", None),
         ("[]", "object", None),
         ("nonsense", "JSON", None),
         (b"{}", "binary", None),

@@ -66,8 +66,8 @@ def test_a_changed_letter_breaks_it_as_it_breaks_a_parser(
 def is_json(text: str) -> bool:
     try:
         msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return False
+    except msgspec.DecodeError as error:
+        return "out of range" in str(error)  # 7e875 is written as a number is
     return True
 
 
