@@ -220,7 +220,7 @@ async def test_a_server_that_goes_away_takes_its_tools_with_it_and_brings_them_b
         async with shop.served() as url:
             box = await stack.enter_async_context(box_at(options_of(url)))
             assert box.tool("order") is not None
-        with pytest.raises(ToolFailed, match="not run|no tool") as failure:  # it may be noticed before
+        with pytest.raises(ToolFailed, match=r"not run|no tool") as failure:  # it may be noticed before
             await box.run("order", {"item": "tea"}, call_of())
         assert not isinstance(failure.value, ToolLost)
         await eventually(lambda: box.offered() == ())
