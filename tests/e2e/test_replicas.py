@@ -68,7 +68,7 @@ async def test_another_replicas_client_sees_a_reply_and_stops_it(
     here: ServerProcess, there: ServerProcess, client_id: str
 ) -> None:
     async with wire(here.ws_url, client_id) as alice, wire(there.ws_url, client_id) as phone:
-        accepted = await alice.say(LONG, params=GREEDY)
+        accepted = await alice.say(LONG, params={**GREEDY, "chars_per_s": 200})  # it lasts
         await alice.until(has_text(accepted["turn_id"], 20))
         page = await phone.history()
         assert [message["status"] for message in page] == ["complete", "running"]
