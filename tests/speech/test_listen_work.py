@@ -27,53 +27,43 @@ class Wire:
         return None
 
 
-def test_who_has_ended_waits_for_no_words_of_others_who_speak_on() -> None:
-    understood: list[str | None] = []
+class Listeners:
+    """Some speakers, known by their languages, and one process that listens to them. All that is said is understood."""
 
-    def understand(_: Samples, language: str | None) -> Utterance:
-        understood.append(language)
+    def __init__(self, *names: str) -> None:
+        self._understood: list[str | None] = []
+        self._work = ListenWork(
+            cast("Line", Wire()), Ready(languages={}), self._understand, clock=lambda: 0.0
+        )
+        for number, name in enumerate(names):
+            listening = Listening(coding=Coding.PCM16, rate=RATE, language=name)
+            self._work.take(Listen(number, name, listening))
+
+    def hear(self, *sounds: bytes) -> list[str | None]:
+        """Take a sound of each; return whose words were recognized, in this order."""
+        for number, sound in enumerate(sounds):
+            self._work.take(Sound(number, sound))
+        self._understood.clear()
+        while self._work.turns:
+            self._work.step()
+        return self._understood.copy()
+
+    def _understand(self, _: Samples, language: str | None) -> Utterance:
+        self._understood.append(language)
         return Utterance("words")
 
-    work = ListenWork(cast("Line", Wire()), Ready(languages={}), understand, clock=lambda: 0.0)
-    speakers = ("first", "second", "third")
-    for number, name in enumerate(speakers):
-        work.take(
-            Listen(number, name, Listening(coding=Coding.PCM16, rate=RATE, language=name))
-        )  # a name is told with the sound
 
-    def hear(*sounds: bytes) -> list[str | None]:
-        for number, sound in enumerate(sounds):
-            work.take(Sound(number, sound))
-        understood.clear()
-        while work.turns:
-            work.step()
-        return understood.copy()
-
+def test_who_has_ended_waits_for_no_words_of_others_who_speak_on() -> None:
+    listeners = Listeners("first", "second", "third")
     going, ends = voiced(300), silence(300)
-    hear(*[silence(300) + voiced(600)] * 3)
-    assert hear(going, going, going) == ["first", "second", "third"]
-    assert hear(going, going, ends) == ["third"]
-    assert hear(going, going, b"") == ["first", "second"]
+    listeners.hear(*[silence(300) + voiced(600)] * 3)
+    assert listeners.hear(going, going, going) == ["first", "second", "third"]
+    assert listeners.hear(going, going, ends) == ["third"]
+    assert listeners.hear(going, going, b"") == ["first", "second"]
 
 
 def test_who_begins_over_others_silences_has_first_words() -> None:
     """He may interrupt a reply, which only words do."""
-    understood: list[str | None] = []
-
-    def understand(_: Samples, language: str | None) -> Utterance:
-        understood.append(language)
-        return Utterance("words")
-
-    work = ListenWork(cast("Line", Wire()), Ready(languages={}), understand, clock=lambda: 0.0)
-    for number, name in enumerate(("beginning", "silent")):
-        work.take(Listen(number, name, Listening(coding=Coding.PCM16, rate=RATE, language=name)))
-    work.take(Sound(1, silence(300) + voiced(600)))
-    work.take(Sound(0, silence(300)))
-    while work.turns:
-        work.step()
-    understood.clear()
-    work.take(Sound(0, voiced(600)))
-    work.take(Sound(1, silence(600)))
-    while work.turns:
-        work.step()
-    assert "beginning" in understood
+    listeners = Listeners("beginning", "silent")
+    listeners.hear(silence(300), silence(300) + voiced(600))
+    assert "beginning" in listeners.hear(voiced(600), silence(600))
