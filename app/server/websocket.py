@@ -78,8 +78,6 @@ class Protocol(WebSocketsSansIOProtocol):
         self._bounds = server_state.bounds
         self._turns = server_state.turns
         self._large_in_time: TimerHandle | None = None
-        self._large_whole = self._large_taken = 0
-        """Large messages that wait for the application, and those that it has and may still be taking in."""
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Bound what waits for the kernel. Nothing is parsed before the handshake is done."""
@@ -92,7 +90,6 @@ class Protocol(WebSocketsSansIOProtocol):
         """Count how the connection ended, if the server ended it."""
         self.feed.end()
         self._stop_timing_large()
-        self._large_whole = self._large_taken = 0
         if self.conn.close_sent is not None and not self.conn.close_rcvd_then_sent:
             self._bounds.closed(self.conn.close_sent.code)
         super().connection_lost(exc)
@@ -217,15 +214,11 @@ class Protocol(WebSocketsSansIOProtocol):
 
     async def receive(self) -> ASGIReceiveEvent:
         """Return the next message; parsing goes on when all were taken, behind a large one when that was taken in."""
-        if self._large_taken and self.conn.larger is not None:
-            self.conn.larger.give_back(self._large_taken)
-            self._large_taken = 0
+        if self.conn.larger is not None and self.conn.larger.take_in():
             self.feed.release(Hold.MESSAGE)
         message = await self.queue.get()
-        if self.queue.empty():
-            self._large_taken, self._large_whole = self._large_whole, 0
-            if not self._large_taken:
-                self.feed.release(Hold.MESSAGE)
+        if self.queue.empty() and not (self.conn.larger is not None and self.conn.larger.hand_on()):
+            self.feed.release(Hold.MESSAGE)
         return message
 
     def send_receive_event_to_app(self) -> None:
@@ -236,7 +229,6 @@ class Protocol(WebSocketsSansIOProtocol):
                 self.conn.send_close(1007, "Text is UTF-8.")
                 self.handle_parser_exception()
             return
-        self._large_whole += sum(map(len, self.frames)) > self.config.ws_max_size
         super().send_receive_event_to_app()
         self._stop_timing_large()  # one that has begun behind it has its own time
         if not self.close_sent:

@@ -17,7 +17,7 @@ class Larger:
     def __init__(self, bodies: Shares, subject: Subject) -> None:
         self._bodies = bodies
         self._subject = subject
-        self._places = 0
+        self._places = self._whole = self._taken = 0
         self.is_coming = False
         """Whether the message that comes is a large one."""
 
@@ -34,15 +34,29 @@ class Larger:
 
     def has_come(self, size: int) -> None:
         """Note the end of a message. One that took a place by its frames' heads, or by a ping in it, gives it back."""
-        if self.is_coming and size <= MAX_FRAME_BYTES:
-            self.give_back(1)
+        if self.is_coming and size > MAX_FRAME_BYTES:
+            self._whole += 1
+        elif self.is_coming:
+            self._give_back(1)
         self.is_coming = False
 
-    def give_back(self, places: int) -> None:
-        """Give places back: their messages were taken in."""
-        self._places -= places
-        self._bodies.give_back(self._subject, places)
+    def hand_on(self) -> bool:
+        """Note that the application has all whole messages; return whether large ones are among them."""
+        self._taken, self._whole = self._whole, 0
+        return self._taken > 0
+
+    def take_in(self) -> bool:
+        """Give back the places of what the application had, and has taken in; return whether there were any."""
+        taken, self._taken = self._taken, 0
+        if taken:
+            self._give_back(taken)
+        return taken > 0
 
     def end(self) -> None:
         """Give all places back: the connection has ended."""
-        self.give_back(self._places)
+        self._whole = self._taken = 0
+        self._give_back(self._places)
+
+    def _give_back(self, places: int) -> None:
+        self._places -= places
+        self._bodies.give_back(self._subject, places)
