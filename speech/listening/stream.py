@@ -36,8 +36,10 @@ _SEARCHED = 1 / 3
 MUTED_S = 1.0
 """Seconds without sound, beyond the silence that ends an utterance: then the microphone is off, or the network lost."""
 PART_MS = 200
-"""An utterance is recognized again once it has grown by this, or by eight times the duration of the last time."""
-_PATIENCE = 8
+"""An utterance is recognized again once it has grown by this, or by eight times the duration of the last time.
+
+With many speakers that factor is three for each: all words before pauses take a third of a core together."""
+_PATIENCE, _PATIENCE_EACH = 8, 3
 
 
 class Utterance(msgspec.Struct, frozen=True):
@@ -137,10 +139,10 @@ class SpeechStream:
         """Whether a silence waits for its words."""
         return any(waiting.moment.kind in (Kind.PAUSED, Kind.STOPPED) for waiting in self._waiting)
 
-    def step(self, *, is_hurried: bool = False) -> Heard | None:
+    def step(self, *, is_hurried: bool = False, speakers: int = 1) -> Heard | None:
         """Do the next piece of work; return the event, or None if that needs more work.
 
-        `is_hurried`: somebody else is silent: further words of speech that goes on can wait.
+        `is_hurried`: somebody else is silent: further words of speech that goes on can wait. `speakers`: how many speak.
         """
         waiting = self._waiting[0]
         needs_words = self._needs_words(waiting, is_hurried=is_hurried)
@@ -148,9 +150,9 @@ class SpeechStream:
             self._settle()
             return None
         self._waiting.popleft()
-        return self._tell(waiting, needs_words=needs_words)
+        return self._tell(waiting, needs_words=needs_words, speakers=speakers)
 
-    def _tell(self, waiting: _Waiting, *, needs_words: bool) -> Heard:
+    def _tell(self, waiting: _Waiting, *, needs_words: bool, speakers: int) -> Heard:
         moment = waiting.moment
         match moment.kind:
             case Kind.STARTED:
@@ -158,7 +160,7 @@ class SpeechStream:
                 return Started(moment.started_ms)
             case Kind.GOING:
                 if needs_words:
-                    self._try(waiting.end)
+                    self._try(waiting.end, patience=max(_PATIENCE, _PATIENCE_EACH * speakers))
                 return Partly(moment.at_ms, self._words.text, needs_words)
             case Kind.PAUSED:
                 return self._pause(waiting)
@@ -222,12 +224,12 @@ class SpeechStream:
         self._frames.forget(waiting.end)
         return Stopped(waiting.moment.started_ms, waiting.moment.at_ms, text, waiting.is_committed)
 
-    def _try(self, end: int) -> None:
-        """Recognize the words so far."""
+    def _try(self, end: int, *, patience: int) -> None:
+        """Recognize the words so far, and again after `patience` times as long as that takes."""
         began = self._clock()
         self._words.text = self._understood(end).text
         took_ms = (self._clock() - began) * 1000
-        self._words.again_at = end + int(max(PART_MS, took_ms * _PATIENCE)) // FRAME_MS
+        self._words.again_at = end + int(max(PART_MS, took_ms * patience)) // FRAME_MS
 
     def _understood(self, end: int) -> Utterance:
         """Return all words up to a frame."""

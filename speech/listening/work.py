@@ -39,7 +39,10 @@ class ListenWork(Work[SpeechStream]):
         number, stream = self.turns.next()
         is_hurried = any(other is not stream and other.is_pressing for _, other in self._streams.values())
         try:
-            if stream.has_work and (heard := stream.step(is_hurried=is_hurried)) is not None:
+            heard = (
+                stream.step(is_hurried=is_hurried, speakers=len(self._speaking)) if stream.has_work else None
+            )
+            if heard is not None:
                 self.line.send(Told(number, heard))
         except Exception as error:  # noqa: BLE001 - it affects only this speaker
             self._give_up(number, error)

@@ -30,10 +30,13 @@ class Wire:
 class Listeners:
     """Some speakers, known by their languages, and one process that listens to them. All that is said is understood."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, takes_s: float = 0.0) -> None:
+        """`takes_s`: how long it takes to understand one."""
+        self._takes_s = takes_s
+        self._now = 0.0
         self._understood: list[str | None] = []
         self._work = ListenWork(
-            cast("Line", Wire()), Ready(languages={}), self._understand, clock=lambda: 0.0
+            cast("Line", Wire()), Ready(languages={}), self._understand, clock=lambda: self._now
         )
         for number, name in enumerate(names):
             listening = Listening(coding=Coding.PCM16, rate=RATE, language=name)
@@ -50,6 +53,7 @@ class Listeners:
 
     def _understand(self, _: Samples, language: str | None) -> Utterance:
         self._understood.append(language)
+        self._now += self._takes_s
         return Utterance("words")
 
 
@@ -67,3 +71,16 @@ def test_who_begins_over_others_silences_has_first_words() -> None:
     listeners = Listeners("beginning", "silent")
     listeners.hear(silence(300), silence(300) + voiced(600))
     assert "beginning" in listeners.hear(voiced(600), silence(600))
+
+
+def test_words_of_many_who_speak_on_come_less_often() -> None:
+    """Otherwise eight speakers would take the whole process before anybody ends."""
+
+    def times(*names: str) -> int:
+        listeners = Listeners(*names, takes_s=0.05)
+        listeners.hear(*[silence(300) + voiced(600)] * len(names))
+        return sum(len(listeners.hear(*[voiced(120)] * len(names))) for _ in range(40))
+
+    alone, together = times("a"), times(*"abcdefgh")
+    assert alone >= 8
+    assert together < 8 * alone / 2
