@@ -39,11 +39,12 @@ class UnsupportedEncoding(Refused):
 
 
 class Exchange:
-    """`begun`: whether the answer's head was sent."""
+    """`begun`: whether the answer's head was sent. `body_bytes`: of the request's body, once it was read."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.request = Request(scope, receive)
         self.begun = False
+        self.body_bytes = 0
         self._receive = receive
         self._send = send
         self._write_now: Callable[[bytes], bool] | None = (
@@ -67,6 +68,7 @@ class Exchange:
             body += part
             if len(body) > most:
                 raise RequestTooLarge(f"The request is too large: its body may have {most} bytes at most.")
+        self.body_bytes = len(body)
         return bytes(body)
 
     async def while_there(self, work: Coroutine[None, None, None]) -> None:

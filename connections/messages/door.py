@@ -97,7 +97,7 @@ class CountingDoor(_AnthropicsDoor[CountRequest]):
         place: ExitStack,  # noqa: ARG002 - held until all is counted
     ) -> None:
         """Answer with the count. Raises Refused."""
-        tokens = await self.sessions.count(caller.owner, await self.asked(caller, request))
+        tokens = await self.sessions.count(caller.owner, await self.asked(exchange, caller, request))
         body = msgspec.json.encode(TokensCount(tokens))
         headers = {"Cache-Control": "no-store", "Request-Id": request_id()}
         await exchange.answer(Response(body, headers=headers, media_type="application/json"))

@@ -73,7 +73,7 @@ class AnsweringDoor(HttpDoor[R]):
 
     async def serve(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
         """Have turns write the replies. Raises Refused."""
-        asks = await self._asks(caller, request)
+        asks = await self._asks(exchange, caller, request)
         await self._count(caller, asks)
         try:
             replies = await self._sessions.answers(caller.owner, asks)
@@ -87,9 +87,10 @@ class AnsweringDoor(HttpDoor[R]):
         finally:
             replies.cancel()
 
-    async def _asks(self, caller: Caller, request: R) -> list[Ask]:
+    async def _asks(self, exchange: Exchange, caller: Caller, request: R) -> list[Ask]:
         model = self.reception.model(request.model, caller.grant)
-        asks = self.asks(request, await self.reception.limits(model))
+        limits = await self.reception.limits(model)
+        asks = await self.reception.apart(exchange, lambda: self.asks(request, limits))
         return [asked_by(caller, ask, model.name) for ask in asks]
 
     async def _count(self, caller: Caller, asks: Sequence[Ask]) -> None:

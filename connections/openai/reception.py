@@ -124,16 +124,20 @@ class Reception:
     async def read(
         self, exchange: Exchange, caller: Caller, place: ExitStack, decode: Callable[[bytes], T]
     ) -> T:
-        """Read a request's body. Raises Refused, ClientDisconnect.
+        """Read a request's body. Raises Refused, ClientDisconnect."""
+        body = await exchange.body(partial(self._admit_large, caller, place))
+        return await self.apart(exchange, partial(decode, body))
 
-        Four megabytes take longer than the time between two tokens, so a thread reads long bodies. It is one
+    async def apart(self, exchange: Exchange, work: Callable[[], T]) -> T:
+        """Return the result of work whose duration grows with the request's body.
+
+        Four megabytes take longer than the time between two tokens, so a thread works on long bodies. It is one
         thread, since the event loop would have to wait for each of several.
         """
-        body = await exchange.body(partial(self._admit_large, caller, place))
-        if len(body) <= LARGE_BODY_BYTES:
-            return decode(body)
+        if exchange.body_bytes <= LARGE_BODY_BYTES:
+            return work()
         async with self._reading:
-            return await asyncio.to_thread(decode, body)
+            return await asyncio.to_thread(work)
 
     def _admit_large(self, caller: Caller, place: ExitStack) -> None:
         """Take a place for a large body, which is freed when `place` is closed. Raises Overloaded."""

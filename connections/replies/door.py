@@ -51,10 +51,12 @@ class AskingDoor(HttpDoor[R]):
     async def answer(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
         """Answer a request; `place` as in `serve`. Raises Refused; its field may have a name of the floors below."""
 
-    async def asked(self, caller: Caller, request: R) -> Ask:
+    async def asked(self, exchange: Exchange, caller: Caller, request: R) -> Ask:
         """Return what a model is asked for a caller. Raises Refused."""
         model = self.reception.model(request.model, caller.grant)
-        return asked_by(caller, self.ask(request, await self.reception.limits(model)), model.name)
+        limits = await self.reception.limits(model)
+        ask = await self.reception.apart(exchange, lambda: self.ask(request, limits))
+        return asked_by(caller, ask, model.name)
 
     async def serve(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
         """Answer a request. Raises Refused, with the client's own names."""
@@ -73,7 +75,7 @@ class OneReplyDoor(AskingDoor[R]):
 
     async def answer(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
         """Have a turn write the reply. Raises Refused."""
-        ask = await self.asked(caller, request)
+        ask = await self.asked(exchange, caller, request)
         await self.reception.count(caller)
         reply = await self.sessions.answer(caller.owner, ask)
         place.close()

@@ -9,7 +9,7 @@ from engine.messages import Message
 MAX_CHARS = 80
 """Characters of a title that the server makes; people may write longer ones."""
 READ_CHARS = 2000
-"""Characters of a message that the model reads for a title."""
+"""Characters of a message that are read for a title, by the model or here: a message may have millions."""
 INSTRUCTION = (
     "Write a title for this conversation, of at most five words, in the language of the conversation. "
     "Answer with the title alone."
@@ -19,13 +19,18 @@ _ATTACHED = re.compile(r"(?:\A|\n\n)\[(?P<name>[^\n\]]{1,200})\]\n~{4,}\n")
 """The beginning of a text that the page attaches to a message."""
 _MARKS = "*_`'\"\u201c\u201d\u201e\u00ab\u00bb"
 """Marks of Markdown and quotation around words."""
+_SHOWN = re.compile(r"\S")
 _NAME = re.compile(r"title\s*[:\uff1a]\s*", re.IGNORECASE)
 
 
 def first_title(content: str) -> str:
     """Return a conversation's initial title: the beginning of its first message, else the name of an attachment."""
-    attached = _ATTACHED.search(content)
-    said = content if attached is None else content[: attached.start()]
+    shown = _SHOWN.search(content)
+    if shown is None:
+        return ""
+    beginning = content[shown.start() : shown.start() + READ_CHARS]
+    attached = _ATTACHED.search(beginning)
+    said = beginning if attached is None else beginning[: attached.start()]
     named = "" if attached is None else attached["name"]
     return " ".join((said if said.strip() else named).split())[:MAX_CHARS]
 

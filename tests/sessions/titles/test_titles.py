@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.titles.titles import MAX_CHARS, first_title, written_title
+from sessions.titles.titles import MAX_CHARS, READ_CHARS, first_title, written_title
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,12 @@ def test_whatever_a_model_writes_a_title_is_one_short_line(written: str) -> None
 def test_the_first_title_is_the_beginning_of_the_message() -> None:
     assert first_title("  About\n trees. ") == "About trees."
     assert first_title("x" * 100) == "x" * 80
+    assert first_title(" \n" * 5_000) == ""
+    assert first_title(" \n" * 5_000 + "trees") == "trees"
+
+
+def test_no_more_than_the_beginning_is_read_for_the_first_title() -> None:
+    assert first_title("About" + " " * READ_CHARS + "trees.") == "About"
 
 
 def test_what_came_with_a_message_is_its_title_only_where_nothing_was_said() -> None:
