@@ -46,10 +46,19 @@ def seen(item: NewItem, limits: Limits, known: Mapping[str, Image]) -> Seen:
         raise Invalid("must be user. A system message is set by session.instructions.", field="item.role")
     if item.role != "user":
         raise Invalid("must be user: replies are the model's own.", field="item.role")
+    _refuse_too_many(item, limits)
     text, images = joined(_seen(item, limits, known))
     if not (text or images):
         raise Invalid("is empty.", field="item.content")
     return text, images
+
+
+def _refuse_too_many(item: NewItem, limits: Limits) -> None:
+    """Raise Invalid for more images than may wait, before any is looked at: an event may hold thousands."""
+    images = sum(part.type == IMAGE for part in item.content or ())
+    if images > limits.max_images > 0:
+        why = f"shows {images} images; {limits.max_images} are allowed."
+        raise Invalid(why, field="item.content", code="too_many_images")
 
 
 def _seen(item: NewItem, limits: Limits, known: Mapping[str, Image]) -> Iterator[Seen]:

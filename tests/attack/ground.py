@@ -23,7 +23,7 @@ from tests.chaos.memory import forget_peak, peak_bytes, resident_bytes
 from tests.server_process import ServerProcess, serving
 from tests.signing import jwk, provider, rsa_key
 
-SCRIPT = gateway.Script(words=1_000, pace_s=0.02, max_batch=32)
+SCRIPT = gateway.Script(words=1_000, pace_s=0.02, max_batch=32, images=True)
 ATTACKERS = 20
 """Most attackers at once; each has a key."""
 PEOPLE = 9

@@ -10,6 +10,7 @@ from tests.attack.families import (
     every,
     frames,
     kept,
+    larger,
     lists,
     nobody,
     operators,
@@ -23,7 +24,7 @@ from tests.attack.families import (
 )
 
 FAMILIES = (
-    *(nobody, frames, sockets, turns, readers, lists, bodies, doors, every, kept, sessions),
+    *(nobody, frames, sockets, turns, readers, lists, bodies, doors, every, kept, sessions, larger),
     *(tools, credentials, operators, sound, recordings),
 )
 FIRST_SEEN = (

@@ -8,7 +8,7 @@ from tests.attack.attack import Attack, Ground
 from tests.attack.attacker import Attacker
 from tests.attack.families.nobody import nobody
 from tests.attack.ground import Places
-from tests.attack.raiding import raided
+from tests.attack.raiding import raid, raided
 from tests.attack.unguarded import GATEWAY, leave_others_their_replies, unguarded
 
 
@@ -19,6 +19,13 @@ from tests.attack.unguarded import GATEWAY, leave_others_their_replies, unguarde
 )
 async def test_the_others_have_their_replies(attack: Attack, places: Places) -> None:
     await leave_others_their_replies(attack, places)
+
+
+async def test_large_messages_have_few_places_and_little_time(places: Places) -> None:
+    """Who finds no place is told so, and so is who does not end one in time."""
+    await raid(
+        "unended-messages", places, enough=lambda seen: {"closed 1008", "closed 1013"} <= seen.told.keys()
+    )
 
 
 async def _idles(me: Attacker) -> None:

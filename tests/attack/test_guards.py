@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from connections.limits.limiters import LARGE_BODIES
 from tests.attack.attack import MB
 from tests.attack.attacker import Outcome
 from tests.attack.ground import Places
@@ -95,3 +96,9 @@ async def test_of_a_long_chain_of_responses_no_more_is_read_than_is_asked_for(
     """Who reads a response reads nothing before it; who goes on from it what a request could bring."""
     seen = await raid(name, places, enough=lambda seen: seen.told.get(told, 0) >= 10)
     assert seen.peak_bytes <= OWN_BYTES // 2 + (READS * MB if name == "long-chains" else 0)
+
+
+async def test_large_items_come_a_few_at_a_time(places: Places) -> None:
+    """Those of all attackers have twelve places, until their images are on their way to the store."""
+    seen = await raid("large-items", places, attackers=20)
+    assert seen.peak_bytes <= OWN_BYTES + LARGE_BODIES * 6 * MB

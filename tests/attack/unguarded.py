@@ -30,8 +30,10 @@ GUARDED = (
     "long-heads",
     "read-chains",
     "long-chains",
+    "large-items",
+    "unended-messages",
 )
-"""Attacks with tests of their own, in `test_guards.py` and on the model."""
+"""Attacks with tests of their own, in `test_guards.py`, on the model and where they take long."""
 TOLD = {
     "bad-frames": "error",
     "binary-frames": "closed 1008",
@@ -66,6 +68,7 @@ TOLD = {
     "session-items": "error",
     "colliding-items": "error",
     "odd-sessions": "error",
+    "refused-messages": "error",
     "session-crowds": "session.created",
     "appended-text": "error",
     "changed-languages": "session.updated",

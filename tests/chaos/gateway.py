@@ -19,7 +19,7 @@ from app.server import server
 from app.server.server import listen
 from app.settings import Settings
 from engine.messages import Request
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted.engine import FEATURES, ScriptedEngine
 from engine.scripted.steps import words_of
 from engine.stream import ReplyStream
 from sessions import replica as sessions_replica
@@ -53,6 +53,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     """A text instead of the words."""
     calls: bool = False
     """True if it calls tools first, and answers with text after their results."""
+    images: bool = False
+    """True if it takes images."""
 
 
 def command(script: Script) -> tuple[str, ...]:
@@ -64,7 +66,12 @@ class _Engine(ScriptedEngine):
     """Plays one script to all, and does not keep its requests: that would look like a leak."""
 
     def __init__(self, script: Script) -> None:
-        super().__init__(context_tokens=1_000_000, pace_s=script.pace_s, max_batch=script.max_batch)
+        super().__init__(
+            context_tokens=1_000_000,
+            pace_s=script.pace_s,
+            max_batch=script.max_batch,
+            features=(*FEATURES, "images") if script.images else FEATURES,
+        )
         self._words = tuple(words_of(script.reply)) if script.reply else (script.word,) * script.words
         self._calls = script.calls
 

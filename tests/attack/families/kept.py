@@ -118,7 +118,7 @@ async def stored_images(me: Attacker) -> None:
 
 def _image(number: int) -> bytes:
     """A PNG whose points are noise: nothing of it is decoded here."""
-    return _png(Random(number).randbytes(64) + _noise())
+    return png(Random(number).randbytes(64) + _noise())
 
 
 @cache
@@ -126,7 +126,7 @@ def _noise() -> bytes:
     return Random(0).randbytes(IMAGE)
 
 
-def _png(points: bytes) -> bytes:
+def png(points: bytes) -> bytes:
     chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", 512, 512, 8, 2, 0, 0, 0)),
         (b"IDAT", points),

@@ -23,7 +23,7 @@ DEEP = '{"type":"session.update","session":{"type":"realtime","tools":' + "[" * 
 WIDE = json.dumps({"type": "response.create", "response": {"metadata": {f"k{n}": "v" for n in range(5_000)}}})
 
 
-async def _session(me: Attacker, path: str, *, receive_buffer: int | None = None) -> Socket:
+async def session(me: Attacker, path: str, *, receive_buffer: int | None = None) -> Socket:
     """A session that has begun. Raises Refused, Dropped."""
     one = await me.connect(receive_buffer=receive_buffer)
     await one.shake_hands(path=path.format(name=f"{me.client_id}-{me.place}"))
@@ -32,7 +32,7 @@ async def _session(me: Attacker, path: str, *, receive_buffer: int | None = None
     return one
 
 
-def _event(kind: str, **fields: object) -> bytes:
+def event(kind: str, **fields: object) -> bytes:
     return framed(json.dumps({"type": kind} | fields).encode())
 
 
@@ -50,34 +50,34 @@ async def _send(me: Attacker, one: Socket, events: list[bytes], *, per_s: float)
 
 async def session_items(me: Attacker) -> None:
     """Puts items of 30,000 characters and of one letter into a Realtime session, 60 a second, and asks for no reply."""
-    one = await _session(me, REALTIME)
-    items = [_event("conversation.item.create", item=_item(text)) for text in (TEXT, "a", "b")]
+    one = await session(me, REALTIME)
+    items = [event("conversation.item.create", item=_item(text)) for text in (TEXT, "a", "b")]
     await _send(me, one, items, per_s=60)
 
 
 async def colliding_items(me: Attacker) -> None:
     """Makes one item again and again under one id, deletes it, and asks for it, 60 times a second."""
-    one = await _session(me, REALTIME)
+    one = await session(me, REALTIME)
     item = _item("Hello.") | {"id": "item"}
     events = [
-        _event("conversation.item.create", item=item, previous_item_id="root"),
-        _event("conversation.item.create", item=item, previous_item_id="item"),
-        _event("conversation.item.retrieve", item_id="item"),
-        _event("conversation.item.delete", item_id="item"),
+        event("conversation.item.create", item=item, previous_item_id="root"),
+        event("conversation.item.create", item=item, previous_item_id="item"),
+        event("conversation.item.retrieve", item_id="item"),
+        event("conversation.item.delete", item_id="item"),
     ]
     await _send(me, one, events, per_s=60)
 
 
 async def unread_sessions(me: Attacker) -> None:
     """Asks a Realtime session for replies beside the conversation, 20 a second, and reads none."""
-    one = await _session(me, REALTIME, receive_buffer=SMALL_BUFFER)
+    one = await session(me, REALTIME, receive_buffer=SMALL_BUFFER)
     async for _ in beats(20):
         await one.write(framed((OTHERS % json.dumps(_item("Hello."))).encode()))
 
 
 async def odd_sessions(me: Attacker) -> None:
     """Sends Realtime events that are too deep, too wide, or of no kind, fewer than end a connection, and comes back."""
-    one = await _session(me, REALTIME)
+    one = await session(me, REALTIME)
     odd = cycle((DEEP, WIDE, "[]", '{"type":"session.update","session":7}'))
     for _ in range(16):
         await one.write(framed(next(odd).encode()))
@@ -88,43 +88,43 @@ async def odd_sessions(me: Attacker) -> None:
 
 async def session_crowds(me: Attacker) -> None:
     """Opens a Realtime session, and says nothing."""
-    one = await _session(me, REALTIME)
+    one = await session(me, REALTIME)
     await me.listen(one)
 
 
 async def appended_text(me: Attacker) -> None:
     """Appends 30,000 characters to be translated, 20 times a second."""
-    one = await _session(me, TRANSLATIONS)
-    session = {"audio": {"output": {"language": "de"}}}
-    await one.write(_event("session.update", session=session))
-    await _send(me, one, [_event("session.input_text_buffer.append", text=TEXT)], per_s=20)
+    one = await session(me, TRANSLATIONS)
+    wishes = {"audio": {"output": {"language": "de"}}}
+    await one.write(event("session.update", session=wishes))
+    await _send(me, one, [event("session.input_text_buffer.append", text=TEXT)], per_s=20)
 
 
 async def changed_languages(me: Attacker) -> None:
     """Has each word translated into another language than the one before, 50 a second."""
-    one = await _session(me, TRANSLATIONS)
+    one = await session(me, TRANSLATIONS)
     events: list[bytes] = []
     for language in LANGUAGES:
-        events.append(_event("session.update", session={"audio": {"output": {"language": language}}}))
-        events.append(_event("session.input_text_buffer.append", text="word "))
+        events.append(event("session.update", session={"audio": {"output": {"language": language}}}))
+        events.append(event("session.input_text_buffer.append", text="word "))
     await _send(me, one, events, per_s=100)
 
 
 async def unread_translations(me: Attacker) -> None:
     """Appends words to be translated, 100 a second, and reads nothing of it."""
-    one = await _session(me, TRANSLATIONS, receive_buffer=SMALL_BUFFER)
-    await one.write(_event("session.update", session={"audio": {"output": {"language": "de"}}}))
+    one = await session(me, TRANSLATIONS, receive_buffer=SMALL_BUFFER)
+    await one.write(event("session.update", session={"audio": {"output": {"language": "de"}}}))
     async for _ in beats(100):
-        await one.write(_event("session.input_text_buffer.append", text="Good morning. "))
+        await one.write(event("session.input_text_buffer.append", text="Good morning. "))
 
 
 async def session_noise(me: Attacker) -> None:
     """Appends noise to a Realtime session as fast as it is taken, and commits it 10 times a second."""
-    one = await _session(me, REALTIME)
+    one = await session(me, REALTIME)
     sound = {"input": {"format": {"type": "audio/pcmu"}}}
-    await one.write(_event("session.update", session={"type": "realtime", "audio": sound}))
-    append = _event("input_audio_buffer.append", audio=b64encode(NOISE[0]).decode())
-    commit = _event("input_audio_buffer.commit")
+    await one.write(event("session.update", session={"type": "realtime", "audio": sound}))
+    append = event("input_audio_buffer.append", audio=b64encode(NOISE[0]).decode())
+    commit = event("input_audio_buffer.commit")
     await _send(me, one, [*[append] * 9, commit], per_s=100)
 
 

@@ -59,6 +59,13 @@ def test_so_many_images_wait_and_no_more() -> None:
     assert refused.value.code == "too_many_images"
 
 
+def test_images_are_counted_before_they_are_looked_at() -> None:
+    """An event may hold thousands of small ones."""
+    with pytest.raises(Invalid, match="shows 3 images; 2 are allowed") as refused:
+        show(asking(), *["data:no image"] * 3)
+    assert refused.value.code == "too_many_images"
+
+
 def test_of_images_that_wait_again_as_many_go_as_a_message_may_show() -> None:
     session = asking()
     show(session, PNG.url, JPEG.url)

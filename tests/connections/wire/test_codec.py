@@ -147,6 +147,28 @@ def test_a_deep_and_wide_frame_is_refused_in_no_time() -> None:
     assert process_time() - began < 0.3
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("\ud800", "The frame is not a JSON object."),
+        ("a\0b", "The frame has a NUL character, which is not allowed."),
+    ],
+)
+def test_in_what_is_longer_than_a_frame_no_bad_character_is_searched(content: str, why: str) -> None:
+    """Each of its values would be looked at, for a tenth of a second."""
+    stops = {"stop": ["x"] * 99_000}
+    many = {"type": "send", "client_msg_id": "m", "content": content, "params": stops}
+    began = process_time()
+    assert str(refusal(many)) == why
+    assert process_time() - began < 0.1
+
+
+def test_what_only_looks_like_a_nul_is_none() -> None:
+    for content in ("\\u0000", "\\u0000" * 12_000):
+        frame = {"type": "send", "client_msg_id": "m", "content": content, "unknown": "\0"}
+        assert outcome(json.dumps(frame)) == "send"
+
+
 def test_an_unknown_field_is_ignored() -> None:
     assert codec.decode('{"type":"ping","t":1,"future":{"a":[1]}}') == frames.Ping(t=1)
 
