@@ -68,21 +68,20 @@ class LoopTurns:
         """Return whether a group had few pieces lately."""
         return self._had.get(group, 0) <= FEW
 
-    def take_nowait(self, group: str, *, pieces: int = 1) -> bool:
-        """Take a piece of this turn, or more, if nobody waits and one is left."""
-        if self._left <= 0 or self._first or self._waiting:
+    def take_nowait(self, group: str) -> bool:
+        """Take a piece of this turn, if nobody waits and one is left."""
+        if not self._left or self._first or self._waiting:
             return False
         if self.guests.requests and not self.is_guest(group):
             return False
         self._count(group)
-        self._left -= pieces - 1
         self._arm()
         return True
 
-    async def take(self, group: str, *, pieces: int = 1) -> None:
-        """Wait for a piece. `pieces`: what it is as much work as; the turn has so much less for others."""
+    async def take(self, group: str) -> None:
+        """Wait for a piece."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.queue(group, partial(self._begin, turn, pieces))
+        self.queue(group, partial(_begin, turn))
         await turn
 
     def queue(self, group: str, callback: Callable[[], None]) -> None:
@@ -118,7 +117,7 @@ class LoopTurns:
         self._is_armed = False
         self._left = self._at_once
         is_spared = self._is_spared()
-        while self._left > 0 and (waiting := self._first or (None if is_spared else self._waiting)):
+        while self._left and (waiting := self._first or (None if is_spared else self._waiting)):
             group, callbacks = waiting.popitem(last=False)
             callback = callbacks.popleft()
             self._count(group)
@@ -127,11 +126,6 @@ class LoopTurns:
             callback()
         if self._first or self._waiting:
             self._arm()
-
-    def _begin(self, turn: asyncio.Future[None], pieces: int) -> None:
-        if not turn.done():  # its socket may be closed
-            self._left -= pieces - 1
-            turn.set_result(None)
 
     def _is_spared(self) -> bool:
         """Return whether guests alone get pieces of this turn."""
@@ -142,3 +136,8 @@ class LoopTurns:
         if self._spared >= max(2, SPARED // len(self._waiting)):
             self._spared = 0
         return self._spared > 0
+
+
+def _begin(turn: asyncio.Future[None]) -> None:
+    if not turn.done():  # its socket may be closed
+        turn.set_result(None)

@@ -10,7 +10,6 @@ from typing import Protocol
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from connections.limits.groups import address_group
-from connections.limits.limits import MAX_FRAME_BYTES
 from connections.limits.loop_turns import LoopTurns
 from connections.line.connection import Disconnected
 from connections.line.larger import Larger
@@ -78,12 +77,10 @@ class Socket:
         if message["type"] == "websocket.disconnect":
             raise Disconnected
         self._is_guest = self._turns.is_guest(self._group)
+        if not self._turns.take_nowait(self._group):
+            await self._turns.take(self._group)
         text: str | None = message.get("text")
-        told: str | bytes = message["bytes"] if text is None else text
-        pieces = 1 + len(told) // MAX_FRAME_BYTES
-        if not self._turns.take_nowait(self._group, pieces=pieces):
-            await self._turns.take(self._group, pieces=pieces)
-        return told
+        return message["bytes"] if text is None else text
 
     @property
     def is_writable(self) -> bool:

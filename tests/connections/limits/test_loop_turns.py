@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from functools import partial
 
 import pytest
@@ -38,21 +38,6 @@ async def test_a_few_are_taken_in_a_turn_of_the_loop() -> None:
     found = await taken(LoopTurns(at_once=4), ["a"] * 20)
     assert sum(map(len, found)) == 20
     assert max(map(len, found)) <= 4
-
-
-async def test_what_is_as_much_work_as_a_turn_is_alone_in_it() -> None:
-    turns, found, number = LoopTurns(at_once=4), Counter[int](), 0
-
-    async def one() -> None:
-        if not turns.take_nowait("a", pieces=17):
-            await turns.take("a", pieces=17)
-        found[number] += 1
-
-    tasks = [asyncio.create_task(one()) for _ in range(10)]
-    while not all(task.done() for task in tasks):
-        number += 1
-        await asyncio.sleep(0)
-    assert set(found.values()) == {1}
 
 
 async def test_whoever_comes_from_elsewhere_does_not_wait_behind_a_crowd() -> None:
