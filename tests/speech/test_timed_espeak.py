@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
 from speech.errors import VoiceFailed
+from speech.voice.alignment import BITS
 from speech.voice.timed_espeak import TimedEspeak
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
@@ -37,3 +40,17 @@ async def test_a_voice_that_fails_says_so_in_one_error(monkeypatch: pytest.Monke
     monkeypatch.setattr("speech.voice.espeak.PROGRAM", "no-such-program")
     with pytest.raises(VoiceFailed, match="could not be started"):
         await TimedEspeak(("en-us",)).speak("Hello.", voice="en-us")
+
+
+async def test_the_program_is_started_without_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork copies a big process's tables of pages, and all sockets wait meanwhile."""
+    started: list[str] = []
+    spawn = os.posix_spawn
+
+    def noting(path: str, *given: Any, **more: Any) -> int:
+        started.append(path)
+        return spawn(path, *given, **more)
+
+    monkeypatch.setattr(os, "posix_spawn", noting)
+    await TimedEspeak(("en-us",)).speak("Hello.", voice="en-us")
+    assert started == [shutil.which("espeak-ng")] * (1 + BITS)
