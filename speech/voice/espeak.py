@@ -1,6 +1,6 @@
 """espeak-ng as a program of the system: its voices, and its sound as it is made.
 
-It is only used over pipes and never imported: its license is the GPL 3.
+It is only used as a program and never imported: its license is the GPL 3.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""espeak-ng as a `Voice`: clauses as sound, with the exact times of their words. The program is used over pipes."""
+"""espeak-ng as a `Voice`: clauses as sound, with the exact times of their words. It stays a program of its own."""
 
 from __future__ import annotations
 
