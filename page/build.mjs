@@ -1,6 +1,6 @@
-// Bundles vendor.js into app/page/vendor/markdown.js, highlight.js and formulas.js into files of those names there, gathers the licences
-// beside them, and writes down in manifest.json which sources (by SHA-256) made which files, so that check.py can tell
-// without node or network. Prints what each package adds to each bundle.
+// Builds the bundles in app/page/vendor: vendor.js becomes markdown.js, and highlight.js and formulas.js keep their names.
+// The licences are put beside them. manifest.json records which sources (by SHA-256) made which files, so that check.py
+// needs neither Node nor network. Prints what each package adds to each bundle.
 import { createHash } from "node:crypto";
 import { readFile, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";

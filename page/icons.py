@@ -1,7 +1,7 @@
-"""Makes the page's icons of its drawing: `python page/icons.py` renders app/page/icon.svg with Chromium into app/page/icons.
+"""Renders the page's icons: `python page/icons.py` draws app/page/icon.svg with Chromium into app/page/icons.
 
-Writes down which drawing (by SHA-256) made which pictures, so that check.py can tell without a browser. Needs the tools of
-`make install` and `chromium` on PATH.
+It records which drawing (by SHA-256) made which pictures, so that check.py needs no browser. It needs the tools of
+`make install`, and `chromium` on PATH.
 """
 # ruff: noqa: INP001 - a folder of build files, no package
 
@@ -19,11 +19,11 @@ from playwright.sync_api import Browser, sync_playwright
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "app" / "page"
 ICONS = PAGE / "icons"
-GROUND = "#0c6b62"
+BACKGROUND = "#0c6b62"
 
 
 class Picture(NamedTuple):
-    """One file. `share`: how much of its side the drawing takes; the ground fills what is left of it."""
+    """One file. `share`: the part of its side that the drawing takes; a background fills the rest. None: no background."""
 
     name: str
     pixels: int
@@ -33,11 +33,10 @@ class Picture(NamedTuple):
 PICTURES = (
     Picture("icon-192.png", 192),
     Picture("icon-512.png", 512),
-    Picture(
-        "maskable-192.png", 192, 0.84
-    ),  # systems cut these to any shape that leaves the inner 80 % of the width
+    # Systems cut the maskable ones to any shape that leaves the inner 80 % of the width.
+    Picture("maskable-192.png", 192, 0.84),
     Picture("maskable-512.png", 512, 0.84),
-    Picture("touch-180.png", 180, 1.0),  # of iOS, which rounds the corners itself and shows no transparency
+    Picture("touch-180.png", 180, 1.0),  # for iOS, which rounds the corners itself and shows no transparency
 )
 
 
@@ -61,10 +60,10 @@ def render(browser: Browser, picture: Picture) -> bytes:
     """Return one picture as PNG."""
     size = {"width": picture.pixels, "height": picture.pixels}
     page = browser.new_page(viewport=size)
-    ground = "transparent" if picture.share is None else GROUND
+    background = "transparent" if picture.share is None else BACKGROUND
     side = picture.pixels * (picture.share or 1.0)
     drawing = (PAGE / "icon.svg").read_text().replace("<svg ", f'<svg width="{side}" height="{side}" ', 1)
-    centred = f"margin:0;height:100vh;display:grid;place-items:center;background:{ground}"
+    centred = f"margin:0;height:100vh;display:grid;place-items:center;background:{background}"
     page.set_content(f'<body style="{centred}">{drawing}</body>')
     shown = page.screenshot(omit_background=True)
     page.close()

@@ -1,3 +1,3 @@
-// What the page needs of other projects to show a reply, in one module: a Markdown parser and a sanitizer.
+// What the page needs from other projects to show a reply: a Markdown parser and a sanitizer.
 export { Marked } from "marked";
 export { default as DOMPurify } from "dompurify";

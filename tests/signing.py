@@ -73,6 +73,9 @@ class Provider:
         self.configuration: dict[str, Any] = {"issuer": issuer, "jwks_uri": self.url}
         self.status = 200
         self.asked = 0
+        self.answers = threading.Event()
+        """Cleared: whoever asks has to wait."""
+        self.answers.set()
 
 
 @contextmanager
@@ -82,6 +85,7 @@ def provider(*keys: dict[str, Any]) -> Iterator[Provider]:
     class Door(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             serving.asked += 1
+            serving.answers.wait()
             self.send_response(serving.status)
             if serving.status == 302:
                 self.send_header("Location", f"{serving.url}/elsewhere")
@@ -102,5 +106,6 @@ def provider(*keys: dict[str, Any]) -> Iterator[Provider]:
         try:
             yield serving
         finally:
+            serving.answers.set()
             server.shutdown()
             thread.join()

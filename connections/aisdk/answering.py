@@ -156,23 +156,22 @@ class Answering:
         answers = [] if later else _fresh(settle, reply)
         if KeyScope.READ not in connection.caller.grant.scopes:
             later = ()
+        for answer in answers:  # a change of one call must not end the message while others are answered
+            telling.answered(answer.call_id, is_allowed=_is_allowed(answer))
         for answer in answers:
-            await self._answer(connection, telling, answer, request.id)
+            named = msgspec.structs.replace(answer, ref=telling.ref, conversation_id=request.id)
+            await _done(self._inner.handle(connection, named))
         connection.push(Settled(ref=telling.ref, is_news=bool(answers), later=later))
-
-    async def _answer(
-        self, connection: Connection, telling: Telling, answer: ToolResult | ToolDecision, chat_id: str
-    ) -> None:
-        if isinstance(answer, ToolDecision) and answer.decision == "allow":
-            telling.allowed(answer.call_id)
-        named = msgspec.structs.replace(answer, ref=telling.ref, conversation_id=chat_id)
-        await _done(self._inner.handle(connection, named))
 
 
 def _fresh(settle: Settle, reply: ShownMessage) -> list[ToolResult | ToolDecision]:
     """Return the answers to open calls, since a client repeats its earlier answers each time."""
     open_calls = {call.call_id for call in reply.calls or () if not call.state.is_settled}
     return [answer for answer in settle.answers if answer.call_id in open_calls]
+
+
+def _is_allowed(answer: ToolResult | ToolDecision) -> bool:
+    return isinstance(answer, ToolDecision) and answer.decision == "allow"
 
 
 async def _done(slow: Slow | None) -> None:

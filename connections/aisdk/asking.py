@@ -13,11 +13,10 @@ import msgspec
 from connections.aisdk.calls import content_of
 from connections.http.json_shape import check_shape
 from connections.images.headers import NotAnImage
-from connections.images.reading import from_url
+from connections.images.reading import MAX_IMAGES, from_url
 from connections.wire import codec
 from connections.wire.errors import BadFrame, BadParams
 from connections.wire.frames import (
-    MAX_ATTACHMENTS,
     MAX_TOOLS,
     Id,
     JsonObject,
@@ -202,8 +201,8 @@ def _text(message: UIMessage, *, is_alone: bool) -> str:
 def _images(message: UIMessage) -> tuple[Image, ...]:
     """Return the images of a message. Raises BadParams for other files, or too many."""
     files = [part for part in message.parts if part.type == "file"]
-    if len(files) > MAX_ATTACHMENTS:
-        why = f"ends with a message that has more than {MAX_ATTACHMENTS} files."
+    if len(files) > MAX_IMAGES:
+        why = f"ends with a message that has more than {MAX_IMAGES} files."
         raise BadParams(why, field="messages")
     return tuple(map(_image, files))
 

@@ -24,7 +24,10 @@ _WORDS = {
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A call, as far as a stream needs it. `is_allowed`: this client allowed it."""
+    """A call, as far as a stream needs it.
+
+    `is_allowed`: its client allowed it; `is_answered`: its client settled it. Its state may change later.
+    """
 
     call_id: str
     name: str
@@ -36,6 +39,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     content: str | None = None
     error: str | None = None
     is_allowed: bool = False
+    is_answered: bool = False
 
     @classmethod
     def of(cls, told: ToolCall | ShownCall) -> Call:
@@ -59,7 +63,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def waits_for_client(self) -> bool:
         """Whether it waits until its client answers."""
-        if self.state.is_settled:
+        if self.state.is_settled or self.is_answered:
             return False
         return not self.is_server or self.waits_for_approval
 

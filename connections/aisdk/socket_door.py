@@ -11,6 +11,7 @@ from connections.aisdk.frames import AbortFrame, Asks, Refused, ResumeFrame, Sen
 from connections.aisdk.host import FEATURES, Host, guest_of, named_client
 from connections.aisdk.lanes import Lanes, decode
 from connections.aisdk.problems import Problem, answer_of, code_of
+from connections.aisdk.telling import Telling
 from connections.authentication.authenticator import bearer
 from connections.authentication.identity import Identity
 from connections.authentication.standing import Standing
@@ -156,23 +157,24 @@ class SocketHandler:
         if self._only not in (None, frame.id):
             why = "is another chat than the socket began with. Name a `client_id` in its URL to have several."
             raise BadParams(why, field="id")
-        if self._tokens.is_new(shown := token_of(frame.headers)):
-            return self._with_token(connection, frame, shown)
-        return self._begin(connection, frame)
-
-    def _begin(self, connection: Connection, frame: SendFrame | ResumeFrame) -> Slow | None:
         is_resumed = isinstance(frame, ResumeFrame)
         telling = self._lanes.open(frame.request_id, frame.id, is_resumed=is_resumed)
+        if self._tokens.is_new(shown := token_of(frame.headers)):
+            return self._with_token(connection, telling, frame, shown)
+        return self._begin(connection, telling, frame)
+
+    def _begin(self, connection: Connection, telling: Telling, frame: SendFrame | ResumeFrame) -> Slow | None:
         if isinstance(frame, ResumeFrame):
             return self._answering.resume(connection, telling, frame.id)
         return self._answering.begin(connection, telling, frame.request())
 
     async def _with_token(
-        self, connection: Connection, frame: SendFrame | ResumeFrame, shown: str | None
+        self, connection: Connection, telling: Telling, frame: SendFrame | ResumeFrame, shown: str | None
     ) -> None:
-        if not await self._tokens.take(shown, ref=frame.request_id):
+        """Begin once the token was checked, unless the request was aborted meanwhile."""
+        if not await self._tokens.take(shown, ref=frame.request_id) or telling.is_stopped:
             return
-        if (slow := self._begin(connection, frame)) is not None:
+        if (slow := self._begin(connection, telling, frame)) is not None:
             await slow
 
     def _abort(self, connection: Connection, frame: AbortFrame) -> Slow | None:

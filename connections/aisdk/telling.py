@@ -137,10 +137,11 @@ class Telling:
         self.end = End.TOLD
         return [*self._parts.close(), Failed(error_text=why)]
 
-    def allowed(self, call_id: str) -> None:
-        """Note that its client allowed a call."""
+    def answered(self, call_id: str, *, is_allowed: bool) -> None:
+        """Note that its client answered a call: it allowed it, or else settled it. The change may be told later."""
         if (call := self._calls.get(call_id)) is not None:
-            self._calls[call_id] = msgspec.structs.replace(call, is_allowed=True)
+            told = {"is_allowed": True} if is_allowed else {"is_answered": True}
+            self._calls[call_id] = msgspec.structs.replace(call, **told)
 
     def go_on(self, message_id: str, reply: ShownMessage) -> None:
         """Continue a message that the client has, from its last reply, whose calls it answers."""
@@ -225,7 +226,8 @@ class Telling:
             return self._gone_on(settled.later)
         if told := self._pause():
             return told
-        if settled.is_news or self._begun:
+        is_open = any(not call.state.is_settled for call in self._calls.values())
+        if settled.is_news or self._begun or is_open:
             return []
         self.end = End.TOLD
         return [*self._start(self.turn_id or ""), Finish(finish_reason="other")]

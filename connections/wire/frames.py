@@ -29,11 +29,9 @@ from sessions.store.search.search import Hit
 JsonObject = dict[str, Any]
 Content = Annotated[str, Meta(min_length=1)]
 AttachmentId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
-MAX_ATTACHMENTS = 8
+MAX_ATTACHMENTS = 32
+"""Images of one message, at every door (`connections.images`)."""
 Attachments = Annotated[tuple[AttachmentId, ...], Meta(max_length=MAX_ATTACHMENTS)]
-MAX_KEPT_ATTACHMENTS = 32
-"""Of an edited message, which may come from a door that takes more: as many as any door takes (`connections.images`)."""
-KeptAttachments = Annotated[tuple[AttachmentId, ...], Meta(max_length=MAX_KEPT_ATTACHMENTS)]
 Query = Annotated[str, Meta(min_length=1, max_length=200)]
 Title = Annotated[str, Meta(min_length=1, max_length=200)]
 ModelName = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -120,14 +118,11 @@ class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
 
 
 class Edit(TurnFrame, frozen=True, kw_only=True, tag="edit"):
-    """Another version of a user's message. The old one is kept beside it. `attachments`: as in `send`, but more.
-
-    A message of another door may show more images than `send` takes: all of them can stay.
-    """
+    """Another version of a user's message. The old one is kept beside it. `attachments`: as in `send`."""
 
     message_id: Id
     content: Content
-    attachments: KeptAttachments = ()
+    attachments: Attachments = ()
 
 
 class Regenerate(TurnFrame, frozen=True, kw_only=True, tag="regenerate"):

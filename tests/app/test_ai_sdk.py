@@ -19,6 +19,7 @@ from engine.scripted.steps import Call, Thought
 from tests.app.ai_sdk import CHAT, Chat, Chunk, text_in, text_of, user, wire
 from tests.app.in_process import Running, serving
 from tests.connections.aisdk.rules import check
+from tests.signing import SECRET, jwk, provider, rsa_key, token
 
 WEATHER: Chunk = {
     "tools": {"weather": {"description": "Tells the weather.", "parameters": {"type": "object"}}}
@@ -171,6 +172,35 @@ async def test_a_tool_of_the_clients_is_called_and_the_same_message_goes_on(runn
     assert message["parts"][2]["output"] == {"sky": "grey"}
 
 
+@pytest.mark.parametrize("door", ["http", "socket"])
+async def test_all_calls_of_a_reply_are_answered_by_one_request(running: Running, door: str) -> None:
+    """The change of one call ends no message whose other answers are on their way."""
+    running.engine.script([BERN, Call("weather", '{"city":"Bonn"}')])
+    running.engine.script("Rain in both.")
+    chat = Chat(running)
+    async with wire(running) as opened:
+
+        async def told(message: Chunk, name: str) -> list[Chunk]:
+            if door == "socket":
+                await opened.send(name, message, body=WEATHER)
+                return await opened.until_end(name)
+            async with chat.sent(message, **WEATHER) as answer:
+                return await answer.rest()
+
+        asked = await told(user("Weather?"), "r1")
+        parts = [
+            {"type": "tool-weather", "toolCallId": chunk["toolCallId"], "state": "output-available"}
+            for chunk in asked
+            if chunk["type"] == "tool-input-available"
+        ]
+        reply = {"id": asked[0]["messageId"], "role": "assistant"}
+        reply["parts"] = [part | {"output": "grey"} for part in parts]
+        chunks = await told(reply, "r2")
+    check(chunks)
+    assert [chunk["type"] for chunk in chunks].count("tool-output-available") == len(parts) == 2
+    assert text_of(chunks) == "Rain in both."
+
+
 async def test_what_asks_the_store_before_it_is_answered_counts_as_a_read(tmp_path: Path) -> None:
     said = {"type": "tool-x", "toolCallId": "call_1", "state": "output-available", "input": {}, "output": 1}
     reply = {"id": "r1", "role": "assistant", "parts": [said]}
@@ -296,6 +326,33 @@ async def test_an_abort_on_the_socket_is_a_stop_and_a_lost_socket_is_not(by_hand
         assert await opened.next("r4") == {"type": "no-active", "requestId": "r4"}
     assert (start["type"], text_of(told)) == ("start", "one two three four")
     assert steps_after_cancel(by_hand) == 0
+
+
+async def test_an_abort_counts_while_the_token_of_its_message_is_checked(tmp_path: Path) -> None:
+    def named(token: str) -> Chunk:
+        return {"authorization": f"Bearer {token}"}
+
+    checked = [named(token(rsa_key(), "RS256", kid="k", jti=name)) for name in ("one", "two")]
+    with provider(jwk(rsa_key(), kid="k")) as published:
+        engine = ScriptedEngine(by_hand=True)
+        async with (
+            serving(tmp_path, engine, jwks_url=published.url, jwt_secret=SECRET) as running,
+            wire(running) as opened,
+        ):
+            resume: Chunk = {"type": "resume", "id": "chat1", "body": {}}
+            await opened.put(**resume, requestId="r1", headers=named(token()))
+            await opened.next("r1", "no-active")
+            published.answers.clear()
+            await opened.send("r2", user("Count!"), headers=checked[0])
+            await opened.put(type="abort", requestId="r2")
+            await opened.put(**resume, requestId="r3", headers=checked[1])
+            await opened.put(type="send", requestId="r4")
+            await opened.next("r4", "error")  # what came before was heard
+            published.answers.set()
+            assert (await opened.next("r3"))["type"] == "no-active"
+            await opened.send("r5", user("Hello!", "m2"), headers=checked[1])
+            await begun(running)
+    assert [request.messages[-1].content for request in engine.requests] == ["Hello!"]
 
 
 async def test_a_resume_that_is_taken_back_at_once_stops_nothing(by_hand: Running) -> None:

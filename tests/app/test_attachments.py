@@ -14,7 +14,7 @@ import pytest
 
 from app.operations import key_file
 from connections.authentication.terms import terms_of
-from connections.images.reading import MAX_BYTES
+from connections.images.reading import MAX_BYTES, MAX_IMAGES
 from engine.images.image import NOT_SEEN
 from engine.messages import Message
 from engine.scripted.engine import FEATURES, ScriptedEngine
@@ -22,7 +22,7 @@ from sessions.running import admission
 from sessions.store import image_bytes, images
 from sessions.store.redis.client import KEEP_IMAGE, run_script
 from tests.app.in_process import Running, Socket, serving
-from tests.pictures import JPEG, PNG, png
+from tests.pictures import JPEG, PNG, chunk, png
 from tests.sessions.store.test_image_bytes import cost
 
 CLIENT = {"client_id": "ann"}
@@ -82,6 +82,16 @@ async def test_an_image_is_shown_with_its_message_and_again_with_those_behind_it
     image = await read(service, png_id)
     assert (image.content, image.headers["content-type"]) == (PNG.data, "image/png")
     assert image.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_a_message_names_as_many_images_as_any_door_shows(service: Running) -> None:
+    pictures = (png(more=chunk(b"pRIv", bytes([number]))) for number in range(MAX_IMAGES))
+    named = [await kept(service, picture) for picture in pictures]
+    async with service.socket(CLIENT) as socket:
+        await said(socket, "What are these?", *named)
+        more = {"client_msg_id": "n", "content": "And this?", "attachments": [*named, "0" * 64]}
+        assert (await socket.ask(type="send", **more))["code"] == "bad_frame"
+    assert [len(request.messages[-1].images) for request in service.engine.requests] == [MAX_IMAGES]
 
 
 async def test_an_image_is_its_owners_alone(service: Running) -> None:

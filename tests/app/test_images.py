@@ -214,6 +214,23 @@ async def test_files_of_the_ai_sdk_are_images_or_refused(service: Running) -> No
     assert len(service.engine.requests) == 2
 
 
+async def test_a_message_of_the_ai_sdk_keeps_as_many_images_as_any_door_takes(service: Running) -> None:
+    """It is sent, edited, and its reply made anew with all of them."""
+    chat, said = Chat(service), user("What are these?")
+    images = [png(more=chunk(b"pRIv", bytes([number]))) for number in range(MAX_IMAGES + 1)]
+    urls = [f"data:image/png;base64,{b64encode(image).decode()}" for image in images]
+    files = [{"type": "file", "mediaType": "image/png", "url": url} for url in urls]
+    said["parts"] += files[:-1]
+    for more in ({}, {"messageId": "m1"}, {"messageId": "m1", "trigger": "regenerate-message"}):
+        async with chat.sent(said, **more) as answer:
+            assert (await answer.rest())[-1]["type"] == "finish"
+    assert [len(request.messages[-1].images) for request in service.engine.requests] == [MAX_IMAGES] * 3
+    said["parts"].append(files[-1])
+    async with chat.sent(said, messageId="m1") as answer:
+        refused = (await answer.http.aread()).decode()
+    assert (answer.http.status_code, f"more than {MAX_IMAGES} files" in refused) == (400, True), refused
+
+
 async def test_models_say_whether_they_take_images(service: Running, tmp_path: Path) -> None:
     async with service.socket() as socket, httpx.AsyncClient(base_url=service.url) as client:
         assert "images" in socket.ready["models"][0]["features"]

@@ -167,6 +167,34 @@ async def test_what_is_attached_is_there_again_with_its_draft(chat: ChatPage, pe
     assert "Secret plan" not in await chat.client(KEPT)
 
 
+HELD = """
+    const read = Blob.prototype.arrayBuffer;
+    window.reading = new Promise((begun) => {
+      Blob.prototype.arrayBuffer = async function () {
+        await new Promise((goOn) => begun({ goOn }));
+        return read.call(this);
+      };
+    });
+"""
+NONE_CHOSEN = "() => document.querySelector('#attach-files').files.length === 0"
+
+
+async def test_a_file_that_is_still_read_goes_with_its_conversation(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    await list_conversations(line, "one")
+    await go_to(chat, "one")
+    await chat.client(f"() => {{ {HELD} }}")
+    notes = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"Secret plan"}
+    await chat.page.locator("#attach-files").set_input_files([notes])  # type: ignore[list-item]
+    await chat.client("async () => void (await window.reading)")
+    await line.say("deleted", conversation_id="one")
+    await chat.page.wait_for_function("() => location.hash !== '#/one'")
+    await chat.client("async () => (await window.reading).goOn()")
+    await chat.page.wait_for_function(NONE_CHOSEN)  # it was read
+    assert "Secret plan" not in await chat.client(KEPT)
+    await expect(chat.page.locator("#attachments li")).to_have_count(0)
+
+
 async def test_a_storage_that_holds_something_else_or_is_full_hinders_nobody(
     chat: ChatPage, peer: Peer
 ) -> None:

@@ -13,6 +13,7 @@
 
 import { Call } from "./call.js";
 import { ChatError } from "./errors.js";
+import { LinkState } from "./link.js";
 import { isUnfinished } from "./live-replies.js";
 import { ReplyState } from "./reply.js";
 import { UIMessageStream, approvalId, outcomeOf, waitsForClient } from "./ui-message-stream.js";
@@ -33,7 +34,8 @@ export class MidstreamChatTransport {
   resumeStreamIsReplay = true;
   #client;
   #wishes;
-  /** @type {Map<string, string>} The turns that messages of this page began, by the messages' ids. */ #turns = new Map();
+  /** @type {Map<string, Reply>} The replies to messages of this page, by the messages' ids. */ #replies = new Map();
+  /** @type {Map<string, string>} The first turns of the messages that `messages` left out, by their chats. */ #leftOut = new Map();
 
   /** @param {{client: ChatClient} & Wishes} options  `client`: it names the features `reasoning` and `tools` */
   constructor({ client, ...wishes }) {
@@ -52,33 +54,36 @@ export class MidstreamChatTransport {
     if (last === undefined) throw new ChatError("bad_params", "There is no message to send.");
     if (last.role === "assistant") return this.#settle(chatId, last, abortSignal);
     const options = { onBusy: /** @type {const} */ ("interrupt"), ...this.#wishes, ...body, conversationId: chatId };
-    const content = textOf(last);
     const replaced = trigger === "regenerate-message" ? (messageId ?? last.id) : messageId;
     const found = replaced === undefined ? null : await this.#exchange(chatId, replaced, last.id);
     abortSignal?.throwIfAborted();
-    const reply = this.#begin(found, { trigger, content, options });
+    const reply = this.#begin(found, { trigger, last, options });
+    this.#replies.set(last.id, reply);
     const stream = this.#follow(chatId, abortSignal, new UIMessageStream());
     stream.take(reply);
-    const note = () => void (reply.turnId !== null && this.#turns.set(last.id, reply.turnId));
-    stream.whenOver(note);
     return stream.readable;
   }
 
   /**
-   * The message that is being written in a chat, from its start; null if there is none.
+   * The message that is being written in a chat, from its start; null if there is none. A message that `messages` left out is
+   * told even if it has ended since.
    * @param {{chatId: string, abortSignal?: AbortSignal | undefined}} options
    * @returns {Promise<ReadableStream<any> | null>}
    */
   async reconnectToStream({ chatId, abortSignal }) {
     const chain = chainOf(await this.#opened(chatId, abortSignal));
     const last = chain.at(-1);
-    if (last === undefined || !isRunning(last)) return null;
+    if (last === undefined) return null;
+    const running = isRunning(last);
+    if (!running && this.#leftOut.get(chatId) !== chain[0].turn_id) return null;
     const reply = this.#client.repliesOf(chatId).find(({ turnId }) => turnId === last.turn_id);
-    if (reply === undefined) return null; // It has ended since.
+    if (running && reply === undefined) return null;
     abortSignal?.throwIfAborted();
     const stream = this.#follow(chatId, abortSignal, new UIMessageStream());
-    for (const message of chain.slice(0, -1)) stream.past(message, callsOf(message));
-    stream.take(reply);
+    stream.whenOver(() => abortSignal?.aborted || this.#leftOut.delete(chatId));
+    for (const message of running ? chain.slice(0, -1) : chain) stream.past(message, callsOf(message));
+    if (running && reply !== undefined) stream.take(reply);
+    else stream.ended(last, callsOf(last));
     return stream.readable;
   }
 
@@ -91,16 +96,21 @@ export class MidstreamChatTransport {
     const messages = await this.#opened(chatId);
     const chain = chainOf(messages);
     const last = chain.at(-1);
-    return uiMessages(last !== undefined && isRunning(last) ? messages.slice(0, -chain.length) : messages);
+    this.#leftOut.delete(chatId);
+    if (last === undefined || !isRunning(last)) return uiMessages(messages);
+    this.#leftOut.set(chatId, chain[0].turn_id);
+    return uiMessages(messages.slice(0, -chain.length));
   }
 
   /**
-   * @param {{messageId: string, replyId: string | null} | null} found
-   * @param {{trigger: string, content: string, options: MessageOptions}} wish
+   * @param {{user: Message, replyId: string | null} | null} found
+   * @param {{trigger: string, last: UIMessage, options: MessageOptions}} wish
    */
-  #begin(found, { trigger, content, options }) {
-    if (found === null) return this.#client.send({ ...options, content });
-    if (trigger === "submit-message") return this.#client.edit({ ...options, messageId: found.messageId, content });
+  #begin(found, { trigger, last, options }) {
+    if (found === null) return this.#client.send({ ...options, content: textOf(last) });
+    const { message_id: messageId, attachments = [] } = found.user;
+    // Images of other doors are not shown here, so an edit can't mean to take them out.
+    if (trigger === "submit-message") return this.#client.edit({ ...options, messageId, content: textOf(last), attachments });
     if (found.replyId === null) throw new ChatError("not_found", "There is no reply that could be made anew.");
     return this.#client.regenerate({ ...options, messageId: found.replyId });
   }
@@ -111,24 +121,32 @@ export class MidstreamChatTransport {
    * @param {string[]} names
    */
   async #exchange(chatId, ...names) {
-    const ids = names.flatMap((name) => [name, this.#turns.get(name) ?? name]);
-    const messages = await this.#kept(chatId);
-    const found = messages.find((message) => ids.includes(message.message_id) || ids.includes(message.turn_id));
-    if (found === undefined) return null;
-    const user = found.role === "user" ? found : messages.find(({ message_id: id }) => id === found.parent_id);
-    if (user === undefined) return null;
-    const reply = messages.find(({ parent_id: parentId }) => parentId === user.message_id);
-    return { messageId: user.message_id, replyId: reply?.message_id ?? null };
+    const ids = names.flatMap((name) => [name, this.#replies.get(name)?.turnId ?? name]);
+    /** @type {Message[]} */ const messages = [];
+    for (let page = await this.#page(chatId); page !== null; page = await this.#pageBefore(chatId, page)) {
+      messages.unshift(...page.messages);
+      const found = messages.find((message) => ids.includes(message.message_id) || ids.includes(message.turn_id));
+      const user = questionOf(found, messages);
+      if (user === undefined) continue;
+      const reply = messages.find(({ parent_id: parentId }) => parentId === user.message_id);
+      return { user, replyId: reply?.message_id ?? null };
+    }
+    return null;
   }
 
-  /** @param {string} chatId @returns {Promise<Message[]>} */
-  async #kept(chatId) {
+  /** A page of a chat's history; null if there is no such chat. @param {string} chatId @param {string} [before] */
+  async #page(chatId, before) {
     try {
-      return (await this.#client.history({ conversationId: chatId, limit: PAGE })).messages;
+      return await this.#client.history({ conversationId: chatId, before, limit: PAGE });
     } catch (error) {
-      if (error instanceof ChatError && error.code === "not_found") return [];
+      if (error instanceof ChatError && error.code === "not_found") return null;
       throw error;
     }
+  }
+
+  /** The page before another one; null if that was the first. @param {string} chatId @param {import("./frames.js").History} page */
+  async #pageBefore(chatId, { has_more: hasMore, messages }) {
+    return hasMore ? this.#page(chatId, messages[0].message_id) : null;
   }
 
   /**
@@ -142,32 +160,43 @@ export class MidstreamChatTransport {
     const replies = this.#client.repliesOf(chatId);
     const reply = replies.find(({ calls }) => calls.some((call) => call.open && answered.has(call.callId)));
     if (reply === undefined) throw new ChatError("not_found", "None of the calls that are answered is open; load the chat again.");
+    const answers = message.parts.flatMap((part) => {
+      const call = reply.callOf(part.toolCallId);
+      return call !== undefined && isAnswer(part, call) ? [{ call, part }] : [];
+    });
     const stream = new UIMessageStream({ messageId: message.id });
-    stream.goOn(reply);
+    stream.goOn(reply, answers.filter(({ call, part }) => settles(part, call)).map(({ call }) => call.callId));
     this.#follow(chatId, abortSignal, stream);
-    for (const part of message.parts) await this.#answer(chatId, reply.callOf(part.toolCallId), part);
+    try {
+      for (const { call, part } of answers) {
+        abortSignal?.throwIfAborted();
+        if (isAnswer(part, call)) await this.#answer(chatId, call, part);
+      }
+    } catch (error) {
+      stream.close();
+      throw error;
+    }
     stream.pause();
     return stream.readable;
   }
 
-  /** @param {string} chatId @param {Call | undefined} call @param {any} part */
+  /** @param {string} chatId @param {Call} call @param {any} part */
   async #answer(chatId, call, part) {
-    if (call === undefined || !call.open) return;
     const named = { callId: call.callId, conversationId: chatId };
-    if (part.state === "approval-responded" && call.asks) {
+    if (part.state === "approval-responded") {
       if (part.approval.id !== approvalId(call)) throw new ChatError("conflict", "The call has other arguments than those that were shown.");
       const decision = part.approval.approved ? "allow" : "deny";
       await this.#client.toolDecision({ ...named, argsSha256: call.argsSha256, decision });
-    } else if (part.state === "output-available" && call.where === "client") {
+    } else if (part.state === "output-available") {
       const { output } = part;
       await this.#client.toolResult({ ...named, content: typeof output === "string" ? output : JSON.stringify(output) });
-    } else if (part.state === "output-error" && call.where === "client") {
+    } else {
       await this.#client.toolResult({ ...named, error: part.errorText });
     }
   }
 
   /**
-   * Writes what happens in a chat into its stream. If the reader cancels the stream, the reply is stopped.
+   * Writes what happens in a chat into its stream. An abort stops the reply; a reader that only leaves does not.
    * @param {string} chatId
    * @param {AbortSignal | undefined} abortSignal
    * @param {UIMessageStream} stream
@@ -200,36 +229,68 @@ export class MidstreamChatTransport {
   }
 
   /**
-   * The newest messages of a chat, which is followed from then on; none if it does not exist.
+   * The newest messages of a chat, which is followed from then on; none if it does not exist. Waits for a connection.
+   * Raises ChatError.
    * @param {string} chatId
    * @param {AbortSignal} [abortSignal]
    * @returns {Promise<Message[]>}
    */
-  #opened(chatId, abortSignal) {
-    const client = this.#client;
-    return new Promise((resolve, reject) => {
-      const found = (/** @type {Event} */ event) => {
-        const { detail } = /** @type {CustomEvent} */ (event);
-        if ((detail.conversation_id ?? detail.conversationId) !== chatId) return;
-        settle();
-        resolve(event.type === "history" ? detail.messages : []);
-      };
-      const aborted = () => {
-        settle();
-        reject(abortSignal?.reason);
-      };
-      const settle = () => {
-        client.removeEventListener("history", found);
-        client.removeEventListener("missing", found);
-        abortSignal?.removeEventListener("abort", aborted);
-      };
-      if (abortSignal?.aborted) return reject(abortSignal.reason);
-      client.addEventListener("history", found);
-      client.addEventListener("missing", found);
-      abortSignal?.addEventListener("abort", aborted);
-      client.open(chatId);
-    });
+  async #opened(chatId, abortSignal) {
+    for (;;) {
+      try {
+        return (await unlessAborted(this.#client.read(chatId), abortSignal)).messages;
+      } catch (error) {
+        if (!(error instanceof ChatError)) throw error;
+        if (error.code === "not_found") return [];
+        if (!error.lost) throw error;
+      }
+      await unlessAborted(this.#connected(abortSignal), abortSignal);
+    }
   }
+
+  /** Waits until a connection is open. @param {AbortSignal} [signal] @returns {Promise<void>} */
+  #connected(signal) {
+    const client = this.#client;
+    if (client.connection.state === LinkState.CONNECTED) return Promise.resolve();
+    return new Promise((resolve) => client.addEventListener("ready", () => resolve(), { once: true, signal }));
+  }
+}
+
+/**
+ * What a promise gives. Rejects once the signal aborts.
+ * @template T
+ * @param {Promise<T>} promise
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<T>}
+ */
+function unlessAborted(promise, signal) {
+  if (signal === undefined) return promise;
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    signal.addEventListener("abort", abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+    if (signal.aborted) abort();
+  });
+}
+
+/** Whether a part of a message answers a call that is open. @param {any} part @param {Call} call */
+function isAnswer({ state }, call) {
+  if (state === "approval-responded") return call.asks;
+  return call.open && call.where === "client" && (state === "output-available" || state === "output-error");
+}
+
+/** Whether nothing more is asked of the client after an answer. It runs a call of its own that it allows. @param {any} part @param {Call} call */
+function settles({ state, approval }, call) {
+  return state !== "approval-responded" || call.where === "server" || !approval.approved;
+}
+
+/** The user's message that a reply answers, perhaps after calls. @param {Message | undefined} found @param {Message[]} messages */
+function questionOf(found, messages) {
+  while (found?.role === "assistant") {
+    const { parent_id: parentId } = found;
+    found = messages.find(({ message_id: id }) => id === parentId);
+  }
+  return found;
 }
 
 /** The replies behind the user's last message. A front end shows them as one message. @param {Message[]} messages */
@@ -250,7 +311,7 @@ function callsOf({ calls = [] }) {
 
 /** @param {UIMessage} message */
 function textOf({ parts }) {
-  if (parts.some(({ type }) => type === "file")) throw new ChatError("bad_params", "This server takes text only, and no files.");
+  if (parts.some(({ type }) => type === "file")) throw new ChatError("bad_params", "This transport sends text only, and no files.");
   const texts = parts.filter(({ type }) => type === "text").map(({ text }) => text);
   return texts.join("\n\n");
 }

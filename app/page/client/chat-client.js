@@ -312,6 +312,16 @@ export class ChatClient extends EventTarget {
     if (this.#link.connected) void this.#follower.refresh(conversationId);
   }
 
+  /**
+   * Follows a conversation as `open` does, and returns its newest history. Raises ChatError.
+   * @param {string} conversationId
+   * @returns {Promise<import("./frames.js").History>}
+   */
+  read(conversationId) {
+    this.#follower.follow(conversationId);
+    return this.#follower.reread(conversationId);
+  }
+
   /** Stops following a conversation; a reconnect does not ask for it any more. @param {string} conversationId */
   leave(conversationId) {
     this.#follower.leave(conversationId);

@@ -51,10 +51,17 @@ export class Follower {
     this.#followed.delete(conversationId);
   }
 
+  /** Takes the newest history, and returns it. Raises ChatError. @param {string} conversationId @returns {Promise<History>} */
+  async reread(conversationId) {
+    const page = await this.#askUntilTaken({ type: "history", conversation_id: conversationId });
+    this.take(page);
+    return page;
+  }
+
   /** Asks for the newest history, which has everything. @param {string} conversationId */
   async refresh(conversationId) {
     try {
-      await this.#reread(conversationId);
+      await this.reread(conversationId);
     } catch (error) {
       this.#failed(conversationId, error);
     }
@@ -71,7 +78,7 @@ export class Follower {
     try {
       if (await this.#resume(conversationId)) return true;
       this.#live.dropStrangers(conversationId);
-      if (this.#followed.has(conversationId)) await this.#reread(conversationId);
+      if (this.#followed.has(conversationId)) await this.reread(conversationId);
       return false;
     } catch (error) {
       this.#failed(conversationId, error);
@@ -100,11 +107,6 @@ export class Follower {
       if (!(error instanceof ChatError) || error.lost) throw error;
       return false;
     }
-  }
-
-  /** @param {string} conversationId */
-  async #reread(conversationId) {
-    this.take(await this.#askUntilTaken({ type: "history", conversation_id: conversationId }));
   }
 
   /**

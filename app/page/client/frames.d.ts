@@ -95,11 +95,7 @@ export interface OfferedTool {
   approval?: "always" | "never";
 }
 
-/**
- * Another version of a user's message. The old one is kept beside it. `attachments`: as in `send`, but more.
- *
- * A message of another door may show more images than `send` takes: all of them can stay.
- */
+/** Another version of a user's message. The old one is kept beside it. `attachments`: as in `send`. */
 export interface EditRequest {
   type: "edit";
   ref?: string | null;

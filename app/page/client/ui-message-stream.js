@@ -17,6 +17,8 @@ const CALL_ENDS = {
 };
 
 const GONE = "The reply ended while there was no connection; load the chat again.";
+const LOST = "A part of this reply did not arrive; load the chat again.";
+const INTERRUPTED = "The reply was interrupted.";
 
 /** Whether a call waits for its client. @param {Call} call */
 export function waitsForClient(call) {
@@ -60,25 +62,23 @@ export class UIMessageStream {
   /** @type {string | null} */ #messageId;
   /** @type {(() => void)[]} */ #whenOver = [];
   /** @type {{type: string, id: string} | null} The open part. */ #part = null;
-  /** @type {Map<string, boolean>} The calls that were told, and whether their ends were told. */ #calls = new Map();
+  /** @type {Map<string, {ended: boolean, settled: boolean}>} The calls that were told: whether their ends were, and whether the client settles them. */
+  #calls = new Map();
   #over = false;
   #begun = false;
   #inStep = false;
   #parts = 0;
   /** What was told of the reply. */ #told = { thought: "", text: "" };
 
-  /** @param {{messageId?: string, onCancel?: () => void}} [options]  `messageId`: of a message that goes on */
-  constructor({ messageId, onCancel } = {}) {
+  /** @param {{messageId?: string}} [options]  `messageId`: of a message that goes on */
+  constructor({ messageId } = {}) {
     this.#messageId = messageId ?? null;
     this.#controller = /** @type {any} */ (null);
     this.readable = new ReadableStream({
       start: (controller) => {
         this.#controller = controller;
       },
-      cancel: () => {
-        this.#end();
-        onCancel?.();
-      },
+      cancel: () => this.#end(),
     });
   }
 
@@ -111,11 +111,15 @@ export class UIMessageStream {
     this.#leave();
   }
 
-  /** Continues with a reply whose calls its client answers. The message has all else of it. @param {Reply} reply */
-  goOn(reply) {
+  /**
+   * Continues with a reply whose calls its client answers. The message has all else of it.
+   * @param {Reply} reply
+   * @param {string[]} settled  the calls that the client settles; the server may tell that later
+   */
+  goOn(reply, settled) {
     this.reply = reply;
     this.#told = { thought: reply.thoughts.text, text: reply.text };
-    for (const call of reply.calls) this.#calls.set(call.callId, !call.open);
+    for (const { callId, open } of reply.calls) this.#calls.set(callId, { ended: !open, settled: settled.includes(callId) });
   }
 
   /** Tells what is new of a reply: the current one, or the one that follows its calls. @param {Reply} reply */
@@ -130,6 +134,7 @@ export class UIMessageStream {
     if (reply.state === ReplyState.WITHDRAWN) return this.fail(new ChatError(ChatError.DISCONNECTED, GONE));
     if (reply.turnId === null) return;
     this.#grow(reply);
+    if (reply.done !== null && reply.chars < reply.done.chars) return this.#lose();
     if (reply.state === ReplyState.ENDED && reply.done !== null) this.#conclude(reply.done);
     else this.pause();
   }
@@ -137,10 +142,19 @@ export class UIMessageStream {
   /** Ends if all that is open waits for its client. */
   pause() {
     const open = this.reply?.calls.filter((call) => call.open) ?? [];
-    if (this.reply?.state !== ReplyState.CALLING || open.length === 0 || !open.every(waitsForClient)) return;
+    const waits = open.every((call) => waitsForClient(call) && !this.#calls.get(call.callId)?.settled);
+    if (this.reply?.state !== ReplyState.CALLING || open.length === 0 || !waits) return;
     if (this.#inStep) this.#leave();
     this.#begin(this.reply.turnId ?? "");
     this.#finish({ type: "finish", finishReason: "tool-calls" });
+  }
+
+  /** Ends as the last reply in the history did. @param {Message} message @param {Call[]} calls */
+  ended({ status }, calls) {
+    if (status === "cancelled") return this.#finish({ type: "abort", reason: "stopped" });
+    if (status === "error" || status === "interrupted") return this.#finish({ type: "error", errorText: INTERRUPTED });
+    const reason = calls.some((call) => call.open) ? "tools" : status === "complete" ? "stop" : status;
+    this.#finish({ type: "finish", finishReason: FINISH_REASONS[reason] ?? "other" });
   }
 
   /** Ends with an error, which the reader gets. @param {Error} error */
@@ -209,19 +223,26 @@ export class UIMessageStream {
     const by = where === "server" ? { providerExecuted: true } : {};
     this.#put({ type: "tool-input-available", toolCallId, toolName, input: JSON.parse(call.args), ...by });
     if (call.asks) this.#put({ type: "tool-approval-request", approvalId: approvalId(call), toolCallId });
-    this.#calls.set(toolCallId, false);
+    this.#calls.set(toolCallId, { ended: false, settled: false });
   }
 
   /** @param {Call[]} calls */
   #tellOutcomes(calls) {
-    for (const call of calls.filter(({ callId }) => this.#calls.get(callId) === false)) {
+    for (const call of calls) {
+      const told = this.#calls.get(call.callId);
       const outcome = outcomeOf(call);
-      if (outcome === null) continue;
+      if (outcome === null || told === undefined || told.ended) continue;
       this.#close();
       this.#begin(this.reply?.turnId ?? "");
       this.#put(outcome);
-      this.#calls.set(call.callId, true);
+      told.ended = true;
     }
+  }
+
+  /** Ends since a part of the text is missing: what was told must not look like the whole. */
+  #lose() {
+    this.#leave();
+    this.#finish({ type: "error", errorText: LOST });
   }
 
   /** @param {import("./frames.js").Done} done */
@@ -237,7 +258,7 @@ export class UIMessageStream {
     if (reason !== "error" && reason !== "interrupted") {
       return this.#finish({ type: "finish", finishReason: FINISH_REASONS[reason] ?? "other" });
     }
-    this.#finish({ type: "error", errorText: done.error?.message ?? "The reply was interrupted." });
+    this.#finish({ type: "error", errorText: done.error?.message ?? INTERRUPTED });
   }
 
   /** @param {string} turnId */

@@ -92,6 +92,7 @@ export class Chat {
         current: () => current().conversationId,
         of: (conversationId) => drafts.attachedIn(conversationId),
         keep: (conversationId, attachments) => drafts.keepAttachments(conversationId, attachments),
+        lifeOf: (conversationId) => drafts.lifeOf(conversationId),
       },
       onTrouble: (words) => this.#notices.say(words),
       limits: () => this.#limits(MOST_IMAGES),

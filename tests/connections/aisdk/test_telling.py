@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.aisdk.chunks import Chunk, encode
-from connections.aisdk.telling import End, Telling
+from connections.aisdk.telling import End, Settled, Telling
 from connections.wire.frames import Error, Frame
 from sessions.conversation.paging import HistoryPage, ShownMessage
 from sessions.events import (
@@ -234,6 +234,55 @@ def test_a_message_ends_where_all_that_is_open_waits_for_its_client() -> None:
     )
     assert told(telling, [moved])[-1] == {"type": "finish", "finishReason": "tool-calls"}
     assert telling.end is End.WAITS
+
+
+def shown_call(asked: ToolCall, state: CallState = CallState.WAITING) -> ShownCall:
+    """A call as the history has it."""
+    return ShownCall(
+        call_id=asked.call_id,
+        index=0,
+        name=asked.name,
+        args=asked.args,
+        args_sha256=asked.args_sha256,
+        where=asked.where,
+        needs=asked.needs,
+        off=asked.off,
+        state=state,
+    )
+
+
+def moved(call_id: str, state: CallState = CallState.DONE) -> ToolState:
+    return ToolState(conversation_id="c", turn_id="turn_1", seq=6, call_id=call_id, state=state, content="")
+
+
+def test_what_a_client_has_answered_waits_for_it_no_more_whenever_that_is_told() -> None:
+    """Another replica may confirm answers before it tells the changes of their calls."""
+    calls = [call("call_1", 0, where="client"), call("call_2", 0, where="client")]
+    telling = Telling(ref="r")
+    telling.go_on("m", message("tools", "", calls=tuple(map(shown_call, calls))))
+    for one in calls:
+        telling.answered(one.call_id, is_allowed=False)
+    settled = Settled(ref="r", is_news=True)
+    second = [accepted("turn_2", follows="turn_1"), piece(Delta, TEXT, 0, len(TEXT), "turn_2")]
+    chunks = told(telling, [moved("call_1"), settled, moved("call_2"), *second, done(Reason.STOP, "turn_2")])
+    check(chunks)
+    assert (chunks[0]["messageId"], text_of(chunks, "text")) == ("m", TEXT)
+
+
+def test_who_repeats_an_answer_while_another_call_runs_is_told_the_rest() -> None:
+    calls = (
+        shown_call(call("call_1", 0, where="client"), CallState.DONE),
+        shown_call(call("call_2", 0), CallState.RUNNING),
+    )
+    telling = Telling(ref="r")
+    telling.go_on("m", message("tools", "", calls=calls))
+    second = [accepted("turn_2", follows="turn_1"), piece(Delta, TEXT, 0, len(TEXT), "turn_2")]
+    chunks = told(
+        telling,
+        [Settled(ref="r", is_news=False), moved("call_2"), *second, done(Reason.STOP, "turn_2")],
+    )
+    check(chunks)
+    assert text_of(chunks, "text") == TEXT
 
 
 def test_other_turns_of_the_conversation_are_not_told() -> None:

@@ -202,6 +202,12 @@ export declare class ChatClient extends EventTarget {
      * @param {string} conversationId
      */
     open(conversationId: string): void;
+    /**
+     * Follows a conversation as `open` does, and returns its newest history. Raises ChatError.
+     * @param {string} conversationId
+     * @returns {Promise<import("./frames.js").History>}
+     */
+    read(conversationId: string): Promise<import("./frames.js").History>;
     /** Stops following a conversation; a reconnect does not ask for it any more. @param {string} conversationId */
     leave(conversationId: string): void;
     /**

@@ -29,6 +29,8 @@ export declare class Follower {
     follow(conversationId: string): void;
     /** @param {string} conversationId */
     leave(conversationId: string): void;
+    /** Takes the newest history, and returns it. Raises ChatError. @param {string} conversationId @returns {Promise<History>} */
+    reread(conversationId: string): Promise<History>;
     /** Asks for the newest history, which has everything. @param {string} conversationId */
     refresh(conversationId: string): Promise<void>;
     /**

@@ -20,10 +20,9 @@ export declare class UIMessageStream {
     #private;
     /** @type {ReadableStream<UIMessageChunk>} */ readable: ReadableStream<UIMessageChunk>;
     /** @type {Reply | null} The reply that is told now. */ reply: Reply | null;
-    /** @param {{messageId?: string, onCancel?: () => void}} [options]  `messageId`: of a message that goes on */
-    constructor({ messageId, onCancel }?: {
+    /** @param {{messageId?: string}} [options]  `messageId`: of a message that goes on */
+    constructor({ messageId }?: {
         messageId?: string;
-        onCancel?: () => void;
     });
     /** Whether it has ended. */
     get over(): boolean;
@@ -35,12 +34,18 @@ export declare class UIMessageStream {
     whenOver(then: () => void): void;
     /** Tells a reply of the history that has ended: a step before those to come. @param {Message} message @param {Call[]} calls */
     past(message: Message, calls: Call[]): void;
-    /** Continues with a reply whose calls its client answers. The message has all else of it. @param {Reply} reply */
-    goOn(reply: Reply): void;
+    /**
+     * Continues with a reply whose calls its client answers. The message has all else of it.
+     * @param {Reply} reply
+     * @param {string[]} settled  the calls that the client settles; the server may tell that later
+     */
+    goOn(reply: Reply, settled: string[]): void;
     /** Tells what is new of a reply: the current one, or the one that follows its calls. @param {Reply} reply */
     take(reply: Reply): void;
     /** Ends if all that is open waits for its client. */
     pause(): void;
+    /** Ends as the last reply in the history did. @param {Message} message @param {Call[]} calls */
+    ended({ status }: Message, calls: Call[]): void;
     /** Ends with an error, which the reader gets. @param {Error} error */
     fail(error: Error): void;
     /** Ends at once: the reader wants no more. */

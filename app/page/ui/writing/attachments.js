@@ -117,10 +117,12 @@ export class Attachments {
   /** Attaches files to the draft of the shown conversation, wherever the user turns meanwhile. @param {File[]} files */
   async #add(files) {
     const place = this.#drafts.current();
+    const life = this.#drafts.lifeOf(place);
     for (const file of files) {
       const before = this.#in(place);
       if (before.length >= MOST_FILES) return this.#onTrouble(t("A message can have up to {count} files.", { count: MOST_FILES }));
       const attached = isImage(file) ? await this.#pictureOf(file, before) : await this.#textOf(file);
+      if (this.#drafts.lifeOf(place) !== life) return; // the conversation was deleted while the file was read
       if (attached === null) continue;
       this.#putIn(place, [...this.#in(place), attached]);
       if (isPicture(attached)) void this.#upload(file, attached, place);
@@ -209,6 +211,7 @@ export class Attachments {
  * @property {() => string} current  the id of the conversation that is shown
  * @property {(conversationId: string) => Attached[]} of
  * @property {(conversationId: string, attached: Attached[]) => void} keep
+ * @property {(conversationId: string) => symbol} lifeOf  another value than before if the conversation was deleted since
  */
 /**
  * @typedef {object} ImagePlace

@@ -12,6 +12,7 @@ export class Drafts {
   #texts;
   #attached;
   /** The attachments of drafts with an image that is still being uploaded. @type {Map<string, Attached[]>} */ #uploading = new Map();
+  /** Stand for drafts until their conversations are deleted. @type {Map<string, symbol>} */ #lives = new Map();
 
   /** @param {import("../settings/kept-texts.js").Places} places */
   constructor(places) {
@@ -30,6 +31,13 @@ export class Drafts {
     return this.#uploading.get(conversationId) ?? (attached === "" ? [] : JSON.parse(attached));
   }
 
+  /** Another value than before if the conversation was deleted since. @param {string} conversationId */
+  lifeOf(conversationId) {
+    const life = this.#lives.get(conversationId) ?? Symbol("draft");
+    this.#lives.set(conversationId, life);
+    return life;
+  }
+
   /** @param {string} conversationId @param {string} text */
   keepText(conversationId, text) {
     this.#texts.keep(conversationId, text);
@@ -45,12 +53,14 @@ export class Drafts {
 
   /** @param {string} conversationId */
   forget(conversationId) {
+    this.#lives.delete(conversationId);
     this.#uploading.delete(conversationId);
     this.#texts.forget(conversationId);
     this.#attached.forget(conversationId);
   }
 
   clear() {
+    this.#lives.clear();
     this.#uploading.clear();
     this.#texts.clear();
     this.#attached.clear();

@@ -1,0 +1,250 @@
+"""The transport for `useChat` beside a server that does what seldom happens, word by word: what its reader gets then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.browser.acts import resume, tell_history
+from tests.browser.chat_page import ChatPage
+from tests.browser.peer import Line, Peer
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+ATTACHED = {"id": "a" * 64, "media_type": "image/png", "width": 3, "height": 2}
+SET_UP = """
+    async () => {
+      const { ChatClient } = await import("/static/client/chat-client.js");
+      const { Backoff } = await import("/static/client/backoff.js");
+      const { MidstreamChatTransport } = await import("/static/client/ai-sdk.js");
+      const url = `${location.origin.replace("http", "ws")}/v1/ws`;
+      const backoff = new Backoff({ baseMs: 1, capMs: 1 });
+      window.client = new ChatClient({ url, features: ["reasoning", "tools"], backoff });
+      window.transport = new MidstreamChatTransport({ client: window.client });
+      window.stopping = new AbortController();
+      const read = async (stream, chunks) => {
+        const reader = stream.getReader();
+        for (;;) {
+          const { done, value } = await reader.read();
+          if (done) return;
+          chunks.push(value);
+        }
+      };
+      window.collect = (asked) => {
+        const chunks = [];
+        const whole = asked.then((stream) => (stream === null ? null : read(stream, chunks).then(() => chunks)));
+        window.told = whole.catch((error) => [...chunks, { type: "thrown", message: error.message }]);
+      };
+      window.client.connect();
+    }
+"""
+SENT = """
+    ([messages, more]) => window.collect(
+      window.transport.sendMessages({
+        ...{ trigger: "submit-message", chatId: "c", messages, abortSignal: window.stopping.signal }, ...more,
+      }),
+    )
+"""
+RESUMED = "() => window.collect(window.transport.reconnectToStream({ chatId: 'c' }))"
+READ = "() => void (window.told = window.transport.messages('c').catch((error) => error.code))"
+
+
+class Front:
+    """A front end with one chat."""
+
+    def __init__(self, page: ChatPage, line: Line) -> None:
+        self._page = page
+        self.line = line
+
+    async def send(self, *messages: dict[str, Any], **more: Any) -> None:
+        """Begins a request of `useChat`."""
+        await self._page.client(SENT, [messages, more])
+
+    async def begin(self, script: str) -> None:
+        await self._page.client(script)
+
+    async def told(self) -> Any:
+        """What came of the last request, once that has ended."""
+        return await self._page.client("window.told")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def front(chat: ChatPage, peer: Peer) -> Front:
+    await chat.page.goto(f"{peer.url}/static/theme-early.js")  # a page with nothing on it
+    await chat.client(SET_UP)
+    return Front(chat, await peer.line())
+
+
+def user(text: str, name: str = "m1") -> dict[str, Any]:
+    return {"id": name, "role": "user", "parts": [{"type": "text", "text": text}]}
+
+
+def kept(name: str, role: str, content: str, parent: str | None = None, **more: Any) -> dict[str, Any]:
+    """A message of the history."""
+    ids = {"message_id": name, "turn_id": f"turn of {name}", "parent_id": parent}
+    return {**ids, "role": role, "content": content, "status": "complete", "created_at": 1} | more
+
+
+def text_of(chunks: list[dict[str, Any]]) -> str:
+    return "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
+
+
+async def text(line: Line, words: str, *, turn: str, off: int, seq: int) -> None:
+    where = {"conversation_id": "c", "turn_id": turn, "seq": seq, "first_seq": seq}
+    await line.say("delta", text=words, off=off, tokens=1, **where)
+
+
+async def calling(line: Line, *names: str) -> list[dict[str, Any]]:
+    """A reply that calls these tools of the client; gives their parts of the message, answered."""
+    send = await line.hear("send")
+    await line.accept(send, turn="t", seq=1)
+    where = {"conversation_id": "c", "turn_id": "t"}
+    asked = {"name": "weather", "args": "{}", "args_sha256": "0" * 64, "where": "client", "needs": "none"}
+    for index, name in enumerate(names):
+        await line.say(
+            "tool_call", seq=index + 2, call_id=name, index=index, off=0, tokens=1, **asked, **where
+        )
+    await line.finish(send, turn="t", seq=len(names) + 2, reason="tools", chars=0, open=names)
+    part = {"type": "tool-weather", "state": "output-available", "input": {}, "output": "grey"}
+    return [part | {"toolCallId": name} for name in names]
+
+
+async def settle(line: Line, name: str, *, seq: int, late: bool) -> None:
+    """Takes the result of a call. `late`: it is confirmed before the change is told."""
+    answer = await line.hear("tool_result")
+    assert answer["call_id"] == name
+    call = {"conversation_id": "c", "call_id": name, "state": "done"}
+    told = [
+        ("tool_state", {"turn_id": "t", "seq": seq, "content": "grey"}),
+        ("tool_ack", {"ref": answer["ref"]}),
+    ]
+    for kind, fields in reversed(told) if late else told:
+        await line.say(kind, **call, **fields)
+
+
+async def follow(line: Line, *, seq: int) -> None:
+    """The reply to the results."""
+    send = {"conversation_id": "c", "client_msg_id": "x"}
+    await line.accept(send, turn="t2", seq=seq, follows="t", message_id="t-reply")
+    await text(line, "Rain.", turn="t2", off=0, seq=seq + 1)
+    await line.finish(send, turn="t2", seq=seq + 2, reason="stop", chars=5, follows="t")
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_several_calls_are_answered_at_once_and_the_message_goes_on(
+    front: Front, *, late: bool
+) -> None:
+    """The change of one call ends no message whose other answers are on their way."""
+    await front.send(user("Weather?"))
+    parts = await calling(front.line, "c1", "c2")
+    asked = await front.told()
+    assert asked[-1] == {"type": "finish", "finishReason": "tool-calls"}
+    await front.send(user("Weather?"), {"id": asked[0]["messageId"], "role": "assistant", "parts": parts})
+    await settle(front.line, "c1", seq=5, late=late)
+    await settle(front.line, "c2", seq=6, late=late)
+    await follow(front.line, seq=7)
+    told = await front.told()
+    assert [chunk["type"] for chunk in told].count("tool-output-available") == 2
+    assert (text_of(told), told[-1]) == ("Rain.", {"type": "finish", "finishReason": "stop"})
+
+
+async def test_an_answer_that_is_refused_ends_its_request_and_leaves_no_stop_behind(
+    front: Front, chat: ChatPage
+) -> None:
+    await front.send(user("Weather?"))
+    parts = await calling(front.line, "c1")
+    asked = await front.told()
+    await front.send({"id": asked[0]["messageId"], "role": "assistant", "parts": parts})
+    ref = (await front.line.hear("tool_result"))["ref"]
+    await front.line.say("error", ref=ref, code="conflict", message="Too late.", retryable=False)
+    assert await front.told() == [{"type": "thrown", "message": "Too late."}]
+    await chat.client("() => (window.stopping.abort(), void window.client.ping())")
+    await front.line.hear("ping")
+    assert front.line.kept("cancel") == []
+
+
+async def test_a_reply_of_which_a_part_is_missing_does_not_look_whole(front: Front) -> None:
+    await front.send(user("Hello?"))
+    send = await front.line.hear("send")
+    await front.line.accept(send, turn="t", seq=1)
+    await text(front.line, "Good", turn="t", off=0, seq=2)
+    await text(front.line, "evening.", turn="t", off=9, seq=3)
+    await front.line.finish(send, turn="t", seq=4, reason="stop", chars=17)
+    told = await front.told()
+    assert (text_of(told), told[-1]["type"]) == ("Good", "error")
+    assert "load the chat again" in told[-1]["errorText"]
+
+
+async def test_a_history_that_is_refused_is_no_endless_wait(front: Front) -> None:
+    await front.begin(READ)
+    ref = (await front.line.hear("history"))["ref"]
+    await front.line.say(
+        "error", ref=ref, code="forbidden", message="This key may not read.", retryable=False
+    )
+    assert await front.told() == "forbidden"
+
+
+async def test_a_chat_that_is_opened_while_there_is_no_connection_is_read_on_the_next_one(
+    front: Front, chat: ChatPage, peer: Peer
+) -> None:
+    """Though the new connection resumes it: then its history does not come by itself."""
+    await front.send(user("Hello?"))
+    send = await front.line.hear("send")
+    await front.line.accept(send, turn="t", seq=1)
+    await text(front.line, "Good", turn="t", off=0, seq=2)
+    await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].text === 'Good'")
+    await front.line.drop()
+    await chat.page.wait_for_function("() => window.client.connection.state !== 'connected'")
+    await front.begin(RESUMED)
+    line = await peer.line()
+    await resume(line, after=2, live="t")
+    await tell_history(line, "Hello?", "Good", seq=2, status="running")
+    await text(line, " day.", turn="t", off=4, seq=3)
+    await line.finish(send, turn="t", seq=4, reason="stop", chars=9)
+    told = await front.told()
+    assert (text_of(told), told[-1]["type"]) == ("Good day.", "finish")
+
+
+async def test_a_message_is_edited_while_its_reply_is_written(front: Front, peer: Peer) -> None:
+    """It is that message, and no new one behind it."""
+    await front.send(user("Hello?"))
+    send = await front.line.hear("send")
+    await front.line.accept(send, turn="t", seq=1)
+    reply = kept("t-reply", "assistant", "Good", "t-user", turn_id="t", status="running")
+    peer.histories["c"] = [kept("t-user", "user", "Hello?", turn_id="t"), reply]
+    await front.send(user("Goodbye?"), messageId="m1")
+    assert (await front.line.hear("edit"))["message_id"] == "t-user"
+
+
+async def test_an_edit_finds_its_message_however_far_back_and_keeps_its_images(
+    front: Front, peer: Peer
+) -> None:
+    names = [f"msg{number}" for number in range(450)]
+    roles = ("user", "assistant")
+    history = [
+        kept(name, roles[number % 2], "", names[number - 1] if number else None)
+        for number, name in enumerate(names)
+    ]
+    peer.histories["c"] = [history[0] | {"attachments": [ATTACHED]}, *history[1:]]
+    await front.send(user("Goodbye?", "msg0"), messageId="msg0")
+    edit = await front.line.hear("edit")
+    assert (edit["message_id"], edit["attachments"]) == ("msg0", [ATTACHED["id"]])
+    await front.send(user("", "msg0"), messageId="turn of msg1", trigger="regenerate-message")
+    assert (await front.line.hear("regenerate"))["message_id"] == "msg1"
+
+
+async def test_a_reply_that_ends_between_a_page_and_its_resumption_is_told(front: Front, peer: Peer) -> None:
+    """A page begins with what `messages` gives, which leaves it out, and resumes it a moment later."""
+    asked, reply = kept("q", "user", "Hello?"), kept("r", "assistant", "Good", "q", status="running")
+    peer.histories["c"] = [asked, reply]
+    await front.begin(READ)
+    assert [message["id"] for message in await front.told()] == ["q"]
+    peer.histories["c"] = [asked, reply | {"content": "Good day.", "status": "complete"}]
+    await front.begin(RESUMED)
+    told = await front.told()
+    assert told[0] == {"type": "start", "messageId": "turn of r"}
+    assert (text_of(told), told[-1]) == ("Good day.", {"type": "finish", "finishReason": "stop"})
+    await front.begin(RESUMED)
+    assert await front.told() is None
