@@ -48,7 +48,7 @@ HERE := not clients and not deep and not peers and not vllm
 test: $(DEV) ## every test that does not take long: a quarter of an hour
 	@$(PYTEST) -m '$(HERE) and not long' $(ARGS)
 
-test-long: $(DEV) ## what takes half a minute or more: attacks, replicas that die, wheels, benchmarks, kernels without a GPU
+test-long: $(DEV) ## what takes a processor a quarter of a minute or more: models and engines that start, attacks, replicas that die, wheels, benchmarks, kernels without a GPU
 	@$(PYTEST) -m '$(HERE) and long' $(ARGS)
 
 coverage: $(DEV) ## all of both, with branch coverage of 95 % or more; takes half as long again

@@ -61,15 +61,19 @@ TAKE_LONG = frozenset(
         "app/test_bundled_translator.py",
         "app/test_memory.py",
         "app/test_realtime_sound.py",
+        "app/test_speech_models.py",
         "app/test_tool_attacks.py",
         "attack/test_attacks_on_every_door.py",
         "attack/test_attacks_on_the_gateway.py",
         "bench/engine/test_gpu.py",
         "bench/engine/test_whole_run.py",
         "bench/page/test_page_bench.py",
+        "browser/test_ai_sdk.py",
         "browser/test_embedding.py",
+        "browser/test_events.py",
         "browser/test_images.py",
         "browser/test_live_translation.py",
+        "browser/test_many_devices.py",
         "browser/test_survival.py",
         "browser/test_talking.py",
         "chaos/test_gateway.py",
@@ -82,18 +86,24 @@ TAKE_LONG = frozenset(
         "deploy/test_wheel.py",
         "e2e/test_bad_days.py",
         "e2e/test_continue.py",
+        "e2e/test_images.py",
         "e2e/test_replicas.py",
+        "e2e/test_speech.py",
+        "e2e/test_status.py",
         "engine/attention/test_cuda_compiling.py",
         "engine/attention/test_cuda_kernels.py",
         "engine/execution/test_cuda_core.py",
+        "engine/fleet/test_fleet.py",
+        "engine/launcher/test_launched.py",
         "engine/loading/test_compiling.py",
         "engine/process/test_client.py",
         "engine/sampling/test_device_draw.py",
         "midstream/terminal/voice/test_voice_chat.py",
         "sessions/tools/test_rogue_servers.py",
+        "speech/models/test_ears.py",
     }
 )
-"""What takes half a minute or more: `make test-long` and the CI run it, `make test` does not."""
+"""What takes a quarter of a minute of a processor or more: `make test-long` and the CI run it, `make test` does not."""
 
 
 def pytest_xdist_auto_num_workers() -> int:
