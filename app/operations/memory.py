@@ -43,9 +43,10 @@ def give_back() -> None:
         _trim(0)
 
 
-async def keep_giving_back() -> None:
-    """Do both from time to time, until cancelled."""
+async def keep_giving_back(forget: Callable[[], None]) -> None:
+    """Do both from time to time, until cancelled. `forget`: is called before, to let go of what is no longer needed."""
     while True:
         await asyncio.sleep(GIVE_BACK_S)
+        forget()
         collect()
         await asyncio.to_thread(give_back)

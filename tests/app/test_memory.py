@@ -13,6 +13,7 @@ from app.operations import memory
 from app.server.frames import Frames
 from app.server.http_protocol import HttpProtocol
 from app.server.websocket import Protocol
+from connections.limits.rates import Rates
 from connections.line.connection import Connection
 from tests.app.in_process import serving
 from tests.chaos.memory import resident_bytes
@@ -41,6 +42,17 @@ async def test_a_service_gives_back_now_and_then(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(memory, "_trim", given.append)
     async with serving(tmp_path):
         await eventually(lambda: len(given) > 1)
+
+
+async def test_a_service_forgets_who_sent_when_they_have_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each remembered name may keep a page of freed memory from the system."""
+    forgot: list[Rates] = []
+    monkeypatch.setattr(memory, "GIVE_BACK_S", 0.01)
+    monkeypatch.setattr(Rates, "forget", forgot.append)
+    async with serving(tmp_path):
+        await eventually(lambda: bool(forgot))
 
 
 def connections() -> list[object]:
