@@ -175,6 +175,7 @@ async def composed(
                 drain_s=settings.drain_s,
                 lag=lag,
                 profiler=_profiler(settings, models),
+                forget=limiters.rates.forget,
             )
 
 

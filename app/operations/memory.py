@@ -1,7 +1,8 @@
 """Returns free memory to the system, and runs the garbage collector when there may be much to collect.
 
 glibc returns only free memory at the end of its heap. One small string there keeps all the megabytes below it, after a burst of
-long answers from the store. Where the C library can't do it (musl, macOS), nothing is returned.
+long answers from the store. Where the C library can't do it (musl, macOS), nothing is returned. It returns whole pages, and one
+small string keeps its page. So what nobody needs, however small, is let go of before.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import sys
 from collections.abc import Callable
 
 GIVE_BACK_S = 20.0
@@ -20,6 +22,8 @@ NEVER = 1_000_000
 
 _trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """malloc_trim(3): some milliseconds for each 100 MB, during which other threads run."""
+
+_clear_type_cache: Callable[[], None] | None = getattr(sys, "_clear_type_cache", None)
 
 
 def collect_seldom() -> None:
@@ -37,15 +41,27 @@ def collect() -> None:
         gc.collect()
 
 
+def forget_names() -> None:
+    """Clear Python's cache of attributes by class and name. It fills up again within a millisecond.
+
+    It is keyed by a name's address. C code makes a string anew to look up a name, as msgspec does for each text with a pattern.
+    The cache then holds up to 4,096 copies of one name, each in a page that was free otherwise.
+    """
+    if _clear_type_cache is not None:
+        _clear_type_cache()
+
+
 def give_back() -> None:
     """Return free pages to the system."""
     if _trim is not None:
         _trim(0)
 
 
-async def keep_giving_back() -> None:
-    """Do both from time to time, until cancelled."""
+async def keep_giving_back(forget: Callable[[], None]) -> None:
+    """Do all of this from time to time, until cancelled. `forget`: is called before, to let go of what is no longer needed."""
     while True:
         await asyncio.sleep(GIVE_BACK_S)
+        forget()
         collect()
+        forget_names()
         await asyncio.to_thread(give_back)

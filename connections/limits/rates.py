@@ -34,7 +34,7 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class _Buckets:
-    """One bucket a name. A full bucket is deleted, so only names with recent messages have one."""
+    """One bucket a name. A full bucket is deleted, so only names with recent messages have one. `forget` does so when nobody sends."""
 
     def __init__(self, rate: Rate) -> None:
         self.rate = rate
@@ -50,7 +50,7 @@ class _Buckets:
     def take(self, name: str, now: float, weight: float) -> None:
         self._levels[name] = (self._level(name, now) - self._cost(weight), now)
         self._levels.move_to_end(name)
-        self._forget(now)
+        self.forget(now)
 
     def _cost(self, weight: float) -> float:
         """Take from a bucket. What weighs more than a full bucket takes all of it, or it could never be sent."""
@@ -60,7 +60,7 @@ class _Buckets:
         level, at = self._levels.get(name, (self.rate.burst, now))
         return min(self.rate.burst, level + (now - at) * self.rate.per_s)
 
-    def _forget(self, now: float) -> None:
+    def forget(self, now: float) -> None:
         while self._levels:
             _, at = next(iter(self._levels.values()))
             if now - at < self.rate.burst / self.rate.per_s:
@@ -83,6 +83,12 @@ class Rates:
 
     def __len__(self) -> int:
         return sum(len(buckets) for buckets in (*self._messages, *self._reads))
+
+    def forget(self) -> None:
+        """Delete the full buckets of a crowd that has left: the next request would, which may be hours away."""
+        now = self._clock()
+        for buckets in (*self._messages, *self._reads):
+            buckets.forget(now)
 
     def take(self, counts: Counts, subject: Subject, weight: int = 1) -> None:
         """Count a request of this weight for its owner and its group, or for neither. Raises RateLimited."""

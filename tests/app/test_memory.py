@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from app.operations import memory
 from app.server.frames import Frames
 from app.server.http_protocol import HttpProtocol
 from app.server.websocket import Protocol
+from connections.limits.rates import Rates
 from connections.line.connection import Connection
 from tests.app.in_process import serving
 from tests.chaos.memory import resident_bytes
@@ -21,6 +23,7 @@ from tests.chaos.thin_socket import ThinSocket
 from tests.sessions.chat import eventually
 
 MB = 1024 * 1024
+PATTERN = re.compile("a")
 CONNECTIONS = (HttpProtocol, Protocol, Frames, Connection)
 
 
@@ -41,6 +44,34 @@ async def test_a_service_gives_back_now_and_then(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(memory, "_trim", given.append)
     async with serving(tmp_path):
         await eventually(lambda: len(given) > 1)
+
+
+def held(names: list[str]) -> int:
+    """How many of these names something else holds."""
+    alone = sys.getrefcount(str(10**9))
+    return sum(sys.getrefcount(names[at]) > alone + 1 for at in range(len(names)))
+
+
+@pytest.mark.skipif(memory._clear_type_cache is None, reason="this Python can't clear it")
+def test_copies_of_a_name_that_was_looked_up_are_let_go() -> None:
+    """C code makes a name anew for each look-up, and Python keeps up to 4,096 of them, each in a page of its own."""
+    names = [b"search".decode() for _ in range(1_000)]
+    for at in range(len(names)):
+        getattr(PATTERN, names[at])
+    assert held(names) > 100
+    memory.forget_names()
+    assert not held(names)
+
+
+async def test_a_service_forgets_who_sent_and_what_was_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgot: set[str] = set()
+    monkeypatch.setattr(memory, "GIVE_BACK_S", 0.01)
+    monkeypatch.setattr(memory, "_clear_type_cache", lambda: forgot.add("names"))
+    monkeypatch.setattr(Rates, "forget", lambda _: forgot.add("senders"))
+    async with serving(tmp_path):
+        await eventually(lambda: forgot == {"names", "senders"})
 
 
 def connections() -> list[object]:

@@ -50,6 +50,18 @@ def test_many_names_of_one_address_share_what_that_may_send() -> None:
     assert taken(rates, Subject("other", "there"), tries=50) == 50
 
 
+def test_a_crowd_that_has_left_is_forgotten_though_nobody_sends() -> None:
+    clock = Clock()
+    rates = Rates(messages=Rate(10), reads=Rate(50), clock=clock)
+    for number in range(1000):
+        taken(rates, Subject(f"name{number}", f"group{number % 3}"), tries=1)
+    rates.forget()
+    assert len(rates) == 1003
+    clock.now += BURST_S
+    rates.forget()
+    assert len(rates) == 0
+
+
 def test_who_is_refused_is_told_when_there_is_room_again() -> None:
     clock = Clock()
     rates = Rates(messages=Rate(0.5), reads=Rate(1), clock=clock)
