@@ -175,7 +175,6 @@ async def composed(
                 drain_s=settings.drain_s,
                 lag=lag,
                 profiler=_profiler(settings, models),
-                forget=limiters.rates.forget,
             )
 
 

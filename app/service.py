@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable
 
 import structlog
 
@@ -42,9 +41,8 @@ class Service:
         drain_s: float,
         lag: Durations,
         profiler: Profiler,
-        forget: Callable[[], None],
     ) -> None:
-        """`lag`: is given the lag of the event loop; `forget`: lets go of what is no longer needed, when called now and then."""
+        """`lag`: is given the lag of the event loop."""
         self._engine = engine
         self._sessions = sessions
         self._rereading = rereading
@@ -54,7 +52,6 @@ class Service:
         self._drain_s = drain_s
         self._lag = lag
         self._profiler = profiler
-        self._forget = forget
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._failure: EngineError | None = None
@@ -71,7 +68,7 @@ class Service:
                 tasks.create_task(self._server.serve(sockets=[listener]))
                 starting = tasks.create_task(self._start(address(listener, scheme=self._server.scheme)))
                 watching = tasks.create_task(self._rereading.watch())
-                trimming = tasks.create_task(keep_giving_back(self._forget))
+                trimming = tasks.create_task(keep_giving_back(self._presence.forget))
                 measuring = tasks.create_task(keep_measuring(self._lag))
                 profiling = tasks.create_task(self._profiler.run())
                 await self._stop.wait()

@@ -50,6 +50,10 @@ class Presence:
         """Return all current connections with their times of opening, in Unix seconds."""
         return self._registry.since()
 
+    def forget(self) -> None:
+        """Forget how often those sent who have left. To be called now and then."""
+        self._limiters.rates.forget()
+
     def go_away(self, *, drain_ms: int, reason: str) -> None:
         """Tell every connection that the server is about to stop."""
         for connection in self._registry.connections():
