@@ -225,10 +225,11 @@ class SpeechStream:
         return Stopped(waiting.moment.started_ms, waiting.moment.at_ms, text, waiting.is_committed)
 
     def _try(self, end: int, *, patience: int) -> None:
-        """Recognize the words so far, and again after `patience` times as long as that takes."""
+        """Recognize the words so far, and again after `patience` times as long as that takes; sooner if there were none."""
         began = self._clock()
         self._words.text = self._understood(end).text
         took_ms = (self._clock() - began) * 1000
+        patience = patience if self._words.text else _PATIENCE  # only words interrupt a reply
         self._words.again_at = end + int(max(PART_MS, took_ms * patience)) // FRAME_MS
 
     def _understood(self, end: int) -> Utterance:

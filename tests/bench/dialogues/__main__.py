@@ -1,7 +1,8 @@
 """Spoken dialogues with the demo model, in real time, through a real service: `python -m tests.bench.dialogues`.
 
 espeak-ng says everything, in two voices, half of it with noise at 20 dB. First one dialogue at a time, compared with a
-plain cascade of the same parts (nothing begins before the client reports the end of speech); then many at once.
+plain cascade of the same parts (nothing begins before the client reports the end of speech); then many at once, the
+first of whom begin at random moments.
 Prints a table; `--json FILE` writes a file.
 """
 
@@ -66,7 +67,7 @@ def main() -> int:
     found: dict[Way, list[Seen]] = {}
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder), environ) as server:
         for way, count in plan:
-            found[way] = asyncio.run(_talks(server.ws_url, way, count, silence_ms=options.silence_ms))
+            found[way] = asyncio.run(_talks(server.ws_url, way, count, options))
             failures = [seen.failure for seen in found[way] if seen.outcome is None]
             print(
                 f"{way.title}: {len(found[way])} dialogues",
@@ -87,15 +88,17 @@ def main() -> int:
     return 0
 
 
-async def _talks(url: str, way: Way, count: int, *, silence_ms: int) -> list[Seen]:
+async def _talks(url: str, way: Way, count: int, options: argparse.Namespace) -> list[Seen]:
     """Hold so many dialogues, so many of them at once."""
     places = asyncio.Semaphore(way.at_once)
 
     async def one(number: int) -> Seen:
         is_noisy = number % 4 >= 2
         async with places:
+            if number < way.at_once:
+                await asyncio.sleep(random.Random(number).uniform(0, options.apart_s))
             return await _talk(
-                url, f"{way.title} {number}", way, number, silence_ms=silence_ms, is_noisy=is_noisy
+                url, f"{way.title} {number}", way, number, silence_ms=options.silence_ms, is_noisy=is_noisy
             )
 
     return await asyncio.gather(*(one(number) for number in range(count)))
@@ -192,6 +195,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--at-once", type=int, nargs="*", default=[8], help="default: 8")
     parser.add_argument(
         "--silence-ms", type=int, default=500, help="of a sentence that may go on (default: %(default)d)"
+    )
+    parser.add_argument(
+        "--apart-s", type=float, default=10.0, help="begin within this time; 0: in the same instant (default: %(default)g)"
     )
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
