@@ -197,7 +197,10 @@ def _options() -> argparse.Namespace:
         "--silence-ms", type=int, default=500, help="of a sentence that may go on (default: %(default)d)"
     )
     parser.add_argument(
-        "--apart-s", type=float, default=10.0, help="begin within this time; 0: in the same instant (default: %(default)g)"
+        "--apart-s",
+        type=float,
+        default=10.0,
+        help="begin within this time; 0: in the same instant (default: %(default)g)",
     )
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
