@@ -103,8 +103,8 @@ class Phone:
         return self.answers[count - 1]
 
     async def heard_out(self, answer: Answer) -> None:
-        """Return once its turn is over."""
-        await self.until(lambda: answer.done is not None, within_s=60.0)
+        """Return once its turn is over: counting to sixty takes a minute."""
+        await self.until(lambda: answer.done is not None, within_s=120.0)
 
     def told(self, kind: str, since: float = 0.0) -> list[tuple[float, Frame]]:
         """Return the frames of a kind since a time."""
