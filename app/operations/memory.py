@@ -23,7 +23,10 @@ NEVER = 1_000_000
 _trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """malloc_trim(3): some milliseconds for each 100 MB, during which other threads run."""
 
-_clear_type_cache: Callable[[], None] | None = getattr(sys, "_clear_type_cache", None)
+_clear_caches: Callable[[], None] | None = getattr(sys, "_clear_internal_caches", None) or getattr(
+    sys, "_clear_type_cache", None
+)
+"""The latter's name until Python 3.13, which warns of it later."""
 
 
 def collect_seldom() -> None:
@@ -47,8 +50,8 @@ def forget_names() -> None:
     It is keyed by a name's address. C code makes a string anew to look up a name, as msgspec does for each text with a pattern.
     The cache then holds up to 4,096 copies of one name, each in a page that was free otherwise.
     """
-    if _clear_type_cache is not None:
-        _clear_type_cache()
+    if _clear_caches is not None:
+        _clear_caches()
 
 
 def give_back() -> None:

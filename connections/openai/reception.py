@@ -132,12 +132,18 @@ class Reception:
         """Return the result of work whose duration grows with the request's body.
 
         Four megabytes take longer than the time between two tokens, so a thread works on long bodies. It is one
-        thread, since the event loop would have to wait for each of several.
+        thread, since the event loop would have to wait for each of several. If the client leaves, this still waits for
+        the thread, which can't be stopped: no other one may work beside it.
         """
         if exchange.body_bytes <= LARGE_BODY_BYTES:
             return work()
         async with self._reading:
-            return await asyncio.to_thread(work)
+            working = asyncio.ensure_future(asyncio.to_thread(work))
+            try:
+                return await asyncio.shield(working)
+            except asyncio.CancelledError:
+                await asyncio.gather(working, return_exceptions=True)
+                raise
 
     def _admit_large(self, caller: Caller, place: ExitStack) -> None:
         """Take a place for a large body, which is freed when `place` is closed. Raises Overloaded."""

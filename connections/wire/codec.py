@@ -52,7 +52,10 @@ def read(decoder: msgspec.json.Decoder[_T], text: str | bytes) -> _T:
     except (msgspec.DecodeError, UnicodeEncodeError):
         raise _unreadable(text) from None
     if "\\u0000" in text:
-        _refuse_nul(frame, text)
+        try:
+            _refuse_nul(frame, text)
+        except RecursionError:
+            raise BadFrame("The frame is nested too deeply.") from None
     return frame
 
 

@@ -38,7 +38,7 @@ MUTED_S = 1.0
 PART_MS = 200
 """An utterance is recognized again once it has grown by this, or by eight times the duration of the last time.
 
-With many speakers that factor is three for each: all words before pauses take a third of a core together."""
+With many speakers that factor is three for each, where there are words: further ones take a third of a core together."""
 _PATIENCE, _PATIENCE_EACH = 8, 3
 
 

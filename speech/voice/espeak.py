@@ -75,7 +75,7 @@ async def speaking(
         try:
             head = await _patient(_head(output))
             yield Speaking(output, struct.unpack("<I", head[_RATE])[0])
-            if await _patient(asyncio.to_thread(process.wait)) != 0:
+            if await _patient(_exit_code(process)) != 0:
                 raise VoiceFailed("The voice ended before it had spoken everything.")
         finally:
             feeding.cancel()
@@ -92,20 +92,29 @@ async def _program(
     voice: str, speed: float
 ) -> AsyncIterator[tuple[subprocess.Popen[bytes], asyncio.StreamReader, asyncio.StreamWriter]]:
     """Run the program, connected by a socket; it ends with the context. Raises VoiceFailed."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
-        try:
-            process = _spawned(voice, speed, theirs.fileno())
-        except OSError as error:
-            writer.transport.abort()
-            raise VoiceFailed("The voice could not be started.") from error
+    try:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            try:
+                process = _spawned(voice, speed, theirs.fileno())
+            except OSError:
+                writer.transport.abort()
+                raise
+    except OSError as error:
+        raise VoiceFailed("The voice could not be started.") from error
     try:
         yield process, reader, writer
     finally:
         writer.transport.abort()
         process.kill()
-        await asyncio.to_thread(process.wait)
+        await _exit_code(process)
+
+
+async def _exit_code(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end of the program, which is near: without a thread, if it has ended."""
+    code = process.poll()
+    return await asyncio.to_thread(process.wait) if code is None else code
 
 
 def _spawned(voice: str, speed: float, connection: int) -> subprocess.Popen[bytes]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 
-from connections.http.exchange import LARGE_BODY_BYTES
+from connections.authentication.access import AccessControl
+from connections.http.exchange import LARGE_BODY_BYTES, Exchange
+from connections.limits.limiters import Limiters
+from connections.native.greeting import Greeter
+from connections.openai.reception import Reception
 from tests.app.in_process import Running
 
 DOORS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -38,3 +43,31 @@ async def test_a_long_conversation_is_gone_through_beside_the_event_loop(
         for messages in (short, long):
             await client.post(path, json={"model": "midstream-demo", "messages": messages} | body)
     assert [one is threading.main_thread() for one in made_by] == [True, False]
+
+
+async def test_who_leaves_lets_no_second_thread_begin_beside_his() -> None:
+    nothing = object()
+    reception = Reception(
+        access=cast("AccessControl", nothing),
+        limiters=cast("Limiters", nothing),
+        greeter=cast("Greeter", nothing),
+    )
+    exchange = Exchange({"type": "http", "headers": []}, cast("Any", nothing), cast("Any", nothing))
+    exchange.body_bytes = LARGE_BODY_BYTES + 1
+    began, may_end, at_work = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        began.set()
+        assert may_end.wait(10)
+        at_work.append("first")
+
+    first = asyncio.create_task(reception.apart(exchange, work))
+    assert await asyncio.to_thread(began.wait, 10)
+    first.cancel()
+    second = asyncio.create_task(reception.apart(exchange, lambda: at_work.append("second")))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    may_end.set()
+    await second
+    assert first.cancelled()
+    assert at_work == ["first", "second"]

@@ -52,7 +52,7 @@ def held(names: list[str]) -> int:
     return sum(sys.getrefcount(names[at]) > alone + 1 for at in range(len(names)))
 
 
-@pytest.mark.skipif(memory._clear_type_cache is None, reason="this Python can't clear it")
+@pytest.mark.skipif(memory._clear_caches is None, reason="this Python can't clear it")
 def test_copies_of_a_name_that_was_looked_up_are_let_go() -> None:
     """C code makes a name anew for each look-up, and Python keeps up to 4,096 of them, each in a page of its own."""
     names = [b"search".decode() for _ in range(1_000)]
@@ -68,7 +68,7 @@ async def test_a_service_forgets_who_sent_and_what_was_looked_up(
 ) -> None:
     forgot: set[str] = set()
     monkeypatch.setattr(memory, "GIVE_BACK_S", 0.01)
-    monkeypatch.setattr(memory, "_clear_type_cache", lambda: forgot.add("names"))
+    monkeypatch.setattr(memory, "_clear_caches", lambda: forgot.add("names"))
     monkeypatch.setattr(Rates, "forget", lambda _: forgot.add("senders"))
     async with serving(tmp_path):
         await eventually(lambda: forgot == {"names", "senders"})
