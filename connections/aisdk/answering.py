@@ -80,10 +80,6 @@ class Answering:
     def stop(self, connection: Connection, telling: Telling, chat_id: str) -> Slow | None:
         """End a turn, or a message that has no turn yet. Raises Refused."""
         telling.is_stopped = True
-        if (
-            telling.turn_id is None and telling.sent_as is None
-        ):  # who is about to send it looks at `is_stopped`
-            return None
         place = chat_id if telling.turn_id is None else None
         return self._inner.handle(connection, Cancel(turn_id=telling.turn_id, conversation_id=place))
 
