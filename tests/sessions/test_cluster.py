@@ -311,12 +311,13 @@ async def test_leases_are_found_on_all_nodes(clustered: Redis) -> None:
 async def test_a_node_that_goes_down_takes_only_its_conversations_along(
     clustered: Redis, nodes: list[Node]
 ) -> None:
-    """The others go on; what can't be kept is refused."""
+    """The others go on, also for a replica that starts meanwhile; what can't be kept is refused."""
+    down, *up = nodes  # it has the first slots: a client asks it first
     async with chatting(clustered) as chat:
         for room in ROOMS:
             await chat.exchange("Hi!", "Hi.", conversation_id=room)
-        served = [room for room in ROOMS if await _node_of(clustered, chat, room) != nodes[2].port]
-        nodes[2].kill()
+        served = [room for room in ROOMS if await _node_of(clustered, chat, room) != down.port]
+        down.kill()
         lost = next(room for room in ROOMS if room not in served)
         with pytest.raises(StoreDown):
             await chat.sessions.history(chat.owner, Recorder(), lost, limit=50)
@@ -324,12 +325,18 @@ async def test_a_node_that_goes_down_takes_only_its_conversations_along(
         for room in served:
             shown = await chat.sessions.history(chat.owner, chat.reader, room, limit=50)
             assert len(shown.page.messages) == 2
+            async with connect(f"redis+cluster://127.0.0.1:{up[0].port}") as starting:
+                assert await starting.exists(_key_of(chat, room))
 
 
 async def _node_of(store: Redis, chat: Chat, room: str) -> int:
-    node = store.get_node_from_key(chat.keys.conversation.replace("room", room))  # type: ignore[attr-defined]
+    node = store.get_node_from_key(_key_of(chat, room))  # type: ignore[attr-defined]
     port: int = node.port
     return port
+
+
+def _key_of(chat: Chat, room: str) -> str:
+    return chat.keys.conversation.replace("room", room)
 
 
 async def test_behind_a_failover_the_new_master_is_written_to(tmp_path: Path) -> None:

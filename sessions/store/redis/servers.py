@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from typing import Any, Self, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from redis._parsers.commands import AsyncCommandsParser
 from redis.asyncio import (
     BlockingConnectionPool,
     Connection,
@@ -26,6 +28,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ReadOnlyError, ResponseError
+from redis.exceptions import TimeoutError as TimedOut
 
 from sessions.store.redis.asker import asker
 from sessions.store.redis.client import store_errors
@@ -137,11 +140,29 @@ class _SentinelPool(SentinelConnectionPool, _Pool):
         await self.sentinel_manager.aclose()
 
 
+class _Commands(AsyncCommandsParser):
+    """The commands that the servers know, told by any master that answers: the client asks one alone, even if that one is down."""
+
+    def __init__(self, masters: Callable[[], list[Any]]) -> None:
+        super().__init__()
+        self._masters = masters
+
+    async def initialize(self, node: Any = None) -> None:
+        others = [master for master in self._masters() if master is not node]
+        for asked in (node, *others):
+            try:
+                return await super().initialize(asked)
+            except (ConnectionLost, TimedOut) as error:
+                lost = error
+        raise lost
+
+
 class _Cluster(RedisCluster):
     """A cluster client that connects on first use, as the others do."""
 
     def __init__(self, tally: StoreTally, **options: Any) -> None:
         super().__init__(max_connections=2 * AT_ONCE, **options)
+        self.commands_parser = _Commands(self.get_primaries)
         self.tally = tally
         self._places = FairPlaces(AT_ONCE)  # a node's pool refuses instead of waiting
 
