@@ -15,9 +15,8 @@ import msgspec
 import uvloop
 
 from app.administration.command import admin
-from app.operations import logs
+from app.operations import logs, memory
 from app.operations.keys import keys
-from app.operations.memory import collect_seldom
 from app.operations.restored import restored as make_ready
 from app.setting_values import PREFIX, SettingsError, plain, wanted_words
 from app.settings import Settings
@@ -127,7 +126,7 @@ def serve(**options: Any) -> None:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # its default action would end the process
         settings = Settings.read(os.environ, given)
         logs.set_up(style=settings.log_format, level=settings.log_level)
-        collect_seldom()
+        memory.set_up()
         uvloop.run(serve_forever(settings))
 
 

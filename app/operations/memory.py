@@ -23,19 +23,39 @@ NEVER = 1_000_000
 _trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """malloc_trim(3): some milliseconds for each 100 MB, during which other threads run."""
 
+_M_MMAP_THRESHOLD = -3
+LARGE_BYTES = 512 * 1024
+
 _clear_caches: Callable[[], None] | None = getattr(sys, "_clear_internal_caches", None) or getattr(
     sys, "_clear_type_cache", None
 )
 """The latter's name until Python 3.13, which warns of it later."""
 
 
-def collect_seldom() -> None:
+def set_up() -> None:
+    """Call once, before the event loop runs."""
+    _collect_seldom()
+    _map_large_blocks()
+
+
+def _collect_seldom() -> None:
     """Leave the oldest generation to `keep_giving_back`. Python collects it whenever a quarter of it is new.
 
     When thousands connect at once that is again and again, and each takes a tenth of a second in which nobody gets any text.
     """
     gc.freeze()  # imported modules stay for good
     gc.set_threshold(YOUNG, MIDDLE, NEVER)
+
+
+def _map_large_blocks() -> None:
+    """Have the C library get blocks of half a megabyte and more from the system, and give each back as soon as it is free.
+
+    glibc does so at first, but raises the limit to the largest block that was freed (mallopt(3), M_MMAP_THRESHOLD). Later ones
+    of that size then come from the heap, which three long bodies at once leave twenty times as large as one of them.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
 def collect() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
 import threading
 from typing import Any, cast
 
@@ -43,6 +45,31 @@ async def test_a_long_conversation_is_gone_through_beside_the_event_loop(
         for messages in (short, long):
             await client.post(path, json={"model": "midstream-demo", "messages": messages} | body)
     assert [one is threading.main_thread() for one in made_by] == [True, False]
+
+
+@pytest.mark.parametrize("path", DOORS)
+async def test_a_long_body_is_let_go_of_when_it_is_refused(path: str, running: Running) -> None:
+    """No error in a circle keeps it for the garbage collector, which comes seldom."""
+    _, fields = DOORS[path]
+    many = [{"id": "m", "role": "user", "content": "a"}] * (LARGE_BODY_BYTES // 20)
+    body = json.dumps({"model": "midstream-demo", "messages": many} | fields).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    reader, writer = await asyncio.open_connection(*running.url.removeprefix("http://").split(":"))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2):  # when the second is answered, the first is over
+            writer.write(head + body)
+            assert b" 400 " in await reader.readuntil(b"\r\n\r\n")
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        held = [held for one in gc.garbage for held in gc.get_referents(one)]
+        assert not [one for one in held if isinstance(one, bytes) and len(one) == len(body)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+        writer.close()
 
 
 async def test_who_leaves_lets_no_second_thread_begin_beside_his() -> None:

@@ -13,8 +13,7 @@ import msgspec
 import uvloop
 
 from app.composition import composed
-from app.operations import logs
-from app.operations.memory import collect_seldom
+from app.operations import logs, memory
 from app.server import server
 from app.server.server import listen
 from app.settings import Settings
@@ -118,7 +117,7 @@ def main() -> None:
     """Serve until a signal."""
     settings = Settings.read(os.environ)
     logs.set_up(style=settings.log_format, level=settings.log_level)
-    collect_seldom()  # as the product's command does
+    memory.set_up()  # as the product's command does
     uvloop.run(_serve(settings, msgspec.json.decode(sys.argv[1], type=Script)))
 
 

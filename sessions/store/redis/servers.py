@@ -148,13 +148,13 @@ class _Commands(AsyncCommandsParser):
         self._masters = masters
 
     async def initialize(self, node: Any = None) -> None:
-        others = [master for master in self._masters() if master is not node]
-        for asked in (node, *others):
+        asked = [node, *(master for master in self._masters() if master is not node)]
+        for one in asked:
             try:
-                return await super().initialize(asked)
-            except (ConnectionLost, TimedOut) as error:
-                lost = error
-        raise lost
+                return await super().initialize(one)
+            except (ConnectionLost, TimedOut):
+                if one is asked[-1]:
+                    raise
 
 
 class _Cluster(RedisCluster):

@@ -13,8 +13,7 @@ import re
 import uvloop
 
 from app.composition import composed
-from app.operations import logs
-from app.operations.memory import collect_seldom
+from app.operations import logs, memory
 from app.server.server import listen
 from app.settings import Settings
 from engine.messages import Request
@@ -73,5 +72,5 @@ async def _serve(settings: Settings) -> None:
 if __name__ == "__main__":
     read = Settings.read(os.environ)
     logs.set_up(style=read.log_format, level=read.log_level)
-    collect_seldom()  # as the product's command does
+    memory.set_up()  # as the product's command does
     uvloop.run(_serve(read))
