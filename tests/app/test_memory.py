@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -36,6 +37,24 @@ def test_holes_between_small_things_are_given_back() -> None:
     memory.give_back()
     assert before - resident_bytes(os.getpid()) > 20 * MB
     assert len(kept) == 3_000
+
+
+@pytest.mark.skipif(memory._trim is None or sys.platform != "linux", reason="not glibc")
+def test_large_blocks_between_small_things_are_given_back_at_once() -> None:
+    """glibc keeps those that are no larger than one that was freed before, up to 32 MiB. In a process of its own."""
+    program = """
+from app.operations import memory
+from tests.app.test_memory import MB, os, resident_bytes
+memory.set_up()
+del [bytearray(6 * MB)][0]
+before = resident_bytes(os.getpid())
+pairs = [(b"a" * 4 * MB, bytes(100_000)) for _ in range(16)]
+kept = [small for _, small in pairs]
+pairs.clear()
+print((resident_bytes(os.getpid()) - before) // MB)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(ran.stdout) < 8
 
 
 async def test_a_service_gives_back_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,10 +151,12 @@ class _Commands(AsyncCommandsParser):
         asked = [node, *(master for master in self._masters() if master is not node)]
         for one in asked:
             try:
-                return await super().initialize(one)
+                await super().initialize(one)
             except (ConnectionLost, TimedOut):
                 if one is asked[-1]:
                     raise
+            else:
+                break
 
 
 class _Cluster(RedisCluster):
