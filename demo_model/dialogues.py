@@ -44,7 +44,7 @@ _THOUGHT_SHARES = (74, 14, 6, 6)
 class _Mix:
     """How often turns are of some kinds: shares of 1, and weights beside the others' in `_choose`.
 
-    `calling`: of turns where tools are offered. `going_on`: after a reply that was interrupted. `cut`: of counts and stories.
+    `again`: what was said last is asked for, twice as often if it was interrupted. `calling`: of turns where tools are offered. `going_on`: after a reply that was interrupted. `cut`: of counts and stories.
     """
 
     calling: float
@@ -54,13 +54,14 @@ class _Mix:
     short_counts: int
     not_offered: int
     not_offered_beside_tools: int
+    again: float
 
 
 # Whether a tool is called must hang on what is offered: so training asks for what is not offered nearly as often as for what is.
 # The mix of the evaluation's histories stays as it is, so that its questions, and figures of different trainings, compare.
 _MIXES = {
-    Split.TRAIN: _Mix(0.5, 0.75, 0.45, 10, 18, 14, 190),
-    Split.HELD_OUT: _Mix(0.7, 0.6, 0.35, 12, 6, 10, 32),
+    Split.TRAIN: _Mix(0.5, 0.75, 0.45, 10, 18, 14, 190, 0.05),
+    Split.HELD_OUT: _Mix(0.7, 0.6, 0.35, 12, 6, 10, 32, 0.0),
 }
 _TOOLS_PROBED = dict.fromkeys((*tool_turns.CALLING, Skill.NO_CALL), 1.0) | {
     Skill.THINKING: 0.5,
@@ -98,6 +99,11 @@ def probe(
             writer.take(_choose(rng, writer))
         if skill is Skill.GO_ON:
             writer.take(_counting(rng.randint(5, longest_count)), cut_chance=1.0)
+        if skill is Skill.SAID and chance(rng, 0.9):
+            writer.take(
+                _counting(rng.randint(5, longest_count)) if chance(rng, 0.5) else _choose(rng, writer),
+                cut_chance=0.5,
+            )
         turn = _of(skill, rng, writer)
         if turn is not None and turn.skill is skill:
             return _probe(writer.asked(turn), turn)
@@ -133,6 +139,10 @@ def _going_on(rng: random.Random, writer: "_Dialogue") -> Turn:
     return numbers.go_on(rng, writer.split, writer.known, writer.messages)
 
 
+def _said_again(rng: random.Random, writer: "_Dialogue") -> Turn | None:
+    return echo.say_again(rng, writer.split, writer.known, writer.messages)
+
+
 def _counted(rng: random.Random, writer: "_Dialogue") -> Turn:
     return numbers.count(rng, writer.split, writer.known, writer.longest_count)
 
@@ -156,8 +166,9 @@ def _thought_about(rng: random.Random, writer: "_Dialogue") -> Turn:
     return replace(rng.choices(ways, (6, 2, 2))[0](rng, writer.split, turn), skill=Skill.THINKING)
 
 
-_IN_DIALOGUES: Mapping[Skill, Callable[[random.Random, "_Dialogue"], Turn]] = {
+_IN_DIALOGUES: Mapping[Skill, Callable[[random.Random, "_Dialogue"], Turn | None]] = {
     Skill.GO_ON: _going_on,
+    Skill.SAID: _said_again,
     Skill.COUNT: _counted,
     Skill.NO_CALL: _needing_no_tool,
     Skill.THINKING: _thought_about,
@@ -208,6 +219,13 @@ _EXACT = (Skill.SMALL_TALK, Skill.NOT_TOLD, Skill.SUM, Skill.REPEAT, Skill.SERVI
 def _choose(rng: random.Random, writer: "_Dialogue") -> Writer:
     """The next turn's writer: what was told is asked for often, a count that was cut may go on, tools are used."""
     mix = writer.mix
+    interrupted = bool(writer.messages) and writer.messages[-1].interrupted
+    if (
+        mix.again
+        and chance(rng, mix.again * (4 if interrupted else 1))
+        and (turn := _said_again(rng, writer))
+    ):
+        return lambda _rng, _split, _known: turn
     if writer.messages and writer.messages[-1].interrupted and chance(rng, mix.going_on):
         return lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages)
     if chance(rng, mix.calling if writer.tools else 0.0) and (call := tool_turns.caller(rng, writer.tools)):

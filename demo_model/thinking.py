@@ -36,6 +36,7 @@ _THOUGHTS = {
     Skill.COUNT: "I count upwards in ones.",
     Skill.GO_ON: "I go on with the next number.",
     Skill.REPEAT: "I say the same words again.",
+    Skill.SAID: "I look at my last reply.",
     Skill.STORY: "A story needs a hero, a trouble and an end.",
     Skill.SERVICE: "This is about Midstream or about me.",
     Skill.PHRASE: "I know this phrase.",

@@ -27,6 +27,7 @@ class Skill(enum.StrEnum):
     COUNT = "counts"
     GO_ON = "goes on counting"
     REPEAT = "repeats"
+    SAID = "says again what was seen"
     STORY = "tells a story"
     SERVICE = "about the service"
     PHRASE = "Chinese phrases"

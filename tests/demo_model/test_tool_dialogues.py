@@ -199,7 +199,10 @@ def test_of_several_tools_that_look_up_the_one_that_names_the_thing_is_called() 
     assert several > 60
 
 
+OLDER = [str(skill) for skill in Skill if skill is not Skill.SAID]
+
+
 def test_the_evaluation_asks_what_it_asked_before() -> None:
     """Figures of different trainings compare: what only the training reads changes none of the questions."""
-    asked = [repr(evaluate.probes(skill, 4, seed=1)) for skill in (*map(str, Skill), evaluate.LONG_COUNT)]
+    asked = [repr(evaluate.probes(skill, 4, seed=1)) for skill in (*OLDER, evaluate.LONG_COUNT)]
     assert zlib.crc32("\n".join(asked).encode()) == 1486304364
