@@ -292,6 +292,35 @@ async def test_who_goes_before_a_channel_is_listened_to_leaves_no_connection(
     gc.collect()
 
 
+async def test_looking_for_the_nodes_anew_cuts_off_no_command(nodes: list[Node], clustered: Redis) -> None:
+    """The client does so whenever a slot is down."""
+    waiting = asyncio.create_task(clustered.blpop(["room"], timeout=60))
+    await happened(lambda: _waits_at(nodes))
+    before = await _who_wait_at(nodes)
+    await clustered.aclose()
+    await clustered.lpush("another room", "")
+    assert await _who_wait_at(nodes) == before
+    await clustered.lpush("room", "")
+    assert await waiting
+
+
+async def _waits_at(nodes: list[Node]) -> bool:
+    return bool(await _who_wait_at(nodes))
+
+
+async def _who_wait_at(nodes: list[Node]) -> list[bytes]:
+    """The ids of connections on which a command waits."""
+    lists: list[bytes] = [await node.ask("CLIENT", "LIST") for node in nodes]
+    return [line.split()[0] for told in lists for line in told.splitlines() if b"cmd=blpop" in line]
+
+
+async def test_a_client_that_was_to_look_anew_leaves_no_connection(nodes: list[Node]) -> None:
+    async with connect(f"redis+cluster://127.0.0.1:{nodes[0].port}") as client:
+        await client.exists("room")
+        await client.aclose()
+    gc.collect()  # it would say so of a connection that nobody closed
+
+
 async def test_a_cancel_reaches_the_replica_that_runs_the_turn(clustered: Redis) -> None:
     async with chatting(clustered) as chat, chatting(clustered) as other:
         for room in ROOMS[:4]:

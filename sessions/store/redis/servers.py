@@ -182,6 +182,15 @@ class _Cluster(RedisCluster):
         pipeline.tally = self.tally
         return pipeline
 
+    async def aclose(self) -> None:
+        """Close it when nobody uses it. The client also does this when a node is down, to look for the others anew.
+
+        Then the connections to these stay: commands are under way on them. At the end all are closed, even if it was to look anew.
+        """
+        self._initialize = self._usage_counter > 0
+        if not self._initialize:
+            await super().aclose()
+
     async def __aenter__(self) -> Self:
         await self._increment_usage()
         return self

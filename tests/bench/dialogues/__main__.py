@@ -161,7 +161,14 @@ def _figures(seen: Sequence[Seen]) -> Iterable[tuple[str, str]]:
         yield f"words misheard, {'noise at 20 dB' if is_noisy else 'clean'}", rate
     yield "names told again", _share(one.knows_name for one in whole)
     yield "cuts whose history ends at the word heard", _share(cut.is_exact for cut in cuts)
-    yield "cuts that went on at the next number", _share(cut.goes_on for cut in cuts)
+    yield (
+        "cuts that went on at the next number",
+        _share(cut.goes_on for cut in cuts if cut.goes_on is not None),
+    )
+    yield (
+        "cuts that were said again as heard",
+        _share(cut.says_again for cut in cuts if cut.says_again is not None),
+    )
     yield "speech over a reply to its last sound, ms", _quantiles(cut.silent_ms for cut in cuts)
     yield "engine steps after a cut, most", str(max((cut.steps_after or 0 for cut in cuts), default=0))
 

@@ -1,4 +1,4 @@
-"""One dialogue with the demo model and its observations: a name, an interrupted count that goes on, the name, a sum."""
+"""One dialogue with the demo model and its observations: a name, an interrupted count that goes on or is said again, the name, a sum."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tests.e2e.test_speech import wrong_words
 
 PAUSES_MS = (300, 700)
 """Pauses inside an utterance."""
+AGAIN = 0.5
+"""The share of cuts after which the question is what was said."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,12 +37,14 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
     """A reply that was spoken over. `silent_ms`: from the first speech to the last sound that was played; `is_exact`: the history ends at the last word
-    that was played; `goes_on`: the next answer began with the number behind it; `steps_after`: of the engine.
+    that was played; `goes_on`: the next answer began with the number behind it; `says_again`: it was what was heard, word by word. One
+    of the two is asked for, the other is None. `steps_after`: of the engine.
     """
 
     silent_ms: float
     is_exact: bool
-    goes_on: bool
+    goes_on: bool | None
+    says_again: bool | None
     steps_after: int | None
 
 
@@ -101,10 +105,11 @@ async def _ask(phone: Phone, said: Utterance, *, had_pause: bool) -> tuple[Turn,
 
 
 async def _cut(phone: Phone, counting: Answer, rng: random.Random, *, voice: str) -> Cut:
-    """Speak over a reply in its middle, and have it continue."""
+    """Speak over a reply in its middle, and have it continue, or ask what was said."""
     until = rng.uniform(800, 4000)
     await phone.until(lambda: counting.played_ms >= until or counting.done is not None)
-    over = await utterance("go on", voice=voice)
+    again = rng.random() < AGAIN
+    over = await utterance("what did you say last" if again else "go on", voice=voice)
     _, told = await _ask(phone, over, had_pause=False)
     await phone.heard_out(told)
     done = counting.done or {}
@@ -115,7 +120,8 @@ async def _cut(phone: Phone, counting: Answer, rng: random.Random, *, voice: str
     return Cut(
         silent_ms=((counting.last_played_at or phone.spoke_at) - phone.spoke_at) * 1000,
         is_exact=stands and len(kept) == counting.heard_off,
-        goes_on=bool(words) and told.text.startswith(str(int(words[-1]) + 1)),
+        goes_on=None if again else bool(words) and told.text.startswith(str(int(words[-1]) + 1)),
+        says_again=told.text == f"I said: {kept}" if again else None,
         steps_after=done.get("cancel", {}).get("steps_after"),
     )
 
