@@ -18,7 +18,7 @@ from torch import Tensor
 from engine.attention.terms import Terms
 from engine.cache.paged_cache import LayerPages
 
-VERSION = 6
+VERSION = 7
 """Of the signatures below: that of the library must be the same."""
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
@@ -41,6 +41,8 @@ _SIGNATURES = {
     ),
     "rms_norm": (_POINTER, _POINTER, _COUNT, _COUNT, _FLOAT, _FLAG, _POINTER),
     "silu_product": (_POINTER, _COUNT, _COUNT, _FLAG, _POINTER),
+    "likeliest": (*3 * (_POINTER,), _COUNT, _COUNT, _FLAG, _POINTER, _POINTER),
+    "draw": (*6 * (_POINTER,), _COUNT, _COUNT, _FLAG, _FLAG, *4 * (_POINTER,)),
     "linear": (*3 * (_POINTER,), _COUNT, _FLAG, _FLAG, _POINTER),
     "vectors": (_FLAG,),
     "has_pairs": (),

@@ -3,7 +3,7 @@
 The changes that a request asks for come first (`adjusting.py`). The limits are those of transformers, in its order:
 temperature, top-k, top-p, min-p. Each reply has random numbers of its own, so a seed gives the same text alone and in a
 batch. The vocabulary is never sorted: a small top-k makes a shortlist, and all other rows are drawn from the whole
-(`nucleus.py`), which measured faster than trying their likeliest tokens first.
+(`nucleus.py`, on a CPU `cpu_draw.py`), which measured faster than trying their likeliest tokens first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from engine.sampling import device_draw, nucleus
+from engine.sampling import cpu_draw, device_draw, nucleus
 from engine.sampling.adjusting import Adjustments, Changes, Wish
 from engine.sampling.allowed import Allowed, width_of
 from engine.sampling.device_draw import sent
@@ -96,6 +96,8 @@ class _Group:
     """The changes of their logits; None if no row asks for any."""
     width: int
     """The width of the rows if grammars leave so few tokens that only those are read; 0: the whole vocabulary is."""
+    has_kernel: bool
+    """Whether a kernel for CPUs knows all of the rows' limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class Sampler:
         self._vocabulary = vocabulary
         self._at_once = max(1, CACHED_SCORES // vocabulary) if device.type == "cpu" else slots
         self._rows: _Rows | None = None
+        self._drawing = cpu_draw.Drawing()
         self._adjustments = Adjustments(slots=slots, vocabulary=vocabulary, device=device, ends=ends)
         self.last = torch.zeros(slots, dtype=torch.int64, device=device)
         """The last token of each slot, on the device: that of slot s is `last[-1 - s]`."""
@@ -142,10 +145,9 @@ class Sampler:
         """
         if self._device.type == "cuda":
             return [None if token < 0 else token for token in self.choose(logits, slots).tolist()]
-        scores = logits.float()
         tokens: list[int | None] = [None] * len(slots)
         for group in self._rows_of(tuple(slots)).groups:
-            drawn = self._drawn(scores, group)
+            drawn = self._drawn(logits, group)
             for place, token in zip(group.places, drawn, strict=True):
                 tokens[place] = token
             if group.changes is not None:
@@ -158,10 +160,9 @@ class Sampler:
 
         Does not wait for the device.
         """
-        scores = logits.float()
         tokens = torch.empty(len(slots), dtype=torch.int64, device=self._device)
         for group in self._rows_of(tuple(slots)).groups:
-            drawn = _choose(self._scores(scores, group), group).squeeze(1)
+            drawn = _choose(self._scores(logits, group), group).squeeze(1)
             tokens[group.index] = drawn
             if group.changes is not None:
                 self._remember(group, group.changes, drawn.clamp(min=0))
@@ -209,7 +210,7 @@ class Sampler:
                 ways.setdefault((chooser.way, width, self._adjustments.asks(slot)), []).append(place)
         parts = []
         for (way, width, _), places in ways.items():
-            at_once = self._at_once if way is Way.WHOLE and not width else len(places)
+            at_once = len(places) if way is Way.SHORTLIST or width else self._at_once
             parts += [
                 (way, width, places[first : first + at_once]) for first in range(0, len(places), at_once)
             ]
@@ -227,24 +228,71 @@ class Sampler:
             slots=own,
             changes=None if width else self._adjustments.changes(own),
             width=width,
+            has_kernel=way is Way.LIKELIEST or (way is Way.WHOLE and not _cuts(choosers, self._vocabulary)),
         )
 
-    def _drawn(self, scores: Tensor, group: _Group) -> list[int | None]:
-        if not group.width:
-            return _draw(self._scores(scores, group), group)
-        guides = [guide for slot in group.slots if (guide := self._adjustments.guide_alone(slot)) is not None]
-        allowed = Allowed.by(guides, group.width)
-        places = _draw(allowed.of(scores, group.places), group)
-        return [allowed.token(row, place) for row, place in enumerate(places)]
+    def _drawn(self, logits: Tensor, group: _Group) -> list[int | None]:
+        if group.width:
+            allowed = Allowed.by(self._guides(group), group.width)
+            places = self._draw(allowed.of(logits, group.places).float(), group)
+            return [allowed.token(row, place) for row, place in enumerate(places)]
+        masks = self._masks(group)
+        drawn = None if masks is None else self._by_kernel(logits, group.places, masks, group)
+        return self._draw(self._scores(logits, group), group) if drawn is None else drawn
 
-    def _scores(self, scores: Tensor, group: _Group) -> Tensor:
-        rows = scores[group.index]
+    def _masks(self, group: _Group) -> list[Tensor | None] | None:
+        """Return the masks of a group's rows; None if anything else changes these."""
+        if group.changes is None:
+            return [None] * len(group.slots)
+        return [guide.mask for guide in self._guides(group)] if group.changes.are_masks else None
+
+    def _draw(self, scores: Tensor, group: _Group) -> list[int | None]:
+        drawn = self._by_kernel(scores, range(len(scores)), [None] * len(scores), group)
+        if drawn is not None:
+            return drawn
+        match group.way:
+            case Way.LIKELIEST:
+                best, tokens = likeliest(scores)
+                return nucleus.fetch(tokens, best.isfinite())
+            case Way.SHORTLIST:
+                return nucleus.fetch(*_from_shortlist(scores, group))
+            case Way.WHOLE:
+                scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
+                weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
+                return nucleus.draw(weights, group.limits.top_p, group.randoms)
+            case _:
+                assert_never(group.way)
+
+    def _by_kernel(
+        self, scores: Tensor, rows: Sequence[int], masks: Sequence[Tensor | None], group: _Group
+    ) -> list[int | None] | None:
+        """Draw some rows of scores; None if there is no kernel for them."""
+        if not (group.has_kernel and cpu_draw.serves(scores)):
+            return None
+        if group.way is Way.LIKELIEST:
+            return self._drawing.likeliest(scores, rows, masks)
+        limits, randoms = group.limits, group.randoms
+        return self._drawing.draw(
+            scores, rows, temperature=limits.temperature, top_p=limits.top_p, masks=masks, randoms=randoms
+        )
+
+    def _guides(self, group: _Group) -> list[Guide]:
+        return [guide for slot in group.slots if (guide := self._adjustments.guide_alone(slot)) is not None]
+
+    def _scores(self, logits: Tensor, group: _Group) -> Tensor:
+        rows = logits[group.index].float()
         return rows if group.changes is None else self._adjustments.changed(rows, group.changes)
 
     def _remember(self, group: _Group, changes: Changes, tokens: Tensor) -> None:
         """Count tokens for the penalties. A row without a token ends now, so what is noted for it is never read."""
         if self._adjustments.remember(group.slots, changes, tokens):
             self._rows = None
+
+
+def _cuts(choosers: Sequence[Chooser], vocabulary: int) -> bool:
+    """Whether a row's limits need its likeliest tokens, or the weight of the likeliest one."""
+    samplings = [chooser.sampling for chooser in choosers]
+    return any(0 < one.top_k < vocabulary or one.min_p > 0 for one in samplings)
 
 
 def _limits(samplings: Sequence[Sampling], device: torch.device) -> _Limits:
@@ -269,21 +317,6 @@ def _index(places: list[int], device: torch.device) -> slice | Tensor:
 
 def _column(values: list[float] | list[int], device: torch.device) -> Tensor:
     return sent(torch.tensor(values).unsqueeze(1), device)
-
-
-def _draw(scores: Tensor, group: _Group) -> list[int | None]:
-    match group.way:
-        case Way.LIKELIEST:
-            best, tokens = likeliest(scores)
-            return nucleus.fetch(tokens, best.isfinite())
-        case Way.SHORTLIST:
-            return nucleus.fetch(*_from_shortlist(scores, group))
-        case Way.WHOLE:
-            scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
-            weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
-            return nucleus.draw(weights, group.limits.top_p, group.randoms)
-        case _:
-            assert_never(group.way)
 
 
 def _choose(scores: Tensor, group: _Group) -> Tensor:

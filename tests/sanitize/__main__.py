@@ -22,6 +22,7 @@ TESTS = (
     "tests/engine/model/test_cpu_halves.py",
     "tests/engine/model/test_cpu_prefill.py",
     "tests/engine/model/test_int8_linear.py",
+    "tests/engine/sampling/test_cpu_draw.py",
 )
 SANITIZERS = (
     "-fsanitize=address,undefined",

@@ -1,0 +1,104 @@
+"""Draws tokens on a CPU with a kernel of our own, `cpu_draw.c`: what `nucleus.py` does, in a third of the time.
+
+The rows of logits are read as they are, in bfloat16 or float32, with the masks of their grammars. Nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import torch
+from torch import Tensor
+
+from engine.attention import cpu_kernels
+from engine.sampling.guide import BITS
+from engine.sampling.nucleus import BELOW_ONE
+
+REJECTED = -2
+"""In place of a token: it is not in the nucleus, so the row is drawn again. -1: the row is unusable."""
+
+
+def serves(scores: Tensor) -> bool:
+    """Whether there is a kernel for these scores."""
+    return scores.is_contiguous() and cpu_kernels.serve(scores)
+
+
+class Drawing:
+    """Draws, in room that it keeps: 512 KB a row of a large vocabulary, which is slow to get anew. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._room = torch.empty(0)
+
+    def draw(
+        self,
+        scores: Tensor,
+        rows: Sequence[int],
+        *,
+        temperature: Tensor,
+        top_p: Tensor | None,
+        masks: Sequence[Tensor | None],
+        randoms: Sequence[Random],
+    ) -> list[int | None]:
+        """Draw a token of each of the named `rows` of `scores`, (all rows, vocabulary), from its nucleus.
+
+        `temperature` and `top_p` as `nucleus.draw` takes them, (rows, 1); `masks`: as a guide has them. Random numbers are taken
+        as there. A row with NaN gives None.
+        """
+        size, is_half = scores.shape[1], scores.dtype is torch.bfloat16
+        room, addresses = self._room_for(len(rows), size), _addresses(masks, size)
+        coolings = 1 / temperature.flatten()
+        shares = torch.full_like(coolings, torch.inf) if top_p is None else top_p.flatten()
+        totals = torch.empty(len(rows), dtype=torch.float64)
+
+        def once(at: Tensor, draws: Tensor, floors: Tensor, *, again: bool) -> Tensor:
+            """Draw once for each of the `draws`; return their tokens, and write their floors."""
+            numbers = [min(randoms[draw].random(), BELOW_ONE) for draw in draws.tolist()]
+            levels, own = torch.tensor(numbers, dtype=torch.float64), (coolings[draws], shares[draws])
+            tokens = torch.empty_like(draws)
+            cpu_kernels.library().midstream_draw(
+                *(
+                    scores.data_ptr(),
+                    at.data_ptr(),
+                    addresses.data_ptr(),
+                    own[0].data_ptr(),
+                    own[1].data_ptr(),
+                ),
+                *(levels.data_ptr(), len(draws), size, is_half, again, room),
+                *(totals.data_ptr(), tokens.data_ptr(), floors.data_ptr()),
+            )
+            return tokens
+
+        floors = torch.empty_like(coolings)
+        tokens = once(torch.tensor(rows), torch.arange(len(rows)), floors, again=False)
+        while len(left := (tokens == REJECTED).nonzero().flatten()):
+            own_floors = floors[left]
+            tokens[left] = once(left, left, own_floors, again=True)
+            floors[left] = own_floors
+        return [None if token < 0 else token for token in tokens.tolist()]
+
+    def likeliest(
+        self, scores: Tensor, rows: Sequence[int], masks: Sequence[Tensor | None]
+    ) -> list[int | None]:
+        """Return the likeliest token of each of the named rows, the first of equal ones; None as in `draw`."""
+        at, tokens = torch.tensor(rows), torch.empty(len(rows), dtype=torch.int64)
+        size = scores.shape[1]
+        addresses = _addresses(masks, size)
+        cpu_kernels.library().midstream_likeliest(
+            *(scores.data_ptr(), at.data_ptr(), addresses.data_ptr(), len(rows), size),
+            *(scores.dtype is torch.bfloat16, self._room_for(len(rows), size), tokens.data_ptr()),
+        )
+        return [None if token < 0 else token for token in tokens.tolist()]
+
+    def _room_for(self, rows: int, size: int) -> int:
+        """Return the address of room for rows of weights."""
+        if self._room.numel() < rows * size:
+            self._room = torch.empty(rows * size)
+        return self._room.data_ptr()
+
+
+def _addresses(masks: Sequence[Tensor | None], size: int) -> Tensor:
+    """Return the masks' addresses, 0 for none. Raises ValueError for a mask that does not cover a row."""
+    if any(mask is not None and len(mask) * BITS < size for mask in masks):
+        raise ValueError(f"a mask has no bit for each of {size} tokens")
+    return torch.tensor([0 if mask is None else mask.data_ptr() for mask in masks])
