@@ -33,7 +33,7 @@ def embedding_request(body: bytes) -> EmbeddingRequest:
 
 def _decoded(body: bytes) -> EmbeddingRequest:
     fields = _fields(body)
-    if _IDS.match(bytes(fields.get("input", b""))):
+    if _IDS.match(memoryview(fields.get("input", b""))):
         why = "This server takes texts as `input`, and no ids of tokens."
         raise invalid("input", why, code="unsupported_parameter")
     for field, why in _REFUSED.items():

@@ -85,13 +85,13 @@ def refuse_unserved(fields: Mapping[str, msgspec.Raw]) -> None:
     for field, (neutral, why) in _NEUTRAL.items():
         if field in fields and not (says(fields[field], neutral) or _is_off(field, fields)):
             raise invalid(field, why, code="unsupported_parameter")
-    if "prompt" in fields and _IDS.match(bytes(fields["prompt"])):
+    if "prompt" in fields and _IDS.match(memoryview(fields["prompt"])):
         raise invalid("prompt", _NO_IDS, code="unsupported_parameter")
 
 
 def says(raw: msgspec.Raw, neutral: tuple[object, ...]) -> bool:
     """Return whether JSON is null or one of these values; a longer one is not read."""
-    if len(bytes(raw)) > _LONGEST:
+    if memoryview(raw).nbytes > _LONGEST:
         return False
     value = msgspec.json.decode(raw)
     return value is None or any(_same(value, one) for one in neutral)
