@@ -44,7 +44,7 @@ _THOUGHT_SHARES = (74, 14, 6, 6)
 class _Mix:
     """How often turns are of some kinds: shares of 1, and weights beside the others' in `_choose`.
 
-    `again`: what was said last is asked for, twice as often if it was interrupted. `calling`: of turns where tools are offered. `going_on`: after a reply that was interrupted. `cut`: of counts and stories.
+    `looking_up`: of calls where a tool looks up an invented thing, which is the hardest to choose. `again`: what was said last is asked for, twice as often if it was interrupted. `calling`: of turns where tools are offered. `going_on`: after a reply that was interrupted. `cut`: of counts and stories.
     """
 
     calling: float
@@ -55,13 +55,15 @@ class _Mix:
     not_offered: int
     not_offered_beside_tools: int
     again: float
+    looking_up: float
+    stories: int
 
 
 # Whether a tool is called must hang on what is offered: so training asks for what is not offered nearly as often as for what is.
 # The mix of the evaluation's histories stays as it is, so that its questions, and figures of different trainings, compare.
 _MIXES = {
-    Split.TRAIN: _Mix(0.5, 0.75, 0.45, 10, 18, 14, 190, 0.05),
-    Split.HELD_OUT: _Mix(0.7, 0.6, 0.35, 12, 6, 10, 32, 0.0),
+    Split.TRAIN: _Mix(0.5, 0.75, 0.45, 10, 18, 14, 120, 0.08, 0.4, 14),
+    Split.HELD_OUT: _Mix(0.7, 0.6, 0.35, 12, 6, 10, 32, 0.0, 0.0, 6),
 }
 _TOOLS_PROBED = dict.fromkeys((*tool_turns.CALLING, Skill.NO_CALL), 1.0) | {
     Skill.THINKING: 0.5,
@@ -228,12 +230,14 @@ def _choose(rng: random.Random, writer: "_Dialogue") -> Writer:
         return lambda _rng, _split, _known: turn
     if writer.messages and writer.messages[-1].interrupted and chance(rng, mix.going_on):
         return lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages)
-    if chance(rng, mix.calling if writer.tools else 0.0) and (call := tool_turns.caller(rng, writer.tools)):
-        return call
+    if chance(rng, mix.calling if writer.tools else 0.0):
+        looks_up = mix.looking_up and tool_turns.can_look_up(writer.tools) and chance(rng, mix.looking_up)
+        if call := tool_turns.caller(rng, writer.tools, Skill.UNSEEN_TOOL if looks_up else None):
+            return call
     long_count = writer.longest_count > _SHORT_COUNTS
     shares: list[tuple[Writer, float]] = [
         (facts.tell, 14), (_ask_any, 28 if writer.known != Facts() else 3), (numbers.add_or_subtract, 26), (refusals.refuse, 20),
-        (_counting(writer.longest_count), mix.counts + (2 if long_count else 0)), (_counting(12), mix.short_counts), (echo.repeat, 34), (stories.story, 6 if writer.longest_count >= _SHORT_COUNTS else 2),
+        (_counting(writer.longest_count), mix.counts + (2 if long_count else 0)), (_counting(12), mix.short_counts), (echo.repeat, 34), (stories.story, mix.stories if writer.longest_count >= _SHORT_COUNTS else 2),
         (smalltalk.small_talk, 9), (smalltalk.about_service, 8), (phrases.phrase, 12), (json_replies.as_json, 60), (tool_turns.not_offered(writer.tools), mix.not_offered_beside_tools if writer.tools else mix.not_offered),
         (lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages), 2),
     ]  # fmt: skip

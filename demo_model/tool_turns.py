@@ -69,6 +69,11 @@ def caller(rng: random.Random, tools: Sequence[Tool], skill: Skill | None = None
     return partial(_with_tools, write, tools)
 
 
+def can_look_up(tools: Sequence[Tool]) -> bool:
+    """Whether one of `tools` looks up an invented thing."""
+    return any(tool.purpose == LOOK_UP for tool in tools)
+
+
 def not_offered(tools: Sequence[Tool]) -> Writer:
     """Writes a question for a tool that is not among `tools`."""
     return partial(_with_tools, calls.not_offered, tools)
