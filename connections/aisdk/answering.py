@@ -78,10 +78,14 @@ class Answering:
         return self._inner.handle(connection, frame)
 
     def stop(self, connection: Connection, telling: Telling, chat_id: str) -> Slow | None:
-        """End a turn, or a message that has no turn yet. Raises Refused."""
+        """End what a request began or continued, and no other turn of its chat. Raises Refused."""
         telling.is_stopped = True
-        place = chat_id if telling.turn_id is None else None
-        return self._inner.handle(connection, Cancel(turn_id=telling.turn_id, conversation_id=place))
+        if (
+            telling.sent_as is None and telling.turn_id is None
+        ):  # who is about to send it looks at `is_stopped`
+            return None
+        frame = Cancel(turn_id=telling.turn_id, client_msg_id=telling.sent_as, conversation_id=chat_id)
+        return self._inner.handle(connection, frame)
 
     def _say(self, connection: Connection, telling: Telling, said: Say, turn: dict[str, Any]) -> Slow | None:
         telling.sent_as = said.message_id
@@ -150,6 +154,10 @@ class Answering:
                 "The calls that are answered are not those of the chat's last reply; load the chat again."
             )
         telling.go_on(settle.message_id, reply := chain[place])
+        if telling.is_stopped:  # before its turn was known
+            last = Cancel(turn_id=chain[-1].turn_id, conversation_id=request.id)
+            await _done(self._inner.handle(connection, last))
+            return
         stays = request.on_disconnect == "continue"
         self._sessions.keep_calls(connection.owner, request.id, reply.turn_id, kept=stays)
         later = tuple(chain[place + 1 :])
@@ -159,9 +167,15 @@ class Answering:
         for answer in answers:  # a change of one call must not end the message while others are answered
             telling.answered(answer.call_id, is_allowed=_is_allowed(answer))
         for answer in answers:
-            named = msgspec.structs.replace(answer, ref=telling.ref, conversation_id=request.id)
-            await _done(self._inner.handle(connection, named))
+            await self._answer(connection, telling, answer, request.id)
         connection.push(Settled(ref=telling.ref, is_news=bool(answers), later=later))
+
+    async def _answer(
+        self, connection: Connection, telling: Telling, answer: ToolResult | ToolDecision, chat_id: str
+    ) -> None:
+        if not telling.is_stopped:
+            named = msgspec.structs.replace(answer, ref=telling.ref, conversation_id=chat_id)
+            await _done(self._inner.handle(connection, named))
 
 
 def _fresh(settle: Settle, reply: ShownMessage) -> list[ToolResult | ToolDecision]:

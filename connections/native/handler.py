@@ -213,9 +213,11 @@ def _tell_cancelled(connection: Connection, frame: frames.Cancel, met: Cancelled
 
 
 def _asked(frame: frames.Cancel) -> Cancel:
+    is_placed = frame.turn_id is not None and frame.client_msg_id is None
     return Cancel(
-        conversation_id=frame.conversation_id or (None if frame.turn_id else frames.DEFAULT_CONVERSATION),
+        conversation_id=frame.conversation_id or (None if is_placed else frames.DEFAULT_CONVERSATION),
         turn_id=frame.turn_id,
+        client_msg_id=frame.client_msg_id,
         seen_off=frame.seen_off,
         rollback=frame.mode == "rollback",
     )

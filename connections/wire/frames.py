@@ -168,9 +168,10 @@ class Source(ClientFrame, frozen=True, kw_only=True, tag="source"):
 
 
 class Cancel(ClientFrame, frozen=True, kw_only=True, tag="cancel"):
-    """Stops a turn, or all turns of a conversation."""
+    """Stops a turn, what answers a message, or all turns of a conversation."""
 
     turn_id: Id | None = None
+    client_msg_id: Id | None = None
     conversation_id: Name | None = None
     mode: Literal["keep", "rollback"] = "keep"
     seen_off: Annotated[int, Meta(ge=0)] | None = None

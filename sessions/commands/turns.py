@@ -238,24 +238,26 @@ class Turns:
         if conversation is None:
             return None
         coming = [*conversation.turns, *conversation.arriving]
-        turns = [live for live in coming if _is_meant(live, cancel)]
+        turns = [live for live in coming if cancel.means(live)]
         here = [live for live in turns if not live.intake.forwarded]
         if not here:
             return None
         decided = [
-            live for live in here if runner.cancel(conversation, live, cancel.cause, seen_off=cancel.seen_off)
+            live
+            for live in here
+            if runner.cancel(conversation, live, cancel.cause, seen_off=cancel.seen_of(live))
         ]
         met = next(iter(decided or here))
         is_forwarded = here != turns
-        is_part = cancel.turn_id is None and (conversation.live is None or is_forwarded)
+        is_part = cancel.is_whole and (conversation.live is None or is_forwarded)
         return Cancelled(
             met.turn.ids.turn_id, already=not decided, is_part=is_part, is_forwarded=is_forwarded
         )
 
     def _where(self, owner: Owner, cancel: Cancel) -> Conversation | None:
-        if cancel.turn_id is None:
-            return self._directory.get(owner, cancel.conversation_id or "")
-        conversation, _ = self._by_turn.get(cancel.turn_id, (None, None))
+        conversation, _ = self._by_turn.get(cancel.turn_id or "", (None, None))
+        if conversation is None and cancel.conversation_id is not None:
+            return self._directory.get(owner, cancel.conversation_id)
         if conversation is None:  # if its calls are open, the next turn is waiting
             waits = (self._by_turn[turn_id][0] for turn_id in self._waits)
             conversation = next((one for one in waits if _waits_behind(one, cancel.turn_id)), None)
@@ -298,10 +300,5 @@ class Turns:
             run.cancel()
 
 
-def _is_meant(live: LiveTurn, cancel: Cancel) -> bool:
-    """Return whether a cancel names a turn: by its own id, or by that of the turn whose calls it waits for."""
-    return cancel.means(live.turn.ids.turn_id) or (live.waits and cancel.means(live.record.follows))
-
-
-def _waits_behind(conversation: Conversation, turn_id: str) -> bool:
+def _waits_behind(conversation: Conversation, turn_id: str | None) -> bool:
     return any(live.waits and live.record.follows == turn_id for live in conversation.turns)

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to
 from sessions.errors import SessionError
-from sessions.events import Cause, Done
+from sessions.events import Done
 from sessions.interpreting.source import Grown, Growth
 from sessions.records import Owner
 from sessions.replicas.rpc import (
@@ -39,9 +39,6 @@ class Elsewhere(SessionError):
     def __init__(self, runner: str) -> None:
         super().__init__(runner)
         self.runner = runner
-
-
-_CAUSES = (Cause.CLIENT, Cause.ROLLBACK, Cause.OPERATOR)
 
 
 class Forwarder:
@@ -106,8 +103,7 @@ class Forwarder:
         met: list[Cancelled] = []
 
         def ends(done: Done) -> None:  # the end may come faster than the answer
-            is_asked = done.cancel is not None and done.cancel.cause in _CAUSES and cancel.means(done.turn_id)
-            if is_asked and not met:
+            if cancel.explains(done) and not met:
                 met.append(Cancelled(done.turn_id, already=False))
                 tell(met[0])
 
@@ -171,5 +167,5 @@ def _asking(live: LiveTurn, generation: Generation) -> AskSend:
 
 def _takes_in(conversation: Conversation, cancel: Cancel) -> str | None:
     """Return the replica that is accepting the message: between the previous reply and its own no turn runs."""
-    meant = (live for live in conversation.turns if cancel.means(live.turn.ids.turn_id))
+    meant = (live for live in conversation.turns if cancel.means(live))
     return next((live.intake.forwarded for live in meant if live.intake.forwarded), None)

@@ -6,18 +6,21 @@ from collections.abc import Callable
 
 import msgspec
 
-from sessions.events import Cause
+from sessions.events import Cause, Done
+from sessions.turn.live_turn import LiveTurn
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
     """End a turn, or all turns of a conversation if none is named.
 
-    `conversation_id` None: that of the turn. `seen_off`: how much of the reply its reader saw; `rollback`: remove the exchange
-    from the history; `by_operator`: an operator cancels.
+    `conversation_id` None: that of the turn. `turn_id`: the turn that follows its calls is meant, too. `client_msg_id`: the
+    turn that answers this message now. `seen_off`: how much of the reply its reader saw; of one that follows `turn_id`, nothing.
+    `rollback`: remove the exchange from the history; `by_operator`: an operator cancels.
     """
 
     conversation_id: str | None = None
     turn_id: str | None = None
+    client_msg_id: str | None = None
     seen_off: int | None = None
     rollback: bool = False
     by_operator: bool = False
@@ -29,9 +32,31 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
             return Cause.OPERATOR
         return Cause.ROLLBACK if self.rollback else Cause.CLIENT
 
-    def means(self, turn_id: str) -> bool:
+    @property
+    def is_whole(self) -> bool:
+        """Whether it ends all turns of its conversation."""
+        return self.turn_id is None and self.client_msg_id is None
+
+    def means(self, live: LiveTurn) -> bool:
         """Return whether it ends a turn of its conversation."""
-        return self.turn_id in (None, turn_id)
+        if self.client_msg_id is not None:
+            return live.send.client_msg_id == self.client_msg_id
+        return self.turn_id in (None, live.turn.ids.turn_id, live.record.follows)
+
+    def explains(self, done: Done) -> bool:
+        """Return whether the end of a turn that runs elsewhere may be its outcome."""
+        asked = done.cancel is not None and done.cancel.cause in (
+            Cause.CLIENT,
+            Cause.ROLLBACK,
+            Cause.OPERATOR,
+        )
+        is_open = self.turn_id is None or self.client_msg_id is not None
+        return asked and (is_open or self.turn_id in (done.turn_id, done.follows))
+
+    def seen_of(self, live: LiveTurn) -> int | None:
+        """Return how much of a turn that it means was seen; None if nobody says."""
+        is_named = self.turn_id in (None, live.turn.ids.turn_id)
+        return self.seen_off if is_named or self.seen_off is None else 0
 
 
 class Cancelled(msgspec.Struct, frozen=True):

@@ -328,6 +328,59 @@ async def test_an_abort_on_the_socket_is_a_stop_and_a_lost_socket_is_not(by_hand
     assert steps_after_cancel(by_hand) == 0
 
 
+async def test_an_abort_before_its_turn_ends_that_turn_and_no_other(by_hand: Running) -> None:
+    """What another device waits for in the same chat goes on."""
+    ann = "?client_id=ann"
+    async with wire(by_hand, ann) as device, wire(by_hand, ann) as opened:
+        await device.send("r1", user("Count!"))
+        await begun(by_hand)
+        by_hand.engine.step(1)
+        told = [(await device.next("r1", "text-delta"))["chunk"]]
+        await opened.send("r2", user("And again!", "m2"), body={"on_busy": "enqueue"})
+        await opened.put(type="abort", requestId="r2")
+        await opened.put(type="send", requestId="r3")
+        await opened.next("r3", "error")  # the abort was heard
+        by_hand.engine.step(10)
+        told += await device.until_end("r1")
+        assert text_of(told) == "one two three four"
+        kept = await ended(Chat(by_hand, query=ann), texts=4)
+    assert (kept[2:], len(by_hand.engine.requests)) == (["And again!", ""], 1)
+
+
+@pytest.mark.parametrize("answered", [0, 1, 2])
+async def test_an_abort_while_calls_are_answered_ends_the_turn_that_goes_on(
+    by_hand: Running, answered: int
+) -> None:
+    """Of that turn nothing was seen, and nothing is kept. `answered`: of two calls, when the abort comes."""
+    by_hand.engine.script(["I look.", BERN, Call("weather", '{"city":"Bonn"}')])
+    by_hand.engine.script("Rain in both.")
+    ann = {"client_id": "ann", "features": ["tools"]}
+    async with wire(by_hand, "?client_id=ann") as opened, by_hand.socket(ann) as device:
+        await opened.send("r1", user("Weather?"), body=WEATHER)
+        await begun(by_hand)
+        by_hand.engine.step(10)
+        asked = await opened.until_end("r1")
+        await device.send(type="history", conversation_id="chat1")
+        await device.next("history")
+        parts = [
+            {"type": "tool-weather", "toolCallId": chunk["toolCallId"], "state": "output-available"}
+            for chunk in asked
+            if chunk["type"] == "tool-input-available"
+        ]
+        reply = {"id": asked[0]["messageId"], "role": "assistant"}
+        reply["parts"] = [part | {"output": "grey"} for part in parts]
+        await opened.send("r2", reply, body=WEATHER)
+        for _ in range(answered):
+            await opened.next("r2", "tool-output-available")
+        await opened.put(type="abort", requestId="r2")
+        done = await device.next("done")
+    assert done["follows"] == asked[0]["messageId"]
+    assert (done["reason"], done["cancel"]["cause"], done["chars"]) == ("cancelled", "client", 0)
+    kept = await Chat(by_hand, query="?client_id=ann").messages()
+    assert text_in(kept[1]) == "I look."
+    assert steps_after_cancel(by_hand) == 0
+
+
 async def test_an_abort_counts_while_the_token_of_its_message_is_checked(tmp_path: Path) -> None:
     def named(token: str) -> Chunk:
         return {"authorization": f"Bearer {token}"}

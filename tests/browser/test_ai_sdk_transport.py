@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest_asyncio
 from tests.browser.acts import resume, tell_history
 from tests.browser.chat_page import ChatPage
 from tests.browser.peer import Line, Peer
+from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -248,3 +250,267 @@ async def test_a_reply_that_ends_between_a_page_and_its_resumption_is_told(front
     assert (text_of(told), told[-1]) == ("Good day.", {"type": "finish", "finishReason": "stop"})
     await front.begin(RESUMED)
     assert await front.told() is None
+
+
+async def another(line: Line, chat: ChatPage) -> dict[str, Any]:
+    """A turn of another device in the same chat, seen here."""
+    send = {"conversation_id": "c", "client_msg_id": "theirs"}
+    await line.accept(send, turn="theirs", seq=1)
+    await text(line, "Good", turn="theirs", off=0, seq=2)
+    await chat.page.wait_for_function("() => window.client.repliesOf('c')[0]?.text === 'Good'")
+    return send
+
+
+async def goes_on(line: Line, chat: ChatPage, *, seq: int) -> None:
+    """The other device's turn goes on, and is shown."""
+    await text(line, " day.", turn="theirs", off=4, seq=seq)
+    await chat.page.wait_for_function("() => window.client.repliesOf('c')[0]?.visible === 'Good day.'")
+
+
+async def abort(chat: ChatPage, line: Line) -> None:
+    """Aborts the last request, and waits until all that it makes the page say was heard."""
+    await chat.client("() => (window.stopping.abort(), void window.client.ping())")
+    await line.hear("ping")
+
+
+async def test_an_abort_before_its_turn_has_a_name_ends_that_turn_alone(front: Front, chat: ChatPage) -> None:
+    await another(front.line, chat)
+    await front.send(user("Hello?"), body={"onBusy": "enqueue"})
+    send = await front.line.hear("send")
+    await abort(chat, front.line)
+    (cancel,) = front.line.kept("cancel")
+    assert (cancel["client_msg_id"], cancel["seen_off"]) == (send["client_msg_id"], 0)
+    assert "turn_id" not in cancel
+    await front.line.say("cancelled", ref=cancel["ref"], turn_id="t", already=False)
+    await front.line.accept(send, turn="t", seq=3, queue_position=1)
+    await front.line.finish(send, turn="t", seq=4, reason="cancelled", chars=0)
+    await goes_on(front.line, chat, seq=5)
+    assert await chat.client("() => window.client.repliesOf('c').map((reply) => reply.stopping)") == [False]
+    assert await front.told() == []
+
+
+async def test_an_abort_of_a_turn_names_it_and_what_was_told(front: Front, chat: ChatPage) -> None:
+    await front.send(user("Hello?"))
+    send = await front.line.hear("send")
+    await front.line.accept(send, turn="t", seq=1)
+    await text(front.line, "Good", turn="t", off=0, seq=2)
+    await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].text === 'Good'")
+    await abort(chat, front.line)
+    (cancel,) = front.line.kept("cancel")
+    assert (cancel["turn_id"], cancel["conversation_id"], cancel["seen_off"]) == ("t", "c", 4)
+    assert text_of(await front.told()) == "Good"
+
+
+async def back(front: Front, chat: ChatPage, peer: Peer) -> Line:
+    """Loses the connection, does nothing meanwhile, and gives the next one."""
+    await front.line.drop()
+    await chat.page.wait_for_function("() => window.client.connection.state !== 'connected'")
+    return await peer.line()
+
+
+async def test_an_abort_while_a_message_waits_for_a_connection_takes_it_back(
+    front: Front, chat: ChatPage, peer: Peer
+) -> None:
+    """Nothing is sent on the next one: no message, and no stop that could mean another turn."""
+    await another(front.line, chat)
+    await front.line.drop()
+    await chat.page.wait_for_function("() => window.client.connection.state !== 'connected'")
+    await front.send(user("Hello?"))
+    assert await chat.client("() => (window.stopping.abort(), window.told)") == []
+    line = await peer.line()
+    await resume(line, after=2, live="theirs")
+    await goes_on(line, chat, seq=3)
+    await chat.client("() => void window.client.ping()")
+    await line.hear("ping")
+    assert line.kept("send") + line.kept("cancel") == []
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+async def test_an_abort_whose_connection_is_lost_is_said_again_and_the_message_is_not_sent_anew(
+    front: Front, chat: ChatPage, peer: Peer, *, arrived: bool
+) -> None:
+    """`arrived`: whether the server had the message. If so, its turn is told as any that was stopped."""
+    await another(front.line, chat)
+    await front.send(user("Hello?"), body={"onBusy": "enqueue"})
+    send = await front.line.hear("send")
+    await abort(chat, front.line)
+    line = await back(front, chat, peer)
+    await resume(line, after=2, live="theirs")
+    cancel = await line.hear("cancel")
+    assert cancel["client_msg_id"] == send["client_msg_id"]
+    await line.say("cancelled", ref=cancel["ref"], turn_id="t" if arrived else None, already=False)
+    if arrived:
+        assert await line.hear("send") == send  # under its id, which makes one turn: that is told now
+        await line.accept(send, turn="t", seq=3, duplicate=True)
+        await line.finish(send, turn="t", seq=3, reason="cancelled", chars=0)
+    await goes_on(line, chat, seq=4 if arrived else 3)
+    assert await chat.client("() => window.client.repliesOf('c').length") == 1
+    await chat.client("() => void window.client.ping()")
+    await line.hear("ping")
+    assert line.kept("send") + line.kept("cancel") == []
+
+
+async def test_a_stop_that_was_answered_is_not_said_again(front: Front, chat: ChatPage, peer: Peer) -> None:
+    """Its turn's end was lost with the connection. Another turn runs by then."""
+    await front.send(user("Hello?"))
+    send = await front.line.hear("send")
+    await front.line.accept(send, turn="t", seq=1)
+    await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].turnId === 't'")
+    await abort(chat, front.line)
+    (cancel,) = front.line.kept("cancel")
+    await front.line.say("cancelled", ref=cancel["ref"], turn_id="t", already=False)
+    await front.line.say("error", code="odd", message="Seen.", retryable=False)
+    line = await back(front, chat, peer)
+    await resume(line, after=1, live="theirs")
+    await line.finish(send, turn="t", seq=2, reason="cancelled", chars=0)
+    await line.accept({"conversation_id": "c", "client_msg_id": "theirs"}, turn="theirs", seq=3)
+    await chat.page.wait_for_function("() => window.client.repliesOf('c')[0]?.turnId === 'theirs'")
+    await chat.client("() => void window.client.ping()")
+    await line.hear("ping")
+    assert line.kept("cancel") == []
+
+
+async def test_an_abort_while_calls_are_answered_ends_the_turn_that_goes_on(
+    front: Front, chat: ChatPage
+) -> None:
+    """The reply that called is named, with all of its text: of the turn behind its calls nothing was seen."""
+    await front.send(user("Weather?"))
+    parts = await calling(front.line, "c1", "c2")
+    asked = await front.told()
+    await front.send({"id": asked[0]["messageId"], "role": "assistant", "parts": parts})
+    ref = (await front.line.hear("tool_result"))["ref"]
+    await abort(chat, front.line)
+    (cancel,) = front.line.kept("cancel")
+    assert (cancel["turn_id"], cancel["seen_off"]) == ("t", 0)
+    await front.line.say("tool_ack", ref=ref, conversation_id="c", call_id="c1", state="done")
+    assert [chunk["type"] for chunk in await front.told()] == ["thrown"]
+    await front.line.say("cancelled", ref=cancel["ref"], turn_id="t2", already=False)
+    await follow_cut(front.line)
+    await chat.page.wait_for_function("() => window.client.repliesOf('c').length === 0")
+    assert front.line.kept("tool_result") == []
+
+
+async def follow_cut(line: Line) -> None:
+    """The turn behind the calls, cancelled before its first word."""
+    send = {"conversation_id": "c", "client_msg_id": "x"}
+    await line.accept(send, turn="t2", seq=5, follows="t", message_id="t-reply")
+    await line.finish(send, turn="t2", seq=6, reason="cancelled", chars=0, follows="t")
+
+
+async def test_a_stop_while_calls_are_answered_counts_on_the_next_connection(
+    front: Front, chat: ChatPage, peer: Peer
+) -> None:
+    """The history shows the turn that goes on from the answers: the reply that called is no longer live here then."""
+    await front.send(user("Weather?"))
+    parts = await calling(front.line, "c1")
+    asked = await front.told()
+    await front.send({"id": asked[0]["messageId"], "role": "assistant", "parts": parts})
+    await front.line.hear("tool_result")
+    await abort(chat, front.line)
+    line = await back(front, chat, peer)
+    ref = (await line.hear("resume"))["ref"]
+    await line.say("error", ref=ref, code="not_found", message="It is gone.", retryable=False)
+    called = kept("t-reply", "assistant", "", "t-user", turn_id="t")
+    going = kept("t2-reply", "assistant", "Ra", "t-reply", turn_id="t2", status="running")
+    page = {"epoch": "e", "seq": 7, "has_more": False, "messages": [called, going]}
+    ref = (await line.hear("history"))["ref"]
+    await line.say("history", ref=ref, conversation_id="c", **page)
+    cancel = await line.hear("cancel")
+    assert (cancel["turn_id"], cancel["seen_off"]) == ("t", 0)
+
+
+WATCHED = """
+    () => {
+      window.refs = [];
+      window.client.addEventListener("reply", ({ detail: { reply } }) => {
+        if (reply.state === "sending") window.refs.push(new WeakRef(reply));
+      });
+    }
+"""
+MANY = """
+    async (count) => {
+      for (let number = 0; number < count; number += 1) {
+        const messages = [{ id: `m${number}`, role: "user", parts: [{ type: "text", text: "Hello?" }] }];
+        const stream = await window.transport.sendMessages({ trigger: "submit-message", chatId: "c", messages });
+        for (const reader = stream.getReader(); !(await reader.read()).done; );
+      }
+    }
+"""
+HELD = "() => window.refs.filter((ref) => ref.deref() !== undefined).length"
+
+
+async def answer(line: Line, count: int) -> None:
+    """Answers so many messages."""
+    for number in range(count):
+        send = await line.hear("send")
+        await line.accept(send, turn=f"t{number}", seq=number * 2 + 1)
+        await line.finish(send, turn=f"t{number}", seq=number * 2 + 2, reason="stop", chars=0)
+
+
+async def test_replies_that_have_ended_are_let_go_of(front: Front, chat: ChatPage) -> None:
+    await chat.client(WATCHED)
+    await asyncio.gather(chat.client(MANY, 40), answer(front.line, 40))
+    session = await chat.page.context.new_cdp_session(chat.page)
+    await session.send("HeapProfiler.collectGarbage")
+    assert len(await chat.client("() => window.refs")) == 40
+    assert await chat.client(HELD) <= 1
+
+
+async def test_the_newest_thousand_messages_of_a_page_are_found_again(
+    front: Front, chat: ChatPage, peer: Peer
+) -> None:
+    await asyncio.gather(chat.client(MANY, 1001), answer(front.line, 1001))
+    roles = (("user", "q"), ("assistant", "r"))
+    peer.histories["c"] = [
+        kept(f"{name}{number}", role, "", turn_id=f"t{number}") for number in (0, 1) for role, name in roles
+    ]
+    await front.send(user("Goodbye?", "m1"), messageId="m1")
+    assert (await front.line.hear("edit"))["message_id"] == "q1"
+    await front.send(user("Goodbye?", "m0"), messageId="m0")
+    assert (await front.line.hear("send"))["content"] == "Goodbye?"
+
+
+DEVICES = """
+    async () => {
+      const { ChatClient } = await import("/static/client/chat-client.js");
+      const { MidstreamChatTransport } = await import("/static/client/ai-sdk.js");
+      const url = `${location.origin.replace("http", "ws")}/v1/ws`;
+      const storage = { getItem: () => "one-person-with-two-devices", setItem: () => undefined };
+      const [theirs, ours] = [1, 2].map(() => new ChatClient({ url, storage, features: ["reasoning", "tools"] }));
+      const sent = (client, text, more) => {
+        const messages = [{ id: text, role: "user", parts: [{ type: "text", text }] }];
+        const transport = new MidstreamChatTransport({ client, params: { chars_per_s: 400 } });
+        return transport.sendMessages({ trigger: "submit-message", chatId: "c", messages, ...more });
+      };
+      for (const client of [theirs, ours]) {
+        const ready = new Promise((resolve) => client.addEventListener("ready", resolve, { once: true }));
+        client.connect();
+        await ready;
+      }
+      const told = [];
+      for await (const chunk of await sent(theirs, "Count from 1 to 100.")) {
+        if (chunk.type === "text-delta") told.push(chunk.delta);
+        if (told.length !== 1 || chunk.type !== "text-delta") continue;
+        const stopping = new AbortController();
+        const { signal: abortSignal } = stopping;
+        const stream = await sent(ours, "Count from 1 to 50.", { abortSignal, body: { onBusy: "enqueue" } });
+        stopping.abort();
+        if (!(await stream.getReader().read()).done) throw new Error("An aborted stream told something.");
+      }
+      let messages = [];
+      while (messages.length < 4) ({ messages } = await theirs.history({ conversationId: "c" }));
+      for (const client of [theirs, ours]) client.close();
+      return { told: told.join(""), kept: messages.map(({ content }) => content) };
+    }
+"""
+
+
+async def test_an_abort_behind_its_message_leaves_another_devices_reply_whole(
+    chat: ChatPage, server: ServerProcess
+) -> None:
+    """Beside the real server."""
+    await chat.page.goto(f"{server.url}/static/theme-early.js")
+    found = await chat.client(DEVICES)
+    counted = ", ".join(str(number) for number in range(1, 101))
+    assert counted in found["told"]
+    assert found["kept"] == ["Count from 1 to 100.", found["told"], "Count from 1 to 50.", ""]

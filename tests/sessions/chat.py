@@ -174,11 +174,21 @@ class Chat:
         await (reader or self.reader).until(lambda: len((reader or self.reader).events) > told)
 
     def cancel(
-        self, turn_id: str | None = None, *, seen_off: int | None = None, rollback: bool = False
+        self,
+        turn_id: str | None = None,
+        *,
+        client_msg_id: str | None = None,
+        seen_off: int | None = None,
+        rollback: bool = False,
+        is_placed: bool = False,
     ) -> Cancelled:
-        """Cancels one turn, or all of the room."""
+        """Cancels one turn, what answers a message, or all of the room. `is_placed`: a turn's room is named, too."""
         cancel = Cancel(
-            conversation_id=None if turn_id else ROOM, turn_id=turn_id, seen_off=seen_off, rollback=rollback
+            conversation_id=None if turn_id and not is_placed else ROOM,
+            turn_id=turn_id,
+            client_msg_id=client_msg_id,
+            seen_off=seen_off,
+            rollback=rollback,
         )
         met = self.sessions.cancel(self.owner, cancel)
         return met or Cancelled(turn_id, already=True)

@@ -15,7 +15,6 @@ import { Call } from "./call.js";
 import { ChatError } from "./errors.js";
 import { LinkState } from "./link.js";
 import { isUnfinished } from "./live-replies.js";
-import { ReplyState } from "./reply.js";
 import { UIMessageStream, approvalId, outcomeOf, waitsForClient } from "./ui-message-stream.js";
 
 /** @typedef {import("./chat-client.js").ChatClient} ChatClient */
@@ -28,13 +27,16 @@ import { UIMessageStream, approvalId, outcomeOf, waitsForClient } from "./ui-mes
 
 /** Messages of the history that are read: as many as a page may have. */
 const PAGE = 200;
+/** Messages of this page that are found under the ids that they have here. An older one is not: an edit of it is a new message. */
+const FOUND = 1000;
 
 export class MidstreamChatTransport {
   /** A resumed stream repeats its message from the start. */
   resumeStreamIsReplay = true;
   #client;
   #wishes;
-  /** @type {Map<string, Reply>} The replies to messages of this page, by the messages' ids. */ #replies = new Map();
+  /** @type {Map<string, Reply>} The replies to messages of this page that the server had not accepted, by the messages' ids. */ #begun = new Map();
+  /** @type {Map<string, string>} The turns of the newest messages of this page, by the messages' ids. */ #turns = new Map();
   /** @type {Map<string, string>} The first turns of the messages that `messages` left out, by their chats. */ #leftOut = new Map();
 
   /** @param {{client: ChatClient} & Wishes} options  `client`: it names the features `reasoning` and `tools` */
@@ -58,7 +60,8 @@ export class MidstreamChatTransport {
     const found = replaced === undefined ? null : await this.#exchange(chatId, replaced, last.id);
     abortSignal?.throwIfAborted();
     const reply = this.#begin(found, { trigger, last, options });
-    this.#replies.set(last.id, reply);
+    this.#note();
+    this.#begun.set(last.id, reply);
     const stream = this.#follow(chatId, abortSignal, new UIMessageStream());
     stream.take(reply);
     return stream.readable;
@@ -98,7 +101,7 @@ export class MidstreamChatTransport {
     const last = chain.at(-1);
     this.#leftOut.delete(chatId);
     if (last === undefined || !isRunning(last)) return uiMessages(messages);
-    this.#leftOut.set(chatId, chain[0].turn_id);
+    keep(this.#leftOut, chatId, chain[0].turn_id);
     return uiMessages(messages.slice(0, -chain.length));
   }
 
@@ -121,7 +124,8 @@ export class MidstreamChatTransport {
    * @param {string[]} names
    */
   async #exchange(chatId, ...names) {
-    const ids = names.flatMap((name) => [name, this.#replies.get(name)?.turnId ?? name]);
+    this.#note();
+    const ids = names.flatMap((name) => [name, this.#turns.get(name) ?? name]);
     /** @type {Message[]} */ const messages = [];
     for (let page = await this.#page(chatId); page !== null; page = await this.#pageBefore(chatId, page)) {
       messages.unshift(...page.messages);
@@ -132,6 +136,14 @@ export class MidstreamChatTransport {
       return { user, replyId: reply?.message_id ?? null };
     }
     return null;
+  }
+
+  /** Notes the turns of messages that were accepted meanwhile. Their replies, with all their text, are let go of. */
+  #note() {
+    for (const [name, { turnId, open }] of this.#begun) {
+      if (turnId !== null) keep(this.#turns, name, turnId);
+      if (turnId !== null || !open) this.#begun.delete(name);
+    }
   }
 
   /** A page of a chat's history; null if there is no such chat. @param {string} chatId @param {string} [before] */
@@ -174,6 +186,7 @@ export class MidstreamChatTransport {
       }
     } catch (error) {
       stream.close();
+      abortSignal?.throwIfAborted();
       throw error;
     }
     stream.pause();
@@ -209,23 +222,19 @@ export class MidstreamChatTransport {
       if (reply === stream.reply || reply.follows === stream.reply.turnId) stream.take(reply);
     };
     const stop = () => {
-      const { reply } = stream;
-      if (reply?.open && !stream.over) this.#stop(chatId, reply.state === ReplyState.CALLING ? undefined : stream.toldChars);
-      stream.close();
+      const { reply, over, toldChars } = stream;
+      stream.close(); // first: that a message is taken back is no error
+      // If the server refuses a stop, the reply goes on and is in the history; nothing waits for the answer.
+      if (reply !== null && !over) client.stop(reply, { seenOff: toldChars }).catch(() => undefined);
     };
     client.addEventListener("reply", tell);
     abortSignal?.addEventListener("abort", stop, { once: true });
     stream.whenOver(() => {
+      this.#note();
       client.removeEventListener("reply", tell);
       abortSignal?.removeEventListener("abort", stop);
     });
     return stream;
-  }
-
-  /** @param {string} chatId @param {number | undefined} seenOff */
-  #stop(chatId, seenOff) {
-    // If the server refuses a stop, the reply goes on and is in the history; nothing waits for the answer.
-    this.#client.cancel({ conversationId: chatId, seenOff }).catch(() => undefined);
   }
 
   /**
@@ -254,6 +263,13 @@ export class MidstreamChatTransport {
     if (client.connection.state === LinkState.CONNECTED) return Promise.resolve();
     return new Promise((resolve) => client.addEventListener("ready", () => resolve(), { once: true, signal }));
   }
+}
+
+/** Keeps a name as the newest one, and lets go of the oldest beyond the bound. @param {Map<string, string>} names @param {string} name @param {string} value */
+function keep(names, name, value) {
+  names.delete(name);
+  names.set(name, value);
+  if (names.size > FOUND) names.delete([...names.keys()][0]);
 }
 
 /**

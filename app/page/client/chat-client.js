@@ -50,6 +50,7 @@ import { PendingRequests } from "./pending-requests.js";
 import { Reply } from "./reply.js";
 import { Sequences } from "./sequences.js";
 import { frameOfSound, soundOfFrame } from "./sound.js";
+import { Stops } from "./stops.js";
 import { TurnEvents } from "./turn-events.js";
 
 export { Call, ChatError, LinkState, Reply };
@@ -67,6 +68,7 @@ export class ChatClient extends EventTarget {
   #requests = new PendingRequests();
   #sequences = new Sequences();
   #live = new LiveReplies((reply) => this.#emit("reply", { reply }));
+  #stops = new Stops({ live: this.#live, ask: (frame) => this.#ask(frame) });
   #follower = new Follower({
     sequences: this.#sequences,
     live: this.#live,
@@ -138,6 +140,7 @@ export class ChatClient extends EventTarget {
       follower: this.#follower,
       live: this.#live,
       outgoing: this.#outgoing,
+      stops: this.#stops,
       ask: (frame) => this.#ask(frame),
     });
   }
@@ -275,6 +278,24 @@ export class ChatClient extends EventTarget {
       if (error instanceof ChatError && !error.lost) this.#live.release(conversationId);
       throw error;
     }
+  }
+
+  /**
+   * Stops one reply, or the one that follows its calls by then, and no other of its conversation. A message that was not sent
+   * yet is withdrawn. Nothing past `seenOff` code points is shown or kept from now on. Raises ChatError.
+   * @param {Reply} reply
+   * @param {{seenOff?: number}} [options]
+   * @returns {Promise<import("./frames.js").Cancelled | null>} null if no connection is open: the next one asks
+   */
+  async stop(reply, { seenOff = reply.chars } = {}) {
+    if (!reply.open) return null;
+    if (reply.sentAt === null && reply.own) {
+      this.#live.withdraw(reply);
+      return null;
+    }
+    this.#hold(reply, seenOff, true);
+    const stop = this.#stops.add(reply, seenOff);
+    return this.#link.connected ? this.#stops.send(stop) : null;
   }
 
   /**
@@ -459,6 +480,7 @@ export class ChatClient extends EventTarget {
   #onDeleted({ conversation_id: conversationId }) {
     for (const reply of this.#live.openIn(conversationId)) this.#live.withdraw(reply);
     this.#follower.leave(conversationId);
+    this.#stops.forget(conversationId);
     this.#sequences.forget(conversationId);
     this.#emit("deleted", { conversationId });
   }
@@ -483,9 +505,10 @@ export class ChatClient extends EventTarget {
   /**
    * @param {Reply} reply
    * @param {number} chars
+   * @param {boolean} [alone]
    */
-  #hold(reply, chars) {
-    reply.hold(chars);
+  #hold(reply, chars, alone) {
+    reply.hold(chars, alone);
     this.#emit("reply", { reply });
   }
 

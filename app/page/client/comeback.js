@@ -8,6 +8,7 @@ export class Comeback {
   #follower;
   #live;
   #outgoing;
+  #stops;
   #ask;
 
   /**
@@ -15,18 +16,20 @@ export class Comeback {
    * @param {import("./follower.js").Follower} parts.follower
    * @param {import("./live-replies.js").LiveReplies} parts.live
    * @param {import("./outgoing.js").Outgoing} parts.outgoing
+   * @param {import("./stops.js").Stops} parts.stops
    * @param {(frame: Record<string, unknown>) => Promise<any>} parts.ask   rejects with ChatError
    */
-  constructor({ follower, live, outgoing, ask }) {
+  constructor({ follower, live, outgoing, stops, ask }) {
     this.#follower = follower;
     this.#live = live;
     this.#outgoing = outgoing;
+    this.#stops = stops;
     this.#ask = ask;
   }
 
   /** Call when a connection is open. */
   begin() {
-    const waiting = this.#live.unfinished.map(({ reply }) => reply.conversationId);
+    const waiting = [...this.#live.unfinished.map(({ reply }) => reply.conversationId), ...this.#stops.conversations];
     for (const conversationId of new Set([...this.#follower.followed, ...waiting])) void this.#goOn(conversationId);
   }
 
@@ -34,8 +37,9 @@ export class Comeback {
   async #goOn(conversationId) {
     const resumed = await this.#follower.comeBack(conversationId);
     if (resumed === null) return;
-    const stopping = this.#live.openIn(conversationId).find((reply) => reply.stopping);
+    const stopping = this.#live.openIn(conversationId).find((reply) => reply.stopping && !reply.alone);
     if (stopping !== undefined && (await this.#stop(conversationId, stopping.visibleChars))) return;
+    if (!(await this.#stops.again(conversationId))) return;
     this.#outgoing.again(conversationId, { acceptedToo: !resumed });
   }
 
@@ -54,6 +58,7 @@ export class Comeback {
       this.#live.release(conversationId);
       return false;
     }
+    this.#stops.forget(conversationId);
     for (const reply of this.#live.openIn(conversationId)) {
       if (reply.stopping && reply.turnId === null) this.#live.withdraw(reply);
     }

@@ -175,11 +175,12 @@ export interface SourceRequest {
   turn_id?: string | null;
 }
 
-/** Stops a turn, or all turns of a conversation. */
+/** Stops a turn, what answers a message, or all turns of a conversation. */
 export interface CancelRequest {
   type: "cancel";
   ref?: string | null;
   turn_id?: string | null;
+  client_msg_id?: string | null;
   conversation_id?: string | null;
   mode?: "keep" | "rollback";
   seen_off?: number | null;

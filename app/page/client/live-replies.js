@@ -134,10 +134,14 @@ export class LiveReplies {
 
   /** Takes that the stop of a conversation's replies was refused: they go on. @param {string} conversationId */
   release(conversationId) {
-    for (const reply of this.openIn(conversationId).filter(({ stopping }) => stopping)) {
-      reply.release();
-      this.#tell(reply);
-    }
+    for (const reply of this.openIn(conversationId)) this.releaseOne(reply);
+  }
+
+  /** Takes that the stop of one reply was refused: it goes on. @param {Reply} reply */
+  releaseOne(reply) {
+    if (!reply.stopping) return;
+    reply.release();
+    this.#tell(reply);
   }
 
   /** Withdraws replies that can't be sent again from here: of others' messages, or with open calls. The history has them. @param {string} conversationId */

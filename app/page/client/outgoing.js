@@ -43,7 +43,7 @@ export class Outgoing {
     const id = randomId();
     const { content = null, message_id: replaces = null } = fields;
     const continues = fields.type === "continue" ? replaces : null;
-    Object.assign(reply, { own: true, content, replaces, continues, clientMsgId: id, attachments });
+    Object.assign(reply, { own: true, content, replaces, continues, clientMsgId: id, exchangeId: id, attachments });
     const how = { on_busy: onBusy, grace_s: GRACE_S, params, tools, tool_choice: toolChoice };
     const shown = attachments.length === 0 ? {} : { attachments: attachments.map((one) => one.id) };
     const frame = { ...fields, ...shown, client_msg_id: id, conversation_id: conversationId, ...how };

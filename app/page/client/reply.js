@@ -54,6 +54,7 @@ export class Reply {
   /** Whether it began a branch: it does not follow the message that was last. */
   branches = false;
   /** @type {string | null} */ clientMsgId = null;
+  /** @type {string | null} The id of the message that its exchange began with, after calls too; null if it is unknown. */ exchangeId = null;
   /** @type {string | null} The user's message; null if another device sent it, and its text is unknown. */
   content = null;
   /** @type {import("./frames.js").Attachment[]} The images that the message shows. */ attachments = [];
@@ -85,6 +86,8 @@ export class Reply {
   firstTokens = 0;
   /** Whether a part of the text did not come as it was made, as after a reconnect: then its pace means nothing. */
   #replayed = false;
+  /** Whether its stop means no other reply of its conversation. */
+  alone = false;
   /** @type {number | null} Text past this is not shown: the user pressed Stop here. */
   #heldAt = null;
 
@@ -144,6 +147,7 @@ export class Reply {
     this.continues = frame.continues ?? null;
     // The message's id leads to the first reply. Those that follow are found by their turns only.
     this.clientMsgId = this.follows === null ? frame.client_msg_id : null;
+    this.exchangeId = frame.client_msg_id;
     this.content ??= frame.content ?? null;
     if (frame.attachments !== undefined) this.attachments = frame.attachments;
     this.interprets = frame.interprets ?? this.interprets;
@@ -257,9 +261,15 @@ export class Reply {
     this.chars = countCodePoints(text);
   }
 
-  /** Shows nothing past `chars` from now on: only what the user has seen is kept. @param {number} chars */
-  hold(chars) {
-    if (this.open) this.#heldAt = Math.min(this.#heldAt ?? chars, chars);
+  /**
+   * Shows nothing past `chars` from now on: only what the user has seen is kept.
+   * @param {number} chars
+   * @param {boolean} [alone]  whether no other reply is stopped with it
+   */
+  hold(chars, alone = false) {
+    if (!this.open) return;
+    this.alone = alone && (this.alone || !this.stopping);
+    this.#heldAt = Math.min(this.#heldAt ?? chars, chars);
   }
 
   /** Shows all of it again: it was not stopped. */

@@ -77,6 +77,23 @@ async def test_on_arrival_before_it_is_accepted(chat: Chat, reader: Recorder, en
     assert done.usage.prompt_tokens == 0
 
 
+async def test_by_its_message_before_it_has_a_turn_and_no_other_turn_ends(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    """Whoever stops what was just sent does not stop the reply that another device waits for."""
+    first = await chat.running("One?", "This")
+    sending = chat.begin_send("Two?", on_busy="enqueue", client_msg_id="two")
+    assert not chat.cancel(client_msg_id="two", seen_off=0).already
+    assert chat.cancel(client_msg_id="unheard") == Cancelled(None, already=True)
+    ended = await chat.finish(first.turn_id)
+    assert await sending is None
+    await chat.quiet()
+    assert ended.reason is Reason.STOP
+    assert [done.reason for done in reader.of(Done)].count(Reason.CANCELLED) == 1
+    assert [content for _, content in await chat.told()][2:] == ["Two?", ""]
+    assert len(engine.requests) == 1
+
+
 async def test_while_queued_behind_another(chat: Chat, reader: Recorder, engine: ScriptedEngine) -> None:
     """By conversation a cancel takes the running turn and the queue."""
     engine.hold_cancels = True

@@ -29,6 +29,7 @@ from sessions.records import Owner, digest
 from sessions.running import run
 from sessions.service import Sessions
 from sessions.turn.calls import RESULTS_CHARS
+from sessions.turn.cancelling import Cancelled
 from sessions.turn.policy import Policy, ToolLimits
 from sessions.turn.positions import Again
 from tests.sessions.chat import Chat, eventually, named
@@ -257,6 +258,26 @@ async def test_a_cancel_may_name_the_turn_that_called(chat: Chat, reader: Record
     assert not chat.cancel(done.turn_id).already
     assert (await reader.next(Done, count=2)).reason is Reason.CANCELLED
     await chat.quiet()
+
+
+@pytest.mark.parametrize("by", ["turn", "message"])
+async def test_a_cancel_that_comes_behind_the_results_ends_the_turn_that_goes_on_from_them(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine, by: str
+) -> None:
+    """Of that turn nothing was seen, however much was seen of the reply that called."""
+    done = await chat.play("Weather?", "I look.", BERN, tools=TOOLS, client_msg_id="weather")
+    engine.script("It rains in Bern.")
+    await chat.result(done.open[0], "Rain.")
+    following = await reader.next(Accepted, count=2)
+    await eventually(lambda: len(engine.requests) == 2)
+    await chat.step()
+    message = "weather" if by == "message" else None
+    met = chat.cancel(done.turn_id, client_msg_id=message, seen_off=7, is_placed=True)
+    assert met == Cancelled(following.turn_id, already=False)
+    end = await reader.next(Done, count=2)
+    assert (end.reason, end.chars) == (Reason.CANCELLED, 0)
+    await chat.quiet()
+    assert [content for _, content in await chat.told()] == ["Weather?", "I look.", ""]
 
 
 async def test_a_late_result_is_refused_with_a_clear_word(chat: Chat, reader: Recorder) -> None:

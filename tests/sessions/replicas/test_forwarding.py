@@ -25,8 +25,11 @@ from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
 
-async def cancelled_there(other: Chat, *, turn_id: str | None = None, rollback: bool = False) -> Cancelled:
-    cancel = Cancel(conversation_id=None if turn_id else ROOM, turn_id=turn_id, rollback=rollback)
+async def cancelled_there(
+    other: Chat, *, turn_id: str | None = None, message: str | None = None, rollback: bool = False
+) -> Cancelled:
+    place = None if turn_id else ROOM
+    cancel = Cancel(conversation_id=place, turn_id=turn_id, client_msg_id=message, rollback=rollback)
     assert other.sessions.cancel(other.owner, cancel) is None
     return await other.sessions.cancel_elsewhere(other.owner, cancel)
 
@@ -39,6 +42,16 @@ async def test_a_cancel_reaches_the_replica_that_runs_the_turn(
     done = await reader.next(Done)
     assert (done.reason, done.cancel and done.cancel.cause) == (Reason.CANCELLED, Cause.CLIENT)
     assert await cancelled_there(other) == Cancelled(None, already=True)
+
+
+async def test_a_cancel_by_its_message_reaches_it_too_and_ends_no_other(
+    chat: Chat, other: Chat, reader: Recorder
+) -> None:
+    accepted = await chat.running("Hello?", "This", client_msg_id="hello")
+    assert (await cancelled_there(other, message="unheard")).already
+    assert reader.of(Done) == []
+    assert await cancelled_there(other, message="hello") == Cancelled(accepted.turn_id, already=False)
+    assert (await reader.next(Done)).reason is Reason.CANCELLED
 
 
 async def test_a_letter_whose_answer_was_lost_is_read_again(

@@ -46,6 +46,8 @@ export declare class LiveReplies {
     withdraw(reply: Reply): void;
     /** Takes that the stop of a conversation's replies was refused: they go on. @param {string} conversationId */
     release(conversationId: string): void;
+    /** Takes that the stop of one reply was refused: it goes on. @param {Reply} reply */
+    releaseOne(reply: Reply): void;
     /** Withdraws replies that can't be sent again from here: of others' messages, or with open calls. The history has them. @param {string} conversationId */
     dropStrangers(conversationId: string): void;
     /** Forgets replies whose end was missed: the history has all of them. @param {import("./frames.js").Message[]} messages */

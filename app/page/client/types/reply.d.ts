@@ -43,6 +43,7 @@ export declare class Reply {
     /** Whether it began a branch: it does not follow the message that was last. */
     branches: boolean;
     /** @type {string | null} */ clientMsgId: string | null;
+    /** @type {string | null} The id of the message that its exchange began with, after calls too; null if it is unknown. */ exchangeId: string | null;
     /** @type {string | null} The user's message; null if another device sent it, and its text is unknown. */
     content: string | null;
     /** @type {import("./frames.js").Attachment[]} The images that the message shows. */ attachments: import("./frames.js").Attachment[];
@@ -72,6 +73,8 @@ export declare class Reply {
     /** The tokens of the text, and those that came with its first piece. */
     tokens: number;
     firstTokens: number;
+    /** Whether its stop means no other reply of its conversation. */
+    alone: boolean;
     /** @param {string} conversationId */
     constructor(conversationId: string);
     /** Whether more is to come: text, its end, or the reply that follows its calls. */
@@ -130,8 +133,12 @@ export declare class Reply {
      * @param {import("./frames.js").Message} message
      */
     catchUp(message: import("./frames.js").Message): void;
-    /** Shows nothing past `chars` from now on: only what the user has seen is kept. @param {number} chars */
-    hold(chars: number): void;
+    /**
+     * Shows nothing past `chars` from now on: only what the user has seen is kept.
+     * @param {number} chars
+     * @param {boolean} [alone]  whether no other reply is stopped with it
+     */
+    hold(chars: number, alone?: boolean): void;
     /** Shows all of it again: it was not stopped. */
     release(): void;
     /** Ends the reply, and cuts it to what is kept. @param {import("./frames.js").Done} frame */

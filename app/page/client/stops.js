@@ -1,0 +1,85 @@
+import { ChatError } from "./errors.js";
+
+/** @typedef {import("./reply.js").Reply} Reply */
+/** @typedef {{reply: Reply, frame: {conversation_id: string} & Record<string, unknown>}} Stop */
+
+/** Stops of single replies that the server has not answered yet. After a lost connection they are sent again. */
+export class Stops {
+  /** @type {Set<Stop>} */ #unanswered = new Set();
+  #live;
+  #ask;
+
+  /**
+   * @param {object} parts
+   * @param {import("./live-replies.js").LiveReplies} parts.live
+   * @param {(frame: Record<string, unknown>) => Promise<any>} parts.ask   rejects with ChatError
+   */
+  constructor({ live, ask }) {
+    this.#live = live;
+    this.#ask = ask;
+  }
+
+  /** The conversations of these replies. */
+  get conversations() {
+    return [...this.#unanswered].map(({ frame }) => frame.conversation_id);
+  }
+
+  /**
+   * Notes a stop. It names the reply's message, so it counts before the turn has an id and for the turn that follows calls.
+   * @param {Reply} reply
+   * @param {number} seenOff
+   */
+  add(reply, seenOff) {
+    const { conversationId, turnId, exchangeId } = reply;
+    const named = { turn_id: turnId ?? undefined, client_msg_id: exchangeId ?? undefined };
+    const stop = { reply, frame: { type: "cancel", conversation_id: conversationId, ...named, seen_off: seenOff } };
+    this.#unanswered.add(stop);
+    return stop;
+  }
+
+  /**
+   * Sends a stop. Raises ChatError: if the server refuses, the reply goes on.
+   * @param {Stop} stop
+   * @returns {Promise<import("./frames.js").Cancelled>}
+   */
+  async send(stop) {
+    try {
+      const answer = await this.#ask(stop.frame);
+      this.#unanswered.delete(stop);
+      this.#taken(stop.reply, answer);
+      return answer;
+    } catch (error) {
+      if (error instanceof ChatError && !error.lost) {
+        this.#unanswered.delete(stop);
+        this.#live.releaseOne(stop.reply);
+      }
+      throw error;
+    }
+  }
+
+  /**
+   * Sends the stops of a conversation on a new connection. Returns false if that is lost again.
+   * @param {string} conversationId
+   */
+  async again(conversationId) {
+    for (const stop of [...this.#unanswered].filter(({ frame }) => frame.conversation_id === conversationId)) {
+      try {
+        await this.send(stop);
+      } catch (error) {
+        if (!(error instanceof ChatError)) throw error;
+        if (error.lost) return false;
+      }
+    }
+    return true;
+  }
+
+  /** Forgets the stops of a conversation: it is gone, or all its replies are stopped. @param {string} conversationId */
+  forget(conversationId) {
+    for (const stop of this.#unanswered) if (stop.frame.conversation_id === conversationId) this.#unanswered.delete(stop);
+  }
+
+  /** A message that the server does not have was lost on its way. It is not sent again. @param {Reply} reply @param {import("./frames.js").Cancelled} answer */
+  #taken(reply, { turn_id: turnId }) {
+    if (turnId === null && reply.turnId === null && reply.open) this.#live.withdraw(reply);
+  }
+}

@@ -1,0 +1,52 @@
+export type Reply = import("./reply.js").Reply;
+export type Stop = {
+    reply: Reply;
+    frame: {
+        conversation_id: string;
+    } & Record<string, unknown>;
+};
+/** @typedef {import("./reply.js").Reply} Reply */
+/** @typedef {{reply: Reply, frame: {conversation_id: string} & Record<string, unknown>}} Stop */
+/** Stops of single replies that the server has not answered yet. After a lost connection they are sent again. */
+export declare class Stops {
+    #private;
+    /**
+     * @param {object} parts
+     * @param {import("./live-replies.js").LiveReplies} parts.live
+     * @param {(frame: Record<string, unknown>) => Promise<any>} parts.ask   rejects with ChatError
+     */
+    constructor({ live, ask }: {
+        live: import("./live-replies.js").LiveReplies;
+        ask: (frame: Record<string, unknown>) => Promise<any>;
+    });
+    /** The conversations of these replies. */
+    get conversations(): string[];
+    /**
+     * Notes a stop. It names the reply's message, so it counts before the turn has an id and for the turn that follows calls.
+     * @param {Reply} reply
+     * @param {number} seenOff
+     */
+    add(reply: Reply, seenOff: number): {
+        reply: import("./reply.js").Reply;
+        frame: {
+            turn_id: string | undefined;
+            client_msg_id: string | undefined;
+            type: string;
+            conversation_id: string;
+            seen_off: number;
+        };
+    };
+    /**
+     * Sends a stop. Raises ChatError: if the server refuses, the reply goes on.
+     * @param {Stop} stop
+     * @returns {Promise<import("./frames.js").Cancelled>}
+     */
+    send(stop: Stop): Promise<import("./frames.js").Cancelled>;
+    /**
+     * Sends the stops of a conversation on a new connection. Returns false if that is lost again.
+     * @param {string} conversationId
+     */
+    again(conversationId: string): Promise<boolean>;
+    /** Forgets the stops of a conversation: it is gone, or all its replies are stopped. @param {string} conversationId */
+    forget(conversationId: string): void;
+}
