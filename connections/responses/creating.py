@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
+from connections.http.exchange import Exchange
 from connections.limits.caller import Caller
 from connections.openai.problems import invalid, renamed
 from connections.openai.reception import Reception, asked_by, comes_back
@@ -48,6 +49,8 @@ from sessions.running.ephemeral import Ask
 from sessions.running.waiting_pieces import Piece
 from sessions.service import Sessions
 from sessions.store.redis.asker import asking_for
+
+T = TypeVar("T")
 
 _UNFIT = (
     "This request brings what no conversation here keeps: messages of the assistant, calls, or more than one kind "
@@ -104,7 +107,7 @@ class Begun(msgspec.Struct, frozen=True):
 class Wanted(msgspec.Struct, frozen=True):
     """A request for a response. `before`: the messages before its input; `behind`: the stored response with them.
 
-    `servers`: those whose tools it may call, which run here.
+    `servers`: those whose tools it may call, which run here. `exchange`: which brought it, by HTTP.
     """
 
     caller: Caller
@@ -115,6 +118,7 @@ class Wanted(msgspec.Struct, frozen=True):
     before: tuple[Message, ...]
     servers: tuple[Listed, ...] = ()
     behind: Kept | None = None
+    exchange: Exchange | None = None
 
     @property
     def labels(self) -> Labels:
@@ -137,8 +141,12 @@ class Creator:
         *,
         before: Sequence[Message] | None = None,
         stream_id: str | msgspec.UnsetType = msgspec.UNSET,
+        exchange: Exchange | None = None,
     ) -> Begun:
-        """Begin a response. `before`: the messages before its input, if they are not stored. Raises Refused."""
+        """Begin a response. `before`: the messages before its input, if they are not stored. Raises Refused.
+
+        `exchange`: which brought the request; what a long one takes is done beside the event loop.
+        """
         model = self._reception.model(request.model, caller.grant)
         limits = await self._reception.limits(model)
         request = await resolved(self.keeper, caller.owner, request, limits)
@@ -148,8 +156,8 @@ class Creator:
                 behind = await self._behind(caller, request)
             said = tuple(before or ()) if behind is None else behind.said
             servers = listed(request.tools or (), self._sessions.tools)
-            wanted = Wanted(caller, request, model.name, limits, stream_id, said, servers, behind)
-            given = None if before is not None else self._input(wanted)
+            wanted = Wanted(caller, request, model.name, limits, stream_id, said, servers, behind, exchange)
+            given = None if before is not None else await self._apart(wanted, lambda: self._input(wanted))
             await self._reception.count(caller)
             if given is None:
                 return await self._unkept(wanted)
@@ -165,7 +173,7 @@ class Creator:
                     raise
                 return await self._unkept(wanted)
 
-    async def ask(self, caller: Caller, request: Creation) -> Ask:
+    async def ask(self, caller: Caller, request: Creation, exchange: Exchange) -> Ask:
         """Return what a turn without a conversation would be asked for a response. Raises Refused."""
         model = self._reception.model(request.model, caller.grant)
         limits = await self._reception.limits(model)
@@ -174,12 +182,15 @@ class Creator:
             raise invalid("conversation", why, code="unsupported_parameter")
         request = await resolved(self.keeper, caller.owner, request, limits)
         behind = await self._behind(caller, request)
-        given, answers = parted(request.input)  # a model reads results of calls, not approvals
-        decisions_in(answers, None if behind is None else behind.place, _asked(behind))
-        request = msgspec.structs.replace(request, input=given)
-        before = () if behind is None else behind.said
         servers = listed(request.tools or (), self._sessions.tools)
-        return asked_by(caller, ask_of(request, limits, before, servers), model.name)
+
+        def asked() -> Ask:
+            given, answers = parted(request.input)  # a model reads results of calls, not approvals
+            decisions_in(answers, None if behind is None else behind.place, _asked(behind))
+            read = msgspec.structs.replace(request, input=given)
+            return ask_of(read, limits, () if behind is None else behind.said, servers)
+
+        return asked_by(caller, await self._reception.apart(exchange, asked), model.name)
 
     async def _behind(self, caller: Caller, request: Creation) -> Kept | None:
         """The response that a request goes on from. Raises Problem, StoreDown."""
@@ -223,6 +234,10 @@ class Creator:
                 raise invalid(field, _UNFIT.format(field), code="unsupported_parameter")
         return given
 
+    async def _apart(self, wanted: Wanted, work: Callable[[], T]) -> T:
+        """Return the result of work whose duration grows with the request."""
+        return work() if wanted.exchange is None else await self._reception.apart(wanted.exchange, work)
+
     async def _unkept(self, wanted: Wanted) -> Begun:
         """Begin a response that is not stored. Raises Refused."""
         caller, request, before = wanted.caller, wanted.request, wanted.before
@@ -230,7 +245,8 @@ class Creator:
             raise invalid("tools", _NOT_KEPT, code="unsupported_parameter")
         if wanted.behind is not None:
             before = await self.keeper.with_bytes(caller, wanted.behind.place, before)
-        ask = asked_by(caller, ask_of(request, wanted.limits, before), wanted.model)
+        asked = await self._apart(wanted, lambda: ask_of(request, wanted.limits, before))
+        ask = asked_by(caller, asked, wanted.model)
         try:
             reply = await self._sessions.answer(caller.owner, ask)
         except BadParams as refused:
@@ -295,7 +311,7 @@ class Creator:
         if isinstance(given, Outputs) and behind is not None:
             return await self.keeper.go_on(wanted.caller, given, behind)
         said = given if isinstance(given, Said) else Said("", "")
-        ask = ask_of(request, wanted.limits, wanted.before, wanted.servers)
+        ask = await self._apart(wanted, lambda: ask_of(request, wanted.limits, wanted.before, wanted.servers))
         offered = [tool for one in wanted.servers for tool in one.offered]
         generation = generation_of(request, said, ask.params, ask.spec, offered)
         only = tuple(sorted(wanted.caller.grant.models))

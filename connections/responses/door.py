@@ -42,7 +42,7 @@ class ResponsesDoor(BodyDoor):
 
     async def serve(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
         """Answer one. Raises Refused."""
-        begun = await self.creator.create(caller, request)
+        begun = await self.creator.create(caller, request, exchange=exchange)
         place.close()
         try:
             if request.background and not request.stream:

@@ -68,7 +68,7 @@ class CountDoor(BodyDoor):
 
     async def serve(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
         """Answer one. Raises Refused."""
-        ask = await self.creator.ask(caller, request)
+        ask = await self.creator.ask(caller, request, exchange)
         tokens = await self._sessions.count(caller.owner, ask)
         place.close()
         await exchange.answer(answer(Counted(input_tokens=tokens)))
@@ -83,7 +83,7 @@ class CompactDoor(BodyDoor):
 
     async def serve(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
         """Answer one. Raises Refused."""
-        ask = shortening(await self.creator.ask(caller, request), request.instructions)
+        ask = shortening(await self.creator.ask(caller, request, exchange), request.instructions)
         await self.reception.count(caller)
         reply = await self._sessions.answer(caller.owner, ask)
         place.close()

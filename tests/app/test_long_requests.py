@@ -22,7 +22,16 @@ DOORS: dict[str, tuple[str, dict[str, Any]]] = {
     "/v1/chat/completions": ("connections.openai.chat_door.ask_of", {"max_tokens": 5}),
     "/v1/messages": ("connections.messages.door.ask_of", {"max_tokens": 5}),
     "/v1/ag-ui": ("connections.agui.door.ask_of", {"threadId": "t", "runId": "r"}),
+    "/v1/responses": ("connections.responses.creating.messages_of", {"max_output_tokens": 5}),
+    "/v1/responses/input_tokens": ("connections.responses.creating.ask_of", {}),
 }
+
+
+def asked(path: str, messages: list[dict[str, str]]) -> dict[str, Any]:
+    if path.startswith("/v1/responses"):
+        said = [{"role": one["role"], "content": one["content"]} for one in messages]
+        return {"model": "midstream-demo", "input": said}
+    return {"model": "midstream-demo", "messages": messages}
 
 
 @pytest.mark.parametrize("path", DOORS)
@@ -43,7 +52,7 @@ async def test_a_long_conversation_is_gone_through_beside_the_event_loop(
     long = [{"id": "m", "role": "user", "content": "x" * 1_000}] * (LARGE_BODY_BYTES // 1_000 + 1)
     async with httpx.AsyncClient(base_url=running.url) as client:
         for messages in (short, long):
-            await client.post(path, json={"model": "midstream-demo", "messages": messages} | body)
+            await client.post(path, json=asked(path, messages) | body)
     assert [one is threading.main_thread() for one in made_by] == [True, False]
 
 
@@ -52,7 +61,7 @@ async def test_a_long_body_is_let_go_of_when_it_is_refused(path: str, running: R
     """No error in a circle keeps it for the garbage collector, which comes seldom."""
     _, fields = DOORS[path]
     many = [{"id": "m", "role": "user", "content": "a"}] * (LARGE_BODY_BYTES // 20)
-    body = json.dumps({"model": "midstream-demo", "messages": many} | fields).encode()
+    body = json.dumps(asked(path, many) | fields).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     reader, writer = await asyncio.open_connection(*running.url.removeprefix("http://").split(":"))
     gc.collect()
