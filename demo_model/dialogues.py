@@ -44,7 +44,7 @@ _THOUGHT_SHARES = (74, 14, 6, 6)
 class _Mix:
     """How often turns are of some kinds: shares of 1, and weights beside the others' in `_choose`.
 
-    `looking_up`: of calls where a tool looks up an invented thing, which is the hardest to choose. `again`: what was said last is asked for, twice as often if it was interrupted. `calling`: of turns where tools are offered. `going_on`: after a reply that was interrupted. `cut`: of counts and stories.
+    `looking_up`: of calls where a tool looks up an invented thing, which is the hardest to choose. `again`: what was said last is asked for, four times as often if it was interrupted. `calling`: of turns where tools are offered. `going_on`: after a reply that was interrupted. `cut`: of counts and stories.
     """
 
     calling: float

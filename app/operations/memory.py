@@ -51,7 +51,8 @@ def _map_large_blocks() -> None:
     """Have the C library get blocks of half a megabyte and more from the system, and give each back as soon as it is free.
 
     glibc does so at first, but raises the limit to the largest block that was freed (mallopt(3), M_MMAP_THRESHOLD). Later ones
-    of that size then come from the heap, which three long bodies at once leave twenty times as large as one of them.
+    of that size then come from the heap, which three long bodies at once leave twenty times as large as one of them. What is
+    free at the heap's end is given back from 128 KiB on, as at first.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:

@@ -80,9 +80,8 @@ class Answering:
     def stop(self, connection: Connection, telling: Telling, chat_id: str) -> Slow | None:
         """End what a request began or continued, and no other turn of its chat. Raises Refused."""
         telling.is_stopped = True
-        if (
-            telling.sent_as is None and telling.turn_id is None
-        ):  # who is about to send it looks at `is_stopped`
+        if telling.sent_as is None and telling.turn_id is None:
+            # Who is about to send it looks at `is_stopped`.
             return None
         frame = Cancel(turn_id=telling.turn_id, client_msg_id=telling.sent_as, conversation_id=chat_id)
         return self._inner.handle(connection, frame)

@@ -145,9 +145,8 @@ class Reception:
                 await asyncio.gather(working, return_exceptions=True)
                 raise
             finally:
-                del (
-                    working
-                )  # an error's traceback holds this frame, and with it the task, the error and the body
+                # An error's traceback holds this frame, and with it the task, the error and the body.
+                del working
 
     def _admit_large(self, caller: Caller, place: ExitStack) -> None:
         """Take a place for a large body, which is freed when `place` is closed. Raises Overloaded."""

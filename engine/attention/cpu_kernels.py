@@ -1,6 +1,7 @@
 """C kernels for CPUs, `cpu_kernels.c` and `cpu_prompt.c`: attention over pages, rotation, norms, gates.
 
-The library holds those of `engine.model`'s `cpu_linear`, `cpu_decode`, `cpu_prefill` and `cpu_halves` as well.
+The library holds those of `engine.model`'s `cpu_linear`, `cpu_decode`, `cpu_prefill` and `cpu_halves`, and of `engine.sampling`'s
+`cpu_draw`, as well.
 They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
 tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
 library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.

@@ -200,16 +200,19 @@ class Sampler:
         return width_of(guide, self._vocabulary) if guide is not None else 0
 
     def _parts(self, slots: Sequence[int], widths: Sequence[int]) -> list[tuple[Way, int, list[int]]]:
-        """Group the rows by way, by width, and by whether their logits are changed.
+        """Group the rows by way, by width, by whether their logits are changed, and by whether a kernel knows their limits.
 
         Of rows that are drawn from the whole, a group has only as many as fit into the cache.
         """
-        ways: dict[tuple[Way, int, bool], list[int]] = {}
+        ways: dict[tuple[Way, int, bool, bool], list[int]] = {}
         for place, (slot, width) in enumerate(zip(slots, widths, strict=True)):
             if (chooser := self._choosers[slot]) is not None:
-                ways.setdefault((chooser.way, width, self._adjustments.asks(slot)), []).append(place)
+                has_kernel = not _cuts(chooser, self._vocabulary)
+                ways.setdefault((chooser.way, width, self._adjustments.asks(slot), has_kernel), []).append(
+                    place
+                )
         parts = []
-        for (way, width, _), places in ways.items():
+        for (way, width, _, _), places in ways.items():
             at_once = len(places) if way is Way.SHORTLIST or width else self._at_once
             parts += [
                 (way, width, places[first : first + at_once]) for first in range(0, len(places), at_once)
@@ -228,7 +231,8 @@ class Sampler:
             slots=own,
             changes=None if width else self._adjustments.changes(own),
             width=width,
-            has_kernel=way is Way.LIKELIEST or (way is Way.WHOLE and not _cuts(choosers, self._vocabulary)),
+            has_kernel=way is Way.LIKELIEST
+            or (way is Way.WHOLE and not _cuts(choosers[0], self._vocabulary)),
         )
 
     def _drawn(self, logits: Tensor, group: _Group) -> list[int | None]:
@@ -289,10 +293,9 @@ class Sampler:
             self._rows = None
 
 
-def _cuts(choosers: Sequence[Chooser], vocabulary: int) -> bool:
+def _cuts(chooser: Chooser, vocabulary: int) -> bool:
     """Whether a row's limits need its likeliest tokens, or the weight of the likeliest one."""
-    samplings = [chooser.sampling for chooser in choosers]
-    return any(0 < one.top_k < vocabulary or one.min_p > 0 for one in samplings)
+    return 0 < chooser.sampling.top_k < vocabulary or chooser.sampling.min_p > 0
 
 
 def _limits(samplings: Sequence[Sampling], device: torch.device) -> _Limits:

@@ -4,6 +4,7 @@ from itertools import combinations, pairwise
 import pytest
 
 from demo_model import dialogues
+from demo_model.echo import NOTHING_SAID, say_again
 from demo_model.evaluate import is_right
 from demo_model.holdout import Split, held_out
 from demo_model.numbers import counted, go_on
@@ -87,3 +88,21 @@ def test_a_count_may_go_on_behind_a_number_that_was_seen_whole(seen: str, got: s
     turn = go_on(random.Random(1), Split.TRAIN, Facts(), history)
     probe = Probe(turn.skill, (*history, Message("user", turn.user)), turn.replies)
     assert is_right(probe, got) is right
+
+
+@pytest.mark.parametrize(
+    ("said", "reply"),
+    [
+        (["Count from 1 to 9.", "1, 2, 3, 4,"], "I said: 1, 2, 3, 4,"),
+        (["Hi!", "Hello!", "Count from 1 to 3.", "1, 2, 3."], "I said: 1, 2, 3."),
+        ([], NOTHING_SAID),
+        (["Hi!"], NOTHING_SAID),
+        (["Hi!", "Hello!", "And?"], None),
+        (["Hi!", "<think>\nHm.\n</think>\n\nHello!"], None),
+        (["Count from 100 to 500.", counted(100, 500)], None),
+    ],
+)
+def test_what_was_said_last_is_said_again_as_far_as_it_was_seen(said: list[str], reply: str | None) -> None:
+    history = [Message("assistant" if place % 2 else "user", text) for place, text in enumerate(said)]
+    turn = say_again(random.Random(1), Split.TRAIN, Facts(), history)
+    assert (turn and turn.replies) == (None if reply is None else (reply,))

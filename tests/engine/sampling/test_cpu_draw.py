@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import cast
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from engine.attention import cpu_kernels
 from engine.sampling import cpu_draw
-from engine.sampling.guide import mask_of, masked
+from engine.sampling.guide import Guide, mask_of, masked
 from engine.sampling.sampler import Chooser, Sampler
 from engine.text.prepared import Sampling
 
@@ -130,6 +131,45 @@ def test_the_outermost_levels_never_give_a_token_without_weight(level: float) ->
         scores, [0], temperature=torch.ones(1, 1), top_p=None, masks=[None], randoms=[Stub()]
     )
     assert tokens == [100 if level == 0 else 5000]
+
+
+class Masked:
+    """What a sampler looks at in a guide."""
+
+    few = None
+    ends = ()
+
+    def __init__(self, mask: Tensor) -> None:
+        self.mask = mask
+
+
+@pytest.mark.parametrize("how", [PLAIN, GREEDY], ids=["drawn", "likeliest"])
+def test_each_row_has_its_own_mask(how: Sampling) -> None:
+    size, rows = 9000, 6
+    sampler = Sampler(slots=rows, vocabulary=size, device=torch.device("cpu"))
+    own = [set(range(row, size, rows)) for row in range(rows)]
+    for row in range(rows):
+        guide = cast("Guide", Masked(mask_of(own[row], size)))
+        sampler.join(row, Chooser(how, Random(row), guide), ())
+    for seed in range(5):
+        tokens = sampler.sample(logits(rows, size, seed=seed, dtype=torch.bfloat16), range(rows))
+        assert [token in own[row] for row, token in enumerate(tokens)] == [True] * rows
+
+
+def test_a_row_is_drawn_by_the_kernel_whatever_its_neighbours_ask_for() -> None:
+    """Torch's sums are rounded otherwise, so its text would be another in a batch than alone."""
+    asked = [PLAIN, msgspec.structs.replace(PLAIN, min_p=0.05), msgspec.structs.replace(PLAIN, top_k=2000)]
+    sampler = Sampler(slots=3, vocabulary=9000, device=torch.device("cpu"))
+    for slot, how in enumerate(asked):
+        sampler.join(slot, Chooser(how, Random(slot)), ())
+    groups = sampler._rows_of((0, 1, 2)).groups
+    assert [(group.slots, group.has_kernel) for group in groups] == [([0], True), ([1, 2], False)]
+
+
+def test_a_row_that_is_not_there_is_refused() -> None:
+    for rows in ([3], [-1, 0]):
+        with pytest.raises(ValueError, match="of 3"):
+            cpu_draw.Drawing().likeliest(logits(3, 64), rows, [None] * len(rows))
 
 
 def test_a_mask_that_does_not_cover_the_vocabulary_is_refused() -> None:
