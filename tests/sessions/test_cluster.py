@@ -304,33 +304,6 @@ async def test_looking_for_the_nodes_anew_cuts_off_no_command(nodes: list[Node],
     assert await waiting
 
 
-async def test_who_leaves_while_the_nodes_are_looked_for_cuts_off_no_command(
-    nodes: list[Node], clustered: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waiting = asyncio.create_task(clustered.blpop(["room"], timeout=60))
-    await happened(lambda: _waits_at(nodes))
-    before = await _who_wait_at(nodes)
-    looked, may_end = asyncio.Event(), asyncio.Event()
-    look = clustered.nodes_manager.initialize  # type: ignore[attr-defined]
-
-    async def slowly(*args: object, **options: object) -> None:
-        looked.set()
-        await may_end.wait()
-        await look(*args, **options)
-
-    monkeypatch.setattr(clustered.nodes_manager, "initialize", slowly)  # type: ignore[attr-defined]
-    await clustered.aclose()
-    leaving = asyncio.create_task(clustered.exists("another room"))
-    await looked.wait()
-    leaving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await leaving
-    assert await _who_wait_at(nodes) == before
-    may_end.set()
-    await clustered.lpush("room", "")
-    assert await waiting
-
-
 async def _waits_at(nodes: list[Node]) -> bool:
     return bool(await _who_wait_at(nodes))
 

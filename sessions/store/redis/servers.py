@@ -166,7 +166,6 @@ class _Cluster(RedisCluster):
         super().__init__(max_connections=2 * AT_ONCE, **options)
         self.commands_parser = _Commands(self.get_primaries)
         self.tally = tally
-        self._looking: asyncio.Future[Any] | None = None
         self._places = FairPlaces(AT_ONCE)  # a node's pool refuses instead of waiting
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
@@ -183,15 +182,6 @@ class _Cluster(RedisCluster):
         pipeline.tally = self.tally
         return pipeline
 
-    async def initialize(self, *args: Any, **options: Any) -> Self:
-        """Look for the nodes, in a task of its own: if a caller were cancelled in it, all connections would be closed."""
-        if self._initialize:
-            if self._looking is None or self._looking.done():
-                self._looking = asyncio.ensure_future(super().initialize(*args, **options))
-                self._looking.add_done_callback(_look_at)
-            await asyncio.shield(self._looking)
-        return self
-
     async def aclose(self) -> None:
         """Close it when nobody uses it. The client also does this when a node is down, to look for the others anew.
 
@@ -199,20 +189,11 @@ class _Cluster(RedisCluster):
         """
         self._initialize = self._usage_counter > 0
         if not self._initialize:
-            if self._looking is not None:
-                self._looking.cancel()
-                await asyncio.wait([self._looking])
             await super().aclose()
 
     async def __aenter__(self) -> Self:
         await self._increment_usage()
         return self
-
-
-def _look_at(looking: asyncio.Future[Any]) -> None:
-    """Take note of an error of which nobody waits to hear any more."""
-    if not looking.cancelled():
-        looking.exception()
 
 
 def _server(url: str, tally: StoreTally) -> Redis:
