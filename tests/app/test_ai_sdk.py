@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -54,6 +55,21 @@ async def ended(chat: Chat, *, texts: int) -> list[str]:
 
 def steps_after_cancel(running: Running) -> int:
     return running.engine.statistics().steps_after_cancel
+
+
+def answered_grey(asked: list[dict[str, Any]]) -> dict[str, Any]:
+    """The reply that called for the weather, as a page sends it with the results."""
+    parts = [
+        {
+            "type": "tool-weather",
+            "toolCallId": chunk["toolCallId"],
+            "state": "output-available",
+            "output": "grey",
+        }
+        for chunk in asked
+        if chunk["type"] == "tool-input-available"
+    ]
+    return {"id": asked[0]["messageId"], "role": "assistant", "parts": parts}
 
 
 async def test_a_message_is_answered_in_chunks_and_sent_again_it_is_the_same(running: Running) -> None:
@@ -188,16 +204,10 @@ async def test_all_calls_of_a_reply_are_answered_by_one_request(running: Running
                 return await answer.rest()
 
         asked = await told(user("Weather?"), "r1")
-        parts = [
-            {"type": "tool-weather", "toolCallId": chunk["toolCallId"], "state": "output-available"}
-            for chunk in asked
-            if chunk["type"] == "tool-input-available"
-        ]
-        reply = {"id": asked[0]["messageId"], "role": "assistant"}
-        reply["parts"] = [part | {"output": "grey"} for part in parts]
+        reply = answered_grey(asked)
         chunks = await told(reply, "r2")
     check(chunks)
-    assert [chunk["type"] for chunk in chunks].count("tool-output-available") == len(parts) == 2
+    assert [chunk["type"] for chunk in chunks].count("tool-output-available") == len(reply["parts"]) == 2
     assert text_of(chunks) == "Rain in both."
 
 
@@ -362,13 +372,7 @@ async def test_an_abort_while_calls_are_answered_ends_the_turn_that_goes_on(
         asked = await opened.until_end("r1")
         await device.send(type="history", conversation_id="chat1")
         await device.next("history")
-        parts = [
-            {"type": "tool-weather", "toolCallId": chunk["toolCallId"], "state": "output-available"}
-            for chunk in asked
-            if chunk["type"] == "tool-input-available"
-        ]
-        reply = {"id": asked[0]["messageId"], "role": "assistant"}
-        reply["parts"] = [part | {"output": "grey"} for part in parts]
+        reply = answered_grey(asked)
         await opened.send("r2", reply, body=WEATHER)
         for _ in range(answered):
             await opened.next("r2", "tool-output-available")
