@@ -14,6 +14,7 @@ from enum import Enum, auto
 from connections.gate.client_address import Network
 from connections.limits.groups import site_of
 from connections.limits.loop_turns import Guests, LoopTurns
+from sessions.running.shares import ADDRESS
 
 SIPS = 2
 """Parts parsed in one turn of the event loop: with many small frames, or handshakes, a millisecond's work."""
@@ -37,7 +38,7 @@ class Sips(LoopTurns):
         """
         peer = transport.get_extra_info("peername")
         site = site_of(str(peer[0]), self._proxies) if isinstance(peer, tuple) else ""
-        return site or str(id(transport))
+        return f"{ADDRESS}{site}" if site else str(id(transport))
 
 
 class Hold(Enum):

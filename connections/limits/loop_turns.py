@@ -9,19 +9,19 @@ While a guest's request is under way, the others begin less: each of its steps w
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from sessions.store.redis.recent import Recent
+
 AT_ONCE = 4
 """Pieces in one turn of the event loop: a millisecond's work of answered frames."""
-LATELY = 128
-"""Recent pieces whose groups are remembered."""
-FEW = 4
-"""Of those a guest had at most so many."""
+REQUEST = 8
+"""What a request that waits for the store, or an engine, counts beside the piece that began it."""
 SPARED = 8
-"""Turns of the loop in one of which others get pieces, while a guest's request is under way; fewer if many groups wait."""
+"""Turns of the loop in one of which others get pieces, while a guest's request is under way."""
 LONGEST_S = 0.25
 """Seconds for which one request of a guest has others wait: some last as long as a reply."""
 
@@ -33,6 +33,15 @@ class Guests:
 
     def __init__(self) -> None:
         self._requests = set[object]()
+        self._recent = Recent()
+
+    def are(self, group: str) -> bool:
+        """Return whether a group's connections are guests: it had little of the recent work."""
+        return self._recent.is_seldom(group)
+
+    def count(self, group: str, pieces: int = 1) -> None:
+        """Count a group's work."""
+        self._recent.count(group, pieces)
 
     @property
     def requests(self) -> int:
@@ -60,13 +69,11 @@ class LoopTurns:
         self._at_once = self._left = at_once
         self._first: _Waiting = OrderedDict()
         self._waiting: _Waiting = OrderedDict()
-        self._lately: deque[str] = deque()
-        self._had: Counter[str] = Counter()
         self._is_armed = False
 
     def is_guest(self, group: str) -> bool:
         """Return whether a group had few pieces lately."""
-        return self._had.get(group, 0) <= FEW
+        return self.guests.are(group)
 
     def take_nowait(self, group: str) -> bool:
         """Take a piece of this turn, if nobody waits and one is left."""
@@ -97,15 +104,7 @@ class LoopTurns:
 
     def _count(self, group: str) -> None:
         self._left -= 1
-        self._lately.append(group)
-        self._had[group] += 1
-        if len(self._lately) > LATELY:
-            forgotten = self._lately.popleft()
-            self._had[forgotten] -= 1
-            if not self._had[forgotten]:
-                del self._had[forgotten]
-            if self.is_guest(forgotten) and (callbacks := self._waiting.pop(forgotten, None)) is not None:
-                self._first[forgotten] = callbacks  # so that a stream of newcomers keeps nobody waiting
+        self.guests.count(group)
 
     def _arm(self) -> None:
         if not self._is_armed:
@@ -116,6 +115,7 @@ class LoopTurns:
         """Begin the loop's next turn. A callback may queue the next one."""
         self._is_armed = False
         self._left = self._at_once
+        self._welcome()
         is_spared = self._is_spared()
         while self._left and (waiting := self._first or (None if is_spared else self._waiting)):
             group, callbacks = waiting.popitem(last=False)
@@ -127,13 +127,18 @@ class LoopTurns:
         if self._first or self._waiting:
             self._arm()
 
+    def _welcome(self) -> None:
+        """Have the first of the others among the guests once it had little, so that a stream of newcomers keeps nobody waiting."""
+        if self._waiting and self.is_guest(first := next(iter(self._waiting))):
+            self._first[first] = self._waiting.pop(first)
+
     def _is_spared(self) -> bool:
         """Return whether guests alone get pieces of this turn."""
         if not (self.guests.requests and self._waiting):
             self._spared = 0
             return False
         self._spared += 1
-        if self._spared >= max(2, SPARED // len(self._waiting)):
+        if self._spared >= SPARED:
             self._spared = 0
         return self._spared > 0
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from connections.limits.groups import address_group
-from connections.limits.loop_turns import LoopTurns
+from connections.limits.loop_turns import REQUEST, LoopTurns
 from connections.line.connection import Disconnected
 from connections.line.larger import Larger
 from connections.wire import codec
@@ -102,6 +102,7 @@ class Socket:
 
     def request(self) -> AbstractContextManager[None]:
         """While the block lasts, the work of the last message is under way."""
+        self._turns.guests.count(self._group, REQUEST)
         return self._turns.guests.request() if self._is_guest else nullcontext()
 
     def tell(self, frame: Frame) -> None:

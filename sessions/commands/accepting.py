@@ -30,8 +30,10 @@ from sessions.turn.positions import Behind
 from sessions.turn.prompt import Prompt, Prompts
 from sessions.turn.sends import Generation, Send
 
-AT_ONCE = 8
-"""Messages that use the store at the same time. Others wait, fairly between keys and addresses. If all asked at once, many would time out waiting for a connection, and be refused after all that work."""
+AT_ONCE = 3
+"""Messages that use the store at the same time. Others wait, fairly between keys and addresses. More would not be accepted sooner: each step of each would wait for the steps of all."""
+SPARE = 3
+"""As many more, of whoever sent little lately."""
 
 
 class Acceptor:
@@ -53,7 +55,7 @@ class Acceptor:
         self._prompts = prompts
         self._replica = replica
         self._unsettled = unsettled
-        self._at_once = FairPlaces(AT_ONCE)
+        self._at_once = FairPlaces(AT_ONCE, spare=SPARE)
 
     async def accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
         """Return what is to run. Raises Refused, Duplicate, Elsewhere, and Moved if the store changed meanwhile."""

@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import chain
 
+from sessions.store.redis.recent import Recent
+
 Waiters = deque[asyncio.Future[None]]
 GROUPS_PART = 2
 """Beside others a group may hold half of what is free, which is a third of all. Alone it may hold half of all."""
@@ -23,8 +25,11 @@ OWN = ""
 class FairPlaces:
     """A number of places. Callers bound how many wait."""
 
-    def __init__(self, places: int) -> None:
-        self._free = places
+    def __init__(self, places: int, *, spare: int = 0) -> None:
+        """`spare`: as many more places for groups that had few lately."""
+        self._free = places + spare
+        self._spare = spare
+        self._recent = Recent()
         self._taken: Counter[str] = Counter()
         self._waiting: OrderedDict[str, Waiters] = OrderedDict()
 
@@ -55,8 +60,9 @@ class FairPlaces:
     def _has_room_for(self, group: str) -> bool:
         if group == OWN:
             return self._free > 0
-        most = self._free if self._is_alone(group) else max(1, self._free // GROUPS_PART)
-        return self._free > 0 and self._taken.get(group, 0) < most
+        free = self._free if not self._spare or self._recent.is_seldom(group) else self._free - self._spare
+        most = free if self._is_alone(group) else max(1, free // GROUPS_PART)
+        return free > 0 and self._taken.get(group, 0) < most
 
     def _is_alone(self, group: str) -> bool:
         """Return whether no other group holds a place or waits, apart from the replica's own work."""
@@ -65,6 +71,8 @@ class FairPlaces:
     def _take(self, group: str) -> None:
         self._free -= 1
         self._taken[group] += 1
+        if self._spare:
+            self._recent.count(group)
 
     async def _wait(self, group: str) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

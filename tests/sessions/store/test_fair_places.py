@@ -137,3 +137,22 @@ async def test_who_fails_inside_gives_its_place_back() -> None:
         async with places.place("a"):
             raise ValueError("inside")
     assert await served(places, ["b"]) == ["b"]
+
+
+async def test_who_comes_seldom_has_a_spare_place_while_a_crowd_holds_the_others() -> None:
+    places = FairPlaces(2, spare=2)
+    for number in range(80):  # so that the crowd had most lately
+        async with places.place(f"crowd-{number % 4}"):
+            pass
+    await places.take("crowd-0")
+    await places.take("crowd-1")
+    waits = asyncio.create_task(places.take("crowd-2"))
+    await asyncio.sleep(0)
+    assert not waits.done()
+    async with asyncio.timeout(5):
+        await places.take("bob")
+    places.give_back("bob")
+    await asyncio.sleep(0)
+    assert not waits.done()
+    places.give_back("crowd-0")
+    await waits
