@@ -87,7 +87,7 @@ ROOMS = {
         *("recognition", "listening", "voice"),
     ),
     "sessions": (
-        *("errors", "attachment", "events", "cuts", "records", "observer"),
+        *("errors", "attachment", "events", "cuts", "records", "observer", "recent"),
         *(
             "interpreting",
             "filters",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from sessions.store.redis.recent import Recent
+from sessions.recent import Recent
 
 AT_ONCE = 4
 """Pieces in one turn of the event loop: a millisecond's work of answered frames."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.server.feed import MAX_SIP_BYTES, SIP_BYTES, SIPS, Feed, Hold, Sips
 from connections.limits.loop_turns import SPARED
-from sessions.store.redis.recent import LATELY
+from sessions.recent import LATELY
 
 CHUNKS = st.lists(st.binary(max_size=3) | st.integers(1, 20 * SIP_BYTES))
 

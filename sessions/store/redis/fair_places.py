@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import chain
 
-from sessions.store.redis.recent import Recent
+from sessions.recent import Recent
 
 Waiters = deque[asyncio.Future[None]]
 GROUPS_PART = 2
@@ -26,7 +26,7 @@ class FairPlaces:
     """A number of places. Callers bound how many wait."""
 
     def __init__(self, places: int, *, spare: int = 0) -> None:
-        """`spare`: as many more places for groups that had few lately."""
+        """`spare`: as many more places, which only groups that had few lately may take."""
         self._free = places + spare
         self._spare = spare
         self._recent = Recent()

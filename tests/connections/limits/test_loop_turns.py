@@ -9,7 +9,7 @@ import pytest
 
 from connections.limits import loop_turns
 from connections.limits.loop_turns import REQUEST, SPARED, Guests, LoopTurns
-from sessions.store.redis.recent import LATELY
+from sessions.recent import LATELY
 
 
 async def taken(turns: LoopTurns, groups: list[str]) -> list[list[str]]:

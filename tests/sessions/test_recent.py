@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.store.redis.recent import PART, Recent
+from sessions.recent import PART, Recent
 
 works = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9)))
 
