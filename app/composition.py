@@ -38,6 +38,7 @@ from connections.http.json_answers import foreign_page
 from connections.http.refusals import Refusals
 from connections.limits.bounds import Bounds
 from connections.limits.meter import Meter
+from connections.limits.weighing import Weighing
 from connections.line.presence import Presence
 from connections.line.registry import Registry
 from connections.line.socket_door import HELLO_S
@@ -151,7 +152,7 @@ async def composed(
                 doors=routes,
                 readiness=readiness,
                 metrics=metrics,
-                gate=gate,
+                gate=lambda app: gate(Weighing(app, limiters.turns.guests)),
                 shown=lambda answering: CrossOrigin(
                     answering, access.origins, refusals, method="GET, POST", refusal=foreign_page
                 ),

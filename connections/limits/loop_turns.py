@@ -35,7 +35,7 @@ class Guests:
         self._requests = set[object]()
         self._recent = Recent()
 
-    def are(self, group: str) -> bool:
+    def has(self, group: str) -> bool:
         """Return whether a group's connections are guests: it had little of the recent work."""
         return self._recent.is_seldom(group)
 
@@ -73,7 +73,7 @@ class LoopTurns:
 
     def is_guest(self, group: str) -> bool:
         """Return whether a group had few pieces lately."""
-        return self.guests.are(group)
+        return self.guests.has(group)
 
     def take_nowait(self, group: str) -> bool:
         """Take a piece of this turn, if nobody waits and one is left."""

@@ -22,7 +22,7 @@ from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Beginning, Duplicate, Moved
 from sessions.store.images import Images
-from sessions.store.redis.fair_places import FairPlaces
+from sessions.store.redis.fair_places import SparingPlaces
 from sessions.titles.titles import first_title
 from sessions.translation.asking import refuse_unable, trial
 from sessions.turn.live_turn import LiveTurn
@@ -30,10 +30,10 @@ from sessions.turn.positions import Behind
 from sessions.turn.prompt import Prompt, Prompts
 from sessions.turn.sends import Generation, Send
 
-AT_ONCE = 3
-"""Messages that use the store at the same time. Others wait, fairly between keys and addresses. More would not be accepted sooner: each step of each would wait for the steps of all."""
-SPARE = 3
-"""As many more, of whoever sent little lately."""
+AT_ONCE = 8
+"""Messages that use the store at the same time. Others wait, fairly between keys and addresses. If all asked at once, many would time out waiting for a connection, and be refused after all that work."""
+CROWD = 3
+"""How many of them may be of a crowd. More would not be accepted sooner: each step of each would wait for the steps of all."""
 
 
 class Acceptor:
@@ -55,7 +55,7 @@ class Acceptor:
         self._prompts = prompts
         self._replica = replica
         self._unsettled = unsettled
-        self._at_once = FairPlaces(AT_ONCE, spare=SPARE)
+        self._at_once = SparingPlaces(AT_ONCE, crowd=CROWD)
 
     async def accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
         """Return what is to run. Raises Refused, Duplicate, Elsewhere, and Moved if the store changed meanwhile."""

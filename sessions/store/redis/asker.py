@@ -1,6 +1,6 @@
-"""On whose behalf the store is called: a key or an address, or a client if these are not known.
+"""On whose behalf the store is called: a key or an address, or a client if these are not known; and whether that is of a crowd.
 
-It is set once when a request arrives, and inherited by all tasks that begin for it. Empty: the replica's own work.
+Both are set when a request arrives, and inherited by all tasks that begin for it. Empty: the replica's own work.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _asker: ContextVar[str] = ContextVar("midstream_asker", default="")
+_of_a_crowd: ContextVar[bool] = ContextVar("midstream_of_a_crowd", default=False)
 
 
 def asker() -> str:
@@ -25,3 +26,13 @@ def asking_for(group: str) -> Iterator[None]:
         yield
     finally:
         _asker.reset(token)
+
+
+def is_of_a_crowd() -> bool:
+    """Return whether this task works for one of those who cause most of the recent work."""
+    return _of_a_crowd.get()
+
+
+def note_crowd(*, is_crowd: bool) -> None:
+    """Set that for this task, and for those that it begins."""
+    _of_a_crowd.set(is_crowd)

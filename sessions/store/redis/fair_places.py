@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import chain
 
-from sessions.recent import Recent
+from sessions.store.redis.asker import is_of_a_crowd
 
 Waiters = deque[asyncio.Future[None]]
 GROUPS_PART = 2
@@ -25,11 +26,8 @@ OWN = ""
 class FairPlaces:
     """A number of places. Callers bound how many wait."""
 
-    def __init__(self, places: int, *, spare: int = 0) -> None:
-        """`spare`: as many more places, which only groups that had few lately may take."""
-        self._free = places + spare
-        self._spare = spare
-        self._recent = Recent()
+    def __init__(self, places: int) -> None:
+        self._free = places
         self._taken: Counter[str] = Counter()
         self._waiting: OrderedDict[str, Waiters] = OrderedDict()
 
@@ -60,9 +58,8 @@ class FairPlaces:
     def _has_room_for(self, group: str) -> bool:
         if group == OWN:
             return self._free > 0
-        free = self._free if not self._spare or self._recent.is_seldom(group) else self._free - self._spare
-        most = free if self._is_alone(group) else max(1, free // GROUPS_PART)
-        return free > 0 and self._taken.get(group, 0) < most
+        most = self._free if self._is_alone(group) else max(1, self._free // GROUPS_PART)
+        return self._free > 0 and self._taken.get(group, 0) < most
 
     def _is_alone(self, group: str) -> bool:
         """Return whether no other group holds a place or waits, apart from the replica's own work."""
@@ -71,8 +68,6 @@ class FairPlaces:
     def _take(self, group: str) -> None:
         self._free -= 1
         self._taken[group] += 1
-        if self._spare:
-            self._recent.count(group)
 
     async def _wait(self, group: str) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -98,3 +93,37 @@ class FairPlaces:
             if not turn.done():
                 self._take(group)
                 turn.set_result(None)
+
+
+class SparingPlaces:
+    """Fair places of which a crowd may hold a few, whatever is free: the others have less work to wait for."""
+
+    def __init__(self, places: int, *, crowd: int) -> None:
+        self._places = FairPlaces(places)
+        self._crowd = FairPlaces(crowd)
+
+    @asynccontextmanager
+    async def place(self, group: str) -> AsyncIterator[None]:
+        """Wait for a place, and hold it within the block."""
+        give_back = await self.take(group)
+        try:
+            yield
+        finally:
+            give_back()
+
+    async def take(self, group: str) -> Callable[[], None]:
+        """Wait for a place; return what gives it back."""
+        if not is_of_a_crowd():
+            await self._places.take(group)
+            return partial(self._places.give_back, group)
+        await self._crowd.take(group)
+        try:
+            await self._places.take(group)
+        except BaseException:
+            self._crowd.give_back(group)
+            raise
+        return partial(self._give_back, group)
+
+    def _give_back(self, group: str) -> None:
+        self._places.give_back(group)
+        self._crowd.give_back(group)

@@ -32,11 +32,13 @@ from redis.exceptions import TimeoutError as TimedOut
 
 from sessions.store.redis.asker import asker
 from sessions.store.redis.client import store_errors
-from sessions.store.redis.fair_places import FairPlaces
+from sessions.store.redis.fair_places import FairPlaces, SparingPlaces
 from sessions.store.redis.watched import StoreTally, WatchedClusterPipeline, WatchedPool, WatchedRedis
 
 SOCKET_TIMEOUT_S = 5.0
 AT_ONCE = 32
+CROWD = 6
+"""Commands of a crowd that one server has at once: the work of each answer delays the answers behind it."""
 CLUSTER = "redis+cluster"
 SENTINEL = "redis+sentinel"
 _TLS = {"rediss+cluster": CLUSTER, "rediss+sentinel": SENTINEL}
@@ -98,34 +100,36 @@ class _DemotableTlsConnection(_Demotable, SSLConnection):
 
 
 class _FairPool(BlockingConnectionPool):
-    """Connections that groups take in turn, so that a group that asks seldom does not wait behind one that asks often."""
+    """Connections that groups take in turn, so that a group that asks seldom does not wait behind one that asks often.
+
+    A crowd has a few of them.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._places = FairPlaces(self.max_connections)
-        self._lent: dict[Any, str] = {}
+        self._places = SparingPlaces(self.max_connections, crowd=CROWD)
+        self._lent: dict[Any, Callable[[], None]] = {}
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
-        group = asker()
         try:
             async with asyncio.timeout(self.timeout):
-                await self._places.take(group)
+                give_back = await self._places.take(asker())
         except TimeoutError as error:
             raise ConnectionLost("No connection available.") from error
         try:
             connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
         except BaseException:
-            self._places.give_back(group)
+            give_back()
             raise
-        self._lent[connection] = group
+        self._lent[connection] = give_back
         return connection
 
     async def release(self, connection: Any) -> None:
         try:
             await super().release(connection)
         finally:
-            if (group := self._lent.pop(connection, None)) is not None:
-                self._places.give_back(group)
+            if (give_back := self._lent.pop(connection, None)) is not None:
+                give_back()
 
 
 class _Pool(WatchedPool, _FairPool):

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from sessions.errors import StoreDown
 from sessions.store.ownership import Ownership
 from sessions.store.redis import servers
-from sessions.store.redis.asker import asking_for
+from sessions.store.redis.asker import asking_for, note_crowd
 from sessions.store.redis.client import REMOVE, run_script, store_errors
 from sessions.store.redis.servers import connect
 from tests.refusing_store import refusing_writes
@@ -131,3 +131,23 @@ async def test_who_asks_seldom_waits_behind_nobody_who_asks_often(
             await store.connection_pool.release(held)
     assert answered.index("seldom") <= 1
     assert len(answered) == 9
+
+
+async def test_a_crowds_commands_wait_for_each_other_and_nobody_waits_for_them(store_url: str) -> None:
+    async with connect(store_url) as store:
+        pool = store.connection_pool
+        note_crowd(is_crowd=True)
+        held = []
+        for number in range(servers.CROWD):
+            with asking_for(f"crowd-{number}"):
+                held.append(await pool.get_connection())
+        with asking_for("crowd"):
+            waits = asyncio.create_task(store.ping())
+        note_crowd(is_crowd=False)
+        async with asyncio.timeout(30):
+            with asking_for("bob"):
+                assert await store.ping()
+        assert not waits.done()
+        for one in held:
+            await pool.release(one)
+        assert await waits

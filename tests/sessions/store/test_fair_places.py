@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.store.redis.fair_places import OWN, FairPlaces
+from sessions.store.redis.asker import note_crowd
+from sessions.store.redis.fair_places import OWN, FairPlaces, SparingPlaces
 
 
 async def served(places: FairPlaces, groups: list[str]) -> list[str]:
@@ -139,20 +140,32 @@ async def test_who_fails_inside_gives_its_place_back() -> None:
     assert await served(places, ["b"]) == ["b"]
 
 
-async def test_who_comes_seldom_has_a_spare_place_while_a_crowd_holds_the_others() -> None:
-    places = FairPlaces(2, spare=2)
-    for number in range(80):  # so that the crowd had most lately
-        async with places.place(f"crowd-{number % 4}"):
-            pass
-    await places.take("crowd-0")
-    await places.take("crowd-1")
+async def test_a_crowd_holds_a_few_places_and_everybody_else_has_the_others() -> None:
+    places = SparingPlaces(4, crowd=2)
+    note_crowd(is_crowd=True)
+    give_back = [await places.take("crowd-0"), await places.take("crowd-1")]
     waits = asyncio.create_task(places.take("crowd-2"))
     await asyncio.sleep(0)
     assert not waits.done()
-    async with asyncio.timeout(5):
-        await places.take("bob")
-    places.give_back("bob")
+    note_crowd(is_crowd=False)
+    async with asyncio.timeout(5), places.place("bob"):
+        await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert not waits.done()
-    places.give_back("crowd-0")
-    await waits
+    assert not waits.done()  # bob's place is none of the crowd's
+    give_back.pop()()
+    give_back.append(await waits)
+    for give in give_back:
+        give()
+
+
+async def test_one_of_a_crowd_that_leaves_while_it_waits_holds_nothing() -> None:
+    places = SparingPlaces(1, crowd=1)
+    async with places.place("bob"):
+        note_crowd(is_crowd=True)
+        waits = asyncio.create_task(places.take("crowd"))
+        await asyncio.sleep(0)
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+    async with asyncio.timeout(5), places.place("crowd"):
+        pass
