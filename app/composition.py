@@ -50,7 +50,7 @@ from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filter_file import FiltersUnusable, filters_from
 from sessions.observer import Observer, Several
 from sessions.service import Sessions
-from sessions.store.redis.servers import replica_name
+from sessions.store.redis.servers import AT_ONCE, replica_name
 from sessions.store.redis.watched import StoreTally
 from sessions.store.redis.writable import Writable
 from sessions.turn.policy import Policy, ToolLimits
@@ -98,7 +98,7 @@ async def composed(
     async with (
         store_url(settings) as url,
         store_client(url, tallies["requests"]) as store,
-        store_client(url, tallies["replies"]) as lane,
+        store_client(url, tallies["replies"], crowd=AT_ONCE) as lane,
         nullcontext(access_of(settings, store, refresh_s=refresh_s)) as access,
         embedders_of(settings) as embedders,
         limiters_of(settings, store, access, refusals, bounds) as limiters,

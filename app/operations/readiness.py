@@ -11,6 +11,7 @@ import msgspec
 from engine.door import EngineState, EngineStatus
 from engine.served_models import ServedModels
 from sessions.errors import StoreDown
+from sessions.store.redis.asker import for_everybody
 from sessions.store.redis.writable import RefusesWrites, Writable
 
 PROBED_S = 1.0
@@ -82,7 +83,9 @@ class Readiness:
         """Return the store's answer to a small write, some moments old at most: a store that refuses it can't take messages either."""
         async with self._probing:  # concurrent probes wait for the same answer
             if monotonic() >= self._probed.until:
-                self._probed = msgspec.structs.replace(await self._probe(), until=monotonic() + PROBED_S)
+                with for_everybody():
+                    probed = await self._probe()
+                self._probed = msgspec.structs.replace(probed, until=monotonic() + PROBED_S)
         return self._probed
 
     async def _probe(self) -> _Store:

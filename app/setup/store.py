@@ -15,7 +15,7 @@ from app.settings import Settings
 from sessions.store.ownership import older_replicas
 from sessions.store.redis.durability import Confirming, Durability, Unsupported
 from sessions.store.redis.embedded import embedded_store
-from sessions.store.redis.servers import connect
+from sessions.store.redis.servers import CROWD, connect
 from sessions.store.redis.setup import advice, setups
 from sessions.store.redis.waiting import patiently
 from sessions.store.redis.watched import StoreTally
@@ -41,10 +41,10 @@ def store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
     return embedded_store(Path(settings.data_dir).expanduser(), fsync=fsync)
 
 
-def store_client(url: str, tally: StoreTally | None = None) -> Redis:
-    """Return a client of the store. Raises SettingsError."""
+def store_client(url: str, tally: StoreTally | None = None, *, crowd: int = CROWD) -> Redis:
+    """Return a client of the store. `crowd`: the commands that a crowd may have at once. Raises SettingsError."""
     try:
-        return connect(url, tally)
+        return connect(url, tally, crowd=crowd)
     except ValueError as error:
         raise SettingsError(f"MIDSTREAM_REDIS_URL (--redis-url): {error}.") from None
 

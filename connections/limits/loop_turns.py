@@ -9,9 +9,12 @@ While a guest's request is under way, the others begin less: each of its steps w
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from functools import partial
 
 from sessions.recent import Recent
@@ -22,6 +25,8 @@ REQUEST = 8
 """What a request that waits for the store, or an engine, counts beside the piece that began it."""
 SPARED = 8
 """Turns of the loop in one of which others get pieces, while a guest's request is under way."""
+GUESTS_S = 1.0
+"""Seconds after a guest's request in which a crowd leaves places free. Without guests they are everybody's."""
 LONGEST_S = 0.25
 """Seconds for which one request of a guest has others wait: some last as long as a reply."""
 
@@ -29,15 +34,20 @@ _Waiting = OrderedDict[str, deque[Callable[[], None]]]
 
 
 class Guests:
-    """The number of guests' requests under way. One for all `LoopTurns` of a server."""
+    """Who is a guest, having had little of the recent work, and how many requests of theirs are under way. One for a server."""
 
     def __init__(self) -> None:
         self._requests = set[object]()
+        self._asked_at = -math.inf
         self._recent = Recent()
 
     def has(self, group: str) -> bool:
-        """Return whether a group's connections are guests: it had little of the recent work."""
+        """Return whether a group's connections are guests."""
         return self._recent.is_seldom(group)
+
+    def are_held_up_by(self, group: str) -> bool:
+        """Return whether a group is of a crowd: there are guests, who asked for something lately, and it is none of them."""
+        return time.monotonic() - self._asked_at < GUESTS_S and not self.has(group)
 
     def count(self, group: str, pieces: int = 1) -> None:
         """Count a group's work."""
@@ -45,13 +55,14 @@ class Guests:
 
     @property
     def requests(self) -> int:
-        """How many there are."""
+        """How many requests of guests are under way."""
         return len(self._requests)
 
     @contextmanager
     def request(self) -> Iterator[None]:
         """Count one more while the block lasts, `LONGEST_S` at most."""
         self._requests.add(one := object())
+        self._asked_at = time.monotonic()
         timer = asyncio.get_running_loop().call_later(LONGEST_S, self._requests.discard, one)
         try:
             yield
@@ -109,7 +120,8 @@ class LoopTurns:
     def _arm(self) -> None:
         if not self._is_armed:
             self._is_armed = True
-            asyncio.get_running_loop().call_soon(self._next)
+            # in a context of its own: what begins there is not the work of whoever came first
+            asyncio.get_running_loop().call_soon(self._next, context=Context())
 
     def _next(self) -> None:
         """Begin the loop's next turn. A callback may queue the next one."""

@@ -20,6 +20,7 @@ from connections.limits.seats import no_seat
 from connections.limits.shared_counts import LUA
 from sessions.errors import StoreDown
 from sessions.records import Client
+from sessions.store.redis.asker import crowding, nobody
 from sessions.store.redis.client import store_errors
 
 PATIENCE_S = 0.25
@@ -66,7 +67,8 @@ class SharedSeats:
             self._seated.setdefault(subject, set()).add(connection_id)
         try:
             async with asyncio.timeout(PATIENCE_S):
-                full = await self._ask(counted, connection_id)
+                with crowding(nobody):  # a wait behind others would lift the limits
+                    full = await self._ask(counted, connection_id)
         except (StoreDown, TimeoutError):
             self._write_at = 0.0  # counted with the next renewal that the store answers
             _log.warning("connections can't be counted: all are admitted")

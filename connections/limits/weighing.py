@@ -1,14 +1,18 @@
-"""Weighs HTTP requests and handshakes as the frames of sockets are weighed, so that those of a crowd hold up few others."""
+"""Notes whose work a request is, for the places at the store, and weighs HTTP requests as the frames of sockets are weighed."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from connections.limits.groups import address_group
 from connections.limits.loop_turns import REQUEST, Guests
-from sessions.store.redis.asker import note_crowd
+from sessions.store.redis.asker import crowding
+
+API = "/v1/"
+"""Where requests wait for the store, or an engine. Files and probes do not."""
 
 
 class Weighing:
@@ -23,9 +27,14 @@ class Weighing:
         if scope["type"] == "lifespan" or not (group := address_group(scope)):
             await self._app(scope, receive, send)
             return
+        with crowding(partial(self._guests.are_held_up_by, group)):
+            if scope["type"] == "http" and scope["path"].startswith(API):
+                with self._request(group):
+                    await self._app(scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+
+    def _request(self, group: str) -> AbstractContextManager[None]:
         is_guest = self._guests.has(group)
-        note_crowd(is_crowd=not is_guest)
         self._guests.count(group, REQUEST)
-        hurries = is_guest and scope["type"] == "http"
-        with self._guests.request() if hurries else nullcontext():
-            await self._app(scope, receive, send)
+        return self._guests.request() if is_guest else nullcontext()

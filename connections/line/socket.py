@@ -15,7 +15,6 @@ from connections.line.connection import Disconnected
 from connections.line.larger import Larger
 from connections.wire import codec
 from connections.wire.frames import Frame
-from sessions.store.redis.asker import note_crowd
 
 PEER = "midstream.peer"
 """The ASGI extension that bypasses the server's queues: its `peer` is a `Peer`."""
@@ -78,7 +77,6 @@ class Socket:
         if message["type"] == "websocket.disconnect":
             raise Disconnected
         self._is_guest = self._turns.is_guest(self._group)
-        note_crowd(is_crowd=not self._is_guest)
         if not self._turns.take_nowait(self._group):
             await self._turns.take(self._group)
         text: str | None = message.get("text")

@@ -27,6 +27,7 @@ from sessions.replicas.rpc import (
     Refusal,
     Rpc,
 )
+from sessions.store.redis.asker import asking_for, crowding
 from sessions.turn.calls import CallAnswer
 from sessions.turn.cancelling import Cancel
 from sessions.turn.live_turn import Nobody
@@ -95,7 +96,8 @@ class Orders:
             return
         sender = _Correspondent()
         try:
-            taking = self._turns.send(order.owner, sender, ask.send, ask.generation, ask.names)
+            with asking_for(ask.send.group or ask.send.client_id), crowding(lambda: ask.crowds):
+                taking = self._turns.send(order.owner, sender, ask.send, ask.generation, ask.names)
         except Refused as refused:
             self._later(self._answer(order, Answer(number=order.number, refusal=Refusal.of(refused))))
             return

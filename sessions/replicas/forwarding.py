@@ -26,6 +26,7 @@ from sessions.replicas.rpc import (
 from sessions.replicas.watching import Watching
 from sessions.store.history.history import History
 from sessions.store.ownership import Ownership
+from sessions.store.redis.asker import is_of_a_crowd
 from sessions.turn.calls import CallAnswer
 from sessions.turn.cancelling import Cancel, Cancelled, Tell
 from sessions.turn.live_turn import LiveTurn
@@ -162,7 +163,8 @@ class Forwarder:
 
 def _asking(live: LiveTurn, generation: Generation) -> AskSend:
     names = Names(live.turn.ids.turn_id, live.record.message_id, live.turn.ids.reply_id)
-    return AskSend(send=live.send, generation=generation, names=names, cancelled=live.turn.is_over)
+    over = live.turn.is_over
+    return AskSend(send=live.send, generation=generation, names=names, cancelled=over, crowds=is_of_a_crowd())
 
 
 def _takes_in(conversation: Conversation, cancel: Cancel) -> str | None:

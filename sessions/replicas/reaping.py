@@ -17,6 +17,7 @@ from sessions.records import Meta, TurnRecord
 from sessions.running.closing import closing
 from sessions.store.history.keys import Keys
 from sessions.store.ownership import LEASE_S, RunningTurn
+from sessions.store.redis.asker import for_everybody
 from sessions.store.storage import Storage
 
 REAP_S = 1.0
@@ -70,13 +71,14 @@ class Reaper:
         does not run yet.
         """
         async with self._reaping:
-            try:
-                async with asyncio.timeout(within_s):
-                    orphans = await self._ownership.orphans(self._runs)
-            except TimeoutError:
-                raise StoreDown("The store is too slow to say which servers are alive.") from None
-            await self._close_in_order(orphans)
-            return len(orphans)
+            with for_everybody():
+                try:
+                    async with asyncio.timeout(within_s):
+                        orphans = await self._ownership.orphans(self._runs)
+                except TimeoutError:
+                    raise StoreDown("The store is too slow to say which servers are alive.") from None
+                await self._close_in_order(orphans)
+                return len(orphans)
 
     async def _close_in_order(self, orphans: Sequence[RunningTurn]) -> None:
         """A queued turn is closed after the one before it."""

@@ -30,12 +30,13 @@ from sessions.turn.turn import Names
 
 
 class AskSend(msgspec.Struct, frozen=True, kw_only=True, tag="send"):
-    """Accept a message. `names`: the ids of its turn; `cancelled`: its sender cancelled it on its way."""
+    """Accept a message. `names`: the ids of its turn; `cancelled`: by its sender, on its way; `crowds`: is of a crowd."""
 
     send: Send
     generation: Generation
     names: Names
     cancelled: bool
+    crowds: bool = False
 
 
 class AskDelete(msgspec.Struct, frozen=True, kw_only=True, tag="delete"):

@@ -22,6 +22,7 @@ from sessions.store.history.index import list_name
 from sessions.store.history.keys import Keys
 from sessions.store.history.rows import message_at
 from sessions.store.images import Images
+from sessions.store.redis.asker import for_everybody
 from sessions.store.redis.client import store_errors
 from sessions.store.redis.scanning import names_like
 
@@ -110,7 +111,8 @@ class Belongings:
             yield one
         if unlisted:
             async with self._looking:
-                others = {one: None async for one in self._unlisted(owner) if one not in seen}
+                with for_everybody():  # others may wait for it
+                    others = {one: None async for one in self._unlisted(owner) if one not in seen}
             for one in others:
                 yield one
 

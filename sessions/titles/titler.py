@@ -20,6 +20,7 @@ from sessions.errors import Refused
 from sessions.events import Reason, Titled
 from sessions.filters.chain import Filters
 from sessions.store.history.index import Index
+from sessions.store.redis.asker import for_everybody
 from sessions.titles.titles import READ_CHARS, asked, first_title, written_title
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Behind
@@ -58,8 +59,9 @@ class Titler:
 
     async def _work(self) -> None:
         try:
-            while self._waiting:
-                await self._give(*self._waiting.popleft())
+            with for_everybody():
+                while self._waiting:
+                    await self._give(*self._waiting.popleft())
         finally:
             self._working = False
 

@@ -18,6 +18,7 @@ from connections.openai import asking
 from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted.engine import ScriptedEngine
+from sessions.store.redis.asker import is_of_a_crowd
 from tests.app.in_process import Frame, Running, Socket, serving
 
 ELSEWHERE = {"local_addr": ("127.0.0.2", 0)}
@@ -229,3 +230,19 @@ async def test_others_begin_less_while_the_message_of_who_comes_seldom_is_on_its
             assert (await hasty.ask(**message(2)))["type"] == "accepted"
         assert engine.seen == [1, 0]
         assert engine.look() == 0
+
+
+async def test_the_store_is_told_which_messages_are_of_a_crowd(tmp_path: Path) -> None:
+    """Who asks again and again is one while somebody else asks, too, also on the connection that it came with."""
+    engine = Looking()
+    async with serving(tmp_path, engine) as running:
+        engine.look = is_of_a_crowd
+        async with (
+            running.socket({"client_id": "hasty"}, **ELSEWHERE) as hasty,
+            running.socket({"client_id": "bob"}, local_addr=("127.0.0.3", 0)) as bob,
+        ):
+            for number in range(40):
+                assert (await hasty.ask(type="ping", t=number))["type"] == "pong"
+            assert (await bob.ask(**message(1)))["type"] == "accepted"
+            assert (await hasty.ask(**message(2)))["type"] == "accepted"
+        assert engine.seen == [False, True]

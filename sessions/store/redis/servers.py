@@ -45,8 +45,10 @@ _TLS = {"rediss+cluster": CLUSTER, "rediss+sentinel": SENTINEL}
 _PORTS = {CLUSTER: 6379, SENTINEL: 26379}
 
 
-def connect(url: str, tally: StoreTally | None = None) -> Redis:
+def connect(url: str, tally: StoreTally | None = None, *, crowd: int = CROWD) -> Redis:
     """Return a client for a URL; it connects on first use. Raises ValueError.
+
+    `crowd`: the commands that a crowd may have at once. Without limit in a cluster, where one node may keep all of them waiting.
 
     `redis://`, `rediss://` (TLS) and `unix://` name one server, `redis+cluster://host:port,host:port` some nodes of a
     cluster, `redis+sentinel://host:port,host:port/master` the Sentinels and the name of what they watch; with
@@ -59,9 +61,9 @@ def connect(url: str, tally: StoreTally | None = None) -> Redis:
         case "redis+cluster":
             return _cluster(url, tally, tls=scheme in _TLS)
         case "redis+sentinel":
-            return _sentinel(url, tally, tls=scheme in _TLS)
+            return _sentinel(url, tally, tls=scheme in _TLS, crowd=crowd)
         case _:
-            return _server(url, tally)
+            return _server(url, tally, crowd=crowd)
 
 
 async def replica_name(client: Redis) -> str:
@@ -105,9 +107,9 @@ class _FairPool(BlockingConnectionPool):
     A crowd has a few of them.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, crowd: int = CROWD, **options: Any) -> None:
         super().__init__(**options)
-        self._places = SparingPlaces(self.max_connections, crowd=CROWD)
+        self._places = SparingPlaces(self.max_connections, crowd=crowd)
         self._lent: dict[Any, Callable[[], None]] = {}
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
@@ -200,12 +202,12 @@ class _Cluster(RedisCluster):
         return self
 
 
-def _server(url: str, tally: StoreTally) -> Redis:
+def _server(url: str, tally: StoreTally, *, crowd: int) -> Redis:
     options: dict[str, Any] = dict(parse_url(url))
     if "path" not in options:
         tls = options.get("connection_class") is SSLConnection
         options["connection_class"] = _DemotableTlsConnection if tls else _DemotableConnection
-    return _watched(_Pool(**_bounded(), **(_timing() | options)), tally)
+    return _watched(_Pool(crowd=crowd, **(_bounded() | _timing() | options)), tally)
 
 
 def _watched(pool: WatchedPool, tally: StoreTally) -> Redis:
@@ -222,7 +224,7 @@ def _cluster(url: str, tally: StoreTally, *, tls: bool) -> Redis:
     return cast("Redis", _Cluster(tally, startup_nodes=nodes, ssl=tls, **_login(url), **_timing()))
 
 
-def _sentinel(url: str, tally: StoreTally, *, tls: bool) -> Redis:
+def _sentinel(url: str, tally: StoreTally, *, tls: bool, crowd: int) -> Redis:
     master, _, database = urlsplit(url).path.strip("/").partition("/")
     if not master or not (database or "0").isdigit():
         raise ValueError("a Sentinel URL ends with the master's name: redis+sentinel://host:26379/mymaster")
@@ -231,7 +233,7 @@ def _sentinel(url: str, tally: StoreTally, *, tls: bool) -> Redis:
     sentinel = Sentinel(  # type: ignore[no-untyped-call]
         _hosts(url, SENTINEL), sentinel_kwargs=asked | {"socket_timeout": 1.0}
     )
-    options = _timing() | _bounded() | _login(url) | {"db": int(database or 0), "ssl": tls}
+    options = _timing() | _bounded() | _login(url) | {"db": int(database or 0), "ssl": tls, "crowd": crowd}
     pool = _SentinelPool(unquote(master), sentinel, **options)  # type: ignore[no-untyped-call]
     return _watched(pool, tally)
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, cast
 
 import pytest
@@ -19,6 +20,7 @@ from sessions.replicas.rpc import Answer, Refusal, RefusedElsewhere, decode_mess
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
 from sessions.store.history.transactions import Beginning
+from sessions.store.redis.asker import crowding, is_of_a_crowd
 from sessions.store.redis.client import COLLECT, Script, run_script
 from sessions.turn.cancelling import Cancel, Cancelled
 from tests.sessions.chat import ROOM, Chat, eventually
@@ -124,6 +126,26 @@ async def test_a_message_into_a_reply_that_runs_elsewhere_is_refused(chat: Chat,
     with pytest.raises(RefusedElsewhere) as refused:
         await other.send("And now?", client_msg_id="two")
     assert (refused.value.code, refused.value.retryable) == ("busy", True)
+    chat.cancel()
+
+
+async def test_a_message_from_elsewhere_is_of_a_crowd_if_it_was_there(
+    chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    count = chat.engine.count_tokens
+
+    async def noting(*told: Any, **more: Any) -> int:
+        seen.append(is_of_a_crowd())
+        return await count(*told, **more)
+
+    monkeypatch.setattr(chat.engine, "count_tokens", noting)
+    await chat.running("Hello?", "This")
+    for number, is_crowd in enumerate((True, False)):
+        with crowding(partial(bool, is_crowd)):
+            sending = other.begin_send("And now?", on_busy="interrupt", client_msg_id=f"m{number}")
+        assert await sending is None
+    assert [is_crowd for is_crowd, _ in groupby(seen)] == [False, True, False]
     chat.cancel()
 
 

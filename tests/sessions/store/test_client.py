@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from sessions.errors import StoreDown
 from sessions.store.ownership import Ownership
 from sessions.store.redis import servers
-from sessions.store.redis.asker import asking_for, note_crowd
+from sessions.store.redis.asker import asking_for, crowding
 from sessions.store.redis.client import REMOVE, run_script, store_errors
 from sessions.store.redis.servers import connect
 from tests.refusing_store import refusing_writes
@@ -135,15 +135,13 @@ async def test_who_asks_seldom_waits_behind_nobody_who_asks_often(
 
 async def test_a_crowds_commands_wait_for_each_other_and_nobody_waits_for_them(store_url: str) -> None:
     async with connect(store_url) as store:
-        pool = store.connection_pool
-        note_crowd(is_crowd=True)
-        held = []
-        for number in range(servers.CROWD):
-            with asking_for(f"crowd-{number}"):
-                held.append(await pool.get_connection())
-        with asking_for("crowd"):
-            waits = asyncio.create_task(store.ping())
-        note_crowd(is_crowd=False)
+        pool, held = store.connection_pool, []
+        with crowding(lambda: True):
+            for number in range(servers.CROWD):
+                with asking_for(f"crowd-{number}"):
+                    held.append(await pool.get_connection())
+            with asking_for("crowd"):
+                waits = asyncio.create_task(store.ping())
         async with asyncio.timeout(30):
             with asking_for("bob"):
                 assert await store.ping()
@@ -151,3 +149,18 @@ async def test_a_crowds_commands_wait_for_each_other_and_nobody_waits_for_them(s
         for one in held:
             await pool.release(one)
         assert await waits
+
+
+async def test_a_crowds_command_that_gets_no_connection_holds_nothing(store_url: str) -> None:
+    """If places were kept, the last one would get none."""
+    async with connect("unix:///nowhere.sock") as away:
+        with crowding(lambda: True), asking_for("crowd"):
+            for _ in range(servers.CROWD + 1):
+                async with asyncio.timeout(30):
+                    with pytest.raises(StoreDown) as down, store_errors():
+                        await away.ping()
+                assert "No connection available" not in str(down.value.__cause__)
+
+
+def test_a_url_may_say_how_many_connections_there_are() -> None:
+    assert connect("redis://127.0.0.1:6379?max_connections=3").connection_pool.max_connections == 3

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.store.redis.asker import note_crowd
+from sessions.store.redis.asker import crowding
 from sessions.store.redis.fair_places import OWN, FairPlaces, SparingPlaces
 
 
@@ -142,12 +142,11 @@ async def test_who_fails_inside_gives_its_place_back() -> None:
 
 async def test_a_crowd_holds_a_few_places_and_everybody_else_has_the_others() -> None:
     places = SparingPlaces(4, crowd=2)
-    note_crowd(is_crowd=True)
-    give_back = [await places.take("crowd-0"), await places.take("crowd-1")]
-    waits = asyncio.create_task(places.take("crowd-2"))
+    with crowding(lambda: True):
+        give_back = [await places.take("crowd-0"), await places.take("crowd-1")]
+        waits = asyncio.create_task(places.take("crowd-2"))
     await asyncio.sleep(0)
     assert not waits.done()
-    note_crowd(is_crowd=False)
     async with asyncio.timeout(5), places.place("bob"):
         await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -161,11 +160,12 @@ async def test_a_crowd_holds_a_few_places_and_everybody_else_has_the_others() ->
 async def test_one_of_a_crowd_that_leaves_while_it_waits_holds_nothing() -> None:
     places = SparingPlaces(1, crowd=1)
     async with places.place("bob"):
-        note_crowd(is_crowd=True)
-        waits = asyncio.create_task(places.take("crowd"))
+        with crowding(lambda: True):
+            waits = asyncio.create_task(places.take("crowd"))
         await asyncio.sleep(0)
         waits.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waits
-    async with asyncio.timeout(5), places.place("crowd"):
-        pass
+    with crowding(lambda: True):
+        async with asyncio.timeout(5), places.place("crowd"):
+            pass
