@@ -157,7 +157,7 @@ def served_models(engine: Engine) -> ServedModels:
 async def _run(model: ServedModel) -> None:
     await model.engine.run()
     if model.engine.status.state is EngineState.FAILED:
-        log.error("the model %s is not served any more: %s", model.name, model.engine.status.message)
+        log.error("the model %s is not served: %s", model.name, model.engine.status.message)
 
 
 def _check(models: Sequence[ServedModel]) -> None:

@@ -128,7 +128,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise SettingsError(
-            f"Can't listen on {host}:{port}: {error.strerror}. Choose another with --port."
+            f"Can't listen on {host}:{port}: {error.strerror}. Choose another with --port, or MIDSTREAM_PORT."
         ) from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # accepted sockets inherit it
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)

@@ -31,6 +31,12 @@ def is_allowed(origin: str | None, *, host: str | None, allowed: Collection[str]
     return parts.scheme in ("http", "https") and host is not None and parts.netloc.lower() == host.lower()
 
 
+MOST_TOLD = 100
+"""Refused origins that are logged, each once."""
+MOST_SHOWN = 200
+"""Characters of one; its sender chooses it."""
+
+
 class Origins:
     """The listed origins, which may change."""
 
@@ -41,6 +47,7 @@ class Origins:
         """
         self._sources = tuple(sources)
         self._listed = _read(self._sources)
+        self._told = set[str]()
 
     @property
     def admit_all(self) -> bool:
@@ -48,8 +55,18 @@ class Origins:
         return ANY in self._listed
 
     def allow(self, origin: str | None, *, host: str | None) -> bool:
-        """Return whether a request with these headers is allowed."""
-        return self.admit_all or is_allowed(origin, host=host, allowed=self._listed)
+        """Return whether a request with these headers is allowed. One that is not is logged, once an origin."""
+        if self.admit_all or is_allowed(origin, host=host, allowed=self._listed):
+            return True
+        self._tell(origin)
+        return False
+
+    def _tell(self, origin: str | None) -> None:
+        """Log a refused origin: browsers show the author of its page no more than the number 403."""
+        if origin is None or len(self._told) >= MOST_TOLD or (shown := origin[:MOST_SHOWN]) in self._told:
+            return
+        self._told.add(shown)
+        _log.warning("a page of another origin was refused", origin=shown, remedy="MIDSTREAM_ALLOWED_ORIGINS")
 
     def reread(self) -> None:
         """Reread the files; one that can't be read changes nothing and is logged."""
@@ -58,6 +75,7 @@ class Origins:
         except BadList as error:
             _log.error("origins not reread: those read before stay allowed", why=str(error))
             return
+        self._told.clear()
         _log.info("origins reread", origins=len(self._listed))
 
 

@@ -119,7 +119,7 @@ def main(arguments: list[str]) -> int:
     except NotBuilt as why:
         print(why, file=sys.stderr)
         return 1
-    print(f"{pages} pages in {site}. `make run` serves them at /docs.")
+    print(f"{pages} pages in {site}. `make run` serves them at /docs; one that runs has to be started anew.")
     return 0
 
 

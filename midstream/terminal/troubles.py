@@ -32,7 +32,11 @@ def _unreachable(place: str, host: str | None, error: OSError) -> str:
         case TimeoutError():
             return f"{place} does not answer."
         case _ if error.errno == errno.ECONNREFUSED or "Connect call failed" in str(error):
-            what = "start it with `midstream serve`." if host in _HERE else "is the service running?"
+            what = (
+                "start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`."
+                if host in _HERE
+                else "is the service running?"
+            )
             return f"Nothing listens at {place}; {what}"
         case _:
             return f"{place}: {error}"

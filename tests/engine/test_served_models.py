@@ -92,7 +92,7 @@ async def test_a_model_that_fails_for_good_is_told_in_the_log(
     async with models.running():
         while not caplog.records:  # noqa: ASYNC110 - a log has no event
             await asyncio.sleep(0)
-    assert "the model bad is not served any more: It crashed too often." in caplog.text
+    assert "the model bad is not served: It crashed too often." in caplog.text
 
 
 async def test_an_engine_without_a_name_serves_one_model(big: ScriptedEngine) -> None:

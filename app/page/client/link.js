@@ -79,6 +79,9 @@ export class Link extends EventTarget {
    */
   constructor({ url, hello, Socket = globalThis.WebSocket, backoff = new Backoff(), awaits = () => false }) {
     super();
+    if (!Socket) {
+      throw new TypeError("There is no WebSocket here: give one as `Socket`, as of the package ws, or use Node 22.");
+    }
     this.#url = url;
     this.#hello = hello;
     this.#Socket = Socket;

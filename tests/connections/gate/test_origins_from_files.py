@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from connections.gate.origin import Origins
+from connections.gate.origin import MOST_SHOWN, MOST_TOLD, Origins
 from connections.wire.errors import BadList
 
 HERE = "chat.example"
@@ -55,7 +55,7 @@ def test_a_star_stands_for_every_origin_and_is_warned_of(tmp_path: Path) -> None
         file.write_text("*")
         listed.reread()
     assert listed.allow("https://anybody.example", host=HERE)
-    warnings = [line for line in lines if line["log_level"] == "warning"]
+    warnings = [line for line in lines if "meaning" in line]
     assert len(warnings) == 2
     for line in warnings:
         assert "MIDSTREAM_ALLOWED_ORIGINS" in line["event"]
@@ -75,3 +75,17 @@ def test_a_file_that_can_not_be_read_stops_the_start(content: bytes | None, tmp_
         (tmp_path / "origins").write_bytes(content)
     with pytest.raises(BadList, match=r"origins can't be read: \w"):
         Origins([f"@{tmp_path}/origins"])
+
+
+def test_a_refused_origin_is_logged_once_and_what_its_sender_chose_is_bounded() -> None:
+    """Its page's author sees the number 403 alone."""
+    origins = Origins([])
+    with capture_logs() as lines:
+        for _ in range(3):
+            assert not origins.allow("https://forgotten.example", host=HERE)
+        for number in range(2 * MOST_TOLD):
+            assert not origins.allow(f"https://{number}.{'x' * 1000}", host=HERE)
+    assert lines[0]["origin"] == "https://forgotten.example"
+    assert lines[0]["remedy"] == "MIDSTREAM_ALLOWED_ORIGINS"
+    assert len(lines) == MOST_TOLD
+    assert max(len(line["origin"]) for line in lines) == MOST_SHOWN

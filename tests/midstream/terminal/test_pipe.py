@@ -149,8 +149,14 @@ async def test_a_wrong_key_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("address", "told"),
     [
-        ("127.0.0.1:1", "Nothing listens at 127.0.0.1:1; start it with `midstream serve`."),
-        ("http://127.0.0.1:1", "Nothing listens at 127.0.0.1:1; start it with `midstream serve`."),
+        (
+            "127.0.0.1:1",
+            "Nothing listens at 127.0.0.1:1; start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`.",
+        ),
+        (
+            "http://127.0.0.1:1",
+            "Nothing listens at 127.0.0.1:1; start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`.",
+        ),
         ("nonsense", "nonsense is no chat service, or does not let you in: nonsense isn't a valid URI"),
     ],
 )

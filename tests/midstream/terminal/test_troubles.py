@@ -20,13 +20,13 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.
         (
             "ws://127.0.0.1:1/v1/ws",
             REFUSED,
-            "Nothing listens at 127.0.0.1:1; start it with `midstream serve`.",
+            "Nothing listens at 127.0.0.1:1; start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`.",
         ),
         ("ws://chat.example/v1/ws", REFUSED, "Nothing listens at chat.example; is the service running?"),
         (
             "ws://localhost:1/v1/ws",
             OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1), [Errno 111] …"),
-            "Nothing listens at localhost:1; start it with `midstream serve`.",
+            "Nothing listens at localhost:1; start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`.",
         ),
         ("ws://no.example/v1/ws", socket.gaierror(-2, "?"), "There is no host of the name no.example."),
         ("wss://a.example/v1/ws", ssl.SSLError("bad"), "a.example can't be reached by TLS: ('bad',)"),
