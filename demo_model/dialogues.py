@@ -62,7 +62,7 @@ class _Mix:
 # Whether a tool is called must hang on what is offered: so training asks for what is not offered nearly as often as for what is.
 # The mix of the evaluation's histories stays as it is, so that its questions, and figures of different trainings, compare.
 _MIXES = {
-    Split.TRAIN: _Mix(0.5, 0.75, 0.45, 10, 18, 14, 60, 0.14, 0.8, 10),
+    Split.TRAIN: _Mix(0.55, 0.75, 0.45, 10, 18, 14, 60, 0.16, 0.8, 10),
     Split.HELD_OUT: _Mix(0.7, 0.6, 0.35, 12, 6, 10, 32, 0.0, 0.0, 6),
 }
 _TOOLS_PROBED = dict.fromkeys((*tool_turns.CALLING, Skill.NO_CALL), 1.0) | {

@@ -52,6 +52,7 @@ def toolset(rng: random.Random, split: Split, skill: Skill | None = None) -> tup
     if split is Split.TRAIN and LOOK_UP in purposes:
         # Several of a kind under different verbs: which name is called hangs on the list, not on the question's verb.
         needed += [toolbox.look_up(rng, split) for _ in range(rng.choice((0, 0, 0, 1, 2)))]
+        needed += [toolbox.decoy(rng, split) for _ in range(rng.choice((0, 1, 2, 3)))]
     return toolbox.offered(rng, split, needed, others=_MANY if chance(rng, 0.015) else 3)
 
 

@@ -72,10 +72,15 @@ def look_up(rng: random.Random, split: Split) -> Tool:
     return Tool(f"{verb}_{thing}", ((parameter, "string"),), LOOK_UP)
 
 
-def other(rng: random.Random, split: Split) -> Tool:
+def decoy(rng: random.Random, split: Split) -> Tool:
+    """A tool that no dialogue needs, whose verb is one that people ask for a look-up with."""
+    return other(rng, split, ("find", "look_up", "show", "fetch", "read", "get"))
+
+
+def other(rng: random.Random, split: Split, verbs: Sequence[str] = _VERBS) -> Tool:
     """A tool that no dialogue needs, of up to four parameters."""
     noun = rng.choice(_NOUNS) if chance(rng, 0.7) else values.word(rng, split)
-    parts = [rng.choice(_VERBS), noun, *([rng.choice(_NOUNS)] if chance(rng, 0.2) else [])]
+    parts = [rng.choice(verbs), noun, *([rng.choice(_NOUNS)] if chance(rng, 0.2) else [])]
     names = rng.sample(_PARAMETER_NAMES, rng.choice((0, 1, 1, 2, 2, 3, 4)))
     return Tool("_".join(parts), tuple((name, rng.choice(_TYPES)) for name in names))
 

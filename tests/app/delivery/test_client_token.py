@@ -1,4 +1,4 @@
-"""The client of pages and of Node, where its site gives no token to connect with."""
+"""The client of pages and of Node, where its site gives no token to connect with, or its platform no WebSocket."""
 
 from __future__ import annotations
 
@@ -38,3 +38,17 @@ def test_a_token_that_can_not_be_had_is_a_failed_attempt_and_the_next_one_comes_
     seen = json.loads(run.stdout)
     assert seen["told"] == ["connecting", ["no_token", "TypeError: fetch failed"], "reconnecting"]
     assert seen["hello"]["token"] == "a token"
+
+
+def test_where_there_is_no_websocket_it_says_what_to_give() -> None:
+    """As in Node 20. It was "this[#Socket] is not a constructor", at the first attempt."""
+    if (node := shutil.which("node")) is None:
+        pytest.skip("no node here")
+    script = f"""
+        delete globalThis.WebSocket;
+        import("{CLIENT}").then(({{ ChatClient }}) => {{
+          try {{ new ChatClient({{ url: "ws://127.0.0.1:1/v1/ws" }}); }} catch (error) {{ console.log(error.message); }}
+        }});
+    """
+    run = subprocess.run([node, "-e", script], capture_output=True, text=True, timeout=30, check=True)
+    assert "give one as `Socket`" in run.stdout
