@@ -3,6 +3,7 @@
 A group alone holds as much as is free at most, beside others half of that. So some places are free for who comes next, and the
 event loop and the store have little of its work before theirs. A group with no place and no waiter goes first, then the groups
 take turns (the lists of new and old flows of RFC 8290, section 4.2, with equal weights).
+While others ask, all groups of a crowd together hold a few places (`SparingPlaces`).
 """
 
 from __future__ import annotations
