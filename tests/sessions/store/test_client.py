@@ -144,7 +144,8 @@ async def test_a_crowds_commands_wait_for_each_other_and_nobody_waits_for_them(s
                 waits = asyncio.create_task(store.ping())
         async with asyncio.timeout(30):
             with asking_for("bob"):
-                assert await store.ping()
+                for _ in range(5):
+                    assert await store.ping()
         assert not waits.done()
         for one in held:
             await pool.release(one)
