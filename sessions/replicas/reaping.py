@@ -72,13 +72,16 @@ class Reaper:
         """
         async with self._reaping:
             with for_everybody():
-                try:
-                    async with asyncio.timeout(within_s):
-                        orphans = await self._ownership.orphans(self._runs)
-                except TimeoutError:
-                    raise StoreDown("The store is too slow to say which servers are alive.") from None
-                await self._close_in_order(orphans)
-                return len(orphans)
+                return await self._reap(within_s)
+
+    async def _reap(self, within_s: float | None) -> int:
+        try:
+            async with asyncio.timeout(within_s):
+                orphans = await self._ownership.orphans(self._runs)
+        except TimeoutError:
+            raise StoreDown("The store is too slow to say which servers are alive.") from None
+        await self._close_in_order(orphans)
+        return len(orphans)
 
     async def _close_in_order(self, orphans: Sequence[RunningTurn]) -> None:
         """A queued turn is closed after the one before it."""

@@ -7,9 +7,11 @@ Whether it is of a crowd is asked anew each time, since it changes while a conne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
+T = TypeVar("T")
 IsCrowd = Callable[[], bool]
 
 
@@ -32,24 +34,14 @@ def is_of_a_crowd() -> bool:
     return _is_crowd.get()()
 
 
-@contextmanager
-def asking_for(group: str) -> Iterator[None]:
+def asking_for(group: str) -> AbstractContextManager[None]:
     """Within the block, calls and new tasks work for this group."""
-    token = _asker.set(group)
-    try:
-        yield
-    finally:
-        _asker.reset(token)
+    return _within(_asker, group)
 
 
-@contextmanager
-def crowding(is_crowd: IsCrowd) -> Iterator[None]:
+def crowding(is_crowd: IsCrowd) -> AbstractContextManager[None]:
     """Within the block, this tells of calls and new tasks whether they are of a crowd."""
-    token = _is_crowd.set(is_crowd)
-    try:
-        yield
-    finally:
-        _is_crowd.reset(token)
+    return _within(_is_crowd, is_crowd)
 
 
 @contextmanager
@@ -57,3 +49,12 @@ def for_everybody() -> Iterator[None]:
     """Within the block, work is the replica's own, whoever's request began it."""
     with asking_for(""), crowding(nobody):
         yield
+
+
+@contextmanager
+def _within(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)

@@ -48,12 +48,11 @@ _PORTS = {CLUSTER: 6379, SENTINEL: 26379}
 def connect(url: str, tally: StoreTally | None = None, *, crowd: int = CROWD) -> Redis:
     """Return a client for a URL; it connects on first use. Raises ValueError.
 
-    `crowd`: the commands that a crowd may have at once. Without limit in a cluster, where one node may keep all of them waiting.
-
     `redis://`, `rediss://` (TLS) and `unix://` name one server, `redis+cluster://host:port,host:port` some nodes of a
     cluster, `redis+sentinel://host:port,host:port/master` the Sentinels and the name of what they watch; with
     `rediss+` these speak TLS. `user:password@` is for the servers, `?sentinel_password=` for Sentinels. `tally` counts what
-    commands take and what fails.
+    commands take and what fails. `crowd`: the commands that a crowd may have at once; in a cluster it is not looked at, since one
+    node may keep all of them waiting.
     """
     tally = tally or StoreTally()
     scheme = urlsplit(url).scheme
