@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from jsonschema import Draft202012Validator
+import regex
+from jsonschema import Draft202012Validator, _keywords, _utils
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend, validator_for
 from transformers import AutoTokenizer
@@ -24,6 +24,10 @@ from engine.grammar.writing import GrammarWriter
 from engine.reply_spec import JsonSchema, ReplySpec
 from tests.schemas.corpus import Case
 from tests.schemas.writers import RandomWriter, Reply
+
+# The names of properties are looked at with this module, too: patterns of ECMA 262 have \p, and Python's `re` has not.
+for _module in (_keywords, _utils):
+    _module.re = regex
 
 DEMO = Path(__file__).parents[2] / "demo_model" / "checkpoint"
 
@@ -104,7 +108,9 @@ def _wrong(case: Case, reply: Reply) -> str | None:
 
 def _matches(_validator: object, pattern: str, text: object, _schema: object) -> Iterator[ValidationError]:
     r"""Look for a pattern as ECMA 262 does: \d and \w are of ASCII, \s is not. Python takes all in the same way."""
-    if isinstance(text, str) and not any(re.search(pattern, text, flags) for flags in (re.ASCII, re.UNICODE)):
+    if isinstance(text, str) and not any(
+        regex.search(pattern, text, flags) for flags in (regex.ASCII, regex.UNICODE)
+    ):
         yield ValidationError(f"{text!r} does not match {pattern!r}")
 
 
