@@ -61,16 +61,20 @@ class Crowd:
                 return
 
     async def _arrive(self, rate: float) -> None:
-        """Begin conversations as a Poisson process, however slow the server is: waiting for it would lower the load."""
-        random, due = arrivals(self._plan), monotonic()
-        while True:
-            due += random.expovariate(rate)
-            if not await self._server.pause(due - monotonic()):
+        """Begin conversations as a Poisson process, however slow the server is: waiting for it would lower the load.
+
+        Whoever was due while this program lagged comes late, and is counted.
+        """
+        random, due = arrivals(self._plan), self.tally.begun
+        ends = due + self._plan.duration_s
+        while (due := due + random.expovariate(rate)) < ends:
+            begins = await self._server.pause(due - monotonic())
+            if self._hurry.is_set():
                 return
-            if len(self._tasks) < self._plan.at_most:
-                self._begin(self._next())
-            else:
+            if len(self._tasks) >= self._plan.at_most:
                 self.tally.left_out += 1
+            elif begins:
+                self._begin(self._next())
 
     async def _one_after_the_other(self) -> None:
         while not self._closing.is_set():

@@ -37,9 +37,9 @@ class Server:
 
     async def pause(self, seconds: float) -> bool:
         """Wait so long, or until it is closing; return whether messages may still be sent."""
-        if seconds > 0 and not self.closing.is_set():
+        if not self.closing.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(seconds):  # nothing to wait for: others get their turn nevertheless
                     await self.closing.wait()
         return not self.closing.is_set()
 
