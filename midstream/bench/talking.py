@@ -39,7 +39,7 @@ class Server:
         """Wait so long, or until it is closing; return whether messages may still be sent."""
         if not self.closing.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):  # nothing to wait for: others get their turn nevertheless
+                async with asyncio.timeout(seconds):  # none, too, lets others have their turn
                     await self.closing.wait()
         return not self.closing.is_set()
 

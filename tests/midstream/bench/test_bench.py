@@ -73,7 +73,9 @@ async def kept(store: Redis) -> set[str]:
 
 
 @pytest.mark.parametrize("lag_s", [0, 1.2], ids=["quick", "lagging"])
-async def test_conversations_come_as_often_as_asked_however_slow_the_server_is(tmp_path: Path, lag_s: float) -> None:
+async def test_conversations_come_as_often_as_asked_however_slow_the_server_is(
+    tmp_path: Path, lag_s: float
+) -> None:
     """That holds for this program too: who was due meanwhile comes late, even when the time is over."""
     async with serving(tmp_path, ScriptedEngine(by_hand=True)) as running:  # it never answers
         plan = Plan(rate=100, at_most=5, duration_s=1.0, drain_s=0)
