@@ -4,7 +4,8 @@ SILENT ──enough speech──► SPEAKING ──pause_ms of silence──► 
                               ▲                                │
                               └──────────speech again──────────┘
 
-A pause is told a second time if the sentence was judged incomplete, and the silence would end a complete one.
+A pause waits for its judgement, however late: silence that ends no incomplete sentence ends none that is unknown.
+It is told a second time if the sentence was judged incomplete, and the silence would end a complete one.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class TurnDetector:
             True: min(silence_ms, finished_ms),
         }
         self._is_whole: bool | None = None
+        self._is_judged = False
         frames = max(1, WINDOW_MS // frame_ms)
         self._enough = max(1, round(threshold * frames))
         self._window: deque[bool] = deque(maxlen=frames)
@@ -92,14 +94,18 @@ class TurnDetector:
         """Let a frame pass without a verdict."""
         self._now_ms += self._frame_ms
 
-    def judge(self, *, is_whole: bool | None) -> None:
-        """Note whether the utterance before the pause is a complete sentence; None: unknown.
+    def judge(self, *, is_whole: bool | None) -> Moment | None:
+        """Note whether the utterance before the pause is a complete sentence; None: nobody can know.
 
         Until speech resumes, a complete one ends after `finished_ms`, if that is less than `silence_ms`, and an
         incomplete one after `unfinished_ms`, if that is more. After `finished_ms` it is asked for once more: a soft
-        last sound, as of "six", is silence for the detector.
+        last sound, as of "six", is silence for the detector. Return its end if the silence was long enough already.
         """
-        self._is_whole = is_whole if self._pauses else None
+        if self._started_ms is None or not self._pauses:
+            return None
+        self._is_whole, self._is_judged = is_whole, True
+        is_over = self._now_ms - self._last_ms >= self._longest_silence_ms
+        return self._stop(self._started_ms, self._last_ms) if is_over else None
 
     def end(self) -> Moment:
         """End the utterance, with or without speech."""
@@ -109,7 +115,7 @@ class TurnDetector:
     def reset(self) -> None:
         """Forget the utterance; time continues."""
         self._started_ms = None
-        self._pauses, self._is_whole = 0, None
+        self._forget_pause()
         self._window.clear()
 
     def _begin(self) -> Moment:
@@ -130,7 +136,7 @@ class TurnDetector:
 
     def _spoken(self, started_ms: int) -> Moment | None:
         if self._pauses:
-            self._pauses, self._is_whole = 0, None
+            self._forget_pause()
             self._told_ms = self._now_ms
             return Moment(Kind.RESUMED, self._now_ms - self._run_ms, started_ms)
         if self._now_ms - self._told_ms < GOING_MS:
@@ -139,7 +145,7 @@ class TurnDetector:
         return Moment(Kind.GOING, self._now_ms, started_ms)
 
     def _silent(self, started_ms: int, silence_ms: int) -> Moment | None:
-        if silence_ms >= self._silences_ms[self._is_whole]:
+        if silence_ms >= self._longest_silence_ms:
             return self._stop(started_ms, self._last_ms)
         is_due = silence_ms >= self._pause_ms and self._pauses == 0
         is_due_again = silence_ms >= self._silences_ms[True] and self._pauses == 1 and self._is_whole is False
@@ -147,6 +153,14 @@ class TurnDetector:
             return None
         self._pauses += 1
         return Moment(Kind.PAUSED, self._last_ms, started_ms)
+
+    @property
+    def _longest_silence_ms(self) -> int:
+        is_waiting = bool(self._pauses) and not self._is_judged
+        return self._silences_ms[False if is_waiting else self._is_whole]
+
+    def _forget_pause(self) -> None:
+        self._pauses, self._is_whole, self._is_judged = 0, None, False
 
     def _stop(self, started_ms: int, at_ms: int) -> Moment:
         self.reset()

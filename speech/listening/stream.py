@@ -212,8 +212,8 @@ class SpeechStream:
         words = self._understood(waiting.end)
         # More silence may leave nothing of a sentence that is not complete.
         self._words.paused = text = words.text or self._words.paused or ""
-        if not self._waiting:
-            self._turns.judge(is_whole=words.is_whole)
+        if not self._waiting and (ended := self._turns.judge(is_whole=words.is_whole)) is not None:
+            self._wait_for(ended)
         return Paused(waiting.moment.at_ms, text, words.is_whole is not False)
 
     def _stop(self, waiting: _Waiting) -> Heard:

@@ -171,6 +171,22 @@ def test_a_last_sound_that_is_too_soft_for_the_detector_is_understood_all_the_sa
     assert heard[-1].text == "count to 56"
 
 
+def test_a_pause_inside_a_sentence_ends_none_because_its_words_are_known_late() -> None:
+    """Where all cores are busy, the pause is over before anybody knows that the sentence is not."""
+    asked = Listening(
+        coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=1200, finished_ms=210, pause_ms=60
+    )
+
+    def understand(samples: Samples) -> Utterance:
+        is_whole = len(samples) * 1000 // RATE >= 1800
+        return Utterance("what is 5 plus 6" if is_whole else "", is_whole=is_whole)
+
+    stream = SpeechStream(asked, understand)
+    stream.feed(silence(300) + voiced(900) + silence(600) + voiced(600) + silence(900))
+    stopped = [one for one in told(stream) if isinstance(one, Stopped)]
+    assert [one.text for one in stopped] == ["what is 5 plus 6"]
+
+
 def test_more_silence_takes_no_words_of_an_incomplete_sentence() -> None:
     """The recognizer may find no end of the grammar any more, and understand nothing then."""
     asked = Listening(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from speech.activity.turns import LONGEST_MS, Kind, TurnDetector
+from speech.activity.turns import LONGEST_MS, Kind, Moment, TurnDetector
 from speech.voice.clauses import LONGEST, Clauses
 
 FRAME_MS = 30
@@ -17,9 +17,13 @@ def detector() -> TurnDetector:
 
 
 def moments(frames: str) -> list[tuple[Kind, int]]:
-    """What happens; # is speech."""
+    """What happens where nobody can know what a sentence is; # is speech."""
     turns = detector()
-    told = [turns.take(is_speech=frame == "#") for frame in frames]
+    told: list[Moment | None] = []
+    for frame in frames:
+        told.append(turns.take(is_speech=frame == "#"))
+        if told[-1] is not None and told[-1].kind is Kind.PAUSED:
+            assert turns.judge(is_whole=None) is None
     return [(one.kind, one.at_ms) for one in told if one is not None and one.kind is not Kind.GOING]
 
 
@@ -45,7 +49,7 @@ def test_a_pause_that_was_no_end_is_told() -> None:
     assert kinds == [Kind.STARTED, Kind.PAUSED, Kind.RESUMED, Kind.PAUSED, Kind.STOPPED]
 
 
-@pytest.mark.parametrize(("is_whole", "frames_to_the_end"), [(True, 1), (False, 14)])
+@pytest.mark.parametrize(("is_whole", "frames_to_the_end"), [(True, 0), (False, 14)])
 def test_an_incomplete_sentence_is_judged_once_more_before_it_is_waited_for(
     is_whole: bool,  # noqa: FBT001 - as the cases name it
     frames_to_the_end: int,
@@ -57,8 +61,7 @@ def test_an_incomplete_sentence_is_judged_once_more_before_it_is_waited_for(
     turns.judge(is_whole=False)
     again = [turns.take(is_speech=False) for _ in range(3)]
     assert [one.kind for one in again if one is not None] == [Kind.PAUSED]
-    turns.judge(is_whole=is_whole)
-    ends = [turns.take(is_speech=False) for _ in range(frames_to_the_end)]
+    ends = [turns.judge(is_whole=is_whole), *(turns.take(is_speech=False) for _ in range(frames_to_the_end))]
     assert [one.kind for one in ends if one is not None] == [Kind.STOPPED]
     assert ends[-1] is not None
 
@@ -86,10 +89,39 @@ def test_a_judgement_holds_until_speech_goes_on() -> None:
         moment = turns.take(is_speech=frame == "#")
         if moment is not None and moment.kind is not Kind.GOING:
             told.append(moment.kind)
-        if told == [Kind.STARTED, Kind.PAUSED]:
-            turns.judge(is_whole=False)
+        if moment is not None and moment.kind is Kind.PAUSED:
+            turns.judge(is_whole=None if Kind.RESUMED in told else False)
     asked_again = Kind.PAUSED
     assert told == [Kind.STARTED, Kind.PAUSED, asked_again, Kind.RESUMED, Kind.PAUSED, Kind.STOPPED]
+
+
+@pytest.mark.parametrize("is_whole", [True, None])
+def test_a_late_judgement_ends_at_once_what_was_silent_for_long_enough(
+    is_whole: bool | None,  # noqa: FBT001 - as the cases name it
+) -> None:
+    turns = detector()
+    told = [turns.take(is_speech=frame == "#") for frame in "#" * 10 + "." * 11]
+    assert [one.kind for one in told if one is not None and one.kind is not Kind.GOING] == [
+        Kind.STARTED,
+        Kind.PAUSED,
+    ]
+    assert turns.judge(is_whole=is_whole) == Moment(Kind.STOPPED, 300, 0)
+    assert not turns.is_speaking
+
+
+def test_an_incomplete_sentence_that_is_judged_late_may_go_on_as_long_as_one_judged_at_once() -> None:
+    turns = detector()
+    for frame in "#" * 10 + "." * 11:
+        turns.take(is_speech=frame == "#")
+    assert turns.judge(is_whole=False) is None
+    told = [turns.take(is_speech=frame == "#") for frame in "." * 5 + "##"]
+    assert [one.kind for one in told if one is not None] == [Kind.PAUSED, Kind.RESUMED]
+
+
+def test_a_judgement_that_never_comes_ends_an_utterance_as_an_incomplete_one() -> None:
+    turns = detector()
+    told = [turns.take(is_speech=frame == "#") for frame in "#" * 10 + "." * 20]
+    assert told[-1] == Moment(Kind.STOPPED, 300, 0)
 
 
 def test_speech_without_an_end_is_ended() -> None:
