@@ -111,8 +111,8 @@ TAKE_LONG = frozenset(
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: about half of the time tests wait for processes that wait for something, too."""
-    return min((os.cpu_count() or 1) + 1, MOST_WORKERS)
+    """Two more than there are cores: about half of the time tests wait for processes that wait for something, too."""
+    return min((os.cpu_count() or 1) + 2, MOST_WORKERS)
 
 
 @pytest.hookimpl(tryfirst=True)
