@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from sessions.commands import adopting
 from sessions.running import runner
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect
+from sessions.tools.functions import found
 from sessions.turn import turn_journal
 from tests.server_process import ServerProcess, serving
 from tests.traced import trace_none, traced
@@ -131,6 +135,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def few_traced() -> None:
     """Coverage follows those processes alone that say so."""
     trace_none()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def installed_once() -> Iterator[None]:
+    """What is installed is looked up once for each path: thousands of tests start a service, and a look takes 9 ms."""
+    look_up = cache(lambda group, _: entry_points(group=group))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(found, "entry_points", lambda *, group: look_up(group, tuple(sys.path)))
+        yield
 
 
 @pytest.fixture(autouse=True)
