@@ -44,7 +44,7 @@ _THOUGHT_SHARES = (74, 14, 6, 6)
 class _Mix:
     """How often turns are of some kinds: shares of 1, and weights beside the others' in `_choose`.
 
-    `looking_up`: of calls where a tool looks up an invented thing, which is the hardest to choose. `again`: what was said last is asked for, four times as often if it was interrupted. `calling`: of turns where tools are offered. `going_on`: after a reply that was interrupted. `cut`: of counts and stories.
+    `looking_up`: of calls where a tool looks up an invented thing, which is the hardest to choose. `again`: what was said last is asked for, four times as often if it was interrupted. `calling`: of turns where tools are offered. `going_on`: after a reply that was interrupted. `cut`: of counts and stories. `cut_at_words`: of interrupted counts, those cut behind a word, as where it was heard or shown.
     """
 
     calling: float
@@ -57,13 +57,14 @@ class _Mix:
     again: float
     looking_up: float
     stories: int
+    cut_at_words: float
 
 
 # Whether a tool is called must hang on what is offered: so training asks for what is not offered nearly as often as for what is.
 # The mix of the evaluation's histories stays as it is, so that its questions, and figures of different trainings, compare.
 _MIXES = {
-    Split.TRAIN: _Mix(0.55, 0.75, 0.45, 10, 18, 14, 60, 0.16, 0.8, 10),
-    Split.HELD_OUT: _Mix(0.7, 0.6, 0.35, 12, 6, 10, 32, 0.0, 0.0, 6),
+    Split.TRAIN: _Mix(0.55, 0.8, 0.5, 22, 14, 14, 66, 0.12, 0.8, 10, 0.6),
+    Split.HELD_OUT: _Mix(0.7, 0.6, 0.35, 12, 6, 10, 32, 0.0, 0.0, 6, 0.0),
 }
 _TOOLS_PROBED = dict.fromkeys((*tool_turns.CALLING, Skill.NO_CALL), 1.0) | {
     Skill.THINKING: 0.5,
@@ -294,6 +295,9 @@ class _Dialogue:
         cut = not whole and chance(self.rng, cut_chance)
         earliest = max(0, len(reply) - _NEAR_THE_END) if chance(self.rng, 0.25) else 0
         seen = reply[: self.rng.randrange(earliest, len(reply))] if cut else reply
+        is_count = turn.skill in {Skill.COUNT, Skill.GO_ON}
+        if cut and is_count and self.mix.cut_at_words and chance(self.rng, self.mix.cut_at_words):
+            seen = seen[: seen.rfind(",") + 1]
         if seen:
             self.messages.append(Message("assistant", seen, interrupted=cut, given=turn.given))
 

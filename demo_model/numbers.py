@@ -61,6 +61,8 @@ _GO_ON = (
     "Go on.", "Continue.", "Please continue.", "Keep going.", "Carry on.", "Go on, please.", "Please go on.", "Keep counting.", "Continue counting.",
     "Go on counting.", "Carry on counting.", "Can you continue?", "And then?", "Could you go on?", "Finish it.",
 )  # fmt: skip
+_HEARD = 0.35
+"""The share of these that training puts as a recognizer of speech does: in small letters alone."""
 
 _CUT_COUNT = re.compile(r"(?:\d+, )*(\d+),(?: \d*)?")
 
@@ -96,7 +98,9 @@ def counted(first: int, last: int) -> str:
 
 def go_on(rng: random.Random, split: Split, known: Facts, history: list[Message]) -> Turn:
     """The user asks to go on; right is the rest of the count that was cut off just before, else a refusal."""
-    user = say(rng, split, rng.choice(_GO_ON))
+    user = rng.choice(_GO_ON)
+    is_heard = split is Split.TRAIN and chance(rng, _HEARD)
+    user = user.lower().rstrip(".?").replace(",", "") if is_heard else say(rng, split, user)
     if len(history) > 1 and history[-1].interrupted and (seen := _CUT_COUNT.fullmatch(history[-1].content)):
         asked = " ".join(message.content for message in history if message.role == "user")
         last = int(re.findall(r"\d+", asked)[-1])
