@@ -99,8 +99,9 @@ def counted(first: int, last: int) -> str:
 def go_on(rng: random.Random, split: Split, known: Facts, history: list[Message]) -> Turn:
     """The user asks to go on; right is the rest of the count that was cut off just before, else a refusal."""
     user = rng.choice(_GO_ON)
-    is_heard = split is Split.TRAIN and chance(rng, _HEARD)
-    user = user.lower().rstrip(".?").replace(",", "") if is_heard else say(rng, split, user)
+    heard = user.lower().rstrip(".?").replace(",", "")
+    is_heard = split is Split.TRAIN and chance(rng, _HEARD) and not held_out(heard)
+    user = heard if is_heard else say(rng, split, user)
     if len(history) > 1 and history[-1].interrupted and (seen := _CUT_COUNT.fullmatch(history[-1].content)):
         asked = " ".join(message.content for message in history if message.role == "user")
         last = int(re.findall(r"\d+", asked)[-1])

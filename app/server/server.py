@@ -22,6 +22,8 @@ from connections.limits.limits import MAX_FRAME_BYTES
 HEARTBEAT_S = 20.0
 TICK_S = 1.0
 """Seconds by which an answer's `date` header may be old."""
+ARRIVAL_S = 0.01
+"""How long a connection that was accepted may take to be known as one; a TLS handshake takes longer."""
 SEND_BUFFER_BYTES = 64 * 1024
 """The kernel's send buffer of a connection. Text in it counts as handed to its reader, so it is not megabytes."""
 RECEIVE_BUFFER_BYTES = 64 * 1024
@@ -85,11 +87,11 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End connections. uvicorn's own method waits a tenth of a second for them, also where there are none."""
-        if self.server_state.connections or self.server_state.tasks:
-            await super().shutdown(sockets)
-            return
         for one in (*self.servers, *(sockets or ())):
             one.close()
+        await asyncio.sleep(ARRIVAL_S)
+        if self.config.is_ssl or self.server_state.connections or self.server_state.tasks:
+            await super().shutdown(sockets)
 
     def _protocol(self) -> asyncio.Protocol:
         return HttpProtocol(

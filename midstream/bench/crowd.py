@@ -63,7 +63,7 @@ class Crowd:
     async def _arrive(self, rate: float) -> None:
         """Begin conversations as a Poisson process, however slow the server is: waiting for it would lower the load.
 
-        Whoever was due while this program lagged comes late, and is counted.
+        Who was due while this program lagged comes late, or is left out as others are; after the end nobody comes.
         """
         random, due = arrivals(self._plan), self.tally.begun
         ends = due + self._plan.duration_s

@@ -5,7 +5,7 @@ SILENT ──enough speech──► SPEAKING ──pause_ms of silence──► 
                               └──────────speech again──────────┘
 
 A pause waits for its judgement, however late: silence that ends no incomplete sentence ends none that is unknown.
-It is told a second time if the sentence was judged incomplete, and the silence would end a complete one.
+If speech went on meanwhile, `would_end` tells whether the pause was the end nevertheless. A pause is told a second time if the sentence was judged incomplete, and the silence would end a complete one.
 """
 
 from __future__ import annotations
@@ -106,6 +106,10 @@ class TurnDetector:
         self._is_whole, self._is_judged = is_whole, True
         is_over = self._now_ms - self._last_ms >= self._longest_silence_ms
         return self._stop(self._started_ms, self._last_ms) if is_over else None
+
+    def would_end(self, pause: Moment, resumed: Moment, *, is_whole: bool | None) -> bool:
+        """Return whether the silence between the two would have ended the utterance, had it been judged at once."""
+        return resumed.at_ms - pause.at_ms >= self._silences_ms[is_whole]
 
     def end(self) -> Moment:
         """End the utterance, with or without speech."""

@@ -156,7 +156,7 @@ class SpeechStream:
         moment = waiting.moment
         match moment.kind:
             case Kind.STARTED:
-                self._words = _Words(again_at=waiting.end)
+                self._words = _Words(again_at=waiting.end, started_ms=moment.started_ms)
                 return Started(moment.started_ms)
             case Kind.GOING:
                 if needs_words:
@@ -212,9 +212,24 @@ class SpeechStream:
         words = self._understood(waiting.end)
         # More silence may leave nothing of a sentence that is not complete.
         self._words.paused = text = words.text or self._words.paused or ""
-        if not self._waiting and (ended := self._turns.judge(is_whole=words.is_whole)) is not None:
-            self._wait_for(ended)
+        self._judge(waiting, is_whole=words.is_whole)
         return Paused(waiting.moment.at_ms, text, words.is_whole is not False)
+
+    def _judge(self, pause: _Waiting, *, is_whole: bool | None) -> None:
+        """End the utterance if the pause was long enough for it, also where speech began again before this was known."""
+        if not self._waiting:
+            if (ended := self._turns.judge(is_whole=is_whole)) is not None:
+                self._wait_for(ended)
+            return
+        resumed = self._waiting[0]
+        at_ms = resumed.moment.at_ms
+        if resumed.moment.kind is Kind.RESUMED and self._turns.would_end(
+            pause.moment, resumed.moment, is_whole=is_whole
+        ):
+            end = max(pause.end, resumed.end - _LEAD_FRAMES)
+            stopped = msgspec.structs.replace(pause.moment, kind=Kind.STOPPED)
+            self._waiting[0] = _Waiting(Moment(Kind.STARTED, at_ms, at_ms), resumed.end, resumed.since)
+            self._waiting.appendleft(_Waiting(stopped, end, resumed.since))
 
     def _stop(self, waiting: _Waiting) -> Heard:
         words = self._words
@@ -222,7 +237,8 @@ class SpeechStream:
         text = words.paused or self._understood(waiting.end).text
         self._words = _Words()
         self._frames.forget(waiting.end)
-        return Stopped(waiting.moment.started_ms, waiting.moment.at_ms, text, waiting.is_committed)
+        started_ms = max(words.started_ms, waiting.moment.started_ms)
+        return Stopped(started_ms, waiting.moment.at_ms, text, waiting.is_committed)
 
     def _try(self, end: int, *, patience: int) -> None:
         """Recognize the words so far, and again after `patience` times as long as that takes; sooner if there were none."""
@@ -274,12 +290,13 @@ class _Sound:
 
 
 class _Words:
-    """The words so far. `paused`: all of them, during a pause."""
+    """The words so far. `paused`: all of them, during a pause. `started_ms`: when their utterance was said to begin."""
 
-    __slots__ = ("_settled", "again_at", "paused", "text")
+    __slots__ = ("_settled", "again_at", "paused", "started_ms", "text")
 
-    def __init__(self, *, again_at: int = 0) -> None:
+    def __init__(self, *, again_at: int = 0, started_ms: int = 0) -> None:
         self._settled = ""
+        self.started_ms = started_ms
         self.text = ""
         self.paused: str | None = None
         self.again_at = again_at

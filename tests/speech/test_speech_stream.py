@@ -187,6 +187,38 @@ def test_a_pause_inside_a_sentence_ends_none_because_its_words_are_known_late() 
     assert [one.text for one in stopped] == ["what is 5 plus 6"]
 
 
+@pytest.mark.parametrize("is_whole", [True, None])
+def test_sentences_with_a_pause_between_them_stay_two_where_the_first_is_understood_late(
+    is_whole: bool | None,  # noqa: FBT001 - as the cases name it
+) -> None:
+    asked = Listening(
+        coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=1200, finished_ms=210, pause_ms=60
+    )
+    sound = silence(300) + voiced(900) + silence(600) + voiced(600) + silence(2000)
+    late = SpeechStream(asked, Words(is_whole=is_whole))
+    late.feed(sound)
+    prompt = SpeechStream(asked, Words(is_whole=is_whole))
+    heard: list[Heard] = []
+    for start in range(0, len(sound), 960):
+        prompt.feed(sound[start : start + 960])
+        heard += told(prompt)
+
+    def ends(events: list[Heard]) -> list[tuple[int, int]]:
+        return [(one.started_ms, one.at_ms) for one in events if isinstance(one, Stopped)]
+
+    def starts(events: list[Heard]) -> list[int]:
+        return [one.at_ms for one in events if isinstance(one, Started)]
+
+    events = told(late)
+    assert len(starts(events)) == 2
+    for mine, promptly in zip(
+        (*starts(events), *sum(ends(events), ())), (*starts(heard), *sum(ends(heard), ())), strict=True
+    ):
+        assert abs(mine - promptly) <= 60
+    texts = [int(one.text) for one in events if isinstance(one, Stopped)]
+    assert max(texts) <= 1500  # neither has the other's sound
+
+
 def test_more_silence_takes_no_words_of_an_incomplete_sentence() -> None:
     """The recognizer may find no end of the grammar any more, and understand nothing then."""
     asked = Listening(
