@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
+from typing import Literal
 
 import msgspec
 
@@ -59,13 +60,13 @@ class TurnDetector:
         """`threshold`: the share of a window, 0 to 1, that must be speech. `unfinished_ms`, `finished_ms`: see `judge`."""
         self._frame_ms = frame_ms
         self._pause_ms = pause_ms
-        self._silences_ms = {
+        self._silences_ms: dict[bool | Literal["unjudged"] | None, int] = {
             None: silence_ms,
-            False: max(silence_ms, unfinished_ms),
+            False: (longest_ms := max(silence_ms, unfinished_ms)),
             True: min(silence_ms, finished_ms),
+            "unjudged": longest_ms,
         }
-        self._is_whole: bool | None = None
-        self._is_judged = False
+        self._is_whole: bool | Literal["unjudged"] | None = None
         frames = max(1, WINDOW_MS // frame_ms)
         self._enough = max(1, round(threshold * frames))
         self._window: deque[bool] = deque(maxlen=frames)
@@ -103,8 +104,8 @@ class TurnDetector:
         """
         if self._started_ms is None or not self._pauses:
             return None
-        self._is_whole, self._is_judged = is_whole, True
-        is_over = self._now_ms - self._last_ms >= self._longest_silence_ms
+        self._is_whole = is_whole
+        is_over = self._now_ms - self._last_ms >= self._silences_ms[is_whole]
         return self._stop(self._started_ms, self._last_ms) if is_over else None
 
     def would_end(self, pause: Moment, resumed: Moment, *, is_whole: bool | None) -> bool:
@@ -149,22 +150,19 @@ class TurnDetector:
         return Moment(Kind.GOING, self._now_ms, started_ms)
 
     def _silent(self, started_ms: int, silence_ms: int) -> Moment | None:
-        if silence_ms >= self._longest_silence_ms:
+        if silence_ms >= self._silences_ms[self._is_whole]:
             return self._stop(started_ms, self._last_ms)
         is_due = silence_ms >= self._pause_ms and self._pauses == 0
         is_due_again = silence_ms >= self._silences_ms[True] and self._pauses == 1 and self._is_whole is False
         if not (is_due or is_due_again):
             return None
         self._pauses += 1
+        if is_due:
+            self._is_whole = "unjudged"
         return Moment(Kind.PAUSED, self._last_ms, started_ms)
 
-    @property
-    def _longest_silence_ms(self) -> int:
-        is_waiting = bool(self._pauses) and not self._is_judged
-        return self._silences_ms[False if is_waiting else self._is_whole]
-
     def _forget_pause(self) -> None:
-        self._pauses, self._is_whole, self._is_judged = 0, None, False
+        self._pauses, self._is_whole = 0, None
 
     def _stop(self, started_ms: int, at_ms: int) -> Moment:
         self.reset()

@@ -74,7 +74,9 @@ def test_a_reply_alone_is_what_generate_writes(family: str) -> None:
 
 
 @pytest.mark.usefixtures("cpu_operations")
-@pytest.mark.parametrize("page", [1, 16, 256])
+@pytest.mark.parametrize(
+    "page", [16, pytest.param(1, marks=pytest.mark.long), pytest.param(256, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family: str, page: int) -> None:
     """More requests than slots, prompts in chunks of 16, lengths of all kinds, one cancelled in between."""
