@@ -120,8 +120,11 @@ TAKE_LONG = frozenset(
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than there are cores: about half of the time tests wait for processes that wait for something, too."""
-    return min((os.cpu_count() or 1) + 2, MOST_WORKERS)
+    """One more than there are cores: about half of the time tests wait for processes that wait for something, too.
+
+    Another one gains 2 % on two cores, which are full then, and delays what tests wait for.
+    """
+    return min((os.cpu_count() or 1) + 1, MOST_WORKERS)
 
 
 @pytest.hookimpl(tryfirst=True)
