@@ -5,7 +5,8 @@ SILENT ──enough speech──► SPEAKING ──pause_ms of silence──► 
                               └──────────speech again──────────┘
 
 A pause waits for its judgement, however late: silence that ends no incomplete sentence ends none that is unknown.
-If speech went on meanwhile, `would_end` tells whether the pause was the end nevertheless. A pause is told a second time if the sentence was judged incomplete, and the silence would end a complete one.
+If speech went on meanwhile, `would_end` tells whether the pause was the end nevertheless. A pause is told a second time
+if the sentence was judged incomplete, and the silence would end a complete one.
 """
 
 from __future__ import annotations
