@@ -4,6 +4,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 RUNTIME := $(VENV)/.installed-runtime
 DEV     := $(VENV)/.installed-dev
+DOCS    := $(VENV)/.installed-docs
 BENCH   := $(VENV)/.installed-bench
 VLLM    := .cache/vllm/.installed
 KERNELS := $(wildcard engine/*/*.c engine/*/*.h)
@@ -62,7 +63,7 @@ test-deep: $(DEV) ## what takes a minute of a processor and changes seldom: a mo
 tests: # a folder, so make would call it done
 	@echo "The verb is: make test" >&2; exit 2
 
-docs: $(DEV) ## the documentation as a site, strictly: no link leads nowhere; the service has it at /docs
+docs: $(DOCS) ## the documentation as a site, strictly: no link leads nowhere; the service has it at /docs
 	@$(BIN)/python docs/site/build.py $(ARGS)
 
 schemas: $(DEV) ## which JSON Schemas replies can be held to, and whether they are; fetches the official suite, some minutes
@@ -147,6 +148,11 @@ $(RUNTIME): pyproject.toml midstream/pyproject.toml constraints.txt $(KERNELS) |
 $(DEV): $(RUNTIME)
 	@echo "Installing the tools for tests, types and style."
 	@$(PIP) --editable midstream --editable '.[dev]'
+	@touch $@
+
+$(DOCS): constraints.txt | $(BIN)/python
+	@echo "Installing what makes the site."
+	@$(PIP) zensical
 	@touch $@
 
 $(VLLM): engine/launcher/install.py | $(RUNTIME)
