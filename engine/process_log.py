@@ -35,6 +35,11 @@ def set_up() -> None:
     )
 
 
+def tell_once() -> None:
+    """Tell what libraries log by our handler alone. Call it once they are imported: huggingface_hub brings a handler, too."""
+    logging.getLogger("huggingface_hub").handlers.clear()
+
+
 def _uncaught(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
     if error is not None and not isinstance(error, KeyboardInterrupt):
         log.critical("an uncaught exception", exc_info=(kind, error, where))

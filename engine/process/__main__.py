@@ -90,6 +90,7 @@ def _load(
     from engine.prompts.translation import FEATURES  # noqa: PLC0415
     from engine.scheduling.core import Core  # noqa: PLC0415 - seconds of imports, begun only when the gateway can be told
 
+    process_log.tell_once()
     gc.freeze()  # with a little garbage of the imports
     gc.enable()
     if options.threads is not None:

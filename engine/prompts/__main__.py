@@ -102,6 +102,7 @@ def _builder(model: str, said: _Said) -> Builder:
     from engine.prompts.prompt import PromptBuilder  # noqa: PLC0415
     from engine.prompts.translation import TranslationBuilder  # noqa: PLC0415
 
+    process_log.tell_once()
     tokenizer = read_tokenizer(model)
     if is_translator(model):
         return Builder(TranslationBuilder.of(model, tokenizer))

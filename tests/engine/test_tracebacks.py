@@ -91,3 +91,16 @@ def fail():
     assert ended.stderr.startswith("engine: CRITICAL: an uncaught exception\nTraceback")
     assert ended.stderr.endswith("LookupError\n")
     assert "private words" not in ended.stderr
+
+
+def test_what_a_library_logs_is_told_once() -> None:
+    """As each attempt of a download is, while the network is away."""
+    program = """
+from engine import process_log
+process_log.set_up()
+from huggingface_hub.utils.logging import get_logger
+process_log.tell_once()
+get_logger("huggingface_hub.utils").warning("Retrying in 1s")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stderr == "engine: WARNING: Retrying in 1s\n"
