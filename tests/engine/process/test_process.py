@@ -166,6 +166,14 @@ async def test_ctrl_c_is_left_to_the_gateway(engine: EngineClient) -> None:
     assert (await end_of(stream)).reason is FinishReason.LENGTH
 
 
+async def test_a_signal_for_the_gateways_whole_group_leaves_running_replies_alone(
+    engine: EngineClient,
+) -> None:
+    """`timeout` and process managers end groups: the gateway lets replies end, which takes an engine."""
+    assert engine.pid is not None
+    assert os.getpgid(engine.pid) == engine.pid
+
+
 async def test_statistics_come_by_themselves(engine: EngineClient) -> None:
     """They come a second late at most: those of earlier replies may still be under way."""
     before = engine.statistics().generated_tokens
