@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
+from xdist.remote import Producer
 
 from connections.limits import meter, shared_seats
 from sessions.commands import adopting
@@ -24,6 +25,7 @@ from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect
 from sessions.tools.functions import found
 from sessions.turn import turn_journal
+from tests.distribution import BySharing
 from tests.server_process import ServerProcess, serving
 from tests.traced import trace_none, traced
 
@@ -125,6 +127,11 @@ def pytest_xdist_auto_num_workers() -> int:
     Another one gains 2 % on two cores, which are full then, and delays what tests wait for.
     """
     return min((os.cpu_count() or 1) + 1, MOST_WORKERS)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySharing:
+    """Have one worker alone start the server that many files share."""
+    return BySharing(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
