@@ -39,10 +39,10 @@ async def test_every_client_reads_all_its_replies_to_the_end(server: ServerProce
 
 @pytest.mark.parametrize("door", [Door.CHAT, Door.REALTIME, Door.RESPONSES, Door.MESSAGES, Door.AI_SDK])
 async def test_a_reply_is_read_through_every_door(server: ServerProcess, door: Door) -> None:
-    asked = msgspec.structs.replace(job(server, Measure.LOAD, 12, door=door), replies=1)
+    asked = msgspec.structs.replace(job(server, Measure.LOAD, 100, door=door), replies=1)
     replies = (await do(asked)).replies
-    assert [reply.tokens for reply in replies] == [12] * CLIENTS
-    assert all(len(reply.arrivals) > 1 for reply in replies)
+    assert [reply.tokens for reply in replies] == [100] * CLIENTS
+    assert all(len(reply.arrivals) > 1 for reply in replies)  # a busy server sends some of its words together
 
 
 async def test_every_cancel_is_answered_twice_and_costs_a_step_at_most(server: ServerProcess) -> None:
