@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
 
 import structlog
 
@@ -22,6 +23,10 @@ from engine.errors import EngineError
 from sessions.service import Sessions
 
 GOODBYE_S = 3.0
+GIVE_WAY_S = 0.0005
+"""After how long a thread that works on a long request lets the event loop go on. Python's 5 ms, at each of the loop's turns,
+would be a gap in everybody's text.
+"""
 
 _log = structlog.get_logger("midstream.service")
 
@@ -58,6 +63,7 @@ class Service:
 
     async def run(self, listener: socket.socket) -> None:
         """Serve until a signal. Raises EngineError if the engine fails before it first served."""
+        sys.setswitchinterval(GIVE_WAY_S)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)

@@ -40,6 +40,8 @@ from sessions.turn.prompt import as_refusals, refuse_endless, refuse_unserved, t
 from sessions.turn.turn import Names, Turn, TurnIds
 
 MAX_SEED = 2**63 - 1
+ALIKE_CHARS = 4096
+"""What tells chats apart is looked for in so many characters of each message: the event loop waits for it."""
 
 _log = structlog.get_logger("midstream.turn")
 
@@ -279,5 +281,10 @@ def _resemblance(affinity: str, messages: Sequence[Message]) -> str:
     if affinity:
         return f"\x00{hashlib.sha256(affinity.encode(errors='surrogatepass')).hexdigest()}"
     first_user = next((place for place, one in enumerate(messages) if one.role == "user"), len(messages))
-    beginning = msgspec.json.encode([message.without_data() for message in messages[: first_user + 1]])
+    beginning = msgspec.json.encode(
+        [
+            msgspec.structs.replace(message.without_data(), content=message.content[:ALIKE_CHARS])
+            for message in messages[: first_user + 1]
+        ]
+    )
     return f"\x00{hashlib.sha256(beginning).hexdigest()}"
