@@ -64,6 +64,13 @@ def test_the_depth_is_that_of_the_value(value: Any) -> None:
         )
 
 
+def test_a_text_that_was_cut_off_is_not_too_deep() -> None:
+    """The decoder says better what is wrong with it."""
+    whole = json.dumps([[["word"] * 9] * 100] * 40).encode()
+    check_shape(whole[:-1])
+    check_shape(whole[:-5])
+
+
 @given(st.binary(max_size=400))
 def test_whatever_bytes_come_it_has_an_end(text: bytes) -> None:
     check_shape(text + b"," * json_shape.SMALL_BYTES)
