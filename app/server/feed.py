@@ -141,6 +141,10 @@ class Feed:
         self._is_paused = False
         self._settle()
 
+    def in_turn(self, callback: Callable[[], None]) -> None:
+        """Call back when this peer has its turn, as if it were one more part."""
+        self._turns.queue(self._group, callback)
+
     def end(self) -> None:
         """Drop the waiting bytes and the parser. Reading goes on for the transport's next owner."""
         self._unfed, self._at = b"", 0

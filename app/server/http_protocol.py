@@ -65,7 +65,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._answered: RequestResponseCycle | None = None
         """The request being answered. uvicorn knows only the newest, which may wait behind it."""
         self._next: tuple[RequestResponseCycle, ASGI3Application] | None = None
-        """Set when the peer has read the answer before."""
+        """Set until the peer has read the answer before, and has its turn."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, or refuse one socket too many."""
@@ -166,17 +166,26 @@ class HttpProtocol(HttpToolsProtocol):
         self.feed.release(Hold.ANSWER)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Begin an answer, once the peer has read the one before: it would only wait here."""
+        """Begin an answer; to a request that came ahead, in its peer's turn. It waits while the peer does not read the one before."""
         self._answered = cycle
-        if self.flow.write_paused:
-            self._next = cycle, app
-        else:
+        is_ahead = not cycle.more_body
+        if not (is_ahead or self.flow.write_paused):
             super()._start_asgi_task(cycle, app)
+            return
+        self._next = cycle, app
+        if not self.flow.write_paused:
+            self.feed.in_turn(self._begin_next)
 
     def resume_writing(self) -> None:
         """Resume: the peer has read most of what was sent."""
         super().resume_writing()
         if self._next is not None:
+            self.feed.in_turn(self._begin_next)
+
+    def _begin_next(self) -> None:
+        if (
+            self._next is not None and not self.flow.write_paused
+        ):  # its peer may have left, or stopped reading
             begun, self._next = self._next, None
             super()._start_asgi_task(*begun)
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from app.server.feed import Sips
 from app.server.http_protocol import HttpProtocol
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
@@ -35,6 +40,25 @@ async def test_no_answer_is_made_while_its_peer_does_not_take_the_one_before(run
             head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
             await reader.readexactly(int(head.partition("content-length: ")[2].split()[0]))
         writer.close()
+
+
+async def test_each_request_that_came_ahead_has_a_turn_of_its_own(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of 512 bytes can bring ten of them: a thousand peers would have all of theirs answered in one turn of the loop."""
+    queue, turns = Sips.queue, Counter[str]()
+
+    def counted(self: Sips, group: str, callback: Callable[[], None]) -> None:
+        turns[group] += 1
+        queue(self, group, callback)
+
+    monkeypatch.setattr(Sips, "queue", counted)
+    async with peer(running) as hasty, asyncio.timeout(WAIT_S):
+        hasty.write(SHORT * 10)
+        for _ in range(10):
+            head = await hasty.head()
+            await hasty.body(int(head.lower().partition("content-length: ")[2].split()[0]))
+    assert list(turns.values()) == [9]
 
 
 async def test_who_leaves_with_a_request_ahead_stops_the_engine_all_the_same(tmp_path: Path) -> None:
