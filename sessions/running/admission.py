@@ -81,7 +81,8 @@ class Admitted:
 
     def hold(self, image_bytes: int) -> None:
         """It is to hold so much of images, with those that were shown before. Raises Overloaded."""
-        if _places(image_bytes) > self._image_places and not self._images.has_room_for(self._subject):
+        more = _places(image_bytes) - self._image_places
+        if more > 0 and not self._images.has_room_for(self._subject, more):
             raise Overloaded(_IMAGES, retry_after_ms=AGAIN_MS)
         self.show(image_bytes)
 
@@ -145,15 +146,15 @@ class Admission:
         if self.draining:
             raise Draining("The server is about to stop; send again after reconnecting.")
         held = self._waiting if waits else self._running
-        if not self._coming.has_room_for(subject):
+        weight, image_places = min(1 + chars // PLACE_CHARS, MOST_PLACES), _places(image_bytes)
+        if not self._coming.has_room_for(subject, weight):
             raise Overloaded(_BUSY, retry_after_ms=AGAIN_MS)
         if not held.has_room_for(subject):
             raise Overloaded(_SHARE, retry_after_ms=AGAIN_MS)
         if may_call and not self._calling.has_room_for(subject):
             raise Overloaded(_CALLS, retry_after_ms=AGAIN_MS)
-        if image_bytes and not self._images.has_room_for(subject):
+        if image_places and not self._images.has_room_for(subject, image_places):
             raise Overloaded(_IMAGES, retry_after_ms=AGAIN_MS)
-        weight, image_places = min(1 + chars // PLACE_CHARS, MOST_PLACES), _places(image_bytes)
         return self._admitted(subject, held, coming=self._coming, weight=weight, image_places=image_places)
 
     def take_over(self, subject: Subject) -> Admitted:

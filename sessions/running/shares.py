@@ -17,6 +17,8 @@ GROUPS_TIMES = 3
 """A key may hold three times what is free."""
 ADDRESSES_PART = 2
 """An address may hold half of what is free."""
+FIRSTS_PART = 2
+"""What takes several places may take half of what is free, whoever asks."""
 ADDRESS = "address:"
 """The prefix of groups without authentication."""
 
@@ -40,12 +42,14 @@ class Shares:
     def __len__(self) -> int:
         return self._held
 
-    def has_room_for(self, subject: Subject) -> bool:
-        """Return whether a subject may take one more; one that holds none may, while a place is free."""
+    def has_room_for(self, subject: Subject, weight: int = 1) -> bool:
+        """Return whether a subject may take one more of this size; one that holds none may, while half of what is free is left."""
         free = self._places - self._held
-        return free > 0 and (
-            self._owners[subject.owner] < max(1, free // OWNERS_PART)
-            and self._groups[subject.group] < _most_of_a_group(subject.group, free)
+        return (
+            free > 0
+            and weight <= max(1, free // FIRSTS_PART)
+            and _fits(self._owners[subject.owner], weight, free // OWNERS_PART)
+            and _fits(self._groups[subject.group], weight, _most_of_a_group(subject.group, free))
         )
 
     def take(self, subject: Subject, weight: int = 1) -> None:
@@ -64,5 +68,9 @@ class Shares:
                 del counts[name]
 
 
+def _fits(held: int, weight: int, most: int) -> bool:
+    return held == 0 or held + weight <= most
+
+
 def _most_of_a_group(group: str, free: int) -> int:
-    return max(1, free // ADDRESSES_PART) if group.startswith(ADDRESS) else free * GROUPS_TIMES
+    return free // ADDRESSES_PART if group.startswith(ADDRESS) else free * GROUPS_TIMES

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,13 +128,27 @@ def test_long_messages_are_fewer_on_their_way_in() -> None:
     """Each is there some times until it is accepted: a client's long ones come to no more memory than its short ones."""
     admission, chars = Admission(at_most=2 * COMING), 8 * PLACE_CHARS
     alone = Subject("alone")
-    turns = [admission.enter(alone, chars=chars) for _ in range(COMING // 4 // 9 + 1)]
+    turns = [admission.enter(alone, chars=chars) for _ in range(COMING // 4 // 9)]
     with pytest.raises(Overloaded):
         admission.enter(alone, chars=chars)
     admission.enter(Subject("another"), chars=chars).leave()
     for turn in turns:
         turn.arrived()
     assert admission.enter(alone, chars=chars)
+
+
+@given(st.randoms(use_true_random=False))
+def test_while_long_messages_of_many_come_and_go_there_are_places_for_short_ones(chance: Random) -> None:
+    """Each takes several places: one more that is let in must not take the last."""
+    admission, turns = Admission(at_most=2 * COMING), list[Admitted]()
+    for _ in range(300):
+        address, name = chance.randrange(20), chance.randrange(4)
+        with suppress(Overloaded):
+            sender = Subject(f"{address}-{name}", f"{ADDRESS}{address}")
+            turns.append(admission.enter(sender, chars=8 * PLACE_CHARS))
+        if len(turns) > 24 and chance.random() < 0.5:
+            turns.pop(chance.randrange(len(turns))).leave()
+        admission.enter(BOB).leave()
 
 
 def test_a_message_of_megabytes_leaves_places_for_others() -> None:
