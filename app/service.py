@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 import sys
+import time
 
 import structlog
 
@@ -28,7 +29,27 @@ GIVE_WAY_S = 0.0005
 would be a gap in everybody's text.
 """
 
+TOGETHER_S = 0.2
+"""Signals within so many seconds are one: `timeout` sends its own to the process, and again to its group."""
+
 _log = structlog.get_logger("midstream.service")
+
+
+class Stopping:
+    """What signals ask for: `begun` by the first, `hurried` by a later one."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.hurried = asyncio.Event()
+        self._begun_at = 0.0
+
+    def ask(self) -> None:
+        """Handle one signal."""
+        if not self.begun.is_set():
+            self._begun_at = time.monotonic()
+            self.begun.set()
+        elif time.monotonic() - self._begun_at >= TOGETHER_S:
+            self.hurried.set()
 
 
 class Service:
@@ -57,8 +78,7 @@ class Service:
         self._drain_s = drain_s
         self._lag = lag
         self._profiler = profiler
-        self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._stopping = Stopping()
         self._failure: EngineError | None = None
 
     async def run(self, listener: socket.socket) -> None:
@@ -77,7 +97,7 @@ class Service:
                 trimming = tasks.create_task(keep_giving_back(self._presence.forget))
                 measuring = tasks.create_task(keep_measuring(self._lag))
                 profiling = tasks.create_task(self._profiler.run())
-                await self._stop.wait()
+                await self._stopping.begun.wait()
                 starting.cancel()
                 watching.cancel()
                 trimming.cancel()
@@ -95,9 +115,7 @@ class Service:
 
     def stop(self) -> None:
         """Handle a signal: the first call drains, the second ends running replies at once."""
-        if self._stop.is_set():
-            self._hurry.set()
-        self._stop.set()
+        self._stopping.ask()
 
     def _reread(self) -> None:
         self._rereading.reread()
@@ -111,7 +129,7 @@ class Service:
             facts = await self._engine.ready()
         except EngineError as failure:
             self._failure = failure
-            self._stop.set()
+            self._stopping.begun.set()
             return
         display.address(url, facts)
         _log.info("ready", url=url, model=facts.model, device=facts.device, dtype=facts.dtype)
@@ -124,7 +142,7 @@ class Service:
             )
         self._presence.go_away(drain_ms=int(self._drain_s * 1000), reason="The server is about to stop.")
         draining = asyncio.create_task(self._sessions.drain(self._drain_s))
-        hurry = asyncio.create_task(self._hurry.wait())
+        hurry = asyncio.create_task(self._stopping.hurried.wait())
         await asyncio.wait((draining, hurry), return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if not draining.done():

@@ -129,9 +129,9 @@ def pytest_xdist_auto_num_workers() -> int:
     return min((os.cpu_count() or 1) + 1, MOST_WORKERS)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySharing:
-    """Have one worker alone start the server that many files share."""
-    return BySharing(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySharing | None:
+    """Have one worker start the server that many files share, where whole files are given to workers."""
+    return BySharing(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)

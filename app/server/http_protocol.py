@@ -183,11 +183,11 @@ class HttpProtocol(HttpToolsProtocol):
             self.feed.in_turn(self._begin_next)
 
     def _begin_next(self) -> None:
-        if (
-            self._next is not None and not self.flow.write_paused
-        ):  # its peer may have left, or stopped reading
-            begun, self._next = self._next, None
-            super()._start_asgi_task(*begun)
+        # Its peer may have left, or stopped reading, or been refused since.
+        if self._next is None or self.flow.write_paused or self.transport.is_closing():
+            return
+        begun, self._next = self._next, None
+        super()._start_asgi_task(*begun)
 
     def handle_websocket_upgrade(self) -> None:
         """Become a WebSocket. Bytes sent before the handshake's answer are dropped, as uvicorn does."""

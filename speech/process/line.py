@@ -20,7 +20,7 @@ class Line:
 
     def __init__(self, descriptor: int, kinds: Any) -> None:
         """Start to read. `kinds`: the union of the gateway's messages."""
-        # Ctrl-C reaches the whole group; the gateway says when to end.
+        # One that somebody sends to this process alone: the gateway says when to end.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._socket = socket.socket(fileno=descriptor)
         self._inbox: SimpleQueue[Any] = SimpleQueue()

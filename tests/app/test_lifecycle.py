@@ -75,7 +75,10 @@ async def test_replies_that_outlast_the_drain_are_ended_as_interrupted(tmp_path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_second_signal_hurries(number: signal.Signals, tmp_path: Path) -> None:
+async def test_a_second_signal_hurries(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.service.TOGETHER_S", 0.0)
     engine = ScriptedEngine(pace_s=0.005)
     async with serving(tmp_path, engine, drain_s=600.0) as running, running.socket() as socket:
         await begin(running, socket)
@@ -84,6 +87,19 @@ async def test_a_second_signal_hurries(number: signal.Signals, tmp_path: Path) -
         await socket.next("delta")  # the reply goes on
         os.kill(os.getpid(), number)
         assert (await socket.next("done"))["reason"] == "interrupted"
+        await running.serving
+
+
+async def test_a_signal_for_the_process_and_for_its_group_is_one(tmp_path: Path) -> None:
+    engine = ScriptedEngine(pace_s=0.005)
+    async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as socket:
+        engine.script("word " * 30)
+        await socket.send(type="send", client_msg_id="m1", content="Go on.")
+        await socket.next("delta")
+        os.kill(os.getpid(), signal.SIGTERM)
+        await socket.next("goaway")
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (await socket.next("done"))["reason"] == "stop"
         await running.serving
 
 

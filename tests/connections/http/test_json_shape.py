@@ -71,15 +71,28 @@ def test_a_text_that_was_cut_off_is_not_too_deep() -> None:
     check_shape(whole[:-5])
 
 
-@given(st.binary(max_size=400))
+LISTS = b"[" + b"[]," * MAX_DEPTH + b"[]]"
+"""So many that a text is looked at closely."""
+
+
+@given(st.binary(max_size=400) | st.text('[]{}",\\', max_size=40).map(str.encode))
 def test_whatever_bytes_come_it_has_an_end(text: bytes) -> None:
-    check_shape(text + b"," * json_shape.SMALL_BYTES)
+    with suppress(TooManyValues):
+        check_shape(LISTS + text + b" " * json_shape.SMALL_BYTES)
+
+
+def test_more_strings_than_may_be_are_refused() -> None:
+    with pytest.raises(TooManyValues):
+        check_shape(LISTS + b'""' * (json_shape.MAX_QUOTES // 2 + 1))
+
+
+def test_what_closes_without_an_end_is_not_too_deep() -> None:
+    check_shape(LISTS + b"]" * 2_000_000)
 
 
 @pytest.mark.parametrize(
     "text", ['"' * 999_999, '"' + '\\"' * 999_999, '"' + "x" * 2_000_000, "\\" * 1_999_999]
 )
 def test_a_string_without_an_end_is_looked_at_once(text: str) -> None:
-    """Backtracking over it would never come to an end."""
     with suppress(TooManyValues):
-        check_shape(text.encode())
+        check_shape(LISTS + text.encode())
