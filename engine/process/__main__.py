@@ -128,7 +128,12 @@ def _load(
 
 
 def _live_and_die_with_the_gateway() -> None:
-    """Leave Ctrl-C and requests for profiles to the gateway; end cleanly at SIGTERM, and at once when the gateway dies."""
+    """Leave signals for the service's whole group to the gateway; end cleanly at SIGTERM, and at once when the gateway dies.
+
+    The session stays the gateway's: Linux shares processors out between sessions, and an engine with one of its own would get
+    half of a busy machine.
+    """
+    os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)

@@ -122,7 +122,6 @@ async def _start(descriptor: int, options: EngineOptions) -> asyncio.subprocess.
         stdin=asyncio.subprocess.DEVNULL,
         stdout=_STDERR,
         env=_environment(),
-        start_new_session=True,  # a signal for the service's whole group is the service's business: it ends replies first
     )
 
 

@@ -64,7 +64,6 @@ async def running(module: str, *arguments: str) -> AsyncIterator[Child]:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=_STDERR,
                 env=_environment(),
-                start_new_session=True,  # what ends the service's whole group ends its replies first
             )
         except BaseException:
             writer.transport.abort()

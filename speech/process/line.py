@@ -20,7 +20,8 @@ class Line:
 
     def __init__(self, descriptor: int, kinds: Any) -> None:
         """Start to read. `kinds`: the union of the gateway's messages."""
-        # One that somebody sends to this process alone: the gateway says when to end.
+        # A signal for the service's whole group is the gateway's business, which lets replies end.
+        os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._socket = socket.socket(fileno=descriptor)
         self._inbox: SimpleQueue[Any] = SimpleQueue()
