@@ -18,7 +18,7 @@ GROUPS_TIMES = 3
 ADDRESSES_PART = 2
 """An address may hold half of what is free."""
 FIRSTS_PART = 2
-"""What takes several places may take half of what is free, whoever asks."""
+"""What takes several places may take half of what is free."""
 ADDRESS = "address:"
 """The prefix of groups without authentication."""
 
@@ -43,7 +43,10 @@ class Shares:
         return self._held
 
     def has_room_for(self, subject: Subject, weight: int = 1) -> bool:
-        """Return whether a subject may take one more of this size; one that holds none may, while half of what is free is left."""
+        """Return whether a subject may take one more of this size: one that holds none may, while a place is free.
+
+        What takes several places must leave half of what is free.
+        """
         free = self._places - self._held
         return (
             free > 0

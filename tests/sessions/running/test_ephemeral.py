@@ -18,7 +18,7 @@ from sessions.filters.chain import Filters
 from sessions.filters.filter_hook import Filter
 from sessions.filters.list_filter import ListFilter, Lists
 from sessions.records import Owner
-from sessions.running.ephemeral import Ask
+from sessions.running.ephemeral import ALIKE_CHARS, Ask
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.waiting_pieces import Text
 from sessions.service import Sessions
@@ -54,6 +54,17 @@ async def began(sessions: Sessions, engine: ScriptedEngine, reply: str = "One tw
     begun = await sessions.answer(ALICE, HELLO)
     await eventually(lambda: bool(engine.requests))
     return begun
+
+
+async def place_of(sessions: Sessions, engine: ScriptedEngine, content: str) -> str:
+    """What an engine that keeps caches knows the chat of a message by."""
+    engine.script("Well.")
+    reply = await sessions.answer(ALICE, Ask((Message("user", content),)))
+    await eventually(lambda: bool(engine.requests))
+    place = engine.requests.pop().conversation
+    reply.cancel()
+    await end_of(reply)
+    return place
 
 
 async def end_of(reply: EphemeralReply) -> Done:
@@ -234,3 +245,11 @@ async def test_who_leaves_before_the_engine_was_asked_leaves_nothing(
     await asyncio.wait([asking])
     assert sessions.statistics().turns == 0
     engine.revive()
+
+
+async def test_chats_meet_by_how_their_first_message_begins(floor: Floor, engine: ScriptedEngine) -> None:
+    """Megabytes of it would be read while everybody's text waits."""
+    async with floor() as sessions:
+        one = await place_of(sessions, engine, "a" * ALIKE_CHARS)
+        assert await place_of(sessions, engine, "a" * ALIKE_CHARS + "b") == one
+        assert await place_of(sessions, engine, "b" + "a" * ALIKE_CHARS) != one
