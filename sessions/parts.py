@@ -237,6 +237,10 @@ def _commands(
         with base.directory.using(owner, conversation_id) as conversation:
             return await growing.grow_here(conversation, growth)
 
+    async def bury_left(owner: Owner, conversation_id: str) -> None:
+        with base.directory.using(owner, conversation_id) as conversation:
+            await peers.forwarder.bury_left(conversation)
+
     ephemeral = EphemeralTurns(
         engine=engine, policy=policy, admission=base.admission, observer=observer, tasks=base.tasks
     )
@@ -279,6 +283,7 @@ def _commands(
             answer_here=answer_here,
             grow_here=grow_here,
             hear=peers.gathering.hear,
+            bury_left=bury_left,
             tasks=base.tasks,
         ),
     )

@@ -29,20 +29,21 @@ from sessions.replicas.rpc import (
 )
 from sessions.store.redis.asker import asking_for, crowding
 from sessions.turn.calls import CallAnswer
-from sessions.turn.cancelling import Cancel
+from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.live_turn import Nobody
 
 Delete = Callable[[Owner, str], Awaitable[None]]
 Hear = Callable[[str], str]
 AnswerHere = Callable[[Owner, str, CallAnswer], Awaitable[Answered]]
 GrowHere = Callable[[Owner, str, Growth], Awaitable[Grown]]
+BuryLeft = Callable[[Owner, str], Awaitable[None]]
 
 
 class Orders:
     """Carries out orders in their sequence.
 
     `delete` removes a conversation, `answer_here` takes an answer to a call, `grow_here` takes more of a source; all may raise
-    Refused. `hear` answers requests of the floor above.
+    Refused. `hear` answers requests of the floor above. `bury_left` closes a conversation's turns that should run here, and do not.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Orders:
         answer_here: AnswerHere,
         grow_here: GrowHere,
         hear: Hear,
+        bury_left: BuryLeft,
         tasks: Tasks,
     ) -> None:
         self._turns = turns
@@ -62,6 +64,7 @@ class Orders:
         self._answer_here = answer_here
         self._grow_here = grow_here
         self._hear = hear
+        self._bury_left = bury_left
         self._tasks = tasks
 
     def take(self, order: Order) -> None:
@@ -80,7 +83,7 @@ class Orders:
             case AskSend() as ask:
                 self._send(order, ask)
             case Cancel() as cancel:
-                self._later(self._answer(order, self._cancel(order, cancel)))
+                self._later(self._answer_cancel(order, self._turns.cancel(order.owner, cancel), cancel))
             case AskDelete():
                 self._later(self._delete_and_answer(order))
             case AskAnswer() as ask:
@@ -115,11 +118,12 @@ class Orders:
             order, Answer(number=order.number, refusal=refusal, already=sender.saw_a_duplicate)
         )
 
-    def _cancel(self, order: Order, cancel: Cancel) -> Answer:
-        met = self._turns.cancel(order.owner, cancel)
+    async def _answer_cancel(self, order: Order, met: Cancelled | None, cancel: Cancel) -> None:
         if met is None:
-            return Answer(number=order.number, turn_id=cancel.turn_id, already=True)
-        return Answer(number=order.number, turn_id=met.turn_id, already=met.already)
+            with suppress(StoreDown):  # whoever asks next tries it again
+                await self._bury_left(order.owner, order.conversation_id)
+        already, turn_id = (True, cancel.turn_id) if met is None else (met.already, met.turn_id)
+        await self._answer(order, Answer(number=order.number, turn_id=turn_id, already=already))
 
     async def _delete_and_answer(self, order: Order) -> None:
         answer = Answer(number=order.number)

@@ -129,6 +129,7 @@ class Sender:
                 return await self._acceptor.accept(conversation, live, generation)
             except Moved:
                 conversation.forget()
+                await self._forwarder.bury_left(conversation)
             except Elsewhere as elsewhere:
                 conversation.forget()
                 if live.delivery.playback is not None:

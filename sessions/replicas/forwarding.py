@@ -11,7 +11,7 @@ from sessions.conversation.following import follow_up_to
 from sessions.errors import SessionError
 from sessions.events import Done
 from sessions.interpreting.source import Grown, Growth
-from sessions.records import Owner
+from sessions.records import Meta, Owner
 from sessions.replicas.rpc import (
     Answer,
     Ask,
@@ -25,7 +25,7 @@ from sessions.replicas.rpc import (
 )
 from sessions.replicas.watching import Watching
 from sessions.store.history.history import History
-from sessions.store.ownership import Ownership
+from sessions.store.ownership import Ownership, RunningTurn
 from sessions.store.redis.asker import is_of_a_crowd
 from sessions.turn.calls import CallAnswer
 from sessions.turn.cancelling import Cancel, Cancelled, Tell
@@ -67,9 +67,32 @@ class Forwarder:
     async def runner_of(self, conversation: Conversation) -> str | None:
         """Return the other replica that runs a turn of the conversation, if any."""
         meta = await self._history.load(conversation.keys)
-        if meta is None or not (meta.running or meta.queue) or meta.runner in (None, self._ownership.replica):
+        if meta is None or not (meta.running or meta.queue) or meta.runner is None:
+            return None
+        if meta.runner == self._ownership.replica:
+            await self._bury_left(conversation, meta)
             return None
         return meta.runner
+
+    async def bury_left(self, conversation: Conversation) -> None:
+        """Close turns that the store has as running here, and that do not."""
+        await self.runner_of(conversation)
+
+    async def _bury_left(self, conversation: Conversation, meta: Meta) -> None:
+        """Close the turns that a replica left in the store, if they do not run here. They may be listed nowhere any more."""
+        left = [
+            RunningTurn(
+                owner=conversation.owner,
+                conversation_id=conversation.conversation_id,
+                turn_id=turn_id,
+                replica=meta.runner or "",
+            )
+            for turn_id in (meta.running, *meta.queue)
+            if turn_id and conversation.turn(turn_id) is None
+        ]
+        if left:
+            self._ownership.list_again(left)
+            await self._bury()
 
     async def send(
         self, conversation: Conversation, live: LiveTurn, generation: Generation, *, runner: str
@@ -155,6 +178,9 @@ class Forwarder:
             answer = await self._rpc.ask(runner, conversation.owner, conversation.conversation_id, ask)
         except OwnerGone:
             await self._bury()
+            meta = await self._history.load(conversation.keys)
+            if meta is not None and meta.runner == runner:
+                await self._bury_left(conversation, meta)
             return None
         if answer.refusal is not None:
             raise RefusedElsewhere(answer.refusal)

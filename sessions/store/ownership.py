@@ -125,6 +125,14 @@ class Ownership:
 
         await piped(self._client, queue)
 
+    def list_again(self, turns: Iterable[RunningTurn]) -> None:
+        """List turns that the store has as running, although none that lives may run them: their rows may be lost.
+
+        An answer from a master that was just replaced makes one drop a row too early. The reaper looks at them.
+        """
+        for turn in turns:
+            self._own.setdefault(turn.turn_id, turn)
+
     async def find(self, turn_id: str) -> RunningTurn | None:
         """Return a turn that has not ended, of any replica."""
         if turn_id in self._own:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from redis.asyncio import Redis
 
 from sessions.events import Accepted, Done, Gap, Snapshot
-from tests.sessions.chat import Chat
+from sessions.turn.cancelling import Cancel
+from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -58,3 +60,78 @@ async def test_an_end_that_the_store_lost_comes_once_more_in_another_epoch(
     assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
     back.closed = True
     chat.leave(back)
+
+
+@asynccontextmanager
+async def left_in_the_store(chat: Chat, store: Redis) -> AsyncIterator[str]:
+    """Yields a turn that the store has as running at a replica, and that no list names: its row went by another master."""
+    accepted = await chat.running("Hello?", "This")
+    async with forgetting(chat, store):
+        chat.engine.step(20)
+        await chat.reader.next(Done)
+        await chat.quiet()
+    yield accepted.turn_id
+
+
+async def ends_of(chat: Chat) -> list[tuple[str, str]]:
+    return [(message.role, message.status) for message in (await chat.history()).messages]
+
+
+async def told_now(chat: Chat) -> None:
+    chat.engine.script("Now.")
+    accepted = await chat.running("And now?", client_msg_id="now")
+    await chat.finish(accepted.turn_id)
+
+
+LEFT = [("user", "complete"), ("assistant", "interrupted")]
+ANSWERED = [*LEFT, ("user", "complete"), ("assistant", "complete")]
+
+
+async def test_a_message_ends_a_turn_that_the_store_has_as_running_and_nobody_runs(
+    chat: Chat, store: Redis
+) -> None:
+    async with left_in_the_store(chat, store):
+        await told_now(chat)
+        assert await ends_of(chat) == ANSWERED
+
+
+async def test_so_does_one_that_comes_to_another_replica(chat: Chat, other: Chat, store: Redis) -> None:
+    async with left_in_the_store(chat, store):
+        chat.engine.script("Now.")
+        accepted = await other.send("And now?", client_msg_id="elsewhere")
+        await eventually(lambda: chat.engine.requests[-1].request_id == accepted.turn_id)
+        chat.engine.step(20)
+        await other.reader.next(Done)
+        await chat.quiet()
+        assert await ends_of(other) == ANSWERED
+
+
+async def test_so_does_the_same_message_once_more_which_is_told_of_its_end(chat: Chat, store: Redis) -> None:
+    async with left_in_the_store(chat, store) as turn_id:
+        again = Recorder()
+        await chat.send("Hello?", reader=again, client_msg_id="msg-1")
+        assert (await again.next(Done)).turn_id == turn_id
+        assert await ends_of(chat) == LEFT
+
+
+async def test_so_does_a_cancel(chat: Chat, store: Redis) -> None:
+    async with left_in_the_store(chat, store) as turn_id:
+        assert chat.cancel().already
+        await chat.sessions.cancel_elsewhere(chat.owner, Cancel(turn_id=turn_id, conversation_id=ROOM))
+        assert await ends_of(chat) == LEFT
+
+
+async def test_so_does_a_cancel_at_another_replica(chat: Chat, other: Chat, store: Redis) -> None:
+    async with left_in_the_store(chat, store) as turn_id:
+        await other.sessions.cancel_elsewhere(other.owner, Cancel(turn_id=turn_id, conversation_id=ROOM))
+        assert await ends_of(chat) == LEFT
+
+
+async def test_so_does_a_message_once_its_replica_is_dead(
+    chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with left_in_the_store(chat, store):
+        monkeypatch.setattr(chat.sessions.parts.peers.rpc, "_open", lambda *message: None)
+        await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
+        await told_now(other)
+        assert await ends_of(other) == ANSWERED
