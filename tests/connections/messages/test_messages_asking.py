@@ -251,4 +251,4 @@ def test_as_many_blocks_as_a_body_may_have_are_joined_at_once() -> None:
     read = time.process_time()
     with pytest.raises(Problem, match="too long"):
         ask_of(request, LIMITS)
-    assert time.process_time() - read < 4 * (read - begun)
+    assert time.process_time() - read < 20 * (read - begun)

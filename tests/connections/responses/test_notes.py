@@ -30,4 +30,4 @@ def test_thousands_of_messages_are_joined_once() -> None:
     assert len(said.content) == 2_000 * 2_002 - 2
     replies = [Message("assistant", one.content) for one in MANY]
     assert _same(replies, replies)
-    assert time.process_time() - begun < 0.2
+    assert time.process_time() - begun < 1.0

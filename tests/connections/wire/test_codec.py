@@ -157,7 +157,7 @@ def test_a_deep_and_wide_frame_is_refused_in_no_time() -> None:
 def test_in_what_is_longer_than_a_frame_no_bad_character_is_searched(content: str, why: str) -> None:
     """Each of its values would be looked at, for a tenth of a second."""
     stops = {"stop": ["x"] * 99_000}
-    many = {"type": "send", "client_msg_id": "m", "content": content, "params": stops}
+    many = json.dumps({"type": "send", "client_msg_id": "m", "content": content, "params": stops})
     began = process_time()
     assert str(refusal(many)) == why
     assert process_time() - began < 0.1
