@@ -384,6 +384,20 @@ async def test_behind_a_failover_the_new_master_is_written_to(tmp_path: Path) ->
             assert await group.replica.ask("EXISTS", chat.keys.conversation) == 1
 
 
+async def test_a_connection_that_was_in_use_during_a_failover_is_not_used_again(tmp_path: Path) -> None:
+    """A master that was replaced may take itself for one for seconds: what is read there is old, what is written is lost."""
+    async with (
+        watched_by_sentinel(tmp_path / "group") as group,
+        connect(f"redis+sentinel://127.0.0.1:{group.sentinel.port}/mymaster") as store,
+    ):
+        pool = store.connection_pool
+        used = await pool.get_connection()
+        await group.fail_over()
+        await happened(lambda: _writes(store))
+        await pool.release(used)
+        assert not used.is_connected
+
+
 async def _writes(store: Redis) -> bool:
     """Whether the Sentinel names the new master."""
     try:

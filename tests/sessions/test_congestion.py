@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from redis.asyncio import Redis
-from redis.asyncio.connection import BlockingConnectionPool
+from redis.asyncio import ConnectionPool, Redis
 
 from engine.scripted.engine import ScriptedEngine
 from sessions.commands.accepting import AT_ONCE
@@ -23,7 +22,7 @@ CHORES = 6
 
 def in_use(client: Redis) -> int:
     pool = client.connection_pool
-    assert isinstance(pool, BlockingConnectionPool)
+    assert isinstance(pool, ConnectionPool)
     return len(pool._in_use_connections)
 
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 from redis import exceptions as errors
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import ConnectionPool, Redis
 
 from engine.scripted.engine import ScriptedEngine
 from sessions.events import Done
@@ -35,7 +35,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 async def starved(client: Redis) -> AsyncIterator[None]:
     """All of its connections are in use."""
     pool = client.connection_pool
-    assert isinstance(pool, BlockingConnectionPool)
+    assert isinstance(pool, ConnectionPool)
     async with AsyncExitStack() as taken:
         with suppress(errors.ConnectionError):  # no more of them, after a second
             for _ in range(pool.max_connections):

@@ -43,10 +43,15 @@ class FairPlaces:
 
     async def take(self, group: str) -> None:
         """Wait for a place, and hold it until it is given back."""
-        if group not in self._waiting and self._has_room_for(group):
-            self._take(group)
-        else:
+        if not self.take_nowait(group):
             await self._wait(group)
+
+    def take_nowait(self, group: str) -> bool:
+        """Hold a place, if nobody of the group has to wait for one; return whether there was one."""
+        if group in self._waiting or not self._has_room_for(group):
+            return False
+        self._take(group)
+        return True
 
     def give_back(self, group: str) -> None:
         """End what `take` began for this group."""
@@ -124,6 +129,12 @@ class SparingPlaces:
             self._crowd.give_back(group)
             raise
         return partial(self._give_back, group)
+
+    def take_nowait(self, group: str) -> Callable[[], None] | None:
+        """Take a place, if nobody of the group has to wait for one, and the group is of no crowd; return what gives it back."""
+        if is_of_a_crowd() or not self._places.take_nowait(group):
+            return None
+        return partial(self._places.give_back, group)
 
     def _give_back(self, group: str) -> None:
         self._places.give_back(group)

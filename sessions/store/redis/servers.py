@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from redis._parsers.commands import AsyncCommandsParser
 from redis.asyncio import (
-    BlockingConnectionPool,
     Connection,
+    ConnectionPool,
     Redis,
     RedisCluster,
     Sentinel,
@@ -103,23 +103,20 @@ class _DemotableTlsConnection(_Demotable, SSLConnection):
     pass
 
 
-class _FairPool(BlockingConnectionPool):
+class _FairPool(ConnectionPool):
     """Connections that groups take in turn, so that a group that asks seldom does not wait behind one that asks often.
 
-    A crowd has a few of them.
+    A crowd has a few of them. `timeout`: seconds that a caller waits for one.
     """
 
-    def __init__(self, *, crowd: int = CROWD, **options: Any) -> None:
+    def __init__(self, *, timeout: float, crowd: int = CROWD, **options: Any) -> None:
         super().__init__(**options)
+        self.timeout = timeout
         self._places = SparingPlaces(self.max_connections, crowd=crowd)
         self._lent: dict[Any, Callable[[], None]] = {}
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
-        try:
-            async with asyncio.timeout(self.timeout):
-                give_back = await self._places.take(asker())
-        except TimeoutError as error:
-            raise ConnectionLost("No connection available.") from error
+        give_back = self._places.take_nowait(asker()) or await self._wait()
         try:
             connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
         except BaseException:
@@ -127,6 +124,13 @@ class _FairPool(BlockingConnectionPool):
             raise
         self._lent[connection] = give_back
         return connection
+
+    async def _wait(self) -> Callable[[], None]:
+        try:
+            async with asyncio.timeout(self.timeout):
+                return await self._places.take(asker())
+        except TimeoutError as error:
+            raise ConnectionLost("No connection available.") from error
 
     async def release(self, connection: Any) -> None:
         try:
@@ -142,6 +146,12 @@ class _Pool(WatchedPool, _FairPool):
 
 class _SentinelPool(SentinelConnectionPool, _Pool):
     """Connections to the current master. Callers wait while all of them are in use."""
+
+    async def release(self, connection: Any) -> None:
+        """Release it; drop it if another server has become the master meanwhile: the old one may take it for still being that."""
+        if (connection.host, connection.port) != self.master_address:
+            await connection.disconnect()
+        await super().release(connection)
 
     async def aclose(self) -> None:
         await super().aclose()

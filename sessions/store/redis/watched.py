@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.cluster import ClusterPipeline
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError
@@ -67,7 +67,7 @@ class StoreTally:
                 self.failed(answer)
 
 
-class WatchedPool(BlockingConnectionPool):
+class WatchedPool(ConnectionPool):
     """Connections whose waiting times are counted."""
 
     tally: StoreTally
