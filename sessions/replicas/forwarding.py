@@ -79,8 +79,8 @@ class Forwarder:
         await self.runner_of(conversation)
 
     async def _bury_left(self, conversation: Conversation, meta: Meta) -> None:
-        """Close the turns that a replica left in the store, if they do not run here. They may be listed nowhere any more."""
-        left = [
+        """Close the turns that a replica left in the store, that do not run here, and that are listed nowhere any more."""
+        left = (
             RunningTurn(
                 owner=conversation.owner,
                 conversation_id=conversation.conversation_id,
@@ -89,9 +89,8 @@ class Forwarder:
             )
             for turn_id in (meta.running, *meta.queue)
             if turn_id and conversation.turn(turn_id) is None
-        ]
-        if left:
-            self._ownership.list_again(left)
+        )
+        if self._ownership.list_again(left):
             await self._bury()
 
     async def send(

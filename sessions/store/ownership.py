@@ -125,13 +125,14 @@ class Ownership:
 
         await piped(self._client, queue)
 
-    def list_again(self, turns: Iterable[RunningTurn]) -> None:
-        """List turns that the store has as running, although none that lives may run them: their rows may be lost.
+    def list_again(self, turns: Iterable[RunningTurn]) -> bool:
+        """List turns that the store has as running, and nobody runs, for the reaper; return whether one was not listed.
 
-        An answer from a master that was just replaced makes one drop a row too early. The reaper looks at them.
+        Their rows may be lost: an answer from a master that was just replaced makes a replica drop one too early.
         """
-        for turn in turns:
-            self._own.setdefault(turn.turn_id, turn)
+        lost = {turn.turn_id: turn for turn in turns if turn.turn_id not in self._own}
+        self._own |= lost
+        return bool(lost)
 
     async def find(self, turn_id: str) -> RunningTurn | None:
         """Return a turn that has not ended, of any replica."""

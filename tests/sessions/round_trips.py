@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from typing import Any
 
 import pytest
 from redis.asyncio.connection import AbstractConnection
@@ -14,14 +13,14 @@ class RoundTrips:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._sent: list[bytes] = []
-        send = AbstractConnection.send_packed_command
+        send = AbstractConnection._send_packed_command
 
-        async def noted(connection: AbstractConnection, command: Iterable[bytes], **options: Any) -> None:
+        async def noted(connection: AbstractConnection, command: Iterable[bytes]) -> None:
             parts = list(command)
             self._sent.append(b"".join(parts))
-            await send(connection, parts, **options)
+            await send(connection, parts)
 
-        monkeypatch.setattr(AbstractConnection, "send_packed_command", noted)
+        monkeypatch.setattr(AbstractConnection, "_send_packed_command", noted)
 
     def about(self, *names: object) -> int:
         """Return how many named one of these."""

@@ -13,27 +13,26 @@ from typing import Any, Self, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from redis._parsers.commands import AsyncCommandsParser
-from redis.asyncio import (
-    Connection,
-    ConnectionPool,
-    Redis,
-    RedisCluster,
-    Sentinel,
-    SentinelConnectionPool,
-    SSLConnection,
-)
+from redis.asyncio import ConnectionPool, Redis, RedisCluster, Sentinel, SentinelConnectionPool, SSLConnection
 from redis.asyncio.cluster import ClusterNode, ClusterPipeline
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 from redis.driver_info import DriverInfo
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import ReadOnlyError, ResponseError
+from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as TimedOut
 
 from sessions.store.redis.asker import asker
 from sessions.store.redis.client import store_errors
 from sessions.store.redis.fair_places import FairPlaces, SparingPlaces
+from sessions.store.redis.server_connections import (
+    MasterConnection,
+    MasterTlsConnection,
+    ServerConnection,
+    ServerTlsConnection,
+    ServerUnixConnection,
+)
 from sessions.store.redis.watched import StoreTally, WatchedClusterPipeline, WatchedPool, WatchedRedis
 
 SOCKET_TIMEOUT_S = 5.0
@@ -82,25 +81,6 @@ async def replica_name(client: Redis) -> str:
         except ResponseError:
             return name
     return f"{{{name}}}"
-
-
-class _Demotable:
-    """A connection that is dropped if its server turns out to be a replica: the next one goes to the master."""
-
-    async def read_response(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return await super().read_response(*args, **kwargs)  # type: ignore[misc]
-        except ReadOnlyError as error:
-            await self.disconnect()  # type: ignore[attr-defined]
-            raise ConnectionLost("The server has become a replica.") from error
-
-
-class _DemotableConnection(_Demotable, Connection):
-    pass
-
-
-class _DemotableTlsConnection(_Demotable, SSLConnection):
-    pass
 
 
 class _FairPool(ConnectionPool):
@@ -216,9 +196,11 @@ class _Cluster(RedisCluster):
 
 def _server(url: str, tally: StoreTally, *, crowd: int) -> Redis:
     options: dict[str, Any] = dict(parse_url(url))
-    if "path" not in options:
+    if "path" in options:
+        options["connection_class"] = ServerUnixConnection
+    else:
         tls = options.get("connection_class") is SSLConnection
-        options["connection_class"] = _DemotableTlsConnection if tls else _DemotableConnection
+        options["connection_class"] = ServerTlsConnection if tls else ServerConnection
     return _watched(_Pool(crowd=crowd, **(_bounded() | _timing() | options)), tally)
 
 
@@ -245,8 +227,9 @@ def _sentinel(url: str, tally: StoreTally, *, tls: bool, crowd: int) -> Redis:
     sentinel = Sentinel(  # type: ignore[no-untyped-call]
         _hosts(url, SENTINEL), sentinel_kwargs=asked | {"socket_timeout": 1.0}
     )
-    options = _timing() | _bounded() | _login(url) | {"db": int(database or 0), "ssl": tls, "crowd": crowd}
-    pool = _SentinelPool(unquote(master), sentinel, **options)  # type: ignore[no-untyped-call]
+    kind = MasterTlsConnection if tls else MasterConnection
+    options = _timing() | _bounded() | _login(url) | {"db": int(database or 0), "crowd": crowd}
+    pool = _SentinelPool(unquote(master), sentinel, connection_class=kind, **options)  # type: ignore[no-untyped-call]
     return _watched(pool, tally)
 
 

@@ -107,6 +107,13 @@ class WatchedPipeline(Pipeline):
         self.tally.look_through(answers)
         return answers
 
+    async def reset(self) -> None:  # type: ignore[override]
+        """Give its connection back. The library does so in a task, which this pool needs as little as a transaction is used."""
+        self.command_stack, self.scripts = [], set()
+        if (connection := self.connection) is not None:
+            self.connection = None
+            await self.connection_pool.release(connection)
+
 
 class WatchedClusterPipeline(ClusterPipeline):
     """Commands that are sent together to the nodes of a cluster and count as one."""

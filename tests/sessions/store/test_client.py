@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import uvloop
@@ -13,7 +15,7 @@ from sessions.errors import StoreDown
 from sessions.store.ownership import Ownership
 from sessions.store.redis import servers
 from sessions.store.redis.asker import asking_for, crowding
-from sessions.store.redis.client import REMOVE, run_script, store_errors
+from sessions.store.redis.client import REMOVE, piped, run_script, store_errors
 from sessions.store.redis.servers import connect
 from tests.refusing_store import refusing_writes
 
@@ -161,6 +163,42 @@ async def test_a_crowds_command_that_gets_no_connection_holds_nothing(store_url:
                     with pytest.raises(StoreDown) as down, store_errors():
                         await away.ping()
                 assert "No connection available" not in str(down.value.__cause__)
+
+
+@pytest.mark.parametrize("is_piped", [False, True], ids=["alone", "in a pipeline"])
+async def test_a_command_begins_no_task(store: Redis, *, is_piped: bool) -> None:
+    """Its caller would wait for two more turns of the event loop, each behind the work of all others."""
+    loop, begun = asyncio.get_running_loop(), list[str]()
+
+    def noted(
+        loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any
+    ) -> asyncio.Task[Any]:
+        begun.append(work.__qualname__)
+        return asyncio.Task(work, loop=loop, **options)
+
+    loop.set_task_factory(noted)
+    try:
+        if is_piped:
+            await piped(store, lambda pipe: pipe.get("nothing"))
+        else:
+            await store.get("nothing")
+    finally:
+        loop.set_task_factory(None)
+    assert begun == []
+
+
+@pytest.mark.parametrize("is_piped", [False, True], ids=["alone", "in a pipeline"])
+async def test_a_caller_that_is_cancelled_leaves_no_answer_for_the_next(
+    store: Redis, *, is_piped: bool
+) -> None:
+    await store.set("mine", "mine")
+    for _ in range(2 * servers.AT_ONCE):
+        work = piped(store, lambda pipe: pipe.get("mine")) if is_piped else store.get("mine")
+        asking = asyncio.ensure_future(work)
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert await store.get("other") is None
 
 
 def test_a_url_may_say_how_many_connections_there_are() -> None:
