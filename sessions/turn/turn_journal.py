@@ -6,6 +6,7 @@ Events that the store did not take in time stay here with their seqs, and are wr
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Journalled, encode
@@ -25,6 +26,7 @@ class TurnJournal:
         self._turn_id = turn_id
         self._unwritten: list[Entry] = []
         self._writing: asyncio.Future[bool] | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._sent = 0
         self._late = False
         self._dropped = False
@@ -82,16 +84,27 @@ class TurnJournal:
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None
+            self._wake()
         self._unwritten.clear()
 
     def _begin(self) -> None:
         if self._writing is None:
             self._sent = len(self._unwritten)
-            self._writing = self._journal.put_nowait(self._keys, self._turn_id, list(self._unwritten))
+            self._writing = self._journal.put_nowait(
+                self._keys, self._turn_id, list(self._unwritten), told=self._wake
+            )
 
     async def _settled(self, within_s: float | None) -> None:
+        """Wait for the write that is under way, if there is one; a timeout leaves it under way."""
         if self._writing is not None and not self._writing.done():
-            await asyncio.wait([self._writing], timeout=within_s)
+            self._waiter = asyncio.get_running_loop().create_future()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _refuse_faults(self, trouble: StoreDown | None) -> None:
         if isinstance(trouble, StoreFault) and self._faults >= FAULTS:

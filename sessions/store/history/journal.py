@@ -6,7 +6,7 @@ At most one pipeline is under way. Events that come meanwhile make the next one,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -33,6 +33,7 @@ class _Write(msgspec.Struct):
     turn_id: str
     entries: Sequence[Entry]
     written: asyncio.Future[bool]
+    told: Callable[[], None]
 
 
 class Journal:
@@ -49,15 +50,21 @@ class Journal:
         self.bytes = 0
 
     def put_nowait(
-        self, keys: tuple[str, str], turn_id: str, entries: Sequence[Entry]
+        self,
+        keys: tuple[str, str],
+        turn_id: str,
+        entries: Sequence[Entry],
+        *,
+        told: Callable[[], None] = lambda: None,
     ) -> asyncio.Future[bool]:
         """Append with the next pipeline; the future is done when the store has the entries.
 
         Its result is whether other replicas watch the conversation. It fails with StoreDown, or with OwnershipLost if the
-        caller no longer owns the turn. Appending again is harmless, and so is cancelling the future.
+        caller no longer owns the turn. Appending again is harmless, and so is cancelling the future. `told` is called as soon as
+        it is done: a callback of its own would be called a turn of the event loop later.
         """
         self.bytes += sum(len(entry.event) for entry in entries)
-        write = _Write(keys, turn_id, entries, asyncio.get_running_loop().create_future())
+        write = _Write(keys, turn_id, entries, asyncio.get_running_loop().create_future(), told)
         self._waiting.append(write)
         self._wake.set()
         return write.written
@@ -73,7 +80,9 @@ class Journal:
             except StoreDown as trouble:
                 answers = [trouble] * len(writes)
             for write, answer in zip(writes, answers, strict=True):
-                self._resolve(write, answer)
+                if not write.written.done():  # its turn still waits
+                    self._resolve(write, answer)
+                    write.told()
 
     async def _execute(self, writes: Sequence[_Write]) -> list[Any]:
         self.pipelines += 1
@@ -101,8 +110,6 @@ class Journal:
 
     @staticmethod
     def _resolve(write: _Write, answer: Any) -> None:
-        if write.written.done():  # its turn stopped waiting
-            return
         match answer:
             case b"ok":
                 write.written.set_result(False)

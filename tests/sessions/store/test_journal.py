@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
@@ -172,3 +172,28 @@ async def test_what_is_dropped_is_never_waited_for_and_does_not_count_as_written
     with pytest.raises(OwnershipLost):
         await writing
     await turn.write_rest()
+
+
+async def test_a_turn_goes_on_in_the_turn_of_the_loop_behind_the_stores_answer(
+    store: Redis, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each turn of the loop is behind all others' work, and a text waits for it."""
+    await begun(store, "a")
+    turns, answered, resolve = 0, 0, journal._resolve
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    def noted(*told: Any) -> None:
+        nonlocal answered
+        answered = turns
+        resolve(*told)
+
+    taking = asyncio.create_task(take_turns())
+    monkeypatch.setattr(journal, "_resolve", noted)
+    assert await TurnJournal(journal, keys=keys("a"), turn_id="a").write(event(2))
+    taking.cancel()
+    assert turns <= answered + 1
