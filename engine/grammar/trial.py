@@ -85,28 +85,29 @@ class Trials:
     def __call__(self, source: Source) -> str:
         """Return what is wrong with a grammar, or an empty string. Raises SetAside.
 
-        If a trial of another grammar still runs, its end comes first.
+        If a trial of another grammar still runs, its end comes first. Nobody is kept waiting for that: many grammars in a row
+        would each take their while.
         """
         digest = source.digest
         if self._running is not None and self._running.digest != digest:
             other = self._running.digest
-            self._untold[other] = self._outcome(self._running)
+            self._untold[other] = self._outcome(self._running, hurried_s=0.0)
             if len(self._untold) > UNTOLD:
                 self._untold.popitem(last=False)
         if digest in self._untold:
             return self._untold.pop(digest)
         if self._running is None:
             self._running = _Running(self._compiler, source)
-        return self._outcome(self._running)
+        return self._outcome(self._running, hurried_s=HURRIED_S)
 
-    def _outcome(self, running: _Running) -> str:
+    def _outcome(self, running: _Running, *, hurried_s: float) -> str:
         began = time.monotonic()
         while (told := running.told()) is None:
             waits_s = running.until - time.monotonic()
             if self._said.stops():
                 raise SetAside
             if self._said.hurried:
-                waits_s = min(waits_s, began + HURRIED_S - time.monotonic())
+                waits_s = min(waits_s, began + hurried_s - time.monotonic())
                 if waits_s <= 0:
                     raise SetAside
             select.select([running.fileno(), self._said.fileno()], [], [], max(0.0, waits_s))

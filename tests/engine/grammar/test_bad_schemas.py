@@ -8,7 +8,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,16 @@ from engine.errors import PromptRejected
 from engine.grammar.compiling import Compiler
 from engine.grammar.making import GrammarMaker
 from engine.grammar.source import Source
-from engine.grammar.trial import COMPILE_S, COSTLY, MEMORY_BYTES, WHOLE_S, judge, trial
+from engine.grammar.trial import (
+    COMPILE_S,
+    COSTLY,
+    MEMORY_BYTES,
+    WHOLE_S,
+    SetAside,
+    Trials,
+    judge,
+    trial,
+)
 from engine.reply_spec import Format, Grammar, JsonSchema, Regex, ReplySpec
 from tests.engine.guided import compiler, source_of, vocabulary, writer
 
@@ -177,6 +186,40 @@ def test_a_try_that_does_not_end_is_ended_by_what_it_takes_of_a_processor() -> N
 def test_a_try_that_gets_no_processor_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.grammar.trial.TIMEOUT_S", 0.0)
     assert trial(Endless(vocabulary()), Source("")) == COSTLY
+
+
+class Hurrying:
+    """Others wait for prompts. At first whoever asked for the trial has gone."""
+
+    hurried = True
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+        self._is_first = True
+
+    def fileno(self) -> int:
+        return self._reading
+
+    def stops(self) -> bool:
+        was_first, self._is_first = self._is_first, False
+        return was_first
+
+    def close(self) -> None:
+        os.close(self._reading)
+        os.close(self._writing)
+
+
+def test_nobody_is_kept_waiting_by_a_grammar_that_waits_for_the_try_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Twenty in a row would take twenty times as long as one may. The try itself takes longer than it is waited for here."""
+    monkeypatch.setattr("engine.grammar.trial.HURRIED_S", 60.0)
+    with closing(Hurrying()) as said:
+        trials = Trials(Endless(vocabulary()), said)
+        for source in (Source("first"), Source("second")):
+            with pytest.raises(SetAside):
+                trials(source)
+        assert trials(Source("first")) == COSTLY
 
 
 def test_a_try_that_dies_is_a_refusal() -> None:
