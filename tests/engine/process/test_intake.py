@@ -213,7 +213,7 @@ def test_prompts_wait_fairly_between_clients(gateway: Gateway) -> None:
 
 
 def test_a_grammar_counts_as_the_work_that_it_is(gateway: Gateway) -> None:
-    """However short: a prompt with one is not made before longer prompts of others, time after time."""
+    """However short: a prompt with one is not made before longer prompts of others."""
     gateway.made.goes_on.clear()
     held = ReplySpec(tools=(Tool("a", parameters="{}"),))
     gateway.end.sendall(pack(Request("first", saying("first"), client="first")))
@@ -223,7 +223,7 @@ def test_a_grammar_counts_as_the_work_that_it_is(gateway: Gateway) -> None:
         gateway.end.sendall(pack(Request(f"long{place}", saying("a" * 50), client="long")))
     gateway.ask(Ping(1))
     gateway.made.goes_on.set()
-    assert _arrived(gateway, 5) == ["first", "held0", "long0", "long1", "held1"]
+    assert _arrived(gateway, 5) == ["first", "long0", "long1", "held0", "held1"]
 
 
 def test_a_prompt_whose_asker_left_is_made_no_further_or_not_at_all(gateway: Gateway) -> None:
@@ -254,16 +254,20 @@ def test_who_needs_no_grammar_does_not_wait_for_the_trial_of_one(gateway: Gatewa
     assert gateway.made.hurried == [False, False, False]
 
 
-def test_nobody_waits_for_a_trial_that_is_begun_before_him(gateway: Gateway) -> None:
+def test_nobody_waits_for_a_trial_that_is_begun_before_him(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.process.intake.GRAMMAR_COST", 0)  # so that it is the shorter one, and goes first
     gateway.made.tried["a"] = 1
     gateway.made.goes_on.clear()
     gateway.end.sendall(pack(Request("first", saying("first"), client="first")))
     gateway.end.sendall(pack(Request("held", saying("a"), client="held", spec=HELD)))
-    gateway.end.sendall(pack(Request("plain", saying("plain"), client="plain")))
+    plain = "plain" * 10
+    gateway.end.sendall(pack(Request("plain", saying(plain), client="plain")))
     gateway.ask(Ping(1))
     gateway.made.goes_on.set()
     assert _arrived(gateway, 3) == ["first", "plain", "held"]
-    assert gateway.made.asked == ["first", "a", "plain", "a"]
+    assert gateway.made.asked == ["first", "a", plain, "a"]
     assert gateway.made.hurried[1:] == [True, False, False]
 
 

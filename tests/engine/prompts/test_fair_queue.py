@@ -27,8 +27,28 @@ def test_clients_take_turns() -> None:
 def test_who_had_much_done_waits_longer() -> None:
     queue: FairQueue[str, None] = FairQueue()
     add(queue, "a1", "a2", cost=1000)
+    assert served(queue, 1) == ["a1"]
     add(queue, "b1", "b2", "b3")
-    assert served(queue) == ["a1", "b1", "b2", "b3", "a2"]
+    assert served(queue) == ["b1", "b2", "b3", "a2"]
+
+
+def test_a_short_piece_does_not_wait_for_a_long_one_of_each_of_the_others() -> None:
+    queue: FairQueue[str, None] = FairQueue()
+    add(queue, *(f"{name}{number}" for number in (1, 2) for name in "abcdefgh"), cost=1000)
+    assert served(queue, 3) == ["a1", "b1", "c1"]
+    add(queue, "x1")
+    assert served(queue, 2) == ["x1", "d1"]
+
+
+def test_a_long_piece_is_not_passed_by_for_ever() -> None:
+    """Although somebody new comes with a short one each time."""
+    queue: FairQueue[str, None] = FairQueue()
+    add(queue, "long", cost=1000)
+    for number in range(2 * 1000):
+        add(queue, f"{number}", client=f"newcomer-{number}")
+        if served(queue, 1) == ["long"]:
+            return
+    raise AssertionError("It was passed by two thousand times.")
 
 
 def test_many_names_of_one_group_are_no_more_than_one() -> None:
@@ -52,7 +72,7 @@ def test_who_waited_for_nothing_saved_nothing_up() -> None:
         add(queue, "a1")
         served(queue)
     add(queue, "a1", "a2", "b1", "b2")
-    assert served(queue) == ["b1", "a1", "b2", "a2"]
+    assert served(queue) == ["a1", "b1", "a2", "b2"]
 
 
 def test_what_was_taken_out_is_not_served() -> None:
