@@ -257,7 +257,9 @@ def test_who_needs_no_grammar_does_not_wait_for_the_trial_of_one(gateway: Gatewa
 def test_nobody_waits_for_a_trial_that_is_begun_before_him(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.process.intake.GRAMMAR_COST", 0)  # so that it is the shorter one, and goes first
+    monkeypatch.setattr(
+        "engine.process.intake.GRAMMAR_COST", 0
+    )  # so that it is the shorter one, and goes first
     gateway.made.tried["a"] = 1
     gateway.made.goes_on.clear()
     gateway.end.sendall(pack(Request("first", saying("first"), client="first")))
