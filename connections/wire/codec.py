@@ -51,7 +51,7 @@ def read(decoder: msgspec.json.Decoder[_T], text: str | bytes) -> _T:
         raise BadFrame("The frame is nested too deeply.") from None
     except (msgspec.DecodeError, UnicodeEncodeError):
         raise _unreadable(text) from None
-    if "\\u0000" in text:
+    if _writes_nul(text):
         try:
             _refuse_nul(frame, text)
         except RecursionError:
@@ -80,11 +80,16 @@ encode = FrameEncoder().encode
 """Return the text of a server frame in UTF-8. One for the process: one event loop serves all its connections."""
 
 
+def _writes_nul(text: str) -> bool:
+    """Return whether a JSON text has a NUL: what looks like one behind an escaped backslash is none."""
+    return "\\u0000" in text and "\\u0000" in text.replace("\\\\", "")
+
+
 def _refuse_nul(frame: object, text: str) -> None:
     """Raise BadFrame for a NUL character in a known field."""
     known, why = msgspec.to_builtins(frame, enc_hook=_unread), "has a NUL character, which is not allowed."
     if len(text) > SEARCHED_CHARS:
-        if "\\u0000" in json.dumps(known).replace("\\\\", ""):
+        if _writes_nul(msgspec.json.encode(known).decode()):
             raise BadFrame(f"The frame {why}", ref=_ref(_named(text)))
     elif path := _first_path(known, _NUL):
         raise BadFrame(worded(path, why), ref=_ref(_named(text)))
