@@ -43,6 +43,8 @@ NICENESS = 5
 """Trials have a lower priority than whatever computes replies."""
 HURRIED_S = 0.01
 """How long a trial is waited for while others wait for prompts. Most trials take less."""
+OTHERS_HURRIED_S = 0.001
+"""How long the trial of another grammar is waited for then."""
 UNTOLD = 16
 """The most outcomes that are kept until somebody asks for them."""
 
@@ -85,13 +87,13 @@ class Trials:
     def __call__(self, source: Source) -> str:
         """Return what is wrong with a grammar, or an empty string. Raises SetAside.
 
-        If a trial of another grammar still runs, its end comes first. Nobody is kept waiting for that: many grammars in a row
-        would each take their while.
+        If a trial of another grammar still runs, its end comes first. Others are hardly kept waiting for that: many grammars in
+        a row would each take their while.
         """
         digest = source.digest
         if self._running is not None and self._running.digest != digest:
             other = self._running.digest
-            self._untold[other] = self._outcome(self._running, hurried_s=0.0)
+            self._untold[other] = self._outcome(self._running, hurried_s=OTHERS_HURRIED_S)
             if len(self._untold) > UNTOLD:
                 self._untold.popitem(last=False)
         if digest in self._untold:

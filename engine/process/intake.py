@@ -53,7 +53,8 @@ class Intake:
         self._changed = threading.Condition()
         self._waiting: FairQueue[Key, Asked] = FairQueue()
         self._current: Key | None = None
-        self._plain: set[Key] = set()
+        self._priority = 0
+        self._plain: dict[Key, int] = {}
         self._lost: OrderedDict[str, None] = OrderedDict()
         self._preparer: SimpleQueue[Preparer] = SimpleQueue()
 
@@ -116,35 +117,36 @@ class Intake:
         with self._changed:
             self._waiting.add(key, asked, client=asked.client, priority=priority, cost=cost)
             if not grammar:
-                self._plain.add(key)
-                self._prompts.hurry()
+                self._plain[key] = priority
+                if priority >= self._priority:
+                    self._prompts.hurry()
             self._changed.notify()
 
     def _give_up(self, key: Key) -> None:
         """Stop making a prompt that nobody waits for."""
         with self._changed:
-            self._plain.discard(key)
+            self._plain.pop(key, None)
             if self._waiting.remove(key) is None and key == self._current:
                 self._current = None
                 self._prompts.stop()
 
     def _next(self) -> tuple[Asked, bool]:
-        """Return the next piece of work, and whether one without a grammar waits."""
+        """Return the next piece of work, and whether one without a grammar waits that is no less urgent."""
         with self._changed:
             self._current = None
             self._changed.wait_for(lambda: len(self._waiting) > 0)
             self._current, asked = self._waiting.pop()
-            self._plain.discard(self._current)
-            return asked, bool(self._plain)
+            self._plain.pop(self._current, None)
+            self._priority = _priority_of(asked)
+            return asked, any(priority >= self._priority for priority in self._plain.values())
 
     def _set_aside(self, asked: Request | Count) -> bool:
         """Postpone a prompt whose grammar is still being compiled; return False if nobody waits for it any more."""
         with self._changed:
             if self._current is None:
                 return False
-            priority = asked.priority if isinstance(asked, Request) else 0
             self._waiting.add(
-                self._current, asked, client=asked.client, priority=priority, cost=SET_ASIDE_COST
+                self._current, asked, client=asked.client, priority=_priority_of(asked), cost=SET_ASIDE_COST
             )
             return True
 
@@ -186,6 +188,11 @@ class Intake:
             while len(self._lost) > LOST_KNOWN:
                 self._lost.popitem(last=False)
         return answer
+
+
+def _priority_of(asked: Asked) -> int:
+    """Return the priority of work; a count has none of its own."""
+    return 0 if isinstance(asked, Count) else asked.priority
 
 
 def _grammar_cost(spec: ReplySpec) -> int:

@@ -73,12 +73,11 @@ class FairQueue(Generic[K, T]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._waiting)
+    def __iter__(self) -> Iterator[T]:
+        return (one.work for one in self._waiting.values())
 
     def add(self, key: K, work: T, *, client: str = "", priority: int = 0, cost: int = 1) -> None:
-        """Put work into the queue. It replaces work under the same key."""
-        self._waiting.pop(key, None)
+        """Put work into the queue. It replaces work under the same key, of the same client, and keeps what that waited."""
         group = client.partition(IN_GROUP)[0]
         clients = self._clients.setdefault(group, _Shares())
         others = [one for one in self._waiting.values() if one.group == group]

@@ -121,9 +121,8 @@ class Looking:
         current.active.sight.saw(current.number, states)
         self._states[current.active.sight.image(current.number).digest] = states
         self._line_up(current.active)
-        for key in [*self._line]:  # some of these may have waited for the same image
-            if (one := self._line.remove(key)) is not None:
-                self._line_up(one)
+        for one in [*self._line]:  # some of these may have waited for the same image
+            self._line_up(one)
 
     def _line_up(self, active: ActiveRequest) -> None:
         """Let a request wait for its next image, or let it be computed if no image is missing."""
@@ -134,6 +133,8 @@ class Looking:
             self._line.add(
                 prepared.request_id, active, client=prepared.client, priority=prepared.priority, cost=tiles
             )
+        else:
+            self._line.remove(active.prepared.request_id)
 
     def _missing(self, active: ActiveRequest) -> int | None:
         """Return the number of the image that a request needs next; None if it needs none."""

@@ -159,7 +159,12 @@ class Ownership:
         with store_errors():
             await self._remember()
             left = [turn for turn in self._own.values() if not runs(turn)]
-            dead = await self._dead(set(await self._runners()) - {self.replica})
+            others = {turn.replica for turn in left} | set(await self._runners())
+            dead = await self._dead(others - {self.replica})
+        for turn in left:
+            if turn.replica not in (self.replica, *dead):  # it has come back, and runs its turns itself
+                del self._own[turn.turn_id]
+        left = [turn for turn in left if turn.turn_id in self._own]
         for replica in dead:
             left += await self._left_by(replica)
         with store_errors():

@@ -6,7 +6,6 @@ Events that the store did not take in time stay here with their seqs, and are wr
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Journalled, encode
@@ -26,7 +25,7 @@ class TurnJournal:
         self._turn_id = turn_id
         self._unwritten: list[Entry] = []
         self._writing: asyncio.Future[bool] | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
         self._sent = 0
         self._late = False
         self._dropped = False
@@ -97,14 +96,21 @@ class TurnJournal:
     async def _settled(self, within_s: float | None) -> None:
         """Wait for the write that is under way, if there is one; a timeout leaves it under way."""
         if self._writing is not None and not self._writing.done():
-            self._waiter = asyncio.get_running_loop().create_future()
-            with suppress(TimeoutError):
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.add(waiter)
+            try:
                 async with asyncio.timeout(within_s):
-                    await self._waiter
+                    await waiter
+            except TimeoutError:
+                return
+            finally:
+                self._waiters.discard(waiter)
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        """Wake all who wait: tools of the turn write beside its text."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _refuse_faults(self, trouble: StoreDown | None) -> None:
         if isinstance(trouble, StoreFault) and self._faults >= FAULTS:

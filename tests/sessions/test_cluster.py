@@ -398,6 +398,27 @@ async def test_a_connection_that_was_in_use_during_a_failover_is_not_used_again(
         assert not used.is_connected
 
 
+async def test_a_place_comes_back_from_a_connection_that_can_not_be_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(**options: object) -> None:
+        raise RedisError("It is no longer there.")
+
+    async with (
+        watched_by_sentinel(tmp_path / "group") as group,
+        connect(f"redis+sentinel://127.0.0.1:{group.sentinel.port}/mymaster?") as store,
+    ):
+        pool = store.connection_pool
+        used = await pool.get_connection()
+        with monkeypatch.context() as patched:
+            patched.setattr(pool, "master_address", ("elsewhere", 1))
+            patched.setattr(used, "disconnect", failing)
+            with pytest.raises(RedisError, match="no longer there"):
+                await pool.release(used)
+        for _ in range(pool.max_connections):
+            await pool.get_connection()
+
+
 async def _writes(store: Redis) -> bool:
     """Whether the Sentinel names the new master."""
     try:

@@ -129,9 +129,11 @@ class _SentinelPool(SentinelConnectionPool, _Pool):
 
     async def release(self, connection: Any) -> None:
         """Release it; drop it if another server has become the master meanwhile: the old one may take it for still being that."""
-        if (connection.host, connection.port) != self.master_address:
-            await connection.disconnect()
-        await super().release(connection)
+        try:
+            if (connection.host, connection.port) != self.master_address:
+                await connection.disconnect(nowait=True)
+        finally:
+            await super().release(connection)
 
     async def aclose(self) -> None:
         await super().aclose()

@@ -273,6 +273,18 @@ def test_nobody_waits_for_a_trial_that_is_begun_before_him(
     assert gateway.made.hurried[1:] == [True, False, False]
 
 
+def test_a_trial_is_not_hurried_for_who_would_wait_all_the_same(gateway: Gateway) -> None:
+    """A title is written when nobody waits: what is more urgent would be asked for again and again."""
+    gateway.made.goes_on.clear()
+    gateway.end.sendall(pack(Request("first", saying("first"), client="first")))
+    gateway.end.sendall(pack(Request("held", saying("a"), client="held", spec=HELD)))
+    gateway.end.sendall(pack(Request("title", saying("title"), client="plain", priority=-1)))
+    gateway.ask(Ping(1))
+    gateway.made.goes_on.set()
+    assert _arrived(gateway, 3) == ["first", "held", "title"]
+    assert gateway.made.hurried == [False, False, False]
+
+
 def test_a_trial_that_goes_on_is_asked_for_now_and_then_while_others_wait(gateway: Gateway) -> None:
     """Each time takes as long as many prompts: one whose requests come one after the other waits for few of them."""
     asked = gateway.made.asked

@@ -59,6 +59,17 @@ def test_many_names_of_one_group_are_no_more_than_one() -> None:
     assert served(queue, 2) == ["x0", "y0"]
 
 
+def test_what_is_put_in_again_keeps_what_it_waited() -> None:
+    """Requests that wait for images are put in again whenever one was looked at: it may be theirs, too."""
+    queue: FairQueue[str, None] = FairQueue()
+    for number in range(2 * 1000):
+        add(queue, "long", cost=1000)
+        add(queue, f"{number}", client=f"newcomer-{number}")
+        if served(queue, 1) == ["long"]:
+            return
+    raise AssertionError("It was passed by two thousand times.")
+
+
 def test_a_higher_priority_comes_first() -> None:
     queue: FairQueue[str, None] = FairQueue()
     queue.add("low", None, client="a")

@@ -16,10 +16,18 @@ from sessions.errors import Conflict, Overloaded, StoreDown
 from sessions.events import Accepted, Cause, Delta, Done, Reason
 from sessions.records import Owner
 from sessions.replicas import rpc
-from sessions.replicas.rpc import Answer, Refusal, RefusedElsewhere, decode_message, encode_message
+from sessions.replicas.rpc import (
+    Answer,
+    OwnerGone,
+    Refusal,
+    RefusedElsewhere,
+    decode_message,
+    encode_message,
+)
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
 from sessions.store.history.transactions import Beginning
+from sessions.store.ownership import RunningTurn
 from sessions.store.redis.asker import crowding, is_of_a_crowd
 from sessions.store.redis.client import COLLECT, Script, run_script
 from sessions.turn.cancelling import Cancel, Cancelled
@@ -216,6 +224,40 @@ async def test_a_message_for_a_dead_replica_is_taken_in_here_and_cancelled_here(
     assert other.cancel() == Cancelled(accepted.turn_id, already=False)
     await other.reader.until(lambda: any(done.turn_id == accepted.turn_id for done in other.reader.of(Done)))
     chat.cancel()
+
+
+async def test_a_replica_that_was_only_away_for_a_moment_keeps_its_turns(
+    chat: Chat, other: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease had run out when it was looked for, and it has taken it again."""
+
+    async def gone(*_: object) -> Answer:
+        raise OwnerGone
+
+    accepted = await chat.running("Hello?", "This")
+    monkeypatch.setattr(other.sessions.parts.peers.rpc, "ask", gone)
+    assert (await cancelled_there(other)).already
+    for peers in (other.sessions.parts.peers, chat.sessions.parts.peers):
+        await peers.reaper.reap()
+    assert [message.status for message in (await chat.history()).messages] == ["complete", "running"]
+    chat.cancel()
+    assert (await reader.next(Done)).turn_id == accepted.turn_id
+
+
+async def test_a_turn_that_was_listed_for_a_replica_that_came_back_is_left_to_it(
+    chat: Chat, other: Chat, reader: Recorder
+) -> None:
+    accepted = await chat.running("Hello?", "This")
+    chats, others = (one.sessions.parts.base.storage.ownership for one in (chat, other))
+    left = RunningTurn(
+        owner=chat.owner, conversation_id=ROOM, turn_id=accepted.turn_id, replica=chats.replica
+    )
+    assert others.list_again([left])
+    assert await other.sessions.parts.peers.reaper.reap() == 0
+    assert others.list_again([left])
+    assert [message.status for message in (await chat.history()).messages] == ["complete", "running"]
+    chat.cancel()
+    assert (await reader.next(Done)).turn_id == accepted.turn_id
 
 
 def test_a_refusal_says_there_too_when_to_come_again() -> None:

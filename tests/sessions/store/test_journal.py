@@ -197,3 +197,14 @@ async def test_a_turn_goes_on_in_the_turn_of_the_loop_behind_the_stores_answer(
     assert await TurnJournal(journal, keys=keys("a"), turn_id="a").write(event(2))
     taking.cancel()
     assert turns <= answered + 1
+
+
+async def test_all_who_wait_for_a_write_of_a_turn_go_on(store: Redis, journal: Journal) -> None:
+    """A tool's outcome is written beside the text, and a wait for it has no limit."""
+    await begun(store, "a")
+    turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        tasks.create_task(turn.write(event(2)))
+        tasks.create_task(turn.write_rest())
+        tasks.create_task(turn.catch_up())
+    assert await seqs(store, "a") == [b"2-0"]
