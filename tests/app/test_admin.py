@@ -484,7 +484,9 @@ async def test_an_export_ends_with_the_key_of_its_operator(
     tmp_path: Path, keys: Path, operator: str, audit: Lines
 ) -> None:
     persons = key_file.add(keys, "ann")
-    engine = ScriptedEngine(reply="much" * 60_000)  # more than the kernel takes for a reader who reads nothing
+    engine = ScriptedEngine(
+        reply="much" * 60_000
+    )  # more than the kernel takes for a reader who reads nothing
     async with serving(tmp_path, engine, api_keys=str(keys), read_rate=1000) as running:
         reader = await reads_nothing(running, persons, f"{PATH}/export?principal=key:ann", operator)
         key_file.revoke(keys, "olga")
