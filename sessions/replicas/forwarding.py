@@ -65,7 +65,7 @@ class Forwarder:
         self._seeking: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
 
     async def runner_of(self, conversation: Conversation) -> str | None:
-        """Return the other replica that runs a turn of the conversation, if any."""
+        """Return the other replica that runs a turn of the conversation, if any. Turns that should run here, and do not, are closed."""
         meta = await self._history.load(conversation.keys)
         if meta is None or not (meta.running or meta.queue) or meta.runner is None:
             return None
