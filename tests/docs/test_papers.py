@@ -22,10 +22,6 @@ def test_the_readme_is_read_in_five_minutes() -> None:
     assert len(README.read_text().splitlines()) < 120
 
 
-def test_the_architecture_is_read_in_one_sitting() -> None:
-    assert len(ARCHITECTURE.read_text().splitlines()) < 250
-
-
 @pytest.mark.parametrize("paper", SHORT, ids=named)
 def test_lines_fit_a_screen(paper: Path) -> None:
     assert [line for line in paper.read_text().splitlines() if len(line) > COLUMNS] == []
