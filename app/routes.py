@@ -124,7 +124,10 @@ class ByPath(Router):
                 self._whole.setdefault(route.path, []).append(route)
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
+        """Pass a request on. No path has a control character: the `$` of Starlette's patterns matches before a final line feed."""
+        if scope["type"] == "http" and not scope["path"].isprintable():
+            await self.default(scope, receive, send)
+            return
         for route in self._whole.get(scope.get("path", ""), ()):
             match, found = route.matches(scope)
             if match is Match.FULL:

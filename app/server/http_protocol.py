@@ -7,9 +7,11 @@ parses all requests that a peer sends ahead. Here the next one is parsed once th
 from __future__ import annotations
 
 from asyncio import TimerHandle, Transport
+from collections import Counter
 from functools import partial
 from typing import Any
 
+import httptools
 import msgspec
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -24,6 +26,8 @@ from connections.line.budget import PIPELINED, Bucket
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 128
 """Header lines of a request. A head of 64 KiB could have 20,000, each an object or two."""
+MAX_FRAMING_BYTES = 8 * 1024
+"""Bytes in a row that carry no body, behind the head: chunk extensions and trailers, which nothing here uses."""
 MAX_AHEAD_BYTES = 64 * 1024
 """Bytes of requests behind the one that is being answered; the rest waits in the kernel."""
 
@@ -37,6 +41,14 @@ def last_answer(status: bytes, why: bytes) -> bytes:
     """Return the answer to a request that the application never sees."""
     retry = b"Retry-After: 1\r\n" if status.startswith(b"503") else b""
     return _ANSWER % (status, len(why), retry, why)
+
+
+_SINGLE = {b"authorization", b"content-length", b"host"}
+"""Headers that a request has once: a proxy and this server might each believe another one of two."""
+
+
+class BadRequest(Exception):
+    """A request that is answered 400, and ends its connection."""
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +73,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_bytes: int | None = 0
         """Header lines of the current head; None after its end."""
         self._headers = 0
+        self._framing_bytes = 0
+        """Bytes since the last part of the body."""
         self._body_left = 0
+        self._is_receiving = False
+        """Whether a request has begun, and not ended."""
+        self._is_handshake = False
         self._answered: RequestResponseCycle | None = None
         """The request being answered. uvicorn knows only the newest, which may wait behind it."""
         self._next: tuple[RequestResponseCycle, ASGI3Application] | None = None
@@ -97,16 +114,52 @@ class HttpProtocol(HttpToolsProtocol):
             self.feed.take(data)
 
     def _parse(self, data: bytes) -> None:
-        """Read on, unless the head has reached its limit."""
-        super().data_received(data)
+        """Parse a part, within the bounds of a head and of a body's framing."""
+        self._unset_keepalive_if_required()
+        try:
+            self._framing_bytes += len(data)
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._is_handshake:
+                self.handle_websocket_upgrade()
+            else:
+                self._ignore_upgrade(data[upgrade.args[0] :])
+            return
+        except httptools.HttpParserError as error:
+            why = (
+                error.__context__
+                if isinstance(error.__context__, BadRequest)
+                else "This is not valid HTTP/1.1."
+            )
+            self._refuse(b"400 Bad Request", str(why).encode())
+            return
         if self._waits_for_nothing:
             self._begin_to_wait()  # empty lines before a request have stopped uvicorn's timer
         if self._head_bytes is not None:
             self._head_bytes += len(data)
             is_too_long = self._head_bytes > MAX_HEAD_BYTES or self._headers > MAX_HEADERS
-            if is_too_long and not self.transport.is_closing():
-                self._bounds.count(Bound.REQUEST_HEAD)
-                self._refuse(b"431 Request Header Fields Too Large", b"The request's head is too long.")
+        else:
+            is_too_long = self._is_receiving and self._framing_bytes > MAX_FRAMING_BYTES
+        if is_too_long and not self.transport.is_closing():
+            self._bounds.count(Bound.REQUEST_HEAD)
+            self._refuse(
+                b"431 Request Header Fields Too Large", b"The request's head or trailer is too long."
+            )
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Serve a request without the upgrade that it offers: RFC 9110, section 7.8.
+
+        The parser takes what follows such a head for another protocol, whatever length the body has. Read on by the same parser,
+        the body would be the next request. So a new parser gets the head without `Upgrade`, and then frames the body.
+        """
+        head = [
+            b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        ]
+        head += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = _parser(self)
+        self._parse(b"\r\n".join((*head, b"", b"")))
+        if rest and not self.transport.is_closing():
+            self._parse(rest)
 
     @property
     def _waits_for_nothing(self) -> bool:
@@ -122,13 +175,16 @@ class HttpProtocol(HttpToolsProtocol):
             ABORT: {"abort": self.abort},
             WRITE: {"write": partial(self._write_now, request), "request": request},
         }
-        self._head_bytes = self._body_left = self._headers = 0
+        self._head_bytes = self._body_left = self._headers = self._framing_bytes = 0
+        self._is_receiving = True
         self._ahead.take(1, self.loop.time())
         if self._deadline is None:
             self._begin_to_wait()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header line."""
+        """Take a header line. Lines of a trailer are dropped: they must not count as headers (RFC 9110, section 6.5.1)."""
+        if self._head_bytes is None:
+            return
         super().on_header(name, value)
         self._headers += 1
         if name.lower() == b"content-length":
@@ -137,17 +193,42 @@ class HttpProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
         self._body_left -= len(body)
+        self._framing_bytes = 0
         super().on_body(body)
 
     def on_headers_complete(self) -> None:
-        """End the head. An upgrade has no body."""
-        self._head_bytes = None
-        if self.parser.should_upgrade():
+        """End the head. Raises BadRequest."""
+        self._check_head()
+        self._is_handshake = self.parser.should_upgrade() and self._asks_for_a_websocket
+        if self._is_handshake:
             self._stop_waiting()
-        super().on_headers_complete()
+        if self._is_handshake or not self.parser.should_upgrade():
+            self._head_bytes, self._framing_bytes = None, 0
+            super().on_headers_complete()
+
+    def _check_head(self) -> None:
+        names = Counter(name for name, _ in self.headers)
+        if twice := [name for name in _SINGLE if names[name] > 1]:
+            raise BadRequest(f"A request has one {twice[0].decode().title()} header at most.")
+        if names[b"host"] == 0 and self.parser.get_http_version() == "1.1":
+            raise BadRequest("A request of HTTP/1.1 has a Host header.")
+        if self.parser.get_method() == b"CONNECT":
+            raise BadRequest("This server is not a proxy.")
+
+    @property
+    def _asks_for_a_websocket(self) -> bool:
+        """Whether this is the head of a handshake: RFC 6455, section 4.1. Nothing else that offers an upgrade gets one."""
+        offers = [value.lower() for name, value in self.headers if name == b"upgrade"]
+        return offers == [b"websocket"] and self.parser.get_method() == b"GET"
+
+    def _should_upgrade(self) -> bool:
+        return self._is_handshake
 
     def on_message_complete(self) -> None:
         """End the request: later ones wait for its answer."""
+        if self._head_bytes is not None:  # an upgrade that is ignored: its request begins again, without it
+            return
+        self._is_receiving = False
         self._stop_waiting()
         super().on_message_complete()
         if self._is_answering:
@@ -233,19 +314,34 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _out_of_patience(self) -> None:
         self._deadline = None
-        if not self.feed.is_clear:  # the next request is complete, and waits for us
+        if not (self.feed.is_clear or self._is_answered):  # what has come of the request waits for us
             self._begin_to_wait()
             return
         self._bounds.count(Bound.REQUEST_TIME)
-        if self._is_answering:
-            self.transport.abort()  # an answer is being written: nothing of ours fits in between
-        else:
-            self._refuse(b"408 Request Timeout", b"The request did not come in time.")
+        self._refuse(b"408 Request Timeout", b"The request did not come in time.")
+
+    @property
+    def _is_answered(self) -> bool:
+        """Whether the request that is being received has its answer already."""
+        return self._is_receiving and self._head_bytes is None and not self._is_answering
 
     def _refuse(self, status: bytes, why: bytes) -> None:
+        """End the connection: a request gets one answer, so one that has its answer, or a part of it, gets no other."""
         self._stop_waiting()
-        self.transport.write(last_answer(status, why))
+        self.feed.end()
+        if self._is_answering:
+            self.transport.abort()
+            return
+        if not self._is_answered:
+            self.transport.write(last_answer(status, why))
         self.transport.close()
+
+
+def _parser(protocol: HttpProtocol) -> httptools.HttpRequestParser:
+    """Return a parser that reads what follows a request with `Connection: close`, as uvicorn's does; it is not answered."""
+    parser = httptools.HttpRequestParser(protocol)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
 
 
 class _Flow(FlowControl):

@@ -61,13 +61,18 @@ class Exchange:
             raise UnsupportedEncoding(
                 "This server does not take compressed requests. Send the body without Content-Encoding."
             )
+        too_large = RequestTooLarge(f"The request is too large: its body may have {most} bytes at most.")
+        if (
+            int(self.request.headers.get("content-length", 0)) > most
+        ):  # asked for no part of it: "Expect: 100-continue"
+            raise too_large
         body = bytearray()
         async for part in self.request.stream():
             if len(body) <= LARGE_BODY_BYTES < len(body) + len(part):
                 admit_large()
             body += part
             if len(body) > most:
-                raise RequestTooLarge(f"The request is too large: its body may have {most} bytes at most.")
+                raise too_large
         self.body_bytes = len(body)
         return bytes(body)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from tests.app.in_process import Running
 
@@ -54,3 +54,23 @@ async def answer(running: Running, path: str, **headers: str) -> tuple[int, str]
         one.write(f"GET {path} HTTP/1.1\r\n{lines}\r\n")
         head, _, body = (await one.rest()).partition("\r\n\r\n")
     return int(head.split()[1]), body
+
+
+async def exchange(running: Running, *parts: bytes) -> bytes:
+    """Write parts, each in a segment of its own where the loop allows it; return all bytes until the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+    answers = bytearray()
+
+    async def read() -> None:
+        with suppress(ConnectionResetError):
+            while part := await reader.read(1 << 16):
+                answers.extend(part)
+
+    reading = asyncio.create_task(read())
+    with suppress(ConnectionError):
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+    await reading
+    writer.close()
+    return bytes(answers)

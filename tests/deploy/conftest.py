@@ -11,6 +11,7 @@ import pytest
 from tests.deploy.caddy_site import CADDY, CaddySite, make_caddy_site
 from tests.deploy.front import DEPLOY, Front
 from tests.deploy.nginx_site import NGINX, NginxSite, make_nginx_site
+from tests.server_process import ServerProcess
 
 
 @pytest.fixture
@@ -54,3 +55,12 @@ def run_front() -> Iterator[Callable[[Front], None]]:
     for process in running:
         process.terminate()
         process.communicate(timeout=10)
+
+
+@pytest.fixture(params=["nginx", "caddy"])
+def front(server: ServerProcess, run_front: Callable[[Front], None], request: pytest.FixtureRequest) -> Front:
+    """One that runs, and whose upstream is a running service."""
+    site: Callable[[int], Front] = request.getfixturevalue(f"{request.param}_site")
+    running = site(server.port)
+    run_front(running)
+    return running

@@ -9,7 +9,7 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from hashlib import sha256
 from typing import Any
@@ -21,18 +21,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from tests.deploy.front import Front
-from tests.server_process import ServerProcess, free_port
+from tests.server_process import free_port
 
 LOGGED_S = 10.0
-
-
-@pytest.fixture(params=["nginx", "caddy"])
-def front(server: ServerProcess, run_front: Callable[[Front], None], request: pytest.FixtureRequest) -> Front:
-    """One that runs, and whose upstream is a running service."""
-    site: Callable[[int], Front] = request.getfixturevalue(f"{request.param}_site")
-    running = site(server.port)
-    run_front(running)
-    return running
 
 
 @asynccontextmanager
@@ -137,6 +128,15 @@ def test_metrics_and_the_admin_api_stay_inside(front: Front, path: str) -> None:
     hidden, said = get(https(front), path)
     assert hidden.status == 404
     assert b"unknown_url" not in said  # the service was not asked
+
+
+@pytest.mark.parametrize(
+    "path", ["/metrics%0a", "/metrics%0d", "//metrics", "/./metrics", "/metrics/", "/metrics%00"]
+)
+def test_no_other_spelling_of_metrics_is_served(front: Front, path: str) -> None:
+    hidden, said = get(https(front), path)
+    assert hidden.status in (400, 404)
+    assert b"midstream_" not in said
 
 
 def logged(front: Front, *, requests: int) -> list[str]:

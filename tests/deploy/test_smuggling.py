@@ -1,0 +1,55 @@
+"""Requests that hide another one, through the shipped proxies, which share their connections among clients."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+from contextlib import closing, suppress
+
+from tests.app.framings import requests, statuses
+from tests.deploy.front import Front
+
+VICTIMS = 3
+READ_S = 5.0
+
+
+def send(front: Front, request: bytes) -> bytes:
+    """Send bytes to the proxy as they are and return its first answer, or all until it closes."""
+    with (
+        socket.create_connection(("localhost", front.https_port), timeout=READ_S) as line,
+        front.tls.wrap_socket(line, server_hostname="localhost") as attacker,
+    ):
+        attacker.sendall(request)
+        answers = b""
+        with suppress(TimeoutError, ConnectionResetError, ssl.SSLError):
+            while part := attacker.recv(1 << 16):
+                answers += part
+                head, ended, body = answers.partition(b"\r\n\r\n")
+                if ended and len(body) >= length_of(head):
+                    break
+        return answers
+
+
+def length_of(head: bytes) -> int:
+    _, found, rest = head.lower().partition(b"content-length: ")
+    return int(rest.split()[0]) if found else 0
+
+
+def victim(front: Front) -> tuple[int, bytes]:
+    """Ask as somebody else would, over a connection of their own."""
+    with closing(http.client.HTTPSConnection("localhost", front.https_port, context=front.tls)) as one:
+        one.request("GET", "/healthz")
+        response = one.getresponse()
+        return response.status, response.read()
+
+
+def test_nobody_gets_the_answer_of_a_hidden_request(front: Front) -> None:
+    """n requests in, at most n responses out: the requests of others are answered as if nobody had attacked."""
+    wrong = []
+    for name, request in requests(host=f"localhost:{front.https_port}"):
+        answers = send(front, request)
+        others = [victim(front) for _ in range(VICTIMS)]
+        if len(statuses(answers)) > 1 or others != [(200, b'{"status":"ok"}')] * VICTIMS:
+            wrong.append((name, statuses(answers), others))
+    assert wrong == []
