@@ -24,14 +24,16 @@ _OVERFLOW = re.compile(
     r"|prompt is too long|input (is )?too long|longer than the (model|maximum)",
     re.IGNORECASE,
 )
-_MOST_SHOWN = 300
+LONGEST_REST_S = 60.0
+"""The longest pause that an upstream is granted; then one request tries."""
+_SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?")
 
 
 class RequestRefused(EngineError):
     """The upstream refuses the request, and will refuse it again."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
-        """Take the kind of fault, and a sentence for the sender."""
+        """Take the kind of fault, and a sentence of ours for the sender: the upstream's may quote keys, addresses and texts."""
         super().__init__(message)
         self.code = code
 
@@ -86,8 +88,10 @@ def error_for(
         return EngineUnavailable(f"The engine {name} answers {status}: its URL is wrong.")
     if complaint.is_overflow:
         return RequestRefused(ErrorCode.CONTEXT_OVERFLOW, "The prompt is longer than the model's window.")
-    shown = complaint.message[:_MOST_SHOWN] or "no reason given"
-    return RequestRefused(ErrorCode.BAD_PARAMS, f"The engine refuses the request ({status}): {shown}")
+    return RequestRefused(
+        ErrorCode.BAD_PARAMS,
+        f"The model's server refuses the request ({status}). It may not support one of the parameters, tools or messages.",
+    )
 
 
 def error_inside(name: str, error: Any) -> EngineError:
@@ -102,11 +106,11 @@ def retry_after(header: str | None, now: float) -> float | None:
     """Return the seconds of a `Retry-After` (RFC 9110, 10.2.3); None if it can't be read. `now`: Unix time."""
     if not header:
         return None
-    try:
+    if _SECONDS.fullmatch(header):
         seconds = float(header)
-    except ValueError:
+    else:
         try:
             seconds = parsedate_to_datetime(header).timestamp() - now
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
-    return min(max(seconds, 0.0), 3600.0) if seconds == seconds else None  # noqa: PLR0124 - NaN is no number of seconds
+    return min(max(seconds, 0.0), LONGEST_REST_S)

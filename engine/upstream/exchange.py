@@ -12,17 +12,18 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
-from typing import Protocol, TypeVar
+from typing import Annotated, Protocol, TypeVar
 
 import httpx
 import msgspec
+from msgspec import Meta
 
 from engine.errors import EngineError, EngineLost
 from engine.messages import Message, Request
 from engine.reply_spec import ReplySpec
 from engine.upstream.errors import complaint_of, error_for, error_inside, retry_after
 from engine.upstream.options import Features, Timeouts, UpstreamOptions
-from engine.upstream.wire.chunks import Completion
+from engine.upstream.wire.chunks import MOST_TOKENS, Completion
 from engine.upstream.wire.request import body_of, path_of, prompt_of, session_of
 from engine.upstream.wire.server_sent_events import EventReader, EventTooLong, ServerSentEvent
 
@@ -36,6 +37,7 @@ TOKEN_CHARS = 1024
 
 _DONE = "[DONE]"
 _MOST_COMPLAINT = 64 * 1024
+_MOST_FETCHED = 1024 * 1024
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Completion)
 
@@ -60,7 +62,7 @@ class NotReached(EngineLost):
 
 
 class _Tokenized(msgspec.Struct, frozen=True):
-    count: int
+    count: Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
 
 
 class Reached(Protocol):
@@ -90,7 +92,34 @@ def http_client(options: Reached, key: str | None) -> httpx.AsyncClient:
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         verify=ssl.create_default_context(cafile=options.ca_file) if options.ca_file else True,
         trust_env=False,
+        event_hooks={"response": [_refuse_compressed]},
     )
+
+
+async def _refuse_compressed(response: httpx.Response) -> None:
+    """Raise DecodingError for a compressed answer, which was not asked for: its size is not bounded by what is received."""
+    if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+        raise httpx.DecodingError("compressed, though identity was asked for", request=response.request)
+
+
+async def fetch(
+    client: httpx.AsyncClient, method: str, path: str, *, within_s: float, content: bytes | None = None
+) -> tuple[httpx.Response, bytes]:
+    """Ask for a short answer; return it with its body, of 1 MiB at most. Raises httpx.HTTPError, also if it is longer or late."""
+    headers = {"Content-Type": "application/json"} if content else None
+    body = bytearray()
+    try:
+        async with (
+            asyncio.timeout(within_s),
+            client.stream(method, path, content=content, headers=headers) as response,
+        ):
+            async for part in response.aiter_raw():
+                body += part
+                if len(body) > _MOST_FETCHED:
+                    raise httpx.DecodingError("too long", request=response.request)
+    except TimeoutError:
+        raise httpx.ReadTimeout("too late") from None
+    return response, bytes(body)
 
 
 class RouterSessions:
@@ -167,16 +196,17 @@ class Exchange:
         begins = {} if spec.raw else {"add_generation_prompt": True}
         asked = {"model": options.model} | begins | prompt_of(messages, spec, options.features)
         with translated(options.name):
-            response = await self._client.post(
+            response, body = await fetch(
+                self._client,
+                "POST",
                 path,
+                within_s=options.timeouts.connect_s,
                 content=_encoder.encode(asked),
-                headers={"Content-Type": "application/json"},
-                timeout=options.timeouts.connect_s,
             )
         if response.status_code != httpx.codes.OK:
-            raise _error(options.name, response, response.content)
+            raise _error(options.name, response, body)
         try:
-            return msgspec.json.decode(response.content, type=_Tokenized).count
+            return msgspec.json.decode(body, type=_Tokenized).count
         except msgspec.DecodeError as error:
             raise EngineLost(f"The engine {options.name} does not count tokens at {path}.") from error
 

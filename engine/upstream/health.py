@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from typing import Annotated
 
 import httpx
 import msgspec
+from msgspec import Meta
 
+from engine.upstream.exchange import fetch
 from engine.upstream.options import UpstreamOptions
+from engine.upstream.wire.chunks import MOST_TOKENS
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 15.0
@@ -21,7 +25,7 @@ _TOO_MANY = 429
 
 class _Model(msgspec.Struct, frozen=True):
     id: str
-    max_model_len: int | None = None  # vLLM's word for the window
+    max_model_len: Annotated[int, Meta(ge=1, le=MOST_TOKENS)] | None = None  # vLLM's word for the window
 
 
 class _Models(msgspec.Struct, frozen=True):
@@ -31,7 +35,7 @@ class _Models(msgspec.Struct, frozen=True):
 async def trouble_of(client: httpx.AsyncClient, options: UpstreamOptions) -> str | None:
     """Ask an upstream for its models; return why it does not serve ours, or None."""
     try:
-        response = await client.get(options.health, timeout=options.timeouts.connect_s)
+        response, body = await fetch(client, "GET", options.health, within_s=options.timeouts.connect_s)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return f"The engine {options.name} can't be reached ({type(error).__name__})."
     if response.status_code == _TOO_MANY:
@@ -39,7 +43,7 @@ async def trouble_of(client: httpx.AsyncClient, options: UpstreamOptions) -> str
     if response.status_code != httpx.codes.OK:
         return f"The engine {options.name} answers {response.status_code} to GET {options.health}."
     try:
-        names = {model.id for model in msgspec.json.decode(response.content, type=_Models).data}
+        names = {model.id for model in msgspec.json.decode(body, type=_Models).data}
     except msgspec.DecodeError:
         return None  # not OpenAI's list: an answer has to be enough
     if names and options.model not in names:
@@ -50,8 +54,8 @@ async def trouble_of(client: httpx.AsyncClient, options: UpstreamOptions) -> str
 async def window_of(client: httpx.AsyncClient, options: UpstreamOptions) -> int | None:
     """Ask an upstream for its model's window; None if it does not answer yet, or does not say."""
     try:
-        response = await client.get("models", timeout=options.timeouts.connect_s)
-        models = msgspec.json.decode(response.content, type=_Models).data
+        _, body = await fetch(client, "GET", "models", within_s=options.timeouts.connect_s)
+        models = msgspec.json.decode(body, type=_Models).data
     except (httpx.HTTPError, msgspec.DecodeError):
         return None
     if options.model not in {model.id for model in models}:
@@ -174,6 +178,12 @@ class Circuit:
     def withdrew(self) -> None:
         """Note that a request ended without a result: it was cancelled, or shed."""
         self._trial = False
+
+    def rest(self, seconds: float) -> None:
+        """Open for so long, since the upstream asked for it; then one request tries."""
+        self._trial = False
+        self._failures = FAILURES
+        self._until = max(self._until, self._clock() + seconds)
 
     def failed(self) -> None:
         """Note a failure. After `FAILURES` in a row the circuit opens, for longer each time."""

@@ -75,6 +75,7 @@ class OpenRequest:
             self.request.request_id,
             prompt_tokens=estimate,
             max_new_tokens=most_new_tokens(self.request.params.max_new_tokens, self._options, estimate),
+            most_tokens=self._options.context_tokens,
             logprobs=self.request.params.top_logprobs is not None,
             upstream=self._options.name,
         )

@@ -64,6 +64,8 @@ class UpstreamWatch:
             raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
         if self.left_alone:
             left_s = max(self._circuit.left_s, REST_S)
+            if self._asked_to_rest:  # another request tries
+                raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
             raise EngineUnavailable(f"The engine {name} failed too often.", retry_after_s=left_s)
 
     @contextmanager
@@ -74,8 +76,9 @@ class UpstreamWatch:
         self._circuit.begin()
         try:
             yield self._circuit
-        except RequestRefused:
-            self._circuit.succeeded()
+        except RequestRefused as refusal:
+            log.warning("the engine %s refused a request: %s", self._options.name, refusal)
+            self._succeed()
             raise
         except EngineError as error:
             self._note(error)
@@ -83,7 +86,7 @@ class UpstreamWatch:
         except BaseException:  # it was cancelled
             self._circuit.withdrew()
             raise
-        self._circuit.succeeded()
+        self._succeed()
 
     async def run(self) -> None:
         """Check the upstream at intervals until this is cancelled."""
@@ -119,6 +122,10 @@ class UpstreamWatch:
             case _:
                 self._fail()
 
+    def _succeed(self) -> None:
+        self._circuit.succeeded()
+        self._asked_to_rest = False
+
     def _fail(self) -> None:
         was_open = self.circuit_open
         self._circuit.failed()
@@ -127,9 +134,10 @@ class UpstreamWatch:
 
     def _rest(self, asked_s: float | None) -> None:
         until = asyncio.get_running_loop().time() + (REST_S if asked_s is None else asked_s)
-        if until > self._rests_until:
-            self._asked_to_rest = asked_s is not None
-            self._rests_until = until
+        if asked_s:
+            self._asked_to_rest = True
+            self._circuit.rest(asked_s)
+        self._rests_until = max(until, self._rests_until)
 
     @property
     def _is_ready(self) -> bool:

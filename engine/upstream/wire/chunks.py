@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from engine.upstream.wire.logprobs import NOTHING_TOLD
+
+MOST_TOKENS = 100_000_000
+"""More than any window has."""
+Tokens = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
 
 
 class CachedDetails(msgspec.Struct, frozen=True):
     """How many tokens of the prompt were in a cache."""
 
-    cached_tokens: int | None = None
+    cached_tokens: Tokens | None = None
 
 
 class Usage(msgspec.Struct, frozen=True):
     """Totals, so far or at the end."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Tokens | None = None
+    completion_tokens: Tokens | None = None
     prompt_tokens_details: CachedDetails | None = None
 
 
@@ -74,10 +79,10 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """One chunk."""
+    """One chunk. `usage`: a `Usage`, or whatever a server sends as one."""
 
     choices: tuple[Choice, ...] | None = None
-    usage: Usage | None = None
+    usage: msgspec.Raw = NOTHING_TOLD
     error: Any = None
 
     @property

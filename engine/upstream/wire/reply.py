@@ -7,12 +7,14 @@ from collections.abc import Iterable
 import msgspec
 
 from engine.messages import ErrorCode, Finished, FinishReason, Output, Started
-from engine.upstream.wire.chunks import Choice, Completion, Usage
+from engine.upstream.wire.chunks import MOST_TOKENS, CachedDetails, Choice, Completion, Usage
+from engine.upstream.wire.logprobs import NOTHING_TOLD
 from engine.upstream.wire.pieces import Piece, UpstreamPieces
 
 _REASONS = {"length": FinishReason.LENGTH, "max_tokens": FinishReason.LENGTH}
 _FILTERED = "content_filter"
 _NOTHING = Choice()
+_usage = msgspec.json.Decoder(Usage | None).decode
 
 
 class UpstreamReply:
@@ -27,10 +29,15 @@ class UpstreamReply:
         *,
         prompt_tokens: int,
         max_new_tokens: int,
+        most_tokens: int = MOST_TOKENS,
         logprobs: bool = False,
         upstream: str = "",
     ) -> None:
-        """Take the estimated length of the prompt, the longest reply, and whether log-probabilities were asked for."""
+        """Take the estimated length of the prompt, the longest reply, and whether log-probabilities were asked for.
+
+        `most_tokens`: prompts and replies of an upstream's totals are no longer.
+        """
+        self._most_tokens = most_tokens
         self._request_id = request_id
         self._pieces = UpstreamPieces(request_id, upstream, logprobs=logprobs)
         self._shown_tokens = 0
@@ -59,7 +66,7 @@ class UpstreamReply:
         outputs: list[Output] = []
         choice = completion.choices[0] if completion.choices else None
         pieces = self._heard(choice or _NOTHING) if not self.ended else []
-        if completion.usage is not None:
+        if completion.usage is not NOTHING_TOLD:
             self._account(completion.usage)
         if choice is not None and not self.started:
             self.started = True
@@ -109,11 +116,19 @@ class UpstreamReply:
             counted.append(msgspec.structs.replace(piece, tokens=tokens))
         return counted
 
-    def _account(self, usage: Usage) -> None:
-        self.prompt_tokens = usage.prompt_tokens or self.prompt_tokens
-        self.generated_tokens = usage.completion_tokens or self.generated_tokens
-        details = usage.prompt_tokens_details
-        self.cached_tokens = (details.cached_tokens if details else None) or self.cached_tokens
+    def _account(self, told: msgspec.Raw) -> None:
+        """Take an upstream's totals, unless they can't be true: then our own counts stand."""
+        try:
+            usage = _usage(told)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            usage = None
+        if usage is None:
+            return
+        prompt = usage.prompt_tokens or self.prompt_tokens
+        cached = (usage.prompt_tokens_details or CachedDetails()).cached_tokens or self.cached_tokens
+        generated = usage.completion_tokens or self.generated_tokens
+        if prompt <= self._most_tokens and generated <= self._most_tokens and cached <= prompt:
+            self.prompt_tokens, self.cached_tokens, self.generated_tokens = prompt, cached, generated
 
     def _end(self, choice: Choice) -> None:
         """Note the end, also if an upstream goes on beyond the length that was asked for."""

@@ -10,6 +10,7 @@ from base64 import b64decode, b64encode
 import msgspec
 
 from engine.embedding import Vectors
+from engine.upstream.wire.chunks import Tokens
 
 FLOAT_BYTES = 4
 
@@ -24,8 +25,8 @@ class _One(msgspec.Struct, frozen=True):
 
 
 class _Usage(msgspec.Struct, frozen=True):
-    prompt_tokens: int = 0
-    total_tokens: int = 0
+    prompt_tokens: Tokens = 0
+    total_tokens: Tokens = 0
 
 
 class _Answer(msgspec.Struct, frozen=True):

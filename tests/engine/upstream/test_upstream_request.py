@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -16,7 +17,7 @@ from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Message, P
 from engine.upstream.errors import RequestRefused, complaint_of, error_inside, retry_after
 from engine.upstream.exchange import KEPT_TOKENS, TOKEN_CHARS, RouterSessions
 from engine.upstream.options import SESSION_HEADERS, TOKEN_ROUTERS, Features, UpstreamOptions
-from engine.upstream.wire.chunks import Choice, Completion, Delta, Usage
+from engine.upstream.wire.chunks import Choice, Completion, Delta
 from engine.upstream.wire.reply import UpstreamReply
 from engine.upstream.wire.request import body_of, estimated_tokens, most_new_tokens
 
@@ -163,10 +164,33 @@ def test_a_reply_is_whole_however_its_deltas_are_cut(texts: list[str]) -> None:
     assert sum(chunk.tokens for chunk in chunks) == sum(bool(text) for text in texts)
 
 
+def totals(prompt: object, generated: object, cached: object = None) -> msgspec.Raw:
+    details = {"cached_tokens": cached}
+    counts = {"prompt_tokens": prompt, "completion_tokens": generated, "prompt_tokens_details": details}
+    return msgspec.Raw(json.dumps(counts).encode())
+
+
+@given(*[st.none() | st.integers() | st.floats() | st.text() | st.lists(st.none())] * 3)
+def test_totals_that_can_not_be_true_are_ignored(prompt: object, generated: object, cached: object) -> None:
+    """Counters can't go down, quotas are charged by them, and clients are told of them."""
+    reply = UpstreamReply("r", prompt_tokens=5, max_new_tokens=99, most_tokens=4096)
+    reply.take(Completion((Choice(Delta("a")),), totals(prompt, generated, cached)))
+    end = reply.finished(FinishReason.STOP)
+    assert 0 <= end.cached_tokens <= end.prompt_tokens <= 4096
+    assert 1 <= end.generated_tokens <= 4096
+
+
+@pytest.mark.parametrize("usage", [b"7", b'"many"', b"[]", b'{"prompt_tokens": {}}'])
+def test_usage_of_another_shape_ends_no_reply(usage: bytes) -> None:
+    reply = UpstreamReply("r", prompt_tokens=5, max_new_tokens=99)
+    reply.take(Completion((Choice(Delta("a"), "stop"),), msgspec.Raw(usage)))
+    assert reply.finish()[-1] == Finished("r", FinishReason.STOP, 5, 0, 1)
+
+
 def test_running_totals_count_what_a_delta_has_of_tokens() -> None:
     reply = UpstreamReply("r", prompt_tokens=1, max_new_tokens=99)
-    first = reply.take(Completion((Choice(Delta("three tokens")),), Usage(7, 3)))
-    then = reply.take(Completion((Choice(Delta(" two")),), Usage(7, 5)))
+    first = reply.take(Completion((Choice(Delta("three tokens")),), totals(7, 3)))
+    then = reply.take(Completion((Choice(Delta(" two")),), totals(7, 5)))
     assert [output.tokens for output in [*first, *then] if isinstance(output, Chunk)] == [3, 2]
     assert reply.prompt_tokens == 7
 
@@ -202,9 +226,11 @@ def test_errors_are_read_however_they_are_written() -> None:
     [
         (None, None),
         ("7", 7.0),
-        ("-1", 0.0),
+        ("-1", None),
         ("nan", None),
-        ("1e9", 3600.0),
+        ("1e9", None),
+        ("99999999999", None),
+        ("3600", 60.0),
         ("soon", None),
         ("Thu, 01 Jan 1970 00:01:00 GMT", 50.0),
     ],

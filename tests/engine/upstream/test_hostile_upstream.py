@@ -1,0 +1,140 @@
+"""What an upstream sends outside of a reply is bounded in bytes and time, and its words stay with the operator."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+
+import pytest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from engine.door import EngineState
+from engine.errors import EngineBusy
+from engine.upstream.engine import UpstreamEngine
+from engine.upstream.options import Features, Timeouts
+from tests.engine.upstream.test_upstream import (
+    HELLO,
+    SHED,
+    asking,
+    end_of,
+    failing,
+    options_for,
+    outputs_of,
+    serving,
+    text_of,
+)
+from tests.engine.upstream.test_upstream_life import until
+from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
+
+MIB = 1024 * 1024
+HURRIED = Timeouts(connect_s=0.5, health_s=0.05, patience_s=5)
+
+
+class Flood(StreamingResponse):
+    """An answer without an end, as often as it is asked for."""
+
+    def __init__(self, part: bytes, pause_s: float = 0.0) -> None:
+        super().__init__((), media_type="application/json")
+        self.sent = 0
+        self._part = part
+        self._pause_s = pause_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.body_iterator = self._parts()
+        await super().__call__(scope, receive, send)
+
+    async def _parts(self) -> AsyncIterator[bytes]:
+        while self.sent < 512 * MIB:
+            yield self._part
+            self.sent += len(self._part)
+            await asyncio.sleep(self._pause_s)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[UpstreamServer]:
+    async with upstream_server() as one:
+        yield one
+
+
+async def test_an_endless_count_is_not_read_to_its_end(server: UpstreamServer) -> None:
+    flood = Flood(b" " * 65_536)
+    async with serving(server, features=Features(tokenize="../tokenize")) as engine:
+        server.counted = flood
+        assert await engine.count_tokens(HELLO) == 8  # our own estimate
+    assert flood.sent < 32 * MIB  # what the buffers of the kernel take
+
+
+async def test_a_trickled_count_is_not_waited_for(server: UpstreamServer) -> None:
+    flood = Flood(b" ", pause_s=0.05)
+    options = options_for(server.url, timeouts=HURRIED, features=Features(tokenize="../tokenize"))
+    async with UpstreamEngine(options).running() as engine:
+        await engine.ready(5)
+        server.counted = flood
+        async with asyncio.timeout(30):
+            assert await engine.count_tokens(HELLO) == 8
+
+
+@pytest.mark.parametrize("count", [-1, 10**18, "42", 1.5, None])
+async def test_a_count_that_can_not_be_true_is_estimated(server: UpstreamServer, count: object) -> None:
+    async with serving(server, features=Features(tokenize="../tokenize")) as engine:
+        server.counted = JSONResponse({"count": count})
+        assert await engine.count_tokens(HELLO) == 8
+
+
+def compressed(body: bytes) -> Response:
+    return Response(gzip.compress(body), headers={"Content-Encoding": "gzip"}, media_type="application/json")
+
+
+async def test_compressed_answers_are_not_unpacked(server: UpstreamServer) -> None:
+    """Identity is asked for; a megabyte of gzip can be a gigabyte of blanks."""
+    async with serving(server, features=Features(tokenize="../tokenize")) as engine:
+        server.counted = compressed(b'{"count": 42}')
+        assert await engine.count_tokens(HELLO) == 8
+
+
+@pytest.mark.parametrize(
+    "flood", [Flood(b" " * 65_536), Flood(b" ", pause_s=0.05)], ids=["endless", "trickled"]
+)
+async def test_an_upstream_whose_list_of_models_has_no_end_does_not_serve(
+    server: UpstreamServer, flood: Flood
+) -> None:
+    options = options_for(server.url, timeouts=HURRIED)
+    async with UpstreamEngine(options).running() as engine:
+        await engine.ready(5)
+        server.models = flood
+        await until(engine, EngineState.RESTARTING)
+    assert flood.sent < 32 * MIB
+
+
+async def test_nobody_is_shown_the_words_of_an_upstreams_error(
+    server: UpstreamServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(server, features=Features(tokenize="../tokenize")) as engine:
+        server.answers = [Answer(status=400, error={"error": {"message": "key sk-secret at 10.0.0.7"}})]
+        end = await end_of(engine.generate(asking()))
+        assert end.error is not None
+        assert "(400)" in end.error
+        assert "secret" not in end.error
+    assert "(400)" in caplog.text
+    assert "secret" not in caplog.text
+
+
+async def test_one_request_tries_after_a_rest(server: UpstreamServer) -> None:
+    """A server that asks for an hour is well again sooner; a server that is not is not asked by everybody."""
+    async with serving(server, retries=0) as engine:
+        server.answers = [Answer(status=429, error=SHED, headers={"Retry-After": "0.2"})]
+        await failing(engine.generate(asking()))
+        with pytest.raises(EngineBusy):
+            await engine.count_tokens(HELLO)
+        await asyncio.sleep(0.3)
+        held = Answer(hold_after=0)
+        server.answers = [held]
+        trial = engine.generate(asking("trial"))
+        await server.held.wait()
+        _, other = await failing(engine.generate(asking("other")))
+        assert isinstance(other, EngineBusy)
+        held.go.set()
+        assert text_of(await outputs_of(trial)) == "Hello there."
+        assert text_of(await outputs_of(engine.generate(asking("next")))) == "Hello there."
