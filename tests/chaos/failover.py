@@ -78,9 +78,7 @@ async def _cluster(stage: Stage, part: Part, fail_over: Failover, durability: st
 
 
 async def _sentinel(stage: Stage, part: Part, durability: str) -> Sequence[Finding]:
-    async with watched_by_sentinel(
-        stage.folder / "group", watch=WATCH, sentinels=SENTINELS, **DISK
-    ) as group:
+    async with watched_by_sentinel(stage.folder / "group", watch=WATCH, sentinels=SENTINELS, **DISK) as group:
 
         async def failovers(company: Company) -> None:
             for number in range(stage.scale.failovers):

@@ -248,7 +248,10 @@ async def watched_by_sentinel(
     ):
         await happened(lambda: _is_linked(replica))
         quorum = sentinels // 2 + 1
-        lines = (f"monitor {MASTER} 127.0.0.1 {master.port} {quorum}", *(line.format(MASTER) for line in watch))
+        lines = (
+            f"monitor {MASTER} 127.0.0.1 {master.port} {quorum}",
+            *(line.format(MASTER) for line in watch),
+        )
         watching = []
         async with AsyncExitStack() as stack:
             for number in range(sentinels):

@@ -14,6 +14,7 @@ from redis.asyncio.cluster import ClusterPipeline
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
 from engine.durations import Durations
+from sessions.store.redis.sentinels import Sentinels
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _TROUBLES = (RedisError, RedisClusterException, TimeoutError, OSError)
@@ -68,9 +69,10 @@ class StoreTally:
 
 
 class WatchedPool(ConnectionPool):
-    """Connections whose waiting times are counted."""
+    """Connections whose waiting times are counted. `sentinels`: those that name the server, if any do."""
 
     tally: StoreTally
+    sentinels: Sentinels | None = None
 
     async def get_connection(self, *args: Any, **kwargs: Any) -> Any:
         """Return a connection that is ready."""
