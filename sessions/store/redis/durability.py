@@ -6,6 +6,7 @@ that must be safe, precedes the question.
 
 from __future__ import annotations
 
+import asyncio
 from enum import StrEnum
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from redis.exceptions import MovedError, ResponseError
 
 from sessions.errors import StoreDown
 from sessions.store.redis.client import store_errors
-from sessions.store.redis.watched import WatchedPool
+from sessions.store.redis.watched import CALL_S, WatchedPool
 
 WAIT_MS = 1000
 """How long an `accepted` or a `done` waits. After that the message is refused, or the reply is reported as not saved."""
@@ -84,7 +85,8 @@ class Confirming:
         """Send commands over one connection to the server of the first one's key; return the last answer."""
         cluster = cast("object", self._client)
         if isinstance(cluster, RedisCluster):
-            return await _ask_in_cluster(cluster, commands)
+            async with asyncio.timeout(CALL_S):
+                return await _ask_in_cluster(cluster, commands)
         pipe = self._client.pipeline(transaction=False)
         for command in commands:
             pipe.execute_command(*command)

@@ -35,9 +35,9 @@ from sessions.store.redis.server_connections import (
     ServerTlsConnection,
     ServerUnixConnection,
 )
-from sessions.store.redis.watched import StoreTally, WatchedClusterPipeline, WatchedPool, WatchedRedis
+from sessions.store.redis.watched import CALL_S, StoreTally, WatchedClusterPipeline, WatchedPool, WatchedRedis
 
-SOCKET_TIMEOUT_S = 5.0
+SOCKET_TIMEOUT_S = CALL_S
 SENTINEL_TIMEOUT_S = 1.0
 AT_ONCE = 32
 CROWD = 6
@@ -176,7 +176,7 @@ class _Cluster(RedisCluster):
         self._places = FairPlaces(AT_ONCE)  # a node's pool refuses instead of waiting
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
-        with self.tally.call():
+        async with self.tally.call():
             with self.tally.wait():
                 await self._places.take(group := asker())
             try:
