@@ -70,7 +70,7 @@ class Sentinels:
         """Number of the period with one primary and no failover. A connection is of one term."""
         self.name = name
         self.addresses = tuple(addresses)
-        self._client_of = client_of
+        self.client_of = client_of
         self._drop = drop
         self._sentinels: dict[Address, _Sentinel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -146,7 +146,7 @@ class Sentinels:
 
     def _watch(self, address: Address) -> None:
         if address not in self._sentinels:
-            self._sentinels[address] = one = _Sentinel(self, self._client_of(address))
+            self._sentinels[address] = one = _Sentinel(self, self.client_of(address))
             one.task = self._begin(one.run())
 
     async def _hear(self, *, after: asyncio.Task[None] | None) -> None:
