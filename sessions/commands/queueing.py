@@ -168,13 +168,14 @@ class Queue:
         self, conversation: Conversation, journal: TurnJournal, event: Journalled, patch: bytes
     ) -> None:
         """Wait until an event is in the store and durable enough. Raises StoreDown, OwnershipLost."""
+        term = self._history.term
         if not await journal.write(event, patch):
             if conversation.live is not None:  # while it waits for calls, it has nothing else to write
                 conversation.live.exchange.news.set()
             raise StoreDown(_LATE)
         try:
             async with asyncio.timeout(CONFIRMED_WITHIN_S):
-                await self._history.confirm(conversation.keys)
+                await self._history.confirm(conversation.keys, term=term)
         except TimeoutError:
             raise StoreDown(_LATE) from None
 

@@ -43,6 +43,7 @@ class Settler:
 
         Raises Conflict, ContentTooLong, OwnershipLost; StoreDown if it may or may not be stored: it may be sent again.
         """
+        term = self._history.term
         async with conversation.locks.ordering:
             if _taking(live, answer) is not None:
                 await self._write_rest(live)
@@ -52,7 +53,7 @@ class Settler:
             is_news = moved != calls.get(answer.call_id)
             if is_news and not await self._move(conversation, live, calls, moved):
                 raise StoreDown(_LATE)
-        await self._confirm(conversation)
+        await self._confirm(conversation, term)
         return Answered(moved.state, already=not is_news)
 
     async def catch_up(self, conversation: Conversation, live: LiveTurn) -> bool:
@@ -89,9 +90,10 @@ class Settler:
     async def until_certain(self, conversation: Conversation, live: LiveTurn) -> None:
         """Wait until all writes of a turn are durable enough. Raises OwnershipLost, StoreFault."""
         while live.journal is not None:
+            term = self._history.term
             try:
                 await live.journal.write_rest()
-                await self._history.confirm(conversation.keys)
+                await self._history.confirm(conversation.keys, term=term)
             except StoreFault:
                 raise
             except StoreDown:
@@ -120,10 +122,10 @@ class Settler:
         live.exchange.news.set()
         return is_saved
 
-    async def _confirm(self, conversation: Conversation) -> None:
+    async def _confirm(self, conversation: Conversation, term: int) -> None:
         try:
             async with asyncio.timeout(CONFIRMED_WITHIN_S):
-                await self._history.confirm(conversation.keys)
+                await self._history.confirm(conversation.keys, term=term)
         except TimeoutError:
             raise StoreDown(_LATE) from None
 

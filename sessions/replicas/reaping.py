@@ -16,7 +16,7 @@ from sessions.events import Journalled, Removed
 from sessions.records import Meta, TurnRecord
 from sessions.running.closing import closing
 from sessions.store.history.keys import Keys
-from sessions.store.ownership import LEASE_S, RunningTurn
+from sessions.store.ownership import RunningTurn
 from sessions.store.redis.asker import for_everybody
 from sessions.store.storage import Storage
 
@@ -53,13 +53,13 @@ class Reaper:
         """Turns that nobody ran any more, closed or gone on with here."""
 
     async def watch(self) -> None:
-        """Reap until cancelled. After an outage of the store it waits: leases could not be renewed during it."""
+        """Reap until cancelled."""
         while True:
             await asyncio.sleep(REAP_S)
             try:
                 await self.reap(within_s=SLOW_S)
             except StoreDown:
-                await asyncio.sleep(LEASE_S + REAP_S)
+                continue
             except Exception:  # noqa: BLE001 - a task's boundary: one odd row must not end the service
                 _log.exception("reaping failed")
 

@@ -47,9 +47,15 @@ class Watching:
             conversation.others.watching = True
 
     async def try_to_begin(self, conversation: Conversation) -> None:
-        """Like `begin`, but if the store takes no writes `look_again` begins later. Raises NotFound."""
-        with suppress(StoreDown):
+        """Like `begin`, but if the store takes no writes `look_again` begins later.
+
+        Raises NotFound, and StoreDown if the store does not answer at all: a read would wait for it as long again.
+        """
+        try:
             await self.begin(conversation)
+        except StoreDown as trouble:
+            if isinstance(trouble.__cause__, TimeoutError):
+                raise
 
     async def end(self, conversation: Conversation) -> None:
         """Leave: no connection is attached here. If the store does not answer, `look_again` does it later."""

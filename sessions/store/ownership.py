@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from math import inf
 from time import monotonic
 from typing import Any, cast
 
@@ -23,6 +24,13 @@ from sessions.store.redis.client import piped, store_errors
 
 LEASE_S = 8.0
 RENEW_S = 2.5
+SETTLE_S = LEASE_S
+"""How long the store must have answered each look before a replica without a lease counts as dead.
+
+A living one renews its lease in `RENEW_S` after an outage, or later by the duration of a call that hung.
+"""
+LOOK_AGAIN_S = 2 * RENEW_S
+"""Looks that are further apart may have missed an outage in which leases expired."""
 FORMAT = 3
 """Version of what a replica writes, kept in its lease. 1: without calls and reasoning; 2: without continued replies. A lower version can't read what a higher one writes."""
 OLD_LOOK_S = 30.0
@@ -55,6 +63,7 @@ class Ownership:
         self.replica = replica
         self._own: dict[str, RunningTurn] = {}
         self._held_until = 0.0
+        self._looked_at, self._settles_at = inf, -inf
         self._old_look_at = 0.0
         self._unread: set[bytes] = set()
         self.taken = 0
@@ -81,14 +90,20 @@ class Ownership:
                 )  # before the lease, so that older versions can be recognized
                 await self._lane.set(_lease(self.replica), str(FORMAT), px=lease_ms)
                 self.taken += 1
+                self._look(lost=True)
             if not await self._lane.sismember(_RUNNERS, self.replica):
                 await self._lane.sadd(_RUNNERS, self.replica)
         self._held_until = asked_at + LEASE_S
 
     async def lives(self, replica: str) -> bool:
-        """Return whether a replica's lease holds."""
+        """Return whether a replica's lease holds, or may have expired only because the store was down."""
         with store_errors():
-            return bool(await self._client.exists(_lease(replica)))
+            return not (await self._dead([replica]) and self._is_settled)
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether living replicas have had the time to renew their leases, since this one started or saw the store fail."""
+        return self._settles_at <= monotonic() <= self._looked_at + LOOK_AGAIN_S
 
     async def others(self) -> list[str]:
         """Return the other living replicas."""
@@ -104,6 +119,7 @@ class Ownership:
 
     async def forget_other_leases(self) -> None:
         """End every other lease. Only for stores with one replica, such as the embedded one."""
+        self._settles_at = -inf
         with store_errors():
             async for key in self._client.scan_iter(match=_lease("*")):
                 if key.decode() != _lease(self.replica):
@@ -155,20 +171,40 @@ class Ownership:
         self._own.pop(turn_id, None)
 
     async def orphans(self, runs: Callable[[RunningTurn], bool]) -> list[RunningTurn]:
-        """Return the turns of replicas with expired leases, and those of this one that do not run."""
+        """Return the turns of dead replicas, and those of this one that do not run.
+
+        A replica is dead if its lease has expired, and the store has worked for long enough that it could have renewed it.
+        """
+        try:
+            return await self._orphans(runs)
+        except BaseException:  # the store failed, or took too long
+            self._looked_at = -inf
+            raise
+
+    async def _orphans(self, runs: Callable[[RunningTurn], bool]) -> list[RunningTurn]:
         with store_errors():
             await self._remember()
             left = [turn for turn in self._own.values() if not runs(turn)]
             others = {turn.replica for turn in left} | set(await self._runners())
-            dead = await self._dead(others - {self.replica})
+            dead = set(await self._dead(others | {self.replica}))
         for turn in left:
             if turn.replica not in (self.replica, *dead):  # it has come back, and runs its turns itself
                 del self._own[turn.turn_id]
+        self._look(lost=self.replica in dead)
+        if not self._is_settled:
+            return [turn for turn in left if turn.replica == self.replica]
         left = [turn for turn in left if turn.turn_id in self._own]
-        for replica in dead:
+        for replica in dead - {self.replica}:
             left += await self._left_by(replica)
         with store_errors():
             return left + await self._old_orphans()
+
+    def _look(self, *, lost: bool) -> None:
+        """Note a look at a store that works. `lost`: this replica's lease is gone, so those of living ones may be."""
+        now = monotonic()
+        if lost or now > self._looked_at + LOOK_AGAIN_S:
+            self._settles_at = now + SETTLE_S
+        self._looked_at = now
 
     async def _left_by(self, replica: str) -> list[RunningTurn]:
         """Return a dead replica's turns; none if its hash is unreadable, so that those of others can still be closed."""
@@ -202,9 +238,11 @@ class Ownership:
         names = list(replicas)
         pipe = self._client.pipeline(transaction=False)
         for name in names:
-            pipe.exists(_lease(name))
+            pipe.getex(
+                _lease(name)
+            )  # a server that takes no writes, where no lease can be renewed, refuses it
         answers = await pipe.execute() if names else []
-        return [name for name, lives in zip(names, answers, strict=True) if not lives]
+        return [name for name, lease in zip(names, answers, strict=True) if lease is None]
 
     async def _rows(self, key: str) -> list[RunningTurn]:
         rows = await cast("Awaitable[dict[bytes, bytes]]", self._client.hgetall(key))

@@ -46,6 +46,18 @@ class Company:
         turns = (pair for talker in self.talkers for pair in talker.device.ledger.turns.items())
         return {turn_id for turn_id, turn in turns if turn.done is not None and not turn.done["saved"]}
 
+    @property
+    def interrupted(self) -> list[str]:
+        """Turns that ended as interrupted, or with an error."""
+        turns = (pair for talker in self.talkers for pair in talker.device.ledger.turns.items())
+        ends = ((turn_id, turn.done["reason"]) for turn_id, turn in turns if turn.done is not None)
+        return [f"{turn_id}: {reason}" for turn_id, reason in ends if reason in ("interrupted", "error")]
+
+    @property
+    def longest_wait_s(self) -> float:
+        """Seconds between the first attempt to send a message and its acknowledgement, at most."""
+        return max(talker.longest_wait_s for talker in self.talkers)
+
     def judged(self, account: Account) -> Account:
         """Return an account without what nobody promised: unsaved ends, and turns of refused messages.
 

@@ -51,7 +51,11 @@ MEASURES: dict[Part, Callable[[Stage], Sequence[Finding]]] = {
     Part.REPLICAS: replicas.measure,
     Part.PARTITIONS: partitions.measure,
     Part.CLUSTER: failover.cluster,
+    Part.CLUSTER_PLANNED: failover.cluster_planned,
+    Part.CLUSTER_UNCONFIRMED: failover.cluster_unconfirmed,
     Part.SENTINEL: failover.sentinel,
+    Part.SENTINEL_PLANNED: failover.sentinel_planned,
+    Part.SENTINEL_UNCONFIRMED: failover.sentinel_unconfirmed,
     Part.OUT_OF_MEMORY: out_of_memory.measure,
     Part.EVICTION: spoiled.eviction,
     Part.POISON: spoiled.poison,
@@ -79,8 +83,12 @@ LIMITS_S: dict[Part, float] = {
     Part.NETWORK: 150,
     Part.REPLICAS: 240,
     Part.PARTITIONS: 300,
-    Part.CLUSTER: 300,
-    Part.SENTINEL: 240,
+    Part.CLUSTER: 600,
+    Part.CLUSTER_PLANNED: 300,
+    Part.CLUSTER_UNCONFIRMED: 600,
+    Part.SENTINEL: 600,
+    Part.SENTINEL_PLANNED: 900,
+    Part.SENTINEL_UNCONFIRMED: 600,
     Part.OUT_OF_MEMORY: 180,
     Part.EVICTION: 120,
     Part.POISON: 60,
@@ -96,7 +104,7 @@ LIMITS_S: dict[Part, float] = {
 
 ALONE = (
     *(Part.REALTIME_FRAMES, Part.TRANSLATIONS_FRAMES, Part.RESPONSES_FRAMES, Part.AI_SDK_FRAMES),
-    *(Part.TOOLS, Part.ALERTS, Part.UPGRADE, Part.CUTS),
+    *(Part.CLUSTER_UNCONFIRMED, Part.SENTINEL_UNCONFIRMED, Part.TOOLS, Part.ALERTS, Part.UPGRADE, Part.CUTS),
 )
 """Parts that run only if they are named."""
 

@@ -1,6 +1,7 @@
-"""A Redis Cluster and a Sentinel whose masters die while clients talk, and slots that move to another node.
+"""Failovers of a Redis Cluster and of a group with Sentinels, planned and unplanned, while clients talk.
 
-The service waits until a replica has what it sends (`MIDSTREAM_STORE_DURABILITY=replicated`), so nothing may be lost.
+With one replica waited for (`MIDSTREAM_STORE_DURABILITY=replicated`) no failover may lose an acknowledged message. A planned
+failover may not with the default either. What a dead master takes along at the default is measured without a target.
 """
 
 from __future__ import annotations
@@ -8,27 +9,55 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from tests.chaos.company import Company, gateways, talk_through
+import msgspec
+
+from tests.bench.engine.findings import Target
+from tests.chaos.company import Company, gateways, none, talk_through
 from tests.chaos.report import Finding, Part
 from tests.chaos.stage import Stage
 from tests.sessions import server_group
-from tests.sessions.server_group import take_over, watched_by_sentinel, with_replicas
+from tests.sessions.server_group import Node, change_places, take_over, watched_by_sentinel, with_replicas
 
 DISK = {"appendonly": "yes", "appendfsync": "everysec"}
 WATCH = ("down-after-milliseconds {} 2000", "failover-timeout {} 5000")
+SENTINELS = 3
+REFUSED_S = 5.0
+"""How long messages may be refused, or wait, in a planned failover."""
+
+Failover = Callable[[Node, Node], Awaitable[None]]
 
 
 def cluster(stage: Stage) -> Sequence[Finding]:
     """Kill the masters of a cluster, one after the other, each while its replica lives."""
-    return asyncio.run(_cluster(stage))
+    return asyncio.run(_cluster(stage, Part.CLUSTER, take_over, "replicated"))
+
+
+def cluster_unconfirmed(stage: Stage) -> Sequence[Finding]:
+    """The same, with no replica waited for."""
+    return asyncio.run(_cluster(stage, Part.CLUSTER_UNCONFIRMED, take_over, "everysec"))
+
+
+def cluster_planned(stage: Stage) -> Sequence[Finding]:
+    """Have replicas of a cluster take their masters' places."""
+    return asyncio.run(_cluster(stage, Part.CLUSTER_PLANNED, change_places, "everysec"))
 
 
 def sentinel(stage: Stage) -> Sequence[Finding]:
-    """Kill the master that a Sentinel watches, several times."""
-    return asyncio.run(_sentinel(stage))
+    """Kill the master that Sentinels watch, several times."""
+    return asyncio.run(_sentinel(stage, Part.SENTINEL, "replicated"))
 
 
-async def _cluster(stage: Stage) -> Sequence[Finding]:
+def sentinel_unconfirmed(stage: Stage) -> Sequence[Finding]:
+    """The same, with no replica waited for."""
+    return asyncio.run(_sentinel(stage, Part.SENTINEL_UNCONFIRMED, "everysec"))
+
+
+def sentinel_planned(stage: Stage) -> Sequence[Finding]:
+    """Have the Sentinels switch to the replica, several times."""
+    return asyncio.run(_sentinel(stage, Part.SENTINEL_PLANNED, "everysec"))
+
+
+async def _cluster(stage: Stage, part: Part, fail_over: Failover, durability: str) -> Sequence[Finding]:
     draw = stage.draw()
     async with (
         server_group.cluster(stage.folder / "masters", **DISK) as masters,
@@ -36,38 +65,52 @@ async def _cluster(stage: Stage) -> Sequence[Finding]:
     ):
         shards = list(zip(masters, replicas, strict=True))
 
-        async def deaths(company: Company) -> None:
+        async def failovers(company: Company) -> None:
             for number in range(stage.scale.failovers):
                 place = draw.randrange(len(shards))
-                await take_over(*shards[place])
+                await fail_over(*shards[place])
                 shards[place] = shards[place][::-1]
                 await company.go_on()
-                stage.say(f"  {number + 1}: a master died, {company.ended} replies")
+                stage.say(f"  {number + 1}: a master was replaced, {company.ended} replies")
 
         url = f"redis+cluster://127.0.0.1:{masters[0].port},127.0.0.1:{replicas[1].port}"
-        return await _through(stage, Part.CLUSTER, url, deaths)
+        return await _through(stage, part, url, durability, failovers)
 
 
-async def _sentinel(stage: Stage) -> Sequence[Finding]:
-    async with watched_by_sentinel(stage.folder / "group", watch=WATCH, **DISK) as group:
+async def _sentinel(stage: Stage, part: Part, durability: str) -> Sequence[Finding]:
+    async with watched_by_sentinel(stage.folder / "group", watch=WATCH, sentinels=SENTINELS, **DISK) as group:
 
-        async def deaths(company: Company) -> None:
-            master, replica = group.master, group.replica
+        async def failovers(company: Company) -> None:
             for number in range(stage.scale.failovers):
-                await take_over(master, replica)
-                master, replica = replica, master
+                if part is Part.SENTINEL_PLANNED:
+                    await group.switch()
+                else:
+                    await take_over(group.master, group.replica)
+                    group.master, group.replica = group.replica, group.master
                 await company.go_on()
-                stage.say(f"  {number + 1}: the master died, {company.ended} replies")
+                stage.say(f"  {number + 1}: the master was replaced, {company.ended} replies")
 
-        url = f"redis+sentinel://127.0.0.1:{group.sentinel.port}/{server_group.MASTER}"
-        return await _through(stage, Part.SENTINEL, url, deaths)
+        return await _through(stage, part, group.url, durability, failovers)
 
 
 async def _through(
-    stage: Stage, part: Part, url: str, deaths: Callable[[Company], Awaitable[None]]
+    stage: Stage, part: Part, url: str, durability: str, failovers: Callable[[Company], Awaitable[None]]
 ) -> Sequence[Finding]:
-    environ = {"MIDSTREAM_REDIS_URL": url, "MIDSTREAM_STORE_DURABILITY": "replicated"}
+    environ = {"MIDSTREAM_REDIS_URL": url, "MIDSTREAM_STORE_DURABILITY": durability}
     async with gateways(stage, environ, environ) as servers:
         urls = [server.ws_url for server in servers]
-        company, accounts = await talk_through(stage, urls, deaths)
-    return tuple(company.findings(part, f"a master dies ({part})", accounts, stage.scale.failovers))
+        company, accounts = await talk_through(stage, urls, failovers)
+    is_planned = part in (Part.CLUSTER_PLANNED, Part.SENTINEL_PLANNED)
+    label = f"a master {'changes places' if is_planned else 'dies'} ({part})"
+    wait = Finding(
+        part=part,
+        label=f"{label}: longest wait for an acknowledgement",
+        value=company.longest_wait_s,
+        unit="s",
+        target=Target(REFUSED_S, at_most=True) if is_planned else None,
+    )
+    interrupted = none(part, f"{label}: replies interrupted", company.interrupted)
+    found = [*company.findings(part, label, accounts, stage.scale.failovers), interrupted, wait]
+    if is_planned or durability == "replicated":
+        return found
+    return [msgspec.structs.replace(one, target=None) for one in found]

@@ -103,7 +103,7 @@ async def _serve(settings: Settings, script: Script) -> None:
 
 def _hurry(times: float) -> None:
     for module in (server, ownership, reaping, sessions_replica):
-        for name in ("HEARTBEAT_S", "LEASE_S", "RENEW_S", "REAP_S"):
+        for name in ("HEARTBEAT_S", "LEASE_S", "RENEW_S", "REAP_S", "SETTLE_S", "LOOK_AGAIN_S"):
             if hasattr(module, name):
                 setattr(module, name, getattr(module, name) / times)
 

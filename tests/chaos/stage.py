@@ -38,7 +38,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     owner_kills: int
     owner_stall_s: float
     failovers: int
-    """Masters that die, in a cluster and under a Sentinel."""
+    """Masters that are replaced, in a cluster and under Sentinels."""
     partitions: int
     """Troubles of one replica's link to the store."""
     spoils: int
@@ -77,7 +77,7 @@ FULL = Scale(
     cancels=200,
     owner_kills=3,
     owner_stall_s=15.0,
-    failovers=8,
+    failovers=20,
     partitions=12,
     spoils=6,
     kills=1_000,

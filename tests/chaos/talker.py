@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from time import monotonic
 from typing import ClassVar
 
 import msgspec
@@ -42,6 +43,8 @@ class Talker:
         self.ended = 0
         self.unanswered = 0
         """Number of requests without an answer for so long that the connection was given up."""
+        self.longest_wait_s = 0.0
+        """Seconds between the first attempt to send a message and its acknowledgement, at most."""
         self._url = url
         self._rest_s = rest_s
         self._stop = asyncio.Event()
@@ -62,11 +65,13 @@ class Talker:
 
     async def _say(self, client_msg_id: str, content: str) -> Said:
         """Send a message until it is acknowledged, under one id."""
+        began = monotonic()
         while True:
             answer = await self._try(client_msg_id, content)
             if answer is not None and answer["type"] == "accepted":
                 said = Said(client_msg_id, content, answer["message_id"], answer["turn_id"], answer["epoch"])
                 self.said.append(said)
+                self.longest_wait_s = max(self.longest_wait_s, monotonic() - began)
                 return said
             await asyncio.sleep(PAUSE_S)
 

@@ -11,9 +11,16 @@ from redis.asyncio import Redis
 from engine.scripted.engine import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
+from sessions.store import ownership
 from sessions.turn.policy import Policy
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder
+
+
+@pytest.fixture(autouse=True)
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stores of tests have worked for long: a replica without a lease is dead."""
+    monkeypatch.setattr(ownership, "SETTLE_S", 0.0)
 
 
 @pytest.fixture

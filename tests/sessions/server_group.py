@@ -1,4 +1,7 @@
-"""Several servers of the embedded store's binary: a small cluster, or a master with a replica and a Sentinel."""
+"""Several servers: a small cluster, or a master with a replica and Sentinels.
+
+They run the embedded store's binary, or the one that `STORE_BINARY` names.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ async def node(folder: Path, *arguments: str, **options: str | int) -> AsyncIter
     port = free_port()
     settings = {"port": port, "bind": "127.0.0.1", "dir": folder, "logfile": folder / "log"} | options
     named = (part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value)))
-    command = (binary(), *arguments, *named)
+    command = (os.environ.get("STORE_BINARY") or binary(), *arguments, *named)
     found = Node(port, await _start(command), command)
     try:
         await happened(lambda: _answers(found))
@@ -178,17 +181,44 @@ async def take_over(master: Node, replica: Node) -> None:
     await happened(lambda: _follows(master))
 
 
+async def change_places(master: Node, replica: Node) -> None:
+    """The replica takes its master's place as an operator asks for it, and the master becomes its replica."""
+    await replica.ask("CLUSTER", "FAILOVER")
+    await happened(lambda: _has_role(replica, b"master"))
+    await happened(lambda: _follows(master))
+
+
 async def _follows(one: Node) -> bool:
     role = await one.ask("ROLE")
     return bool(role[0] == b"slave" and role[3] == b"connected")
 
 
 class Watched(msgspec.Struct):
-    """A master with its replica, and the Sentinel that watches them."""
+    """A master with its replica, and the Sentinels that watch them."""
 
     master: Node
     replica: Node
-    sentinel: Node
+    sentinels: list[Node]
+
+    @property
+    def sentinel(self) -> Node:
+        """The first Sentinel."""
+        return self.sentinels[0]
+
+    @property
+    def url(self) -> str:
+        """The store's URL, with all Sentinels."""
+        return f"redis+sentinel://{','.join(f'127.0.0.1:{one.port}' for one in self.sentinels)}/{MASTER}"
+
+    async def switch(self) -> None:
+        """Fail over as an operator does, and wait until the Sentinels have made the old master a replica.
+
+        The old master takes writes for about ten seconds after the promotion.
+        """
+        await happened(self._begins_to_fail_over)
+        await happened(lambda: _has_role(self.replica, b"master"))
+        await happened(lambda: _follows(self.master))
+        self.master, self.replica = self.replica, self.master
 
     async def fail_over(self) -> None:
         """The replica becomes the master, and the master a replica."""
@@ -208,21 +238,30 @@ class Watched(msgspec.Struct):
 
 @asynccontextmanager
 async def watched_by_sentinel(
-    folder: Path, *, watch: tuple[str, ...] = (), **options: str | int
+    folder: Path, *, watch: tuple[str, ...] = (), sentinels: int = 1, **options: str | int
 ) -> AsyncIterator[Watched]:
-    """A master and its replica, of which the Sentinel knows. `watch`: lines of its configuration, `{}` being the master's name."""
+    """A master and its replica, of which the Sentinels know. `watch`: lines of their configuration, `{}` being the master's name."""
     options |= {"save": "", "repl_diskless_sync_delay": 0}
     async with (
         node(folder / "master", **options) as master,
         node(folder / "replica", replicaof=f"127.0.0.1 {master.port}", **options) as replica,
     ):
         await happened(lambda: _is_linked(replica))
-        written = folder / "sentinel.conf"
-        lines = (f"monitor {MASTER} 127.0.0.1 {master.port} 1", *(line.format(MASTER) for line in watch))
-        written.write_text("".join(f"sentinel {line}\n" for line in lines))
-        async with node(folder / "sentinel", str(written), "--sentinel") as sentinel:
-            await happened(lambda: _knows_replica(sentinel))
-            yield Watched(master, replica, sentinel)
+        quorum = sentinels // 2 + 1
+        lines = (
+            f"monitor {MASTER} 127.0.0.1 {master.port} {quorum}",
+            *(line.format(MASTER) for line in watch),
+        )
+        watching = []
+        async with AsyncExitStack() as stack:
+            for number in range(sentinels):
+                written = folder / f"sentinel-{number}.conf"
+                written.write_text("".join(f"sentinel {line}\n" for line in lines))
+                starting = node(folder / f"sentinel-{number}", str(written), "--sentinel")
+                watching.append(await stack.enter_async_context(starting))
+            for one in watching:
+                await happened(lambda one=one: _knows_group(one, sentinels - 1))  # type: ignore[misc]
+            yield Watched(master, replica, watching)
 
 
 async def _is_linked(replica: Node) -> bool:
@@ -233,5 +272,6 @@ async def _has_role(one: Node, role: bytes) -> bool:
     return bool((await one.ask("ROLE"))[0] == role)
 
 
-async def _knows_replica(sentinel: Node) -> bool:
-    return bool(await sentinel.ask("SENTINEL", "REPLICAS", MASTER))
+async def _knows_group(sentinel: Node, others: int) -> bool:
+    known = await sentinel.ask("SENTINEL", "SENTINELS", MASTER)
+    return bool(await sentinel.ask("SENTINEL", "REPLICAS", MASTER)) and len(known) == others

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from redis.asyncio import Connection, Redis, RedisCluster
+from redis.asyncio import Connection, Redis, RedisCluster, SSLConnection
 from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import RedisError
 
@@ -25,6 +25,7 @@ from sessions.store.image_bytes import Place
 from sessions.store.images import Images
 from sessions.store.ownership import Ownership
 from sessions.store.redis.servers import connect, replica_name
+from sessions.store.redis.watched import WatchedPool
 from sessions.store.restoring import begin_epochs
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.policy import Policy
@@ -399,22 +400,20 @@ async def test_a_connection_that_was_in_use_during_a_failover_is_not_used_again(
 
 
 async def test_a_place_comes_back_from_a_connection_that_can_not_be_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def failing(**options: object) -> None:
         raise RedisError("It is no longer there.")
 
-    async with (
-        watched_by_sentinel(tmp_path / "group") as group,
-        connect(f"redis+sentinel://127.0.0.1:{group.sentinel.port}/mymaster?") as store,
-    ):
+    async with connect(store_url) as store:
         pool = store.connection_pool
         used = await pool.get_connection()
+        used.mark_for_reconnect()
         with monkeypatch.context() as patched:
-            patched.setattr(pool, "master_address", ("elsewhere", 1))
             patched.setattr(used, "disconnect", failing)
             with pytest.raises(RedisError, match="no longer there"):
                 await pool.release(used)
+        await used.disconnect()
         for _ in range(pool.max_connections):
             await pool.get_connection()
 
@@ -470,10 +469,11 @@ async def test_every_part_of_a_url_counts(tls: str) -> None:
             == "p@ss"
         )
         assert pool.connection_kwargs["db"] == 2
-        sentinels = [one.connection_pool.connection_kwargs for one in pool.sentinel_manager.sentinels]  # type: ignore[attr-defined]
-        assert [(one["host"], one["port"], one["password"]) for one in sentinels] == [
-            ("one", 26379, "word"),
-            ("two", 7, "word"),
-        ]
+        assert isinstance(pool, WatchedPool)
+        assert pool.sentinels is not None
+        assert (pool.sentinels.name, pool.sentinels.addresses) == ("mine", (("one", 26379), ("two", 7)))
+        asked = pool.sentinels.client_of(("one", 26379)).connection_pool
+        assert (asked.connection_class is SSLConnection) == bool(tls)
+        assert asked.connection_kwargs["password"] == "word"
         nodes = in_cluster.nodes_manager.startup_nodes  # type: ignore[attr-defined]
         assert set(nodes) == {"one:6379", "::1:7"}

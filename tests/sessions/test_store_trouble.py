@@ -294,7 +294,6 @@ async def test_the_reaper_outlives_all_trouble(
 ) -> None:
     """A row that it can't read, a store that stalls: it looks again."""
     monkeypatch.setattr(reaping, "REAP_S", 0.01)
-    monkeypatch.setattr(reaping, "LEASE_S", 0.01)
     monkeypatch.setattr(reaping, "SLOW_S", 0.05)
     watching = asyncio.create_task(chat.sessions.parts.peers.reaper.watch())
     await store.hset("ms:running", "odd", "{}")

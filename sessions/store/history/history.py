@@ -228,10 +228,11 @@ class History:
             "goes_on": turn.continues is not None,
         }
         message = encode_message(beginning.message) if beginning.message else b""
+        term = self.term
         answer = await self._write(ACCEPT, keys, header, message, encode_turn(turn), encode(event))
         match answer:
             case [b"accepted", watchers]:
-                await self.confirm(keys)
+                await self.confirm(keys, term=term)
                 return self.others_in(watchers)
             case [b"duplicate", turn_id, record]:
                 raise Duplicate(turn_told(keys, turn_id.decode(), record))
@@ -242,9 +243,14 @@ class History:
         """Return whether other replicas are among those that watch."""
         return any(name != self._replica for name in watchers.decode().split())
 
-    async def confirm(self, keys: Keys) -> None:
-        """Wait until all writes to a conversation have the configured durability. Raises StoreDown."""
-        await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms)
+    @property
+    def term(self) -> int:
+        """What to confirm writes with that come after it."""
+        return self._confirming.term
+
+    async def confirm(self, keys: Keys, *, term: int) -> None:
+        """Wait until all writes to a conversation since a `term` have the configured durability. Raises StoreDown."""
+        await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms, term=term)
 
     async def finish(self, keys: Keys, ending: Ending, *, mends: bool = False) -> None:
         """Write the reply and `done`; repeating it is harmless. Raises OwnershipLost.
@@ -271,9 +277,10 @@ class History:
         payloads.append(b"" if follow is None else follow.record)
         for call in ending.reply.calls:
             payloads += (call.call_id.encode(), encode_call(call))
+        term = self.term
         if await self._write(FINISH, keys, header, *payloads) != b"ok":
             raise OwnershipLost(turn.turn_id)
-        await self.confirm(keys)
+        await self.confirm(keys, term=term)
 
     async def remove(
         self, keys: Keys, turn: TurnRecord, event: Removed, *, before: MessageRecord | None = None

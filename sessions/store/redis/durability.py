@@ -6,6 +6,7 @@ that must be safe, precedes the question.
 
 from __future__ import annotations
 
+import asyncio
 from enum import StrEnum
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from redis.exceptions import MovedError, ResponseError
 
 from sessions.errors import StoreDown
 from sessions.store.redis.client import store_errors
+from sessions.store.redis.watched import CALL_S, WatchedPool
 
 WAIT_MS = 1000
 """How long an `accepted` or a `done` waits. After that the message is refused, or the reply is reported as not saved."""
@@ -47,15 +49,26 @@ class Confirming:
     def __init__(self, client: Redis, durability: Durability) -> None:
         self._client = client
         self._question = _QUESTIONS.get(durability)
+        pool = getattr(client, "connection_pool", None)  # a cluster has none
+        self._sentinels = pool.sentinels if isinstance(pool, WatchedPool) else None
 
-    async def confirm(self, key: str, *, ttl_ms: int) -> None:
-        """Wait until all earlier writes to the key's server are durable. Raises StoreDown if it takes too long."""
-        if self._question is None:
-            return
+    @property
+    def term(self) -> int:
+        """Number that changes with each failover by Sentinels; 0 where there are none."""
+        return self._sentinels.term if self._sentinels is not None else 0
+
+    async def confirm(self, key: str, *, ttl_ms: int, term: int) -> None:
+        """Wait until all earlier writes to the key's server are durable. Raises StoreDown if it takes too long.
+
+        `term`: as it was before the writes; StoreDown is raised too if a failover began since: they may be lost with it.
+        """
         with store_errors():
-            answer = await self._ask(("PEXPIRE", key, ttl_ms), self._question)
-        if not (answer[0] if isinstance(answer, list) else answer):
-            raise StoreDown(f"The store did not confirm a write within {WAIT_MS} ms.")
+            if self._question is not None:
+                answer = await self._ask(("PEXPIRE", key, ttl_ms), self._question)
+                if not (answer[0] if isinstance(answer, list) else answer):
+                    raise StoreDown(f"The store did not confirm a write within {WAIT_MS} ms.")
+            if self._sentinels is not None:
+                await self._sentinels.confirm(term)
 
     async def check(self) -> None:
         """Raise Unsupported if the store can't confirm writes, StoreDown if it does not answer."""
@@ -72,7 +85,8 @@ class Confirming:
         """Send commands over one connection to the server of the first one's key; return the last answer."""
         cluster = cast("object", self._client)
         if isinstance(cluster, RedisCluster):
-            return await _ask_in_cluster(cluster, commands)
+            async with asyncio.timeout(CALL_S):
+                return await _ask_in_cluster(cluster, commands)
         pipe = self._client.pipeline(transaction=False)
         for command in commands:
             pipe.execute_command(*command)

@@ -1,4 +1,4 @@
-"""The connections to a store's servers, each of a kind: to one server, by a unix socket, or to the master that Sentinels name.
+"""The connections to a store's servers, each of a kind: to one server, by a unix socket, or to the primary that Sentinels name.
 
 All of them send within their caller's task. Before Python 3.12 the library begins a task for each command, for its timeout. A
 caller then waits for two more turns of the event loop, which are what a message waits for while many others are served.
@@ -12,10 +12,11 @@ from typing import Any
 
 from redis.asyncio import Connection, SSLConnection
 from redis.asyncio.connection import AbstractConnection, UnixDomainSocketConnection
-from redis.asyncio.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ReadOnlyError
 from redis.exceptions import TimeoutError as TimedOut
+
+from sessions.store.redis.sentinels import Sentinels
 
 
 class _Direct(AbstractConnection):
@@ -68,9 +69,41 @@ class ServerUnixConnection(_Direct, UnixDomainSocketConnection):
     """A connection by a unix socket."""
 
 
-class MasterConnection(_Direct, SentinelManagedConnection):
-    """A connection to the master that Sentinels name."""
+class _OfATerm(_Demotable):
+    """A connection to a group's primary. With the term it ends: what it says from then on may be of an old primary."""
+
+    def __init__(self, *, sentinels: Sentinels, **options: Any) -> None:
+        super().__init__(**options)
+        self._sentinels = sentinels
+        self._term = sentinels.term
+
+    async def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
+        """Connect to the primary, after a failover if one is under way. Raises the library's errors."""
+        if not self.is_connected:
+            (self.host, self.port), self._term = await self._sentinels.primary()
+        await super().connect_check_health(*args, **kwargs)
+
+    async def send_packed_command(self, *args: Any, **kwargs: Any) -> None:
+        """Send a command. Raises the library's errors."""
+        if self.is_connected:
+            await self._end_with_its_term()
+        await super().send_packed_command(*args, **kwargs)
+
+    async def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        """Read an answer. Raises the library's errors."""
+        answer = await super().read_response(*args, **kwargs)
+        await self._end_with_its_term()
+        return answer
+
+    async def _end_with_its_term(self) -> None:
+        if self._term != self._sentinels.term:
+            await self.disconnect(nowait=True)
+            raise ConnectionLost("A failover began.")
 
 
-class MasterTlsConnection(_Direct, SentinelManagedSSLConnection):
+class PrimaryConnection(_OfATerm, Connection):
+    """A connection to the primary that Sentinels name."""
+
+
+class PrimaryTlsConnection(_OfATerm, SSLConnection):
     """The same, with TLS."""

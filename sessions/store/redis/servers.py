@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from redis._parsers.commands import AsyncCommandsParser
-from redis.asyncio import ConnectionPool, Redis, RedisCluster, Sentinel, SentinelConnectionPool, SSLConnection
+from redis.asyncio import ConnectionPool, Redis, RedisCluster, SSLConnection
 from redis.asyncio.cluster import ClusterNode, ClusterPipeline
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialBackoff
+from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.driver_info import DriverInfo
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ResponseError
@@ -26,16 +27,18 @@ from redis.exceptions import TimeoutError as TimedOut
 from sessions.store.redis.asker import asker
 from sessions.store.redis.client import store_errors
 from sessions.store.redis.fair_places import FairPlaces, SparingPlaces
+from sessions.store.redis.sentinels import Address, Sentinels
 from sessions.store.redis.server_connections import (
-    MasterConnection,
-    MasterTlsConnection,
+    PrimaryConnection,
+    PrimaryTlsConnection,
     ServerConnection,
     ServerTlsConnection,
     ServerUnixConnection,
 )
-from sessions.store.redis.watched import StoreTally, WatchedClusterPipeline, WatchedPool, WatchedRedis
+from sessions.store.redis.watched import CALL_S, StoreTally, WatchedClusterPipeline, WatchedPool, WatchedRedis
 
-SOCKET_TIMEOUT_S = 5.0
+SOCKET_TIMEOUT_S = CALL_S
+SENTINEL_TIMEOUT_S = 1.0
 AT_ONCE = 32
 CROWD = 6
 """Commands of a crowd that one server has at once: the work of each answer delays the answers behind it."""
@@ -124,20 +127,24 @@ class _Pool(WatchedPool, _FairPool):
     """The same, with the waiting time counted."""
 
 
-class _SentinelPool(SentinelConnectionPool, _Pool):
-    """Connections to the current master. Callers wait while all of them are in use."""
+class _SentinelPool(_Pool):
+    """Connections to the primary that Sentinels name. They end when a failover begins."""
 
-    async def release(self, connection: Any) -> None:
-        """Release it; drop it if another server has become the master meanwhile: the old one may take it for still being that."""
-        try:
-            if (connection.host, connection.port) != self.master_address:
-                await connection.disconnect(nowait=True)
-        finally:
-            await super().release(connection)
+    def __init__(
+        self,
+        name: str,
+        addresses: Sequence[Address],
+        *,
+        client_of: Callable[[Address], Redis],
+        **options: Any,
+    ) -> None:
+        self.sentinels = Sentinels(name, addresses, client_of=client_of, drop=self.disconnect)
+        super().__init__(sentinels=self.sentinels, **options)
 
     async def aclose(self) -> None:
+        if self.sentinels is not None:
+            await self.sentinels.aclose()
         await super().aclose()
-        await self.sentinel_manager.aclose()
 
 
 class _Commands(AsyncCommandsParser):
@@ -169,7 +176,7 @@ class _Cluster(RedisCluster):
         self._places = FairPlaces(AT_ONCE)  # a node's pool refuses instead of waiting
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
-        with self.tally.call():
+        async with self.tally.call():
             with self.tally.wait():
                 await self._places.take(group := asker())
             try:
@@ -225,14 +232,31 @@ def _sentinel(url: str, tally: StoreTally, *, tls: bool, crowd: int) -> Redis:
     if not master or not (database or "0").isdigit():
         raise ValueError("a Sentinel URL ends with the master's name: redis+sentinel://host:26379/mymaster")
     query = dict(parse_qsl(urlsplit(url).query))
-    asked = _timing() | {"ssl": tls, "password": query.get("sentinel_password")}
-    sentinel = Sentinel(  # type: ignore[no-untyped-call]
-        _hosts(url, SENTINEL), sentinel_kwargs=asked | {"socket_timeout": 1.0}
-    )
-    kind = MasterTlsConnection if tls else MasterConnection
     options = _timing() | _bounded() | _login(url) | {"db": int(database or 0), "crowd": crowd}
-    pool = _SentinelPool(unquote(master), sentinel, connection_class=kind, **options)  # type: ignore[no-untyped-call]
+    pool = _SentinelPool(
+        unquote(master),
+        _hosts(url, SENTINEL),
+        client_of=partial(_sentinel_client, password=query.get("sentinel_password"), tls=tls),
+        connection_class=PrimaryTlsConnection if tls else PrimaryConnection,
+        **options,
+    )
     return _watched(pool, tally)
+
+
+def _sentinel_client(address: Address, *, password: str | None, tls: bool) -> Redis:
+    host, port = address
+    return Redis(
+        host=host,
+        port=port,
+        password=password,
+        ssl=tls,
+        socket_timeout=SENTINEL_TIMEOUT_S,
+        socket_connect_timeout=SENTINEL_TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),
+        driver_info=_DRIVER,
+        protocol=2,  # in which the answer to a PING among events has the form that the library expects
+        decode_responses=True,
+    )
 
 
 def _hosts(url: str, kind: str) -> list[tuple[str, int]]:

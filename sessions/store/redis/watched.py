@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from time import monotonic
 from typing import Any
 
@@ -14,7 +15,10 @@ from redis.asyncio.cluster import ClusterPipeline
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
 from engine.durations import Durations
+from sessions.store.redis.sentinels import Sentinels
 
+CALL_S = 2.5
+"""How long a call may take, retries included. A store that hangs is reported as down after that."""
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _TROUBLES = (RedisError, RedisClusterException, TimeoutError, OSError)
 
@@ -32,13 +36,14 @@ class StoreTally:
         self.errors: Counter[str] = Counter()
         self.running = 0
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Time the block, and count its error."""
+    @asynccontextmanager
+    async def call(self) -> AsyncIterator[None]:
+        """Time the block, and count its error. Raises TimeoutError if it takes longer than `CALL_S`."""
         began = monotonic()
         self.running += 1
         try:
-            yield
+            async with asyncio.timeout(CALL_S):
+                yield
         except _TROUBLES as error:
             self.failed(error)
             raise
@@ -68,9 +73,10 @@ class StoreTally:
 
 
 class WatchedPool(ConnectionPool):
-    """Connections whose waiting times are counted."""
+    """Connections whose waiting times are counted. `sentinels`: those that name the server, if any do."""
 
     tally: StoreTally
+    sentinels: Sentinels | None = None
 
     async def get_connection(self, *args: Any, **kwargs: Any) -> Any:
         """Return a connection that is ready."""
@@ -85,7 +91,7 @@ class WatchedRedis(Redis):
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Run a command."""
-        with self.tally.call():
+        async with self.tally.call():
             return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:  # noqa: FBT001, FBT002 - the library's
@@ -102,7 +108,7 @@ class WatchedPipeline(Pipeline):
 
     async def execute(self, raise_on_error: bool = True) -> list[Any]:  # noqa: FBT001, FBT002 - the library's
         """Runs them."""
-        with self.tally.call():
+        async with self.tally.call():
             answers = await super().execute(raise_on_error)
         self.tally.look_through(answers)
         return answers
@@ -122,7 +128,7 @@ class WatchedClusterPipeline(ClusterPipeline):
 
     async def execute(self, raise_on_error: bool = True, allow_redirections: bool = True) -> list[Any]:  # noqa: FBT001, FBT002 - the library's
         """Runs them."""
-        with self.tally.call():
+        async with self.tally.call():
             answers = await super().execute(raise_on_error, allow_redirections)
         self.tally.look_through(answers)
         return answers

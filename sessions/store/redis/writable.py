@@ -54,10 +54,11 @@ class Writable:
                 ) from trouble
 
     async def _write(self, key: str) -> None:
+        term = self._confirming.term
         async with asyncio.timeout(WRITE_S):
             with store_errors():
                 await self._client.set(key, b"1", px=PROBE_MS)
-            await self._confirming.confirm(key, ttl_ms=PROBE_MS)
+            await self._confirming.confirm(key, ttl_ms=PROBE_MS, term=term)
 
     async def _keys(self) -> Mapping[str | None, str]:
         """Return a key for each server; None stands for slots without a server."""

@@ -7,8 +7,11 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.scripted.engine import ScriptedEngine
+from sessions import replica
+from sessions.errors import StoreDown
 from sessions.events import Cause, Deleted, Done, Reason
 from sessions.records import Owner, digest
+from sessions.replicas import reaping
 from sessions.service import Sessions
 from sessions.store import ownership
 from sessions.store.ownership import Ownership, RunningTurn
@@ -16,6 +19,8 @@ from sessions.turn.policy import Policy
 from tests.refusing_store import refusing_writes
 from tests.sessions.chat import ROOM, Chat, named
 from tests.sessions.recorder import Recorder, continuous
+
+POLICY = Policy(ttl_s=3600, max_turns=100)
 
 
 async def lose_lease(chat: Chat, store: Redis) -> None:
@@ -28,6 +33,43 @@ async def test_a_living_replicas_turns_are_left_alone(chat: Chat, other: Chat) -
     assert await other.sessions.parts.peers.reaper.reap() == 0
     assert await chat.sessions.parts.peers.reaper.reap() == 0
     chat.cancel()
+
+
+async def test_a_lease_that_expired_in_an_outage_is_no_sign_of_death(
+    store: Redis, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reaper that looks right after the outage waits until the living replicas have renewed their leases."""
+    for module, name in ((ownership, "RENEW_S"), (replica, "RENEW_S"), (reaping, "REAP_S")):
+        monkeypatch.setattr(module, name, 3600.0)  # they renew and look when the test says so
+    chats = [
+        Chat(Sessions(client=store, engine=engine, policy=POLICY), engine, owner, Recorder())
+        for engine in (ScriptedEngine(by_hand=True, context_tokens=200) for _ in range(2))
+    ]
+    async with chats[0].sessions.running(alone=False), chats[1].sessions.running(alone=False):
+        chat, reaper = chats[0], chats[1].sessions.parts.peers.reaper
+        held = chat.sessions.parts.base.storage.ownership
+        await chat.running("Hello?", "This")
+        assert await reaper.reap() == 0
+        await lose_lease(chat, store)
+        async with refusing_writes(store):
+            for failing in (held.renew(), reaper.reap()):
+                with pytest.raises(StoreDown):
+                    await failing
+        monkeypatch.setattr(ownership, "SETTLE_S", 3600.0)
+        assert await reaper.reap() == 0
+        chat.engine.step(20)
+        assert (await chat.reader.next(Done)).reason is Reason.STOP
+        await chat.quiet()
+        chat.leave()
+
+
+async def test_nobody_is_dead_where_no_lease_can_be_renewed(store: Redis) -> None:
+    one = Ownership(store, replica="one")
+    await one.renew()
+    assert not await one.lives("two")
+    async with refusing_writes(store):
+        with pytest.raises(StoreDown):
+            await one.lives("two")
 
 
 async def test_a_dead_replicas_turn_is_closed_with_what_was_journalled(

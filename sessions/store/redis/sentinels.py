@@ -1,0 +1,271 @@
+"""Which server of a group is the primary, from its Sentinels: their events, and a look each second.
+
+After a promotion the old primary takes writes for some ten seconds more, and these are lost. So connections are dropped, and
+none is made, from the moment at which a Sentinel begins a failover until a Sentinel names the new primary. A write is confirmed
+only if no failover began before its confirmation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from contextvars import Context
+from typing import Any
+
+import msgspec
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import RedisError
+
+Address = tuple[str, int]
+
+LOOK_S = 1.0
+"""Seconds between looks at the state of the group, which find what a lost event was about."""
+SOON_S = 0.1
+"""The same, during a failover."""
+SILENT_S = 3.0
+"""A subscription on which nothing comes for so long, though a look sends a PING each second, is made anew."""
+PONG_S = 0.25
+"""How long a confirmation waits for a Sentinel. One that is slower is not waited for until something comes from it."""
+WAIT_S = 5.0
+"""How long a connection waits for the end of a failover."""
+_EVENTS = ("*failover*", "+promoted-slave", "+switch-master", "+config-update-from")
+_BEGINS = "+try-failover"
+_TROUBLES = (RedisError, OSError, TimeoutError)
+
+_log = structlog.get_logger("midstream.store")
+
+
+class View(msgspec.Struct, frozen=True):
+    """What one Sentinel knows of the group.
+
+    `epoch` counts promotions; the address with the highest one is the newest. `fails_over`: it is about to promote a replica,
+    and does not know of the promotion so far.
+    """
+
+    address: Address
+    epoch: int
+    fails_over: bool
+
+
+class Sentinels:
+    """Follows the primary of a group through all Sentinels that watch it, from the first call of `primary` on.
+
+    `client_of` makes a client of a Sentinel; `drop` is called when connections to the primary must end.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        addresses: Iterable[Address],
+        *,
+        client_of: Callable[[Address], Redis],
+        drop: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.term = 0
+        """Number of the period with one primary and no failover. A connection is of one term."""
+        self.name = name
+        self.addresses = tuple(addresses)
+        self.client_of = client_of
+        self._drop = drop
+        self._sentinels: dict[Address, _Sentinel] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._address: Address | None = None
+        self._open = asyncio.Event()
+        self._round: asyncio.Task[None] | None = None
+        self._next_round: asyncio.Task[None] | None = None
+
+    async def primary(self) -> tuple[Address, int]:
+        """Return the primary's address and the term, after a failover if one is under way.
+
+        Raises ConnectionError, of the library, if that takes too long.
+        """
+        for address in self.addresses:
+            self._watch(address)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while self._address is None or not self.is_open:
+                    await self._open.wait()
+        except TimeoutError:
+            doing = "is failing over" if self._address is not None else "has no primary that a Sentinel names"
+            raise ConnectionLost(f"The group {self.name!r} {doing}.") from None
+        return self._address, self.term
+
+    async def confirm(self, term: int) -> None:
+        """Return if no failover began since a term, as far as the Sentinels answer. Raises ConnectionError, of the library."""
+        if self._next_round is None:
+            self._next_round = self._begin(self._hear(after=self._round))
+        await asyncio.shield(self._next_round)
+        if term != self.term:
+            raise ConnectionLost(f"A failover of the group {self.name!r} began before a write was confirmed.")
+
+    async def aclose(self) -> None:
+        """Stop following."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def decide(self) -> None:
+        """Act on the Sentinels' views. If none answers, nothing changes."""
+        views = [one.view for one in self._sentinels.values() if one.view is not None]
+        if not views:
+            return
+        newest = max(views, key=lambda view: view.epoch)
+        if any(view.fails_over and view.address == newest.address for view in views):
+            self._close(newest.address)
+        elif not self._open.is_set() or newest.address != self._address:
+            self._close(newest.address)
+            _log.info("primary found", group=self.name, host=newest.address[0], port=newest.address[1])
+            self._open.set()
+
+    def _close(self, address: Address) -> None:
+        """End the term, unless it has ended: nothing is sent to a primary until the group is open again."""
+        self._address = address
+        if self._open.is_set():
+            _log.warning("failover began", group=self.name)
+            self._open.clear()
+            self.term += 1
+            self._begin(self._drop())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a primary, and no failover under way."""
+        return self._open.is_set()
+
+    def know(self) -> None:
+        """Watch the Sentinels that others named, and no longer those that nobody names any more."""
+        known = {*self.addresses, *(address for one in self._sentinels.values() for address in one.others)}
+        for address in known:
+            self._watch(address)
+        for address in self._sentinels.keys() - known:
+            self._sentinels.pop(address).stop()
+
+    def _watch(self, address: Address) -> None:
+        if address not in self._sentinels:
+            self._sentinels[address] = one = _Sentinel(self, self.client_of(address))
+            one.task = self._begin(one.run())
+
+    async def _hear(self, *, after: asyncio.Task[None] | None) -> None:
+        """Wait for what the Sentinels published before now. Those who ask meanwhile wait for the next round together."""
+        if after is not None:
+            await asyncio.wait([after])
+        self._round, self._next_round = self._next_round, None
+        await asyncio.gather(*(one.answered() for one in self._sentinels.values()))
+
+    def _begin(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        async def done() -> None:
+            with suppress(*_TROUBLES):
+                await work
+
+        # not in the context of the request that happens to be the first
+        task = asyncio.get_running_loop().create_task(done(), context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+class _Sentinel:
+    """One Sentinel: its view, and its events."""
+
+    def __init__(self, group: Sentinels, client: Redis) -> None:
+        self.view: View | None = None
+        """None while it does not answer."""
+        self.others: frozenset[Address] = frozenset()
+        self.task: asyncio.Task[None] | None = None
+        self._group = group
+        self._client = client
+        self._events: PubSub | None = None
+        self._is_silent = False
+        self._pongs: deque[asyncio.Future[None]] = deque()
+        self._stale = asyncio.Event()
+
+    async def run(self) -> None:
+        """Follow it until cancelled."""
+        async with self._client, asyncio.TaskGroup() as both:
+            both.create_task(self._listen())
+            both.create_task(self._look())
+
+    def stop(self) -> None:
+        """Follow it no longer."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def answered(self) -> None:
+        """Wait for what it published before now: its answer to a PING comes after that."""
+        if (events := self._events) is None or self._is_silent:
+            return
+        pong = asyncio.get_running_loop().create_future()
+        self._pongs.append(pong)
+        try:
+            async with asyncio.timeout(PONG_S):
+                await events.ping()
+                await pong
+        except _TROUBLES:
+            self._is_silent = True
+
+    async def _listen(self) -> None:
+        while True:
+            with suppress(*_TROUBLES):
+                async with self._client.pubsub() as events:
+                    await events.psubscribe(*_EVENTS)
+                    await self._hear(events)
+            pause_s = LOOK_S if self._events is None else SOON_S
+            self._events = None
+            while self._pongs:
+                if not (pong := self._pongs.popleft()).done():
+                    pong.set_exception(ConnectionLost("The subscription was lost."))
+            await asyncio.sleep(pause_s)
+
+    async def _hear(self, events: PubSub) -> None:
+        while (message := await events.get_message(timeout=SILENT_S)) is not None:
+            self._is_silent = False
+            match message["type"]:
+                case "pong":
+                    if not (pong := self._pongs.popleft()).done():
+                        pong.set_result(None)
+                case "pmessage":
+                    self._take(message["channel"], message["data"])
+                case _:
+                    self._events = events
+                    self._stale.set()  # earlier events were missed
+
+    def _take(self, event: str, facts: str) -> None:
+        if self._group.name not in facts.split():
+            return
+        self._stale.set()
+        if event == _BEGINS and self.view is not None:
+            self.view = msgspec.structs.replace(self.view, fails_over=True)
+            self._group.decide()
+
+    async def _look(self) -> None:
+        while True:
+            self._stale.clear()
+            try:
+                view, others = await self._ask()
+            except _TROUBLES:
+                view, others = None, self.others
+            if not self._stale.is_set():  # what it said then is older than an event
+                self.view, self.others = view, others
+                self._group.know()
+                self._group.decide()
+            await self.answered()  # so that a subscription that is lost shows
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S if self._group.is_open else SOON_S):
+                    await self._stale.wait()
+
+    async def _ask(self) -> tuple[View, frozenset[Address]]:
+        """Return its view, and the other Sentinels of the group. Raises the library's errors."""
+        name = self._group.name
+        state: Any = await self._client.sentinel_master(name)
+        primary: Any = await self._client.sentinel_get_master_addr_by_name(name)
+        others: Any = await self._client.sentinel_sentinels(name)
+        host, port = primary or (state["ip"], state["port"])
+        # from the promotion on it names the new primary, and is busy with the other replicas for as long as a failover may take
+        is_promoted = (host, int(port)) != (state["ip"], int(state["port"]))
+        fails_over = "failover_in_progress" in state["flags"] and not is_promoted
+        view = View((host, int(port)), int(state["config-epoch"]), fails_over)
+        return view, frozenset((other["ip"], int(other["port"])) for other in others)
