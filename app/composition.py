@@ -29,7 +29,7 @@ from app.setup.limits_file import LimitsFile, quotas_of
 from app.setup.models import check_models, engine_of_file, with_names, with_translator
 from app.setup.own_engines import own_engines
 from app.setup.speech import audio_of, spoken_of
-from app.setup.store import asked_of, look_at_store, store_client, store_url
+from app.setup.store import durability_of, look_at_store, store_client, store_url
 from app.setup.tools import tool_box_of
 from connections.admin.missed import Missed
 from connections.authentication.standing import REFRESH_S
@@ -201,7 +201,7 @@ def _policy(settings: Settings) -> Policy:
         ),
         system_prompt=settings.system_prompt or "",
         filters=_filters(settings),
-        durability=asked_of(settings),
+        durability=durability_of(settings),
         unsupported_tools=settings.unsupported_tools,
         titles=_model_writes_titles(settings),
         sharing=settings.sharing,

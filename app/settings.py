@@ -103,12 +103,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     store_durability: Annotated[
-        Literal["everysec", "always", "replicated"],
+        Literal["memory", "disk", "replicated", "everysec", "always"] | None,
         Meta(
-            description="Where a message or a reply's end is before it is confirmed: everysec: in the store's memory, "
-            "which the embedded one writes to disk each second; always: on the store's disk; replicated: also on one of its replicas."
+            description="Where a message or a reply's end is before it is confirmed: memory: in the store's memory; disk: on the "
+            "store's disk; replicated: also in the memory of one of its replicas; everysec and always are earlier names of memory "
+            "and disk; unset: disk with the embedded store, memory with another one."
         ),
-    ] = "everysec"
+    ] = None
     data_dir: Annotated[str, Meta(description="Folder of the embedded store.")] = msgspec.field(
         default_factory=default_data_dir
     )

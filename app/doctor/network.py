@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,18 +20,21 @@ from app.doctor.findings import Finding, bad, good, poor, size
 from app.setting_values import SettingsError, variable
 from app.settings import Settings
 from app.setup.models import file_of
-from app.setup.store import asked_of
+from app.setup.store import durability_of
 from engine.upstream.options import UpstreamOptions
 from sessions.errors import StoreDown
-from sessions.store.redis.durability import Confirming, Unsupported
+from sessions.store.redis.durability import Durability, Unsupported
 from sessions.store.redis.embedded import EmbeddedStoreFailed, binary
 from sessions.store.redis.servers import connect
-from sessions.store.redis.setup import advice, setups
+from sessions.store.redis.setup import advice, setups_for
 
 PATIENCE_S = 5.0
 PINGS = 20
 SLOW_S = 0.02
 SKEW_S = 5.0
+SLOW_SYNC_S = 0.01
+SYNCS = "two or three"
+"""Writes of the embedded store, one after the other, until a message is acknowledged."""
 ROOM = 5 * 10**9
 """Bytes of free disk; with fewer the embedded store may run out."""
 
@@ -37,7 +42,8 @@ ROOM = 5 * 10**9
 async def network(settings: Settings) -> AsyncIterator[Finding]:
     """Yield all findings."""
     if settings.redis_url is None:
-        yield _embedded(settings.data_dir)
+        for finding in _embedded(settings):
+            yield finding
     else:
         async for finding in _store(settings, settings.redis_url):
             yield finding
@@ -51,18 +57,55 @@ async def network(settings: Settings) -> AsyncIterator[Finding]:
             yield finding
 
 
-def _embedded(data_dir: str) -> Finding:
-    folder = Path(data_dir).expanduser()
+def _embedded(settings: Settings) -> Iterator[Finding]:
+    folder = Path(settings.data_dir).expanduser()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
     try:
         program = binary()
-    except EmbeddedStoreFailed as error:
-        return bad("store", str(error))
-    there = next(path for path in (folder, *folder.parents) if path.exists())
+        sync_s = _sync_s(there)
+        durability = durability_of(settings)
+    except (EmbeddedStoreFailed, SettingsError) as error:
+        yield bad("store", str(error))
+        return
+    except OSError as error:
+        yield bad(
+            "store", f"{there} can't be written ({error.strerror}).", "Choose another folder with --data-dir."
+        )
+        return
     free = shutil.disk_usage(there).free
     words = f"The embedded one ({Path(program).name}) in {folder}, {size(free)} are free there."
     if free < ROOM:
-        return poor("store", words, "Choose another folder with --data-dir, or free some.")
-    return good("store", words)
+        yield poor("store", words, "Choose another folder with --data-dir, or free some.")
+    else:
+        yield good("store", words)
+    yield _synced(durability, sync_s)
+
+
+def _synced(durability: Durability, sync_s: float) -> Finding:
+    took = f"The disk takes {1000 * sync_s:.1f} ms to sync."
+    if durability is Durability.MEMORY:
+        return poor(
+            "durability",
+            f"A power failure can lose the last two seconds of acknowledged messages. {took}",
+            "Set --store-durability disk.",
+        )
+    words = f"What is acknowledged is on the disk. {took}"
+    if sync_s > SLOW_SYNC_S:
+        return poor("durability", words, f"Each message waits for {SYNCS} syncs: choose a faster disk.")
+    return good("durability", words)
+
+
+def _sync_s(folder: Path) -> float:
+    """Return the median seconds of a sync in a folder. Raises OSError."""
+    took = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(PINGS):
+            file.write(bytes(1000))
+            file.flush()
+            begun = time.perf_counter()
+            os.fsync(file.fileno())
+            took.append(time.perf_counter() - begun)
+    return median(took)
 
 
 async def _store(settings: Settings, url: str) -> AsyncIterator[Finding]:
@@ -90,10 +133,9 @@ async def _asked(settings: Settings, client: Redis) -> AsyncIterator[Finding]:
     """Yield what a store that answers reports. Raises RedisError, StoreDown."""
     yield await _speed(client)
     yield await _clock(client)
-    found = await setups(client)
     try:
-        durability = asked_of(settings)
-        await Confirming(client, durability).check()
+        durability = durability_of(settings)
+        found = await setups_for(client, durability)
     except (SettingsError, Unsupported) as error:
         yield bad("durability", str(error), "Choose another --store-durability, or another store.")
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import structlog
 from redis.asyncio import Redis
@@ -13,32 +12,36 @@ from redis.asyncio import Redis
 from app.setting_values import SettingsError
 from app.settings import Settings
 from sessions.store.ownership import older_replicas
-from sessions.store.redis.durability import Confirming, Durability, Unsupported
+from sessions.store.redis.durability import Durability, Unsupported
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import CROWD, connect
-from sessions.store.redis.setup import advice, setups
+from sessions.store.redis.setup import advice, setups_for
 from sessions.store.redis.waiting import patiently
 from sessions.store.redis.watched import StoreTally
 
 _log = structlog.get_logger("midstream.store")
 
 
-def asked_of(settings: Settings) -> Durability:
-    """Return the durability to ask of the store; the embedded one is configured for it. Raises SettingsError."""
-    asked = Durability(settings.store_durability)
-    if settings.redis_url is not None:
-        return asked
-    if asked is Durability.REPLICATED:
+_EARLIER = {"everysec": "memory", "always": "disk"}
+"""What 0.1.0 called them."""
+
+
+def durability_of(settings: Settings) -> Durability:
+    """Return how durable an `accepted` or a `done` is. Raises SettingsError."""
+    if settings.store_durability is None:
+        return Durability.DISK if settings.redis_url is None else Durability.MEMORY
+    durability = Durability(_EARLIER.get(settings.store_durability, settings.store_durability))
+    if durability is Durability.REPLICATED and settings.redis_url is None:
         raise SettingsError(f"{_NAME}: the embedded store has no replicas. Name a store by --redis-url.")
-    return Durability.EVERYSEC
+    return durability
 
 
 def store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
-    """Return the store's URL; an embedded store runs while the context lasts. Raises EmbeddedStoreFailed."""
+    """Return the store's URL; an embedded store runs while the context lasts. Raises EmbeddedStoreFailed, SettingsError."""
     if settings.redis_url is not None:
         return nullcontext(settings.redis_url)
-    fsync: Literal["everysec", "always"] = "always" if settings.store_durability == "always" else "everysec"
-    return embedded_store(Path(settings.data_dir).expanduser(), fsync=fsync)
+    in_memory = durability_of(settings) is Durability.MEMORY
+    return embedded_store(Path(settings.data_dir).expanduser(), fsync="everysec" if in_memory else "always")
 
 
 def store_client(url: str, tally: StoreTally | None = None, *, crowd: int = CROWD) -> Redis:
@@ -58,9 +61,9 @@ async def look_at_store(settings: Settings, store: Redis) -> None:
 
 
 async def _look(settings: Settings, store: Redis) -> None:
-    asked = asked_of(settings)
+    durability = durability_of(settings)
     try:
-        await Confirming(store, asked).check()
+        found = await setups_for(store, durability)
     except Unsupported as error:
         raise SettingsError(f"{_NAME}: this store can't do that: {error}") from error
     if settings.redis_url is not None and (older := await older_replicas(store)):
@@ -68,8 +71,7 @@ async def _look(settings: Settings, store: Redis) -> None:
             f"{len(older)} replicas of an older version still serve from this store, and can't read what this one "
             "writes. Stop them first, and start again 10 s later."
         )
-    found = await setups(store)
-    for sentence in advice(found, asked):
+    for sentence in advice(found, durability):
         _log.warning(sentence)
     for setup in found[:1]:
         _log.info("store", policy=setup.policy, append_only=setup.append_only, fsync=setup.fsync)

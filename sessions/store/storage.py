@@ -44,7 +44,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
         *,
         replica: str,
         ttl_s: float,
-        durability: Durability = Durability.EVERYSEC,
+        durability: Durability = Durability.MEMORY,
         lane: Redis | None = None,
     ) -> Self:
         """`ttl_s`: seconds for which a conversation is kept after its last turn.

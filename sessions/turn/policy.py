@@ -44,7 +44,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_queued: int = 16
     system_prompt: str = ""
     filters: Filters = NO_FILTERS
-    durability: Durability = Durability.EVERYSEC
+    durability: Durability = Durability.MEMORY
     tools: ToolLimits = ToolLimits()
     unsupported_tools: Literal["refuse", "ignore"] = "ignore"
     titles: bool = False

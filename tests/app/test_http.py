@@ -103,7 +103,7 @@ async def test_a_service_without_its_store_is_not_ready(tmp_path: Path) -> None:
     engine = EngineClient(EngineOptions(model="none"))
     async with connect(f"unix://{tmp_path}/nothing") as store:
         report = await Readiness(
-            models=served_models(engine), store=Writable(store, Durability.EVERYSEC)
+            models=served_models(engine), store=Writable(store, Durability.MEMORY)
         ).report()
     assert (report.ready, report.store, report.engine.state) == (False, "unavailable", "loading")
 
@@ -115,7 +115,7 @@ async def test_a_service_whose_store_takes_no_writes_is_not_ready(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Messages would be refused, though the store answers; its report counts for a moment."""
-    readiness = Readiness(models=served_models(ScriptedEngine()), store=Writable(store, Durability.EVERYSEC))
+    readiness = Readiness(models=served_models(ScriptedEngine()), store=Writable(store, Durability.MEMORY))
     async with refusing(store):
         report = await readiness.report()
         assert (report.ready, report.store) == (False, "refuses_writes")

@@ -51,7 +51,7 @@ async def test_each_device_gets_as_many_engines_as_were_asked_for() -> None:
 async def test_readiness_says_how_many_engines_serve(fleet: EngineFleet, tmp_path: Path) -> None:
     async with connect(f"unix://{tmp_path}/nothing") as store:
         report = await Readiness(
-            models=served_models(fleet), store=Writable(store, Durability.EVERYSEC)
+            models=served_models(fleet), store=Writable(store, Durability.MEMORY)
         ).report()
     assert report.engine.state == "ready"
     assert report.engines_ready == 1

@@ -119,8 +119,8 @@ def test_the_embedded_store_has_no_replicas() -> None:
 
 
 def test_the_embedded_store_writes_to_its_disk_by_itself() -> None:
-    assert asked_of(settings("always", url=None)) is Durability.EVERYSEC
-    assert asked_of(settings("always")) is Durability.ALWAYS
+    assert asked_of(settings("always", url=None)) is Durability.MEMORY
+    assert asked_of(settings("always")) is Durability.DISK
 
 
 async def test_a_replica_of_an_older_version_stops_the_start(store: Redis) -> None:

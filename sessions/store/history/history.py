@@ -67,7 +67,7 @@ class History:
     """Reads and writes conversations. Every method raises StoreDown if the store does not answer."""
 
     def __init__(
-        self, client: Redis, *, ttl_s: float, replica: str, durability: Durability = Durability.EVERYSEC
+        self, client: Redis, *, ttl_s: float, replica: str, durability: Durability = Durability.MEMORY
     ) -> None:
         self._client = client
         self._confirming = Confirming(client, durability)

@@ -1,7 +1,7 @@
 """Waits until a write is durable enough to be published.
 
-A server reports the progress of its disk or replicas for writes of the same connection. So an empty write, later than those
-that must be safe, precedes the question.
+A server reports what its replicas have of the writes of the same connection. So an empty write, later than those that must be
+safe, precedes the question.
 """
 
 from __future__ import annotations
@@ -25,18 +25,16 @@ WAIT_MS = 1000
 class Durability(StrEnum):
     """What an `accepted` or a `done` waits for."""
 
-    EVERYSEC = "everysec"
-    """The store's memory; how often it writes to disk is its own setting."""
-    ALWAYS = "always"
-    """Its disk (WAITAOF: Redis 7.2, Valkey)."""
+    MEMORY = "memory"
+    """The store's answer, which it may give before its disk has the write."""
+    DISK = "disk"
+    """The store's answer, which it gives once its disk has the write (`appendfsync always`; see `setup.unmet`).
+
+    WAITAOF is not used. With `appendfsync everysec` it waits up to a second, and Valkey 8.0 to 9.1 and Redis 7.4.0 to 7.4.2 answer
+    it before the fsync (redis/redis#13793).
+    """
     REPLICATED = "replicated"
     """The memory of one of its replicas too (WAIT)."""
-
-
-_QUESTIONS: dict[Durability, tuple[str | int, ...]] = {
-    Durability.ALWAYS: ("WAITAOF", 1, 0, WAIT_MS),
-    Durability.REPLICATED: ("WAIT", 1, WAIT_MS),
-}
 
 
 class Unsupported(Exception):
@@ -48,7 +46,7 @@ class Confirming:
 
     def __init__(self, client: Redis, durability: Durability) -> None:
         self._client = client
-        self._question = _QUESTIONS.get(durability)
+        self._needs_replica = durability is Durability.REPLICATED
         pool = getattr(client, "connection_pool", None)  # a cluster has none
         self._sentinels = pool.sentinels if isinstance(pool, WatchedPool) else None
 
@@ -63,21 +61,18 @@ class Confirming:
         `term`: as it was before the writes; StoreDown is raised too if a failover began since: they may be lost with it.
         """
         with store_errors():
-            if self._question is not None:
-                answer = await self._ask(("PEXPIRE", key, ttl_ms), self._question)
-                if not (answer[0] if isinstance(answer, list) else answer):
-                    raise StoreDown(f"The store did not confirm a write within {WAIT_MS} ms.")
+            if self._needs_replica and not await self._ask(("PEXPIRE", key, ttl_ms), ("WAIT", 1, WAIT_MS)):
+                raise StoreDown(f"The store did not confirm a write within {WAIT_MS} ms.")
             if self._sentinels is not None:
                 await self._sentinels.confirm(term)
 
     async def check(self) -> None:
         """Raise Unsupported if the store can't confirm writes, StoreDown if it does not answer."""
-        if self._question is None:
+        if not self._needs_replica:
             return
-        name, *numbers, _ = self._question
         with store_errors():
             try:
-                await self._ask(("EXISTS", "ms:runners"), (name, *numbers, 1))
+                await self._ask(("EXISTS", "ms:runners"), ("WAIT", 1, 1))
             except ResponseError as error:
                 raise Unsupported(str(error)) from error
 

@@ -11,8 +11,16 @@ from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import ResponseError
 
 from sessions.store.redis.client import store_errors
-from sessions.store.redis.durability import Durability
+from sessions.store.redis.durability import Confirming, Durability, Unsupported
 from sessions.store.redis.permissions import may_adopt
+
+
+_WITHOUT_FILE = {
+    False: "The store writes nothing to disk (appendonly no, no save): a restart of it loses every conversation.",
+    True: "The store writes snapshots alone (appendonly no): a restart of it loses everything since the last one.",
+    None: "The store has no append-only file: a restart of it can lose everything, or everything since a snapshot.",
+}
+"""What a store without an append-only file loses, by whether it writes snapshots."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +56,19 @@ async def setups(client: Redis) -> list[Setup]:
     return [msgspec.structs.replace(one, adopts=adopts) for one in found]
 
 
+async def setups_for(client: Redis, durability: Durability) -> list[Setup]:
+    """Return the setups, if the store can have this durability as far as it says. Raises Unsupported, StoreDown."""
+    await Confirming(client, durability).check()
+    found = await setups(client)
+    if durability is Durability.DISK and any(
+        one.append_only is False or one.fsync not in (None, "always") for one in found
+    ):
+        raise Unsupported(
+            "disk needs a store that writes to its disk before it answers: set appendonly yes and appendfsync always in the store."
+        )
+    return found
+
+
 def advice(found: Iterable[Setup], durability: Durability) -> list[str]:
     """Return warnings about them, as sentences, each once."""
     return list(dict.fromkeys(sentence for setup in found for sentence in _sentences(setup, durability)))
@@ -65,27 +86,36 @@ def _sentences(setup: Setup, durability: Durability) -> list[str]:
             f"The store evicts keys when its memory is full (maxmemory-policy {setup.policy}): conversations may vanish, "
             "whole or in part. Set maxmemory-policy to noeviction."
         )
-    if setup.append_only is False and setup.snapshots is False:
-        told.append(
-            "The store writes nothing to disk (appendonly no, no save): a restart of it loses every conversation."
-        )
-    elif setup.append_only is False and setup.snapshots:
-        told.append(
-            "The store writes snapshots alone (appendonly no): a restart of it loses what came after the last one."
-        )
-    elif setup.append_only is False:
-        told.append(
-            "The store has no append-only file: a restart of it may lose conversations, or what came last."
-        )
-    elif setup.append_only and setup.fsync == "no":
-        told.append(
-            "The store leaves it to the system when to write to disk (appendfsync no): a power cut may lose half a minute."
-        )
+    if (loss := _loss(setup, durability)) is not None:
+        told.append(loss)
     if durability is Durability.REPLICATED and setup.replicas == 0:
         told.append(
             "The store has no replica at the moment (store_durability replicated): messages are refused until it has one."
         )
     return told
+
+
+def _loss(setup: Setup, durability: Durability) -> str | None:
+    """Return what the store can lose of what was acknowledged, and how to prevent it."""
+    if setup.append_only is False:
+        return _WITHOUT_FILE[setup.snapshots]
+    match setup.fsync:
+        case "no":
+            return (
+                "The operating system decides when the store's writes reach its disk (appendfsync no): a power failure can lose "
+                "the last half minute of acknowledged messages. Set appendfsync always in the store."
+            )
+        case "everysec" if durability is Durability.MEMORY:
+            return (
+                "The store writes to its disk once a second (appendfsync everysec): a power failure, or a kill of the store while "
+                "its disk is busy, can lose the last two seconds of acknowledged messages. Set appendfsync always in the store."
+            )
+        case None if durability is not Durability.REPLICATED:
+            return (
+                "The store does not say how it writes to its disk (CONFIG GET is forbidden): unless appendonly is yes and "
+                "appendfsync always, a power failure can lose acknowledged messages."
+            )
+    return None
 
 
 async def _setup(client: Redis, node: ClusterNode | None = None) -> Setup:

@@ -136,7 +136,7 @@ async def test_a_reply_waits_for_the_message_behind_it_so_long_at_most(
 
 async def test_without_being_asked_for_no_replica_is_waited_for(pair: tuple[Node, Node]) -> None:
     master, replica = pair
-    async with chatting(f"redis://127.0.0.1:{master.port}", Durability.EVERYSEC) as chat:
+    async with chatting(f"redis://127.0.0.1:{master.port}", Durability.MEMORY) as chat:
         with stalled(replica.process.pid):
             await chat.exchange("Hello?", "Hello.")
         assert "cmdstat_wait" not in await master.ask("INFO", "commandstats")
@@ -144,7 +144,7 @@ async def test_without_being_asked_for_no_replica_is_waited_for(pair: tuple[Node
 
 async def test_what_is_told_is_on_the_disk(tmp_path: Path) -> None:
     async with node(tmp_path / "one", save="", appendonly="yes", appendfsync="everysec") as one:
-        async with chatting(f"redis://127.0.0.1:{one.port}", Durability.ALWAYS) as chat:
+        async with chatting(f"redis://127.0.0.1:{one.port}", Durability.DISK) as chat:
             accepted = await chat.send("Hello?")
             assert accepted.turn_id.encode() in on_disk(tmp_path / "one")
             chat.engine.step(20)
@@ -158,9 +158,9 @@ async def test_a_server_without_an_append_only_file_is_not_asked_for_its_disk(tm
         connect(f"redis://127.0.0.1:{one.port}") as store,
     ):
         await Confirming(store, Durability.REPLICATED).check()
-        await Confirming(store, Durability.EVERYSEC).check()
+        await Confirming(store, Durability.MEMORY).check()
         with pytest.raises(Unsupported, match="appendonly"):
-            await Confirming(store, Durability.ALWAYS).check()
+            await Confirming(store, Durability.DISK).check()
 
 
 async def test_a_cluster_is_asked_where_the_conversation_is(
@@ -170,12 +170,12 @@ async def test_a_cluster_is_asked_where_the_conversation_is(
         for one in nodes:
             await one.ask("CONFIG", "SET", "appendonly", "yes")
         url = f"redis+cluster://127.0.0.1:{nodes[0].port}"
-        async with chatting(url, Durability.ALWAYS) as chat:
+        async with chatting(url, Durability.DISK) as chat:
             for room in "abcdef":
                 await chat.exchange("Hello?", "Hello.", conversation_id=room)
             assert all(done.saved for done in chat.reader.of(Done))
         async with connect(url) as store:
-            await Confirming(store, Durability.ALWAYS).check()
+            await Confirming(store, Durability.DISK).check()
         with hasty(monkeypatch):
             async with chatting(url, Durability.REPLICATED) as chat:
                 with pytest.raises(StoreDown, match="did not confirm"):

@@ -83,7 +83,7 @@ async def test_all_that_people_do_needs_no_more_than_the_guide_lists(
 
 async def test_a_user_that_may_not_move_old_conversations_is_told(narrow: Redis, store: Redis) -> None:
     def said(found: list[Any]) -> str:
-        return " ".join(advice(found, Durability.EVERYSEC))
+        return " ".join(advice(found, Durability.MEMORY))
 
     assert "forbids" not in said(await setups(narrow))
     for missing in OF_ADOPTION:

@@ -21,7 +21,7 @@ async def server(folder: Path, **options: str | int) -> AsyncIterator[Redis]:
         yield store
 
 
-async def said(store: Redis, durability: Durability = Durability.EVERYSEC) -> str:
+async def said(store: Redis, durability: Durability = Durability.MEMORY) -> str:
     return " ".join(advice(await setups(store), durability))
 
 
