@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from app.setting_values import SettingsError
 from app.settings import Settings
-from app.setup.store import asked_of, look_at_store
+from app.setup.store import durability_of, look_at_store, store_url
 from engine.scripted.engine import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.service import Sessions
@@ -44,22 +44,32 @@ def settings(durability: str, *, url: str | None = "redis://somewhere") -> Setti
 
 async def test_a_store_that_may_lose_conversations_is_warned_of(careless: Redis) -> None:
     with capture_logs() as logged:
-        await look_at_store(settings("everysec"), careless)
+        await look_at_store(settings("memory"), careless)
     warnings = [entry["event"] for entry in logged if entry["log_level"] == "warning"]
     assert len(warnings) == 2
     assert "volatile-lru" in warnings[0]
     assert "writes nothing to disk" in warnings[1]
 
 
+async def test_a_store_that_writes_each_second_is_warned_of(tmp_path: Path) -> None:
+    async with (
+        node(tmp_path / "one", save="", appendonly="yes") as one,
+        connect(f"redis://127.0.0.1:{one.port}") as store,
+    ):
+        with capture_logs() as logged:
+            await look_at_store(settings("memory"), store)
+    assert "can lose the last two seconds of acknowledged messages" in logged[0]["event"]
+
+
 async def test_a_store_that_is_set_up_well_is_not(store: Redis) -> None:
     with capture_logs() as logged:
-        await look_at_store(settings("always"), store)
+        await look_at_store(settings("disk"), store)
     assert [entry for entry in logged if entry["log_level"] == "warning"] == []
 
 
 async def test_what_a_store_can_not_do_stops_the_start(careless: Redis) -> None:
     with pytest.raises(SettingsError, match=r"STORE_DURABILITY.*appendonly"):
-        await look_at_store(settings("always"), careless)
+        await look_at_store(settings("disk"), careless)
 
 
 @pytest.fixture
@@ -87,7 +97,7 @@ async def test_a_store_that_is_not_there_yet_is_waited_for(
     """Like a server that was just started and still loads its data."""
     monkeypatch.setattr(waiting, "PAUSE_S", 0.02)
     one, store = dead
-    assert (await waits_for(one, look_at_store(settings("everysec"), store)))[-1]["event"] == "store"
+    assert (await waits_for(one, look_at_store(settings("memory"), store)))[-1]["event"] == "store"
 
 
 async def test_a_store_that_dies_while_a_replica_begins_is_waited_for(
@@ -110,30 +120,50 @@ async def test_a_store_that_stays_away_ends_the_start(
 ) -> None:
     monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
     with pytest.raises(StoreDown):
-        await look_at_store(settings("everysec"), dead[1])
+        await look_at_store(settings("memory"), dead[1])
 
 
 def test_the_embedded_store_has_no_replicas() -> None:
     with pytest.raises(SettingsError, match="no replicas"):
-        asked_of(settings("replicated", url=None))
+        durability_of(settings("replicated", url=None))
 
 
-def test_the_embedded_store_writes_to_its_disk_by_itself() -> None:
-    assert asked_of(settings("always", url=None)) is Durability.MEMORY
-    assert asked_of(settings("always")) is Durability.DISK
+def test_the_embedded_store_is_durable_by_default() -> None:
+    assert durability_of(Settings.read({})) is Durability.DISK
+    assert durability_of(Settings.read({"MIDSTREAM_REDIS_URL": "redis://somewhere"})) is Durability.MEMORY
+
+
+@pytest.mark.parametrize(
+    ("earlier", "durability"), [("everysec", Durability.MEMORY), ("always", Durability.DISK)]
+)
+def test_earlier_names_are_known(earlier: str, durability: Durability) -> None:
+    assert durability_of(settings(earlier)) is durability
+
+
+@pytest.mark.parametrize(
+    ("durability", "fsync"), [(None, "always"), ("disk", "always"), ("memory", "everysec")]
+)
+async def test_the_embedded_store_is_started_as_the_setting_says(
+    tmp_path: Path, durability: str | None, fsync: str
+) -> None:
+    environ = {"MIDSTREAM_DATA_DIR": str(tmp_path)} | (
+        {"MIDSTREAM_STORE_DURABILITY": durability} if durability else {}
+    )
+    async with store_url(Settings.read(environ)) as url, connect(url) as store:
+        assert (await store.config_get("appendfsync"))["appendfsync"] == fsync
 
 
 async def test_a_replica_of_an_older_version_stops_the_start(store: Redis) -> None:
     """It could not read what this one writes. Its lease shows it, since only newer ones are in the set of runners."""
     here = Ownership(store, replica="here")
     await here.renew()
-    await look_at_store(settings("everysec"), store)
+    await look_at_store(settings("memory"), store)
     await store.set("ms:replica:there", b"1", px=8000)
     with pytest.raises(SettingsError, match="Stop them first"):
-        await look_at_store(settings("everysec"), store)
+        await look_at_store(settings("memory"), store)
     await store.sadd("ms:runners", "there")  # like a replica that knows persons, but no tool calls
     with pytest.raises(SettingsError, match="Stop them first"):
-        await look_at_store(settings("everysec"), store)
+        await look_at_store(settings("memory"), store)
     await store.delete("ms:replica:there")
-    await look_at_store(settings("everysec"), store)
+    await look_at_store(settings("memory"), store)
     await here.give_up()

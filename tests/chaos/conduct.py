@@ -25,6 +25,7 @@ from tests.chaos import (
     old_store,
     out_of_memory,
     partitions,
+    power,
     replicas,
     slow_readers,
     spoiled,
@@ -61,6 +62,7 @@ MEASURES: dict[Part, Callable[[Stage], Sequence[Finding]]] = {
     Part.POISON: spoiled.poison,
     Part.OLD_STORE: old_store.measure,
     Part.KILLS: kills.measure,
+    Part.POWER: power.measure,
     Part.WALKS: walks.measure,
     Part.TOOLS: tools.measure,
     Part.ALERTS: alerts.measure,
@@ -94,6 +96,7 @@ LIMITS_S: dict[Part, float] = {
     Part.POISON: 60,
     Part.OLD_STORE: 60,
     Part.KILLS: 2700,
+    Part.POWER: 300,
     Part.WALKS: 180,
     Part.TOOLS: 1200,
     Part.ALERTS: 600,
@@ -104,7 +107,8 @@ LIMITS_S: dict[Part, float] = {
 
 ALONE = (
     *(Part.REALTIME_FRAMES, Part.TRANSLATIONS_FRAMES, Part.RESPONSES_FRAMES, Part.AI_SDK_FRAMES),
-    *(Part.CLUSTER_UNCONFIRMED, Part.SENTINEL_UNCONFIRMED, Part.TOOLS, Part.ALERTS, Part.UPGRADE, Part.CUTS),
+    *(Part.CLUSTER_UNCONFIRMED, Part.SENTINEL_UNCONFIRMED, Part.POWER),
+    *(Part.TOOLS, Part.ALERTS, Part.UPGRADE, Part.CUTS),
 )
 """Parts that run only if they are named."""
 

@@ -37,6 +37,7 @@ class Part(StrEnum):
     POISON = "poisoned-journal"
     OLD_STORE = "store-0.1.0"
     KILLS = "kills"
+    POWER = "power-failures"
     WALKS = "walks"
     TOOLS = "tools"
     ALERTS = "alerts"

@@ -44,6 +44,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     spoils: int
     """Times that conversations are taken from the store, or their journals corrupted."""
     kills: int
+    power_failures: int
+    """Kills of an embedded store whose disk loses what was not synced."""
     engines: bool
     """True if engine processes are killed too."""
     talkers: int
@@ -81,6 +83,7 @@ FULL = Scale(
     partitions=12,
     spoils=6,
     kills=1_000,
+    power_failures=20,
     engines=True,
     talkers=16,
     upgrades=2,
@@ -113,6 +116,7 @@ QUICK = Scale(
     partitions=6,
     spoils=2,
     kills=3,
+    power_failures=2,
     engines=False,
     talkers=4,
     upgrades=1,

@@ -14,6 +14,7 @@ from tests.chaos import (
     old_store,
     out_of_memory,
     partitions,
+    power,
     replicas,
     spoiled,
     walks,
@@ -26,11 +27,19 @@ from tests.chaos.stage import QUICK, Stage
     "measure",
     [
         *(network.measure, replicas.measure, partitions.measure),
-        *(failover.cluster, failover.sentinel, out_of_memory.measure, kills.measure, walks.measure),
+        *(
+            failover.cluster,
+            failover.sentinel,
+            out_of_memory.measure,
+            kills.measure,
+            power.measure,
+            walks.measure,
+        ),
         *(spoiled.eviction, spoiled.poison, old_store.measure),
     ],
     ids=[
-        *("network", "replicas", "partitions", "cluster", "sentinel", "out-of-memory", "kills", "walks"),
+        *("network", "replicas", "partitions", "cluster", "sentinel", "out-of-memory", "kills"),
+        *("power-failures", "walks"),
         *("eviction", "poisoned-journal", "store-0.1.0"),
     ],
 )

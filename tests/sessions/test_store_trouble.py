@@ -25,7 +25,6 @@ from sessions.records import Client, Owner
 from sessions.replicas import reaping
 from sessions.running import runner
 from sessions.service import Sessions
-from sessions.store.redis.embedded import embedded_store
 from sessions.turn import turn_journal
 from sessions.turn.policy import Policy
 from sessions.turn.positions import Again, Onward
@@ -33,6 +32,7 @@ from sessions.turn.turn_journal import TurnJournal
 from tests.refusing_store import pid_of, refusing_writes, stalled
 from tests.sessions.chat import Chat, eventually, named
 from tests.sessions.recorder import Recorder, continuous
+from tests.sessions.server_group import node
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +46,8 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def store_url(tmp_path: Path) -> AsyncIterator[str]:
     """A store of the test's own, which it may kill."""
-    async with embedded_store(tmp_path) as url:
-        yield url
+    async with node(tmp_path / "one", save="") as one:
+        yield f"redis://127.0.0.1:{one.port}"
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from sessions.store.redis.client import store_errors
 from sessions.store.redis.durability import Confirming, Durability, Unsupported
 from sessions.store.redis.permissions import may_adopt
 
-
 _WITHOUT_FILE = {
     False: "The store writes nothing to disk (appendonly no, no save): a restart of it loses every conversation.",
     True: "The store writes snapshots alone (appendonly no): a restart of it loses everything since the last one.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import trustme
 
 from app.doctor import machine as looks
+from app.doctor import network as reaches
 from app.doctor.findings import Finding, Verdict
 from app.doctor.machine import machine
 from app.doctor.network import network
@@ -145,6 +147,9 @@ async def test_a_store_is_asked_how_quick_it_is_and_what_it_would_lose(tmp_path:
         assert "noeviction" in told.words
         (*_, refused) = await reached(redis_url=url, store_durability="replicated")
         assert refused.verdict in (POOR, BAD)
+        await store.config_set("appendfsync", "everysec")
+        (*_, refused) = await reached(redis_url=url, store_durability="disk")
+        assert (refused.verdict, "appendfsync always" in refused.words) == (BAD, True)
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "nonsense://"])
@@ -154,8 +159,26 @@ async def test_a_store_that_is_not_there_is_told(url: str) -> None:
 
 
 async def test_the_embedded_store_says_where_it_will_be(tmp_path: Path) -> None:
-    (found,) = await reached(data_dir=str(tmp_path / "not" / "there"))
+    found, durability = await reached(data_dir=str(tmp_path / "not" / "there"))
     assert str(tmp_path / "not" / "there") in found.words
+    assert re.search(r"The disk takes \d+\.\d ms to sync", durability.words)
+
+
+async def test_what_the_embedded_store_can_lose_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reaches, "SLOW_SYNC_S", 3600)
+    _, durability = await reached(data_dir=str(tmp_path))
+    assert durability.verdict is GOOD
+    _, durability = await reached(data_dir=str(tmp_path), store_durability="memory")
+    assert (durability.verdict, "last two seconds" in durability.words) == (POOR, True)
+    monkeypatch.setattr(reaches, "SLOW_SYNC_S", 0)
+    _, durability = await reached(data_dir=str(tmp_path))
+    assert durability.verdict is POOR
+    (refused,) = await reached(data_dir=str(tmp_path), store_durability="replicated")
+    assert refused.verdict is BAD
+    (refused,) = await reached(data_dir="/proc/nowhere")
+    assert "can't be written" in refused.words
 
 
 async def test_each_upstream_is_asked_for_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

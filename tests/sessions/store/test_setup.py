@@ -35,7 +35,8 @@ async def test_of_the_embedded_store_there_is_nothing_to_say(store: Redis) -> No
         ({"appendonly": "yes", "maxmemory": "64mb", "maxmemory-policy": "volatile-lru"}, "evicts keys"),
         ({"save": ""}, "writes nothing to disk"),
         ({"save": "3600 1"}, "snapshots alone"),
-        ({"appendonly": "yes", "appendfsync": "no"}, "leaves it to the system"),
+        ({"appendonly": "yes", "appendfsync": "everysec"}, "lose the last two seconds"),
+        ({"appendonly": "yes", "appendfsync": "no"}, "lose the last half minute"),
     ],
 )
 async def test_what_may_lose_conversations_is_said(
@@ -46,7 +47,9 @@ async def test_what_may_lose_conversations_is_said(
 
 
 async def test_a_policy_that_never_comes_to_pass_is_not_spoken_of(tmp_path: Path) -> None:
-    async with server(tmp_path, appendonly="yes", maxmemory_policy="allkeys-lru") as store:
+    async with server(
+        tmp_path, appendonly="yes", appendfsync="always", maxmemory_policy="allkeys-lru"
+    ) as store:
         assert await said(store) == ""
 
 
@@ -57,6 +60,9 @@ async def test_a_server_that_forbids_config_is_asked_otherwise(tmp_path: Path) -
         words = await said(store)
         assert "evicts keys" in words
         assert "no append-only file" in words
+    async with server(tmp_path / "other", appendonly="yes") as store:
+        await store.execute_command("ACL", "SETUSER", "default", "-config")
+        assert "does not say how it writes to its disk" in await said(store)
 
 
 async def test_replicas_that_are_asked_for_and_missing_are_spoken_of(tmp_path: Path) -> None:
@@ -71,4 +77,4 @@ async def test_every_master_of_a_cluster_is_asked(tmp_path: Path) -> None:
         await nodes[2].ask("CONFIG", "SET", "appendfsync", "no")
         async with connect(f"redis+cluster://127.0.0.1:{nodes[0].port}") as store:
             assert len(await setups(store)) == len(nodes)
-            assert "leaves it to the system" in await said(store)
+            assert "lose the last half minute" in await said(store)
