@@ -213,24 +213,30 @@ class Watched(msgspec.Struct):
     async def switch(self) -> None:
         """Fail over as an operator does, and wait until the Sentinels have made the old master a replica.
 
-        The old master takes writes for about ten seconds after the promotion.
+        That one takes writes for about ten seconds after the promotion.
         """
-        await happened(self._begins_to_fail_over)
-        await happened(lambda: _has_role(self.replica, b"master"))
+        await self.promote()
         await happened(lambda: _follows(self.master))
         self.master, self.replica = self.replica, self.master
 
     async def fail_over(self) -> None:
         """The replica becomes the master, and the master a replica."""
-        await happened(self._begins_to_fail_over)
-        await happened(lambda: _has_role(self.replica, b"master"))
-        await self.master.ask(
-            "REPLICAOF", "127.0.0.1", self.replica.port
-        )  # the Sentinel takes ten seconds to
+        await self.promote()
+        await self.demote()
 
-    async def _begins_to_fail_over(self) -> bool:
+    async def promote(self) -> None:
+        """The last Sentinel makes the replica a master."""
+        await happened(self.begins_to_fail_over)
+        await happened(lambda: _has_role(self.replica, b"master"))
+
+    async def demote(self) -> None:
+        """Make the old master a replica: the Sentinels take ten seconds to."""
+        await self.master.ask("REPLICAOF", "127.0.0.1", self.replica.port)
+
+    async def begins_to_fail_over(self) -> bool:
+        """Ask the last Sentinel for a failover; return whether it begins."""
         try:
-            await self.sentinel.ask("SENTINEL", "FAILOVER", MASTER)
+            await self.sentinels[-1].ask("SENTINEL", "FAILOVER", MASTER)
         except ResponseError:  # it has not asked the replica how that is so far
             return False
         return True

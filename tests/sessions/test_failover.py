@@ -1,0 +1,200 @@
+"""Failovers that Sentinels carry out: what was acknowledged before, during and after them is in the history.
+
+After a promotion the old primary takes writes for some ten seconds, until the Sentinels make it a replica.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from engine.scripted.engine import ScriptedEngine
+from sessions.errors import StoreDown
+from sessions.events import Done, Reason
+from sessions.records import Owner
+from sessions.service import Sessions
+from sessions.store.redis.durability import Confirming, Durability
+from sessions.store.redis.sentinels import Sentinels
+from sessions.store.redis.servers import connect
+from sessions.store.redis.watched import WatchedPool
+from sessions.turn.policy import Policy
+from tests.refusing_store import stalled
+from tests.sessions.chat import Chat
+from tests.sessions.recorder import Recorder
+from tests.sessions.server_group import MASTER, Watched, happened, watched_by_sentinel
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Watched]:
+    """A primary, a replica, and three Sentinels that give a failover up after a second."""
+    async with watched_by_sentinel(
+        tmp_path / "group", sentinels=3, watch=("failover-timeout {} 1000",)
+    ) as group:
+        yield group
+
+
+@pytest.fixture
+async def store(group: Watched) -> AsyncIterator[Redis]:
+    """A client that knows one of the Sentinels, which is not the one that fails over."""
+    async with connect(f"redis+sentinel://127.0.0.1:{group.sentinel.port}/{MASTER}") as store:
+        yield store
+
+
+@asynccontextmanager
+async def chatting(store: Redis) -> AsyncIterator[Chat]:
+    engine = ScriptedEngine(by_hand=True, context_tokens=200)
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=3600, max_turns=100))
+    chat = Chat(sessions, engine, Owner("anonymous", "alice"), Recorder())
+    async with sessions.running(alone=False):
+        yield chat
+        chat.leave()
+
+
+class Talking:
+    """Messages that are sent one after the other."""
+
+    def __init__(self, chat: Chat) -> None:
+        self.acknowledged: list[str] = []
+        self._chat = chat
+        self._ends = False
+        self._task = asyncio.create_task(self._talk())
+
+    async def _talk(self) -> None:
+        while not self._ends:
+            content = f"Message {len(self.acknowledged)}"
+            with suppress(StoreDown):
+                await self._chat.exchange(content, "Yes.")
+                self.acknowledged.append(content)
+
+    async def goes_on(self) -> None:
+        """Return once three more were acknowledged."""
+        more = len(self.acknowledged) + 3
+
+        async def are_more() -> bool:
+            return len(self.acknowledged) >= more
+
+        await happened(are_more)
+
+    async def end(self) -> None:
+        """Return once the last one was answered."""
+        self._ends = True
+        await self._task
+
+
+def sentinels_of(store: Redis) -> Sentinels:
+    pool = store.connection_pool
+    assert isinstance(pool, WatchedPool)
+    assert pool.sentinels is not None
+    return pool.sentinels
+
+
+async def writes(store: Redis) -> bool:
+    try:
+        return bool(await store.set("written", 1))
+    except RedisError:
+        return False
+
+
+async def listens_to(store: Redis, sentinels: int) -> None:
+    """Return once the client gets the events of so many Sentinels."""
+
+    async def listens() -> bool:
+        return len([one for one in sentinels_of(store)._sentinels.values() if one._events]) == sentinels
+
+    assert await writes(store)
+    await happened(listens)
+
+
+async def test_a_planned_failover_loses_no_acknowledged_message(group: Watched, store: Redis) -> None:
+    async with chatting(store) as chat:
+        await listens_to(store, 3)
+        talking = Talking(chat)
+        await talking.goes_on()
+        await group.promote()
+        await talking.goes_on()
+        await group.demote()
+        await talking.goes_on()
+        await talking.end()
+        kept = [content for role, content in await chat.told() if role == "user"]
+        assert [content for content in talking.acknowledged if content not in kept] == []
+
+
+async def test_a_reply_continues_through_a_planned_failover(group: Watched, store: Redis) -> None:
+    async with chatting(store) as chat:
+        await listens_to(store, 3)
+        accepted = await chat.running("Hello?", "This")
+        await group.promote()
+        await chat.step()
+        await group.demote()
+        await happened(lambda: writes(store))
+        chat.engine.step(20)
+        done = await chat.reader.next(Done)
+        assert (done.reason, chat.reader.text(accepted.turn_id)) == (Reason.STOP, chat.engine._reply)
+        await chat.quiet()
+        assert await chat.told() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
+
+
+async def test_a_write_before_a_failover_is_not_confirmed_after_it_began(
+    group: Watched, store: Redis
+) -> None:
+    """Nor later: the new primary may not have it."""
+    confirming = Confirming(store, Durability.EVERYSEC)
+    await listens_to(store, 3)
+    term = confirming.term
+    await confirming.confirm("written", ttl_ms=1000, term=term)
+    await happened(group.begins_to_fail_over)
+    for _ in range(2):
+        with pytest.raises(StoreDown):
+            await confirming.confirm("written", ttl_ms=1000, term=term)
+        await happened(lambda: writes(store))
+    await confirming.confirm("written", ttl_ms=1000, term=confirming.term)
+
+
+async def test_a_sentinel_that_hangs_holds_up_neither_writes_nor_failovers(
+    group: Watched, store: Redis
+) -> None:
+    confirming = Confirming(store, Durability.EVERYSEC)
+    await listens_to(store, 3)
+    with stalled(group.sentinel.process.pid):
+        await confirming.confirm("written", ttl_ms=1000, term=confirming.term)
+        term = confirming.term
+        await group.fail_over()
+        await happened(lambda: writes(store))
+        assert confirming.term != term
+
+
+async def test_a_failover_without_events_is_found(group: Watched, store: Redis) -> None:
+    for sentinel in group.sentinels:
+        await sentinel.ask("ACL", "SETUSER", "default", "-psubscribe")
+    assert await writes(store)
+    term = sentinels_of(store).term
+    await group.promote()
+    await happened(lambda: moved(store, term))
+    assert await writes(store)
+    assert await group.replica.ask("EXISTS", "written") == 1
+
+
+async def moved(store: Redis, term: int) -> bool:
+    return sentinels_of(store).term != term and sentinels_of(store).is_open
+
+
+async def test_a_failover_that_is_given_up_leaves_the_primary(group: Watched, store: Redis) -> None:
+    await listens_to(store, 3)
+    term = sentinels_of(store).term
+    await happened(group.begins_to_fail_over)
+    with stalled(group.replica.process.pid):
+        await happened(lambda: moved(store, term))
+        assert await writes(store)
+    assert await group.master.ask("EXISTS", "written") == 1
+
+
+async def test_sentinels_that_know_no_such_group_are_an_outage(group: Watched) -> None:
+    async with connect(f"redis+sentinel://127.0.0.1:{group.sentinel.port}/other") as store:
+        with pytest.raises((RedisError, TimeoutError)):
+            await store.ping()
