@@ -109,6 +109,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "which the embedded one writes to disk each second; always: on the store's disk; replicated: also on one of its replicas."
         ),
     ] = "everysec"
+    store_bytes: Annotated[
+        Annotated[int, Meta(ge=16 * 1024**2)] | None,
+        Meta(
+            description="Memory of the store, of which messages and uploads fill at most four fifths; unset: 1 GiB for the embedded one, else its maxmemory, or three quarters of its machine if it has none."
+        ),
+    ] = None
     data_dir: Annotated[str, Meta(description="Folder of the embedded store.")] = msgspec.field(
         default_factory=default_data_dir
     )

@@ -14,7 +14,7 @@ from app.setting_values import SettingsError
 from app.settings import Settings
 from sessions.store.ownership import older_replicas
 from sessions.store.redis.durability import Confirming, Durability, Unsupported
-from sessions.store.redis.embedded import embedded_store
+from sessions.store.redis.embedded import EMBEDDED_BYTES, embedded_store
 from sessions.store.redis.servers import CROWD, connect
 from sessions.store.redis.setup import advice, setups
 from sessions.store.redis.waiting import patiently
@@ -38,7 +38,9 @@ def store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
     if settings.redis_url is not None:
         return nullcontext(settings.redis_url)
     fsync: Literal["everysec", "always"] = "always" if settings.store_durability == "always" else "everysec"
-    return embedded_store(Path(settings.data_dir).expanduser(), fsync=fsync)
+    return embedded_store(
+        Path(settings.data_dir).expanduser(), max_bytes=settings.store_bytes or EMBEDDED_BYTES, fsync=fsync
+    )
 
 
 def store_client(url: str, tally: StoreTally | None = None, *, crowd: int = CROWD) -> Redis:

@@ -174,7 +174,7 @@ _OWNERS, _GROUPS = "ms:stored:", "ms:stored-by:"
 def _ledgers(subject: Subject) -> Iterator[str]:
     """Yield the names of an owner's ledger and of its group's; a person with a key is both, and needs one."""
     yield f"{_OWNERS}{{{subject.owner}}}"
-    if subject.group not in {"", subject.owner}:
+    if subject.group and subject.owner != f"{subject.group}/":
         yield f"{_GROUPS}{{{subject.group}}}"
 
 

@@ -26,6 +26,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+EMBEDDED_BYTES = 1024**3
+"""Its memory, unless the operator sets it."""
 LOCK_S = 5.0
 START_S = 10.0
 STOP_S = 10.0
@@ -38,7 +40,7 @@ class EmbeddedStoreFailed(Exception):
 
 @asynccontextmanager
 async def embedded_store(
-    data_dir: Path, *, max_memory: str = "1gb", fsync: Literal["everysec", "always"] = "everysec"
+    data_dir: Path, *, max_bytes: int = EMBEDDED_BYTES, fsync: Literal["everysec", "always"] = "everysec"
 ) -> AsyncIterator[str]:
     """Run the store while the context lasts; yield its `unix://` URL. Raises EmbeddedStoreFailed.
 
@@ -49,7 +51,7 @@ async def embedded_store(
         await _take(lock, data_dir)
         # a unix socket's path has at most 107 bytes; a data folder's may be longer
         socket = Path(private) / "store.sock"
-        process = await _start(folder, socket, max_memory, fsync, lock)
+        process = await _start(folder, socket, max_bytes, fsync, lock)
         try:
             await _answers(process, socket, folder)
             yield f"unix://{socket}"
@@ -101,7 +103,7 @@ def binary() -> str:
 
 
 async def _start(
-    folder: Path, socket: Path, max_memory: str, fsync: str, lock: TextIO
+    folder: Path, socket: Path, max_bytes: int, fsync: str, lock: TextIO
 ) -> asyncio.subprocess.Process:
     options = {
         "port": "0",
@@ -111,7 +113,7 @@ async def _start(
         "appendonly": "yes",
         "appendfsync": fsync,
         "save": "",
-        "maxmemory": max_memory,
+        "maxmemory": str(max_bytes),
         "maxmemory-policy": "noeviction",
         "daemonize": "no",
         "logfile": str(folder / "store.log"),

@@ -65,6 +65,11 @@ def _sentences(setup: Setup, durability: Durability) -> list[str]:
             f"The store evicts keys when its memory is full (maxmemory-policy {setup.policy}): conversations may vanish, "
             "whole or in part. Set maxmemory-policy to noeviction."
         )
+    if setup.max_memory == 0:
+        told.append(
+            "The store has no limit of its own (maxmemory 0): it may take its machine's memory. Set maxmemory; until then it is "
+            "taken to be three quarters of the machine, or MIDSTREAM_STORE_BYTES."
+        )
     if setup.append_only is False and setup.snapshots is False:
         told.append(
             "The store writes nothing to disk (appendonly no, no save): a restart of it loses every conversation."
