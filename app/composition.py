@@ -117,7 +117,7 @@ async def composed(
             tools=tools,
             embedders=embedders,
         )
-        readiness = Readiness(models=models, store=Writable(store, policy.durability))
+        readiness = Readiness(models=models, store=Writable(store, policy.durability), memory=sessions.memory)
         metrics.watch(
             Sources(
                 models=models,
@@ -205,6 +205,7 @@ def _policy(settings: Settings) -> Policy:
         unsupported_tools=settings.unsupported_tools,
         titles=_model_writes_titles(settings),
         sharing=settings.sharing,
+        store_bytes=settings.store_bytes,
     )
 
 

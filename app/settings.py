@@ -110,6 +110,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "and disk; unset: disk with the embedded store, memory with another one."
         ),
     ] = None
+    store_bytes: Annotated[
+        Annotated[int, Meta(ge=16 * 1024**2)] | None,
+        Meta(
+            description="Memory of the store, of which messages and uploads fill at most four fifths; unset: 1 GiB for the embedded one, else its maxmemory, or three quarters of its machine if it has none."
+        ),
+    ] = None
     data_dir: Annotated[str, Meta(description="Folder of the embedded store.")] = msgspec.field(
         default_factory=default_data_dir
     )

@@ -11,7 +11,7 @@ from sessions.conversation.requests import asker
 from sessions.filters.chain import Filters
 from sessions.records import Owner
 from sessions.running.admission import Admission
-from sessions.running.shares import Subject
+from sessions.shares import Subject
 from sessions.turn.prompt import as_refusals
 
 

@@ -111,14 +111,21 @@ def compose(
 ) -> Parts:
     """Build a replica. `lane`: a separate client for running turns' writes, so that their ends do not wait."""
     replica = replica or secrets.token_hex(8)
-    storage = Storage.of(client, replica=replica, ttl_s=policy.ttl_s, durability=policy.durability, lane=lane)
+    storage = Storage.of(
+        client,
+        replica=replica,
+        ttl_s=policy.ttl_s,
+        durability=policy.durability,
+        lane=lane,
+        most_bytes=policy.store_bytes,
+    )
     channels = _shard_channels(client, replica)
     directory = Directory() if channels is None else Directory(opened=channels.follow, closed=channels.leave)
     tasks = Tasks()
     running = (
         storage if lane is None else storage.over(lane, ttl_s=policy.ttl_s, durability=policy.durability)
     )
-    announcer = Announcer(ownership=storage.ownership, index=storage.index)
+    announcer = Announcer(ownership=storage.ownership, index=storage.index, ledger=storage.ledger)
     base = Base(
         client=client,
         storage=storage,
@@ -224,6 +231,7 @@ def _commands(
         settler=base.settler,
         forwarder=peers.forwarder,
         filters=policy.filters,
+        ledger=storage.ledger,
         max_chars=policy.tools.max_chars,
     )
 
@@ -247,7 +255,6 @@ def _commands(
     remover = Remover(
         history=storage.history,
         index=storage.index,
-        images=storage.images,
         compaction=storage.compaction,
         brancher=brancher,
     )
@@ -272,6 +279,7 @@ def _commands(
             index=storage.index,
             notes=storage.notes,
             images=storage.images,
+            ledger=storage.ledger,
         ),
         adopter=Adopter(storage.adoption, base.tasks),
         answering=answering,

@@ -36,7 +36,7 @@ class Replica:
             chores = [self._base.tasks.begin(chore) for chore in self._chores()]
             try:
                 if alone:
-                    await patiently(self._bury)
+                    await self._bury()
                 yield
                 await self.drain(0.0)
                 await self._commands.turns.saved(within_s=SAVE_S)
@@ -54,8 +54,11 @@ class Replica:
             await self._ownership.forget_other_leases()
 
     async def _bury(self) -> None:
-        """Close or continue the turns that an earlier process left. Raises StoreDown."""
-        await self._peers.reaper.reap()
+        """Close or continue the turns that an earlier process left. If the store refuses, the reaper tries again later."""
+        try:
+            await self._peers.reaper.reap()
+        except StoreDown as trouble:
+            _log.warning("turns of an earlier process not closed so far", why=str(trouble))
 
     async def drain(self, within_s: float) -> None:
         """Refuse new turns, let running ones end within a time, then end them as interrupted."""
@@ -79,6 +82,8 @@ class Replica:
             peers.relay.fill(),
             peers.rpc.run(self._commands.orders.take),
             self._base.storage.compaction.run(),
+            self._base.storage.ledger.run(),
+            self._base.storage.ledger.memory.run(),
             self._look_around(),
         )
 
@@ -112,6 +117,7 @@ class Replica:
 
     async def _leave(self) -> None:
         try:
+            await self._base.storage.ledger.settle()
             await self._ownership.give_up()
         except StoreDown:
             _log.warning("the lease could not be released; it expires by itself")

@@ -29,9 +29,12 @@ from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.listed import ListedTurn, listed
 from sessions.running.replies import Replies
+from sessions.shares import Subject
 from sessions.store.belongings import ExportedConversation, ExportedMessage
 from sessions.store.history.index import Listed, Page
+from sessions.store.ledger import SHARE_BYTES
 from sessions.store.redis.fair_places import FairPlaces
+from sessions.store.redis.memory import Server
 from sessions.store.search.search import Found
 from sessions.store.sharing import SharedPage
 from sessions.tools.tally import ToolStatistics
@@ -49,7 +52,8 @@ class SessionStatistics(msgspec.Struct, frozen=True):
     """Facts for metrics.
 
     `unsaved`: turns with text or an end that the store has not taken yet. `journal_bytes`: of events given to
-    the journal; a repeated write counts again. `reaped`: orphaned turns that were closed or continued here.
+    the journal; a repeated write counts again. `reaped`: orphaned turns that were closed or continued here. `store`: the memory of
+    each of its servers, as last measured.
     """
 
     conversations: int
@@ -59,6 +63,7 @@ class SessionStatistics(msgspec.Struct, frozen=True):
     unsaved: int = 0
     journal_bytes: int = 0
     reaped: int = 0
+    store: tuple[Server, ...] = ()
 
 
 SEARCHES = 2
@@ -112,6 +117,7 @@ class Sessions:
         self.embedding = Embedding(embedders, admission=self._base.admission, filters=policy.filters)
         self.kept = KeptTurns(self._base.storage.history, self._base.storage.notes)
         self.images = self._base.storage.images
+        self.memory = self._base.storage.ledger.memory
 
     def running(self, *, alone: bool) -> AbstractAsyncContextManager[None]:
         """Serve while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""
@@ -325,6 +331,7 @@ class Sessions:
         """Share the active branch as it is now; return the id of its link. Raises Refused."""
         if not self.shares:
             raise NotShared("This server shares no conversations.")
+        await self._base.storage.ledger.admit(Subject(str(owner)), SHARE_BYTES, lifetime_s=0)
         return await self._base.storage.sharing.share(owner, conversation_id)
 
     async def take_back_share(self, owner: Owner, conversation_id: str) -> None:
@@ -397,4 +404,5 @@ class Sessions:
             unsaved=self._base.directory.unsaved(),
             journal_bytes=self._base.lane.journal.bytes,
             reaped=self._peers.reaper.closed,
+            store=self.memory.servers,
         )

@@ -69,7 +69,7 @@ ROOMS = {
         *("recognition", "listening", "voice"),
     ),
     "sessions": (
-        *("errors", "attachment", "events", "cuts", "records", "observer", "recent"),
+        *("errors", "attachment", "events", "cuts", "records", "observer", "recent", "shares"),
         *(
             "interpreting",
             "filters",
@@ -89,8 +89,8 @@ ROOMS = {
     ),
     "sessions.store": (
         "redis",
+        "ledger",
         "history",
-        "image_bytes",
         "images",
         "search",
         "sharing",

@@ -5,7 +5,7 @@ No label grows with the number of people: there are few codes, reasons, causes, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from platform import python_version
@@ -26,10 +26,17 @@ from engine.door import Engine
 from engine.durations import Durations
 from engine.served_models import ServedModels
 from sessions.service import SessionStatistics
+from sessions.store.redis.memory import Server
 from sessions.store.redis.watched import StoreTally
 from sessions.tools.tally import ToolStatistics
 
-_FROM_THE_START = {"overloaded": 0, "store_unavailable": 0, "engine_unavailable": 0, "internal": 0}
+_FROM_THE_START = {
+    "overloaded": 0,
+    "store_full": 0,
+    "store_unavailable": 0,
+    "engine_unavailable": 0,
+    "internal": 0,
+}
 """Codes whose counts begin at zero: an alert sees no increase in a series that begins with its first count."""
 
 _Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
@@ -140,6 +147,7 @@ class _Pulled(Collector):
             yield GaugeMetricFamily(f"midstream_{name}", text, value)
         for name, (text, total) in self._counters().items():
             yield CounterMetricFamily(f"midstream_{name}", text, total)
+        yield from _of_memory(self._sessions().store)
         yield from _of_tools(self._sessions().tools)
         yield from _of_engines(self._models)
 
@@ -245,6 +253,22 @@ class _Stores(Collector):
             for error, count in {"ConnectionError": 0, "TimeoutError": 0, **tally.errors}.items():
                 errors.add_metric([client, error], count)
         yield from (calls, waits, running, errors)
+
+
+def _of_memory(servers: Sequence[Server]) -> Iterable[Metric]:
+    used = GaugeMetricFamily(
+        "midstream_store_memory_used_bytes", "Memory that a server of the store uses.", labels=["server"]
+    )
+    limit = GaugeMetricFamily(
+        "midstream_store_memory_limit_bytes",
+        "Memory that a server of the store may use. New messages and uploads fill four fifths of it at most.",
+        labels=["server"],
+    )
+    for number, server in enumerate(servers):
+        used.add_metric([str(number)], server.used)
+        if server.limit is not None:
+            limit.add_metric([str(number)], server.limit)
+    yield from (used, limit)
 
 
 def _of_tools(told: ToolStatistics) -> Iterable[Metric]:

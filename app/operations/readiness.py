@@ -12,10 +12,16 @@ from engine.door import EngineState, EngineStatus
 from engine.served_models import ServedModels
 from sessions.errors import StoreDown
 from sessions.store.redis.asker import for_everybody
-from sessions.store.redis.writable import RefusesWrites, Writable
+from sessions.store.redis.memory import Memory
+from sessions.store.redis.writable import OutOfMemory, RefusesWrites, Writable
 
+StoreState = Literal["ok", "full", "refuses_writes", "unavailable"]
+"""`full`: it has no room for new messages and uploads. The replica stays ready: people can still read, delete, and chat without it."""
 PROBED_S = 1.0
 """How long an answer of the store counts, so that frequent probes cost it nothing."""
+
+
+_FULL = "The store has no room for new messages and uploads. Delete something, or raise its maxmemory."
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +35,7 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether the replica is ready, and the state of each part. `store_message`: why the store refuses writes, in words.
+    """Whether the replica is ready, and the state of each part. `store_message`: why the store is not `ok`, in words.
 
     With several engines, `engines` has each one's state and `engines_ready` how many serve. With several models, `models` has
     each one's state by name. One that serves is enough to be ready.
@@ -37,7 +43,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ready: bool
     draining: bool
-    store: Literal["ok", "refuses_writes", "unavailable"]
+    store: StoreState
     store_message: str | None = None
     engine: EngineReport
     engines_ready: int | None = None
@@ -48,7 +54,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class _Store(msgspec.Struct, frozen=True):
     """The store's answer to a probe, and until when it counts."""
 
-    state: Literal["ok", "refuses_writes", "unavailable"]
+    state: StoreState
     message: str | None = None
     until: float = 0.0
 
@@ -56,9 +62,10 @@ class _Store(msgspec.Struct, frozen=True):
 class Readiness:
     """Checks the parts."""
 
-    def __init__(self, *, models: ServedModels, store: Writable) -> None:
+    def __init__(self, *, models: ServedModels, store: Writable, memory: Memory) -> None:
         self._models = models
         self._store = store
+        self._memory = memory
         self._probed = _Store("unavailable")
         self._probing = asyncio.Lock()
         self.draining = False
@@ -69,7 +76,7 @@ class Readiness:
         store = await self._store_takes_writes()
         several = [part.status for part in parts] if len(parts) > 1 else None
         return Report(
-            ready=status.state is EngineState.READY and store.state == "ok" and not self.draining,
+            ready=status.state is EngineState.READY and store.state in ("ok", "full") and not self.draining,
             draining=self.draining,
             store=store.state,
             store_message=store.message,
@@ -91,11 +98,13 @@ class Readiness:
     async def _probe(self) -> _Store:
         try:
             await self._store.check()
+        except OutOfMemory as full:
+            return _Store("full", str(full))
         except RefusesWrites as refused:
             return _Store("refuses_writes", str(refused))
         except StoreDown as down:
             return _Store("unavailable", str(down))
-        return _Store("ok")
+        return _Store("full", _FULL) if self._memory.is_full else _Store("ok")
 
 
 def _told(status: EngineStatus) -> EngineReport:

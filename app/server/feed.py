@@ -14,7 +14,7 @@ from enum import Enum, auto
 from connections.gate.client_address import Network
 from connections.limits.groups import site_of
 from connections.limits.loop_turns import Guests, LoopTurns
-from sessions.running.shares import ADDRESS
+from sessions.shares import ADDRESS
 
 SIPS = 2
 """Parts parsed in one turn of the event loop: with many small frames, or handshakes, a millisecond's work."""

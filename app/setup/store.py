@@ -13,7 +13,7 @@ from app.setting_values import SettingsError
 from app.settings import Settings
 from sessions.store.ownership import older_replicas
 from sessions.store.redis.durability import Durability, Unsupported
-from sessions.store.redis.embedded import embedded_store
+from sessions.store.redis.embedded import EMBEDDED_BYTES, embedded_store
 from sessions.store.redis.servers import CROWD, connect
 from sessions.store.redis.setup import advice, setups_for
 from sessions.store.redis.waiting import patiently
@@ -41,7 +41,11 @@ def store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
     if settings.redis_url is not None:
         return nullcontext(settings.redis_url)
     in_memory = durability_of(settings) is Durability.MEMORY
-    return embedded_store(Path(settings.data_dir).expanduser(), fsync="everysec" if in_memory else "always")
+    return embedded_store(
+        Path(settings.data_dir).expanduser(),
+        max_bytes=settings.store_bytes or EMBEDDED_BYTES,
+        fsync="everysec" if in_memory else "always",
+    )
 
 
 def store_client(url: str, tally: StoreTally | None = None, *, crowd: int = CROWD) -> Redis:

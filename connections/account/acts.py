@@ -15,8 +15,8 @@ from connections.wire.frames import Frame
 from sessions.errors import Overloaded
 from sessions.records import Owner
 from sessions.running.admission import AGAIN_MS
-from sessions.running.shares import Shares, Subject
 from sessions.service import Sessions
+from sessions.shares import Shares, Subject
 from sessions.store.belongings import ExportedConversation, ExportedMessage
 
 AT_ONCE = 4

@@ -26,7 +26,7 @@ from connections.wire.table import Counts
 from sessions.conversation.guarding import incident
 from sessions.errors import Refused
 from sessions.records import Owner
-from sessions.running.shares import Subject
+from sessions.shares import Subject
 from sessions.store.redis.asker import asking_for
 
 PATH = "/v1/admin"

@@ -12,7 +12,7 @@ from connections.limits.groups import group_of
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.wire.errors import Unauthenticated
-from sessions.running.shares import Subject
+from sessions.shares import Subject
 
 
 class Missed:

@@ -25,8 +25,8 @@ from connections.wire.frames import (
 from connections.wire.scopes import KeyScope
 from sessions.conversation.paging import ShownMessage
 from sessions.errors import NotFound
-from sessions.running.shares import Subject
 from sessions.service import Sessions
+from sessions.shares import Subject
 
 PAGE = 200
 """Messages of the history that are read: as many as a page may have."""

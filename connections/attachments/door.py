@@ -36,6 +36,7 @@ from sessions.errors import NotFound, Overloaded, Refused
 from sessions.running.admission import AGAIN_MS
 from sessions.service import Sessions
 from sessions.store.redis.asker import asking_for
+from sessions.turn.prompt import NO_IMAGES
 
 Act = Callable[[Exchange, Caller], Awaitable[Response]]
 _FOR_A_YEAR = "private, max-age=31536000, immutable"
@@ -104,7 +105,9 @@ class AttachmentsDoor:
             raise
 
     async def _upload(self, exchange: Exchange, caller: Caller) -> Response:
-        """Store an image. Raises Refused."""
+        """Store an image. Raises Refused, BadParams."""
+        if not self._sessions.choice.takes_images:
+            raise BadParams(NO_IMAGES)
         with ExitStack() as place:
             body = await exchange.body(partial(self._admit_large, caller, place), most=MAX_BYTES)
             try:

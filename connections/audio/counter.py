@@ -16,7 +16,7 @@ from connections.wire.scopes import KeyScope
 from sessions.conversation.guarding import guarded
 from sessions.errors import Overloaded
 from sessions.running.admission import AGAIN_MS
-from sessions.running.shares import Shares
+from sessions.shares import Shares
 from speech.errors import SpeechError
 
 

@@ -16,7 +16,7 @@ from connections.audio.transcription_request import TranscriptionRequest, transc
 from connections.audio.transcripts import media_type, text_of, transcript
 from connections.audio.wire import Duration, TextDelta, TextDone
 from connections.http.exchange import Exchange
-from sessions.running.shares import Subject
+from sessions.shares import Subject
 from speech.errors import RecognizerLost
 from speech.recognition.messages import Segment
 from speech.recognition.recognizer import Recognizer

@@ -19,7 +19,7 @@ _STATUS = {
     "request_too_large": 413,
     "unsupported_content_encoding": 415,
     "rate_limited": 429,
-    "too_many_images": 429,
+    "store_full": 429,
     "internal": 500,
 }
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -85,7 +85,7 @@ def refused(why: Refused | BadParams | Unauthenticated | Close) -> Response:
             return refusal(503, counted_as(why), str(why), _AGAIN)
     code = why.code
     status = _STATUS.get(code, 503)
-    again = _after(why) if status in {429, 503} else None
+    again = _after(why) if status in {429, 503} and code != "store_full" else None
     return refusal(status, code, str(why), again, param=why.field if isinstance(why, BadParams) else None)
 
 

@@ -9,7 +9,7 @@ from connections.authentication.identity import ANONYMOUS, Identity
 from connections.limits.groups import group_of
 from connections.wire.scopes import EVERYTHING, Grant
 from sessions.records import Client, Owner
-from sessions.running.shares import Subject
+from sessions.shares import Subject
 
 
 class Caller(msgspec.Struct, frozen=True):

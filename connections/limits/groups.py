@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from connections.authentication.identity import ANONYMOUS, Identity
 from connections.gate.client_address import Network, client_of
-from sessions.running.shares import ADDRESS
+from sessions.shares import ADDRESS
 
 _LOOPBACK = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 """Addresses at which a proxy that is missing in MIDSTREAM_TRUSTED_PROXIES would stand for all of its clients."""

@@ -21,7 +21,7 @@ from connections.limits.shared_counts import SharedCounts
 from connections.wire.facts import Limits
 from connections.wire.table import Counts
 from sessions.records import Client
-from sessions.running.shares import Shares, Subject
+from sessions.shares import Shares, Subject
 
 PENDING = 2000
 LARGE_BODIES = 12

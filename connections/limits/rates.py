@@ -14,7 +14,7 @@ import msgspec
 
 from connections.limits.quotas import RateLimited
 from connections.wire.table import Counts
-from sessions.running.shares import Subject
+from sessions.shares import Subject
 
 GROUPS_TIMES = 10
 """A key or an address may send as much as so many owners together."""

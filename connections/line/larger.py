@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from connections.limits.limits import MAX_FRAME_BYTES
-from sessions.running.shares import Shares, Subject
+from sessions.shares import Shares, Subject
 
 LARGER_BYTES = 1024 * 1024
 """Bytes of a large message, where a door takes them: an image of some 768 KiB in base64."""

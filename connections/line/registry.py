@@ -12,7 +12,7 @@ from connections.limits.caller import Caller
 from connections.wire.errors import Close, CloseCode
 from connections.wire.frames import Frame
 from sessions.records import Client
-from sessions.running.shares import Shares
+from sessions.shares import Shares
 
 
 class Registered(Protocol):

@@ -31,7 +31,7 @@ _STATUS = {
     "conflict": 409,
     "request_too_large": 413,
     "unsupported_content_encoding": 415,
-    "too_many_images": 429,
+    "store_full": 429,
 }
 _CODES = {
     "context_overflow": "context_length_exceeded",

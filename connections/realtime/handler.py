@@ -41,8 +41,8 @@ from connections.wire import frames
 from connections.wire.scopes import KeyScope
 from engine.images.image import Image
 from sessions.errors import Overloaded
-from sessions.running.shares import Subject
 from sessions.service import Sessions
+from sessions.shares import Subject
 
 NO_SOUND = "This server does not take sound: its operator can enable that (MIDSTREAM_SPEECH)."
 TOLD_S = 60.0

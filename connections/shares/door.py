@@ -16,8 +16,8 @@ from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.wire.table import Counts
 from sessions.errors import Refused
-from sessions.running.shares import Subject
 from sessions.service import Sessions
+from sessions.shares import Subject
 from sessions.store.redis.asker import asking_for
 
 NOT_FOUND_BY_SEARCH = {"X-Robots-Tag": "noindex, nofollow"}

@@ -13,8 +13,8 @@ from connections.wire.errors import BadParams
 from sessions.errors import NotFound, Overloaded
 from sessions.records import Owner
 from sessions.running.admission import AGAIN_MS
-from sessions.running.shares import Shares, Subject
 from sessions.service import Sessions
+from sessions.shares import Shares, Subject
 from speech.contract import Ear, Voice
 
 

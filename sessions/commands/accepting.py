@@ -114,7 +114,7 @@ class Acceptor:
             model="" if interprets is not None else self._prompts.choice.named(generation.model),
         )
         async with self._at_once.place(live.send.group or live.send.client_id):
-            await self._announcer.announce(conversation, record.turn_id)
+            await self._announcer.announce_message(conversation, record.turn_id, live.send, generation)
             await self._write(conversation, live, beginning)
         return request_of(
             conversation,

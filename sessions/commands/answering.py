@@ -17,7 +17,9 @@ from sessions.exchange.settling import Answered, Settler
 from sessions.filters.chain import Filters
 from sessions.records import CallRecord
 from sessions.replicas.forwarding import Forwarder
+from sessions.shares import Subject
 from sessions.store.history.history import History
+from sessions.store.ledger import COPIES, Ledger
 from sessions.turn.calls import CallAnswer, Calls, Result, answered
 from sessions.turn.live_turn import LiveTurn
 
@@ -43,23 +45,25 @@ class Answering:
         settler: Settler,
         forwarder: Forwarder,
         filters: Filters,
+        ledger: Ledger,
         max_chars: int,
     ) -> None:
         self._history = history
         self._settler = settler
         self._forwarder = forwarder
         self._filters = filters
+        self._ledger = ledger
         self._max_chars = max_chars
 
     async def answer(self, conversation: Conversation, answer: CallAnswer) -> Answered:
         """Return the outcome of an answer, wherever its call is."""
-        await self._check(answer)
+        await self._check(conversation, answer)
         return await self._take(conversation, answer)
 
     async def answer_all(self, conversation: Conversation, answers: Sequence[CallAnswer]) -> list[Answered]:
         """Return the outcomes of answers to the calls of one reply. None is taken where one would be refused."""
         for answer in answers:
-            await self._check(answer)
+            await self._check(conversation, answer)
         calls = Calls(await self._calls(conversation, answers))
         for answer in answers:
             calls.put(calls.answered(answer, runner=""))
@@ -121,11 +125,13 @@ class Answering:
             raise StoreDown(_AGAIN)
         raise Conflict("The call was cancelled.")
 
-    async def _check(self, answer: CallAnswer) -> None:
+    async def _check(self, conversation: Conversation, answer: CallAnswer) -> None:
         texts = (answer.content, answer.error) if isinstance(answer, Result) else (answer.args,)
         if any(len(text) > self._max_chars for text in texts if text):
             raise ContentTooLong(f"An answer to a call has {self._max_chars} characters at most.")
         await self._filters.check(*texts)
+        if size := sum(len(text.encode()) for text in texts if text):
+            await self._ledger.admit(Subject(str(conversation.owner)), COPIES * size, lifetime_s=0)
 
 
 def _unknown(answer: CallAnswer) -> NotFound:

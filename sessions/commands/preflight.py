@@ -10,8 +10,10 @@ from sessions.conversation.requests import asker
 from sessions.errors import BadParams, NotFound
 from sessions.filters.chain import Filters
 from sessions.records import Interpreting, Meta
+from sessions.running.announcing import size_of, subject_of
 from sessions.store.history.history import History
 from sessions.store.images import Images
+from sessions.store.ledger import Ledger
 from sessions.translation.asking import refuse_unable, trial
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Again, Behind, Onward, Place
@@ -22,14 +24,17 @@ from sessions.turn.sends import Generation
 class Preflight:
     """Checks messages before they take their place."""
 
-    def __init__(self, *, history: History, images: Images, prompts: Prompts, filters: Filters) -> None:
+    def __init__(
+        self, *, history: History, images: Images, prompts: Prompts, filters: Filters, ledger: Ledger
+    ) -> None:
         self._history = history
         self._images = images
         self._prompts = prompts
         self._filters = filters
+        self._ledger = ledger
 
     async def check(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> None:
-        """Raise Refused if a filter does, or if a message would interrupt although its place is missing or it is too long."""
+        """Raise Refused if a filter does, or if a message would interrupt although its place is missing, or there is no room for it."""
         self._prompts.choice.asked(generation.model, only=generation.only)
         _refuse_bound(generation)
         if (asked := live.send.interprets) is not None:
@@ -62,6 +67,8 @@ class Preflight:
             if live.send.on_busy == "rollback" and named[0].record.continues is None:
                 raise NotFound("The named message is part of what is rolled back.")
             return
+        size = size_of(live.send, generation)
+        await self._ledger.admit(subject_of(conversation, live.send), size, lifetime_s=0)
         meta = await self._history.load(conversation.keys) or Meta.new("")
         place = await placed(self._history, conversation.keys, live.send.place, meta)
         message = place.answered or await message_of(self._images, conversation, live.record, live.send)

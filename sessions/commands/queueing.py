@@ -101,7 +101,7 @@ class Queue:
         asked = place.asked(message)
         check = self._prompts.check(asked, generation, Meta.new(""), requested=requested, client=client)
         await live.engine.in_time(check)
-        await self._announcer.announce(conversation, live.record.turn_id)
+        await self._announcer.announce_message(conversation, live.record.turn_id, live.send, generation)
         head = conversation.live
         try:
             named = choice.named(generation.model)

@@ -23,6 +23,7 @@ from sessions.store.history.index import Index
 from sessions.store.history.notes import Notes
 from sessions.store.history.transactions import Moved
 from sessions.store.images import Images
+from sessions.store.ledger import Ledger
 from sessions.store.sharing import Sharing
 from sessions.turn.live_turn import LiveTurn
 
@@ -87,12 +88,10 @@ class Remover:
         *,
         history: History,
         index: Index,
-        images: Images,
         compaction: Compaction,
         brancher: Brancher,
     ) -> None:
         self._history = history
-        self._images = images
         self._brancher = brancher
         self._index = index
         self._compaction = compaction
@@ -160,7 +159,6 @@ class Remover:
             epoch = (
                 await self._history.delete(conversation.keys, with_turns=is_last) or epoch
             )  # another request may have been faster
-            await self._images.release(conversation.keys)
             if not epoch:
                 raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
         await self._index.forget(conversation.owner, conversation.conversation_id)
@@ -184,8 +182,10 @@ class Eraser:
         index: Index,
         notes: Notes,
         images: Images,
+        ledger: Ledger,
     ) -> None:
         self._images = images
+        self._ledger = ledger
         self._directory = directory
         self._belongings = belongings
         self._deleter = deleter
@@ -209,7 +209,8 @@ class Eraser:
                     yield one.conversation_id
             if not found:
                 await self._notes.forget_all(owner)
-                await self._images.forget(owner, counted=True)  # and what was sent meanwhile
+                await self._images.forget(owner)  # and what was sent meanwhile
+                await self._ledger.forget(str(owner))
                 return
             is_thorough = is_former
         raise Busy(

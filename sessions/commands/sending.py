@@ -195,7 +195,7 @@ def sender_of(
 ) -> Sender:
     """The sender of one replica."""
     history, images, unsettled = storage.history, storage.images, storage.unsettled
-    announcer = Announcer(ownership=storage.ownership, index=storage.index)
+    announcer = Announcer(ownership=storage.ownership, index=storage.index, ledger=storage.ledger)
     queue = Queue(
         history=history,
         images=images,
@@ -206,7 +206,13 @@ def sender_of(
         unsettled=unsettled,
     )
     return Sender(
-        preflight=Preflight(history=history, images=images, prompts=prompts, filters=policy.filters),
+        preflight=Preflight(
+            history=history,
+            images=images,
+            prompts=prompts,
+            filters=policy.filters,
+            ledger=storage.ledger,
+        ),
         repeater=Repeater(history=history, watching=watching, unsettled=unsettled),
         acceptor=Acceptor(
             history=history,

@@ -24,7 +24,7 @@ from sessions.running import runner
 from sessions.running.admission import Admission, Admitted
 from sessions.running.attendance import Attendance
 from sessions.running.runner import Runner
-from sessions.running.shares import Subject
+from sessions.shares import Subject
 from sessions.store.history.history import History
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.live_turn import LiveTurn, Subscriber

@@ -6,7 +6,7 @@ Decided before the store or the engine is asked, so that a shed turn costs almos
 from __future__ import annotations
 
 from sessions.errors import Draining, Overloaded
-from sessions.running.shares import Shares, Subject
+from sessions.shares import Shares, Subject
 
 COMING = 256
 """Concurrent messages that are being accepted: each calls the store several times, and its connections are few."""

@@ -68,7 +68,7 @@ def reply_of(live: LiveTurn, done: Done, written: str = "") -> MessageRecord:
 def with_calls(live: LiveTurn, end: Done, *, may_call: bool) -> Done:
     """Return the end of a turn with its open calls. If no turn follows, the published ones are cancelled.
 
-    `may_call`: the limit of calling turns is not reached.
+    `may_call`: the limit of calling turns is not reached, and the store is not full.
     """
     calls, cut = live.exchange.calls, live.turn.cut
     if end.reason is Reason.TOOLS and may_call:

@@ -30,7 +30,7 @@ from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.listed import ListedTurn
 from sessions.running.pace import Pace
 from sessions.running.replies import Replies
-from sessions.running.shares import Subject
+from sessions.shares import Subject
 from sessions.store.images import SHOWN_BYTES
 from sessions.turn.choosing import ModelChoice
 from sessions.turn.engine_wait import CONFIRM_S

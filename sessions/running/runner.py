@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 
 import msgspec
@@ -18,7 +19,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Cause, Done, Failure, Reason
 from sessions.observer import Observer
-from sessions.running.announcing import Announcer
+from sessions.running.announcing import Announcer, subject_of
 from sessions.running.ending import EndTeller, Losing, following_of, reply_of, with_calls, with_precision
 from sessions.running.pace import Pace
 from sessions.running.run import Run
@@ -59,17 +60,21 @@ class Runner:
         self._history = storage.history
         self._ownership = storage.ownership
         self._compaction = storage.compaction
+        self._ledger = storage.ledger
         self._observer = observer
         self._tools = tools
         self._titler = titler
-        self._announcer = Announcer(ownership=self._ownership, index=storage.index)
+        self._announcer = Announcer(ownership=self._ownership, index=storage.index, ledger=storage.ledger)
         self._teller = EndTeller(observer)
         self._losing = Losing(history=self._history, ownership=self._ownership, teller=self._teller)
 
     def ready(self, conversation: Conversation, live: LiveTurn) -> None:
         """Prepare a turn: messages accepted from here on can use its journal."""
         live.journal = TurnJournal(
-            self._journal, keys=conversation.keys.pair(), turn_id=live.turn.ids.turn_id
+            self._journal,
+            keys=conversation.keys.pair(),
+            turn_id=live.turn.ids.turn_id,
+            wrote=partial(self._ledger.journalled, subject_of(conversation, live.send)),
         )
         live.stages.ready.set()
 
@@ -127,7 +132,8 @@ class Runner:
         async with conversation.locks.ordering:
             seq = conversation.next_seq()
             end = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
-            end = with_calls(live, end, may_call=live.exchange.round < self._tools.max_rounds)
+            may_call = live.exchange.round < self._tools.max_rounds and not self._ledger.memory.is_full
+            end = with_calls(live, end, may_call=may_call)
             done = live.delivery.end = live.record.signed(with_precision(live, end))
             ending = _ending(live, done, outcome.written, self._follow(run, done))
             try:
@@ -202,7 +208,9 @@ class Runner:
             await run.journal.write_rest()
             # listed early, to save a round trip: it is read only after the window anyway
             finished, _ = await asyncio.gather(
-                self._history.finish(keys, ending), self._schedule(run), return_exceptions=True
+                self._history.finish(keys, ending, group=run.live.send.group),
+                self._schedule(run),
+                return_exceptions=True,
             )
             if finished is not None:
                 raise finished
@@ -222,7 +230,9 @@ class Runner:
         run.journal.drop()
         for _ in range(MENDS):
             try:
-                await self._history.finish(run.conversation.keys, ending, mends=True)
+                await self._history.finish(
+                    run.conversation.keys, ending, mends=True, group=run.live.send.group
+                )
             except StoreFault as still:
                 fault = still
             else:

@@ -1,8 +1,9 @@
 """Images that people send: first kept for their owner, for a while, then in the conversation that shows them.
 
-An image is named by the digest of its bytes, so sending it again stores nothing new. An owner's hash, `ms:uploads:{owner}`, has
-what was uploaded in the last hour. A conversation's hash, `ms:{owner/conversation}:images`, has each image once; it expires
-and is deleted with the conversation (`accept.lua`, `finish.lua`, `delete.lua`). All copies are counted (`image_bytes.py`).
+An image is named by the digest of its bytes, so sending it again stores nothing new. Each upload is a hash of its own,
+`ms:upload:{owner}:digest`, and expires by its own age; `ms:uploaded:{owner}` lists them. A conversation's hash,
+`ms:{owner/conversation}:images`, has each image once; it expires and is deleted with the conversation (`accept.lua`, `finish.lua`,
+`delete.lua`). All copies are counted (`ledger.py`).
 """
 
 from __future__ import annotations
@@ -10,21 +11,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from time import time
 from typing import Any, cast
 
 import msgspec
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
 from engine.images.image import NOT_SEEN, Image, Seen, in_order, joined
 from engine.messages import Message
 from sessions.errors import NotFound
 from sessions.records import Owner
+from sessions.shares import Subject
 from sessions.store.history.keys import Keys
-from sessions.store.image_bytes import IMAGE_COSTS, ImageBytes, Place
-from sessions.store.redis.client import KEEP_IMAGE, run_script, store_errors
+from sessions.store.ledger import Ledger
+from sessions.store.redis.client import KEEP_IMAGE, piped, queue_script, run_script, store_errors
 
 UNSENT_S = 3600
-"""How long an image is kept at least that no message shows, after its owner's last upload."""
+"""How long an image is kept that no message shows. Uploading it again prolongs that once half of it is over."""
+IMAGE_COSTS = 1024
+"""Bytes that an image counts beside its own: small ones would take more for their names than for themselves."""
+COPYING_S = 60
+"""How long an image counts as new in a conversation, until it is counted there."""
 SHOWN_IMAGES = 32
 SHOWN_BYTES = 16 * 1024 * 1024
 """Each prompt shows the newest images of a conversation: so many, up to so many bytes."""
@@ -38,57 +46,92 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Image).decode
 
 
+class _Place(msgspec.Struct, frozen=True):
+    """Where images are: those of a conversation in one hash, each upload in its own."""
+
+    name: str
+    is_upload: bool = False
+
+    @classmethod
+    def of(cls, keys: Keys) -> _Place:
+        return cls(f"{keys.conversation}:images")
+
+    @classmethod
+    def uploads(cls, owner: Owner) -> _Place:
+        return cls(f"ms:upload:{{{owner}}}", is_upload=True)
+
+    def key(self, digest: str) -> str:
+        """Return the store's key of the hash that has an image."""
+        return f"{self.name}:{digest}" if self.is_upload else self.name
+
+
 class Images:
     """Stores images. Every method raises StoreDown."""
 
-    def __init__(self, client: Redis, *, ttl_s: float) -> None:
+    def __init__(self, client: Redis, *, ledger: Ledger) -> None:
         self._client = client
-        self._bytes = ImageBytes(client, ttl_s=ttl_s)
+        self._ledger = ledger
 
     async def keep(self, owner: Owner, *images: Image, group: str = "") -> None:
-        """Store images until a message shows them, or they expire. Raises TooManyImages."""
-        place, given = Place.uploads(owner), {image.digest: image for image in images}
+        """Store images until a message shows them, or they expire. Raises StoreFull."""
+        place, given = _Place.uploads(owner), {image.digest: image for image in images}
         if not given:
             return
         pipe = self._client.pipeline(transaction=False)
-        pipe.expire(place.name, UNSENT_S)
         for digest in given:
-            pipe.hexists(place.name, digest)
+            pipe.pttl(place.key(digest))
         with store_errors():
-            _, *there = await pipe.execute()
-        plain = {  # each message has places of its own
+            left = await pipe.execute()
+        new = {  # each message has places of its own
             digest: _encode(msgspec.structs.replace(image, at=0, detail=""))
-            for (digest, image), is_there in zip(given.items(), there, strict=True)
-            if not is_there
+            for (digest, image), left_ms in zip(given.items(), left, strict=True)
+            if left_ms < UNSENT_S * 1000 / 2
         }
-        if plain:
-            await self._bytes.add(place, sum(map(_cost, map(len, plain.values()))), group=group)
-            await self._bytes.stored(place, await self._write(place, plain))
+        if new:
+            size = sum(map(_cost, map(len, new.values())))
+            await self._ledger.admit(Subject(str(owner), group), size, lifetime_s=UNSENT_S)
+            await self._list(owner, new)
+
+            def queue(pipe: Pipeline) -> None:
+                for digest, one in new.items():
+                    queue_script(pipe, KEEP_IMAGE, [place.key(digest)], _written({digest: one}, renewed=True))
+
+            await piped(self._client, queue)
+
+    async def _list(self, owner: Owner, digests: Iterable[str]) -> None:
+        """List uploads before they are stored, so that an erasure finds them."""
+        name, now = _list_name(owner), time()
+        pipe = self._client.pipeline(transaction=False)
+        pipe.zadd(name, dict.fromkeys(digests, now))
+        pipe.zremrangebyscore(name, "-inf", now - 2 * UNSENT_S)  # clocks of replicas differ
+        pipe.expire(name, 2 * UNSENT_S)
+        with store_errors():
+            await pipe.execute()
 
     async def show(
         self, owner: Owner, keys: Keys, digests: Sequence[str], *, group: str = ""
     ) -> tuple[Image, ...]:
-        """Store images in a conversation, and return them without their bytes. Raises NotFound, TooManyImages.
+        """Store images in a conversation, and return them without their bytes. Raises NotFound, StoreFull.
 
         If the message is not accepted after all, they expire as images do that no message shows.
         """
-        uploads, place = Place.uploads(owner), Place.of(keys)
+        uploads, place = _Place.uploads(owner), _Place.of(keys)
         there, sent = await self._sizes([place, uploads], digests)
         sent = {digest: size for digest, size in sent.items() if digest not in there}
         _check_all(digests, there, sent)
         named = await self._named(place, there)
         if sent:
-            await self._bytes.add(place, sum(map(_cost, sent.values())), group=group)
-            lies = 0
+            size = sum(map(_cost, sent.values()))
+            await self._ledger.admit(Subject(str(owner), group), size, lifetime_s=COPYING_S)
             for some in _few(sent):
                 kept = await self._kept(uploads, some)
-                lies = await self._write(place, kept)
+                noted = await run_script(self._client, KEEP_IMAGE, [place.name], _written(kept, group=group))
+                self._ledger.recharge(keys.owner, noted)
                 named |= {digest: _decode(one).named() for digest, one in kept.items()}
-            await self._bytes.stored(place, lies)
         _check_all(digests, named)  # some may have expired meanwhile
         return tuple(named[digest] for digest in digests)
 
-    async def _sizes(self, places: Sequence[Place], digests: Iterable[str]) -> list[dict[str, int]]:
+    async def _sizes(self, places: Sequence[_Place], digests: Iterable[str]) -> list[dict[str, int]]:
         """Return the sizes of those of some images that each place has."""
         names = [digest for digest in dict.fromkeys(digests) if len(digest) == _DIGEST_CHARS]
         if not names:
@@ -96,46 +139,42 @@ class Images:
         pipe = self._client.pipeline(transaction=False)
         for place in places:
             for digest in names:
-                pipe.hstrlen(place.name, digest)
+                pipe.hstrlen(place.key(digest), digest)
         with store_errors():
             sizes = iter(await pipe.execute())
         found = [dict(zip(names, islice(sizes, len(names)), strict=True)) for _ in places]
         return [{digest: size for digest, size in one.items() if size} for one in found]
 
-    async def _kept(self, place: Place, digests: Sequence[str]) -> dict[str, bytes]:
+    async def _kept(self, place: _Place, digests: Sequence[str]) -> dict[str, bytes]:
+        pipe = self._client.pipeline(transaction=False)
+        for digest in digests if place.is_upload else ():
+            pipe.hget(place.key(digest), digest)
+        kept: list[Any] = []
         with store_errors():
-            kept: Any = await cast("Any", self._client.hmget(place.name, digests)) if digests else []
+            if digests and place.is_upload:
+                kept = await pipe.execute()
+            elif digests:
+                kept = await cast("Any", self._client.hmget(place.name, digests))
         return {digest: one for digest, one in zip(digests, kept, strict=True) if one is not None}
 
-    async def _named(self, place: Place, sizes: Mapping[str, int]) -> dict[str, Image]:
+    async def _named(self, place: _Place, sizes: Mapping[str, int]) -> dict[str, Image]:
         """Return images of a place without their bytes."""
         named: dict[str, Image] = {}
         for some in _few(sizes):
             named |= {digest: _decode(one).named() for digest, one in (await self._kept(place, some)).items()}
         return named
 
-    async def _write(self, place: Place, kept: Mapping[str, bytes]) -> int:
-        """Write images and the end of their hash at once: nothing stays for good. Return how much all of the hash takes.
-
-        An upload makes all uploads last; an image in a conversation lasts as long as that does.
-        """
-        written: list[str | bytes | int] = [UNSENT_S, "0" if place.conversation_id else "1"]
-        for digest, one in kept.items():
-            written += (digest, one, _cost(len(one)))
-        lies: int = await run_script(self._client, KEEP_IMAGE, [place.name], written)
-        return lies
-
     async def read(self, keys: Keys, digests: Sequence[str]) -> dict[str, Image]:
         """Return those of a conversation's images that are there, with their bytes."""
         names = [digest for digest in digests if len(digest) == _DIGEST_CHARS]
-        return {digest: _decode(one) for digest, one in (await self._kept(Place.of(keys), names)).items()}
+        return {digest: _decode(one) for digest, one in (await self._kept(_Place.of(keys), names)).items()}
 
     async def shown(self, keys: Keys, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return a prompt's messages with the bytes of their newest images; a note replaces each other one, and each missing one."""
         given = [Counter[str]() for _ in messages]
         at = [(number, image.digest) for number, one in enumerate(messages) for image in one.images]
         newest = at[: -SHOWN_IMAGES - 1 : -1]
-        [sizes] = await self._sizes([Place.of(keys)], [digest for _, digest in newest])
+        [sizes] = await self._sizes([_Place.of(keys)], [digest for _, digest in newest])
         size = 0
         for number, digest in newest:  # each place counts, since the same bytes are sent again
             given[number][digest] += 1
@@ -143,8 +182,6 @@ class Images:
             if size >= SHOWN_BYTES:
                 break
         known = await self.read(keys, list(dict.fromkeys(chain.from_iterable(given))))
-        if known:
-            await self._bytes.renew(keys.owner)
         return tuple(_with_data(*one, known) for one in zip(messages, given, strict=True))
 
     async def of(self, owner: Owner, conversation_id: str, digests: Sequence[str]) -> dict[str, Image]:
@@ -156,7 +193,7 @@ class Images:
     ) -> dict[str, Image]:
         """Return the first of some images that a conversation shows, up to so many bytes and one image, with their bytes."""
         keys, size, chosen = Keys.of(owner, conversation_id), 0, list[str]()
-        [sizes] = await self._sizes([Place.of(keys)], digests)
+        [sizes] = await self._sizes([_Place.of(keys)], digests)
         for digest, its_size in sizes.items():
             if size <= most:
                 chosen.append(digest)
@@ -165,7 +202,7 @@ class Images:
 
     async def known(self, owner: Owner, conversation_id: str, digests: Iterable[str]) -> dict[str, Image]:
         """Return those of some images that a conversation may show, without their bytes: uploaded, or shown there already."""
-        uploads, place = Place.uploads(owner), Place.of(Keys.of(owner, conversation_id))
+        uploads, place = _Place.uploads(owner), _Place.of(Keys.of(owner, conversation_id))
         sent, there = await self._sizes([uploads, place], digests)
         there = {digest: size for digest, size in there.items() if digest not in sent}
         return await self._named(uploads, sent) | await self._named(place, there)
@@ -174,19 +211,29 @@ class Images:
         """Return an image that a conversation shows, or None."""
         return (await self.read(Keys.of(owner, conversation_id), [digest])).get(digest)
 
-    async def release(self, keys: Keys) -> None:
-        """Count the images of a conversation no more: it is gone."""
-        await self._bytes.gone(Place.of(keys))
-
-    async def forget(self, owner: Owner, *, counted: bool = False) -> None:
-        """Delete an owner's uploads. `counted`: also all counts, as nothing else is left."""
-        uploads = Place.uploads(owner)
+    async def forget(self, owner: Owner) -> None:
+        """Delete an owner's uploads."""
+        place, name = _Place.uploads(owner), _list_name(owner)
         with store_errors():
-            await self._client.unlink(uploads.name)
-        if counted:
-            await self._bytes.forget(owner)
-        else:
-            await self._bytes.gone(uploads)
+            digests: Any = await self._client.zrange(name, 0, -1)
+            for digest in digests:
+                await self._client.unlink(place.key(digest.decode()))
+            await self._client.unlink(name)
+
+
+def _list_name(owner: Owner) -> str:
+    return f"ms:uploaded:{{{owner}}}"
+
+
+def _written(kept: Mapping[str, bytes], *, renewed: bool = False, group: str = "") -> list[str | bytes | int]:
+    """Return what `keep_image.lua` writes: images and the end of their hash at once, so that nothing stays for good.
+
+    `renewed`: the hash expires in a while from now on; else as it did: an image in a conversation lasts as long as that does.
+    """
+    written: list[str | bytes | int] = [UNSENT_S, int(renewed), group]
+    for digest, one in kept.items():
+        written += (digest, one, _cost(len(one)))
+    return written
 
 
 def _cost(size: int) -> int:

@@ -20,7 +20,7 @@ from redis.asyncio.client import Pipeline
 
 from sessions.errors import StoreDown, StoreFault
 from sessions.records import Owner
-from sessions.store.redis.client import piped, store_errors
+from sessions.store.redis.client import ENROLL, LEASE, piped, run_script, store_errors
 
 LEASE_S = 8.0
 RENEW_S = 2.5
@@ -77,7 +77,7 @@ class Ownership:
             await asyncio.sleep(RENEW_S)
 
     async def renew(self) -> None:
-        """Take or prolong the lease. Prolonging works even if the store's memory is full.
+        """Take or prolong the lease; a full store takes it, too.
 
         The set is written after it: whoever removes a dead replica from the set checks its lease once more.
         """
@@ -85,15 +85,16 @@ class Ownership:
         lease_ms = int(LEASE_S * 1000)
         with store_errors():
             if not await self._lane.pexpire(_lease(self.replica), lease_ms):
-                await self._lane.sadd(
-                    _RUNNERS, self.replica
-                )  # before the lease, so that older versions can be recognized
-                await self._lane.set(_lease(self.replica), str(FORMAT), px=lease_ms)
+                await self._enroll()  # before the lease, so that older versions can be recognized
+                await run_script(self._lane, LEASE, [_lease(self.replica)], [FORMAT, lease_ms])
                 self.taken += 1
                 self._look(lost=True)
             if not await self._lane.sismember(_RUNNERS, self.replica):
-                await self._lane.sadd(_RUNNERS, self.replica)
+                await self._enroll()
         self._held_until = asked_at + LEASE_S
+
+    async def _enroll(self) -> None:
+        await run_script(self._lane, ENROLL, [_RUNNERS], [self.replica])
 
     async def lives(self, replica: str) -> bool:
         """Return whether a replica's lease holds, or may have expired only because the store was down."""
@@ -125,10 +126,10 @@ class Ownership:
                 if key.decode() != _lease(self.replica):
                     await self._client.delete(key)
 
-    async def add(self, turn: RunningTurn, *, beside: Callable[[Pipeline], None]) -> None:
+    async def add(self, turn: RunningTurn, *, beside: Callable[[Pipeline], None]) -> list[Any]:
         """Record a turn of this replica before it is accepted. If the lease has expired it is taken first.
 
-        `beside`: queues what is sent in the same round trip.
+        `beside`: queues what is sent in the same round trip, whose answers are returned.
         """
         self._own[turn.turn_id] = turn
         if monotonic() >= self._held_until:
@@ -139,7 +140,8 @@ class Ownership:
             pipe.hset(_turns(self.replica), turn.turn_id, row)
             beside(pipe)
 
-        await piped(self._client, queue)
+        _, *answers = await piped(self._client, queue)
+        return answers
 
     def list_again(self, turns: Iterable[RunningTurn]) -> bool:
         """List turns that the store has as running, and nobody runs, for the reaper; return whether one was not listed.

@@ -15,8 +15,10 @@ from sessions.store.history.index import Index
 from sessions.store.history.journal import Journal
 from sessions.store.history.notes import Notes
 from sessions.store.images import Images
+from sessions.store.ledger import Ledger
 from sessions.store.ownership import Ownership
 from sessions.store.redis.durability import Durability
+from sessions.store.redis.memory import Memory
 from sessions.store.search.search import Search
 from sessions.store.sharing import Sharing
 
@@ -35,6 +37,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     ownership: Ownership
     adoption: Adoption
     compaction: Compaction
+    ledger: Ledger
     unsettled: set[str]
 
     @classmethod
@@ -46,18 +49,22 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
         ttl_s: float,
         durability: Durability = Durability.MEMORY,
         lane: Redis | None = None,
+        most_bytes: int | None = None,
     ) -> Self:
         """`ttl_s`: seconds for which a conversation is kept after its last turn.
+
+        `most_bytes`: how much each of the store's servers may hold; None: its own limit.
 
         `lane`: a separate client for the lease and for ends of turns, so that they do not wait behind requests.
         """
         index = Index(client, ttl_s=ttl_s)
+        ledger = Ledger(client, Memory(client, most_bytes=most_bytes))
         ownership = Ownership(client, replica=replica, lane=lane)
-        history = History(client, ttl_s=ttl_s, replica=replica, durability=durability)
-        images = Images(client, ttl_s=ttl_s)
+        history = History(client, ttl_s=ttl_s, replica=replica, durability=durability, ledger=ledger)
+        images = Images(client, ledger=ledger)
         return cls(
             history=history,
-            notes=Notes(client, ttl_s=ttl_s),
+            notes=Notes(client, ttl_s=ttl_s, ledger=ledger),
             index=index,
             images=images,
             search=Search(client),
@@ -67,6 +74,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
             ownership=ownership,
             adoption=Adoption(client, index=index, ownership=ownership, ttl_s=ttl_s),
             compaction=Compaction(client, ttl_s=ttl_s),
+            ledger=ledger,
             unsettled=set(),
         )
 
@@ -75,7 +83,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
         replica = self.ownership.replica
         return msgspec.structs.replace(
             self,
-            history=History(lane, ttl_s=ttl_s, replica=replica, durability=durability),
+            history=History(lane, ttl_s=ttl_s, replica=replica, durability=durability, ledger=self.ledger),
             journal=Journal(lane, replica=replica),
             compaction=Compaction(lane, ttl_s=ttl_s),
         )

@@ -40,6 +40,12 @@ class ModelChoice:
         windows = [facts.context_tokens for model in models if (facts := model.engine.facts) is not None]
         return max(windows) if len(windows) == len(models) else None
 
+    @property
+    def takes_images(self) -> bool:
+        """Whether a model takes images, or may once it is loaded."""
+        known = [model.engine.facts for model in self._models.models]
+        return any(facts is None or "images" in facts.features for facts in known)
+
     def named(self, name: str | None, told: Sequence[str] = ()) -> str:
         """Return the model that a client names; empty if it names none. `told`: the names that an error may list; empty: all.
 

@@ -6,12 +6,16 @@ Events that the store did not take in time stay here with their seqs, and are wr
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Journalled, encode
 from sessions.store.history.journal import Entry, Journal
+from sessions.store.ledger import EVENT_BYTES
 
 PATIENCE_S = 0.25
+COUNTED_BYTES = 64 * 1024
+"""Bytes of events that are counted at once."""
 FAULTS = 3
 """Consecutive writes that a working store may refuse before the turn is ended."""
 
@@ -19,7 +23,15 @@ FAULTS = 3
 class TurnJournal:
     """The entries of one turn that are not known to be stored. At most one write is under way."""
 
-    def __init__(self, journal: Journal, *, keys: tuple[str, str], turn_id: str) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        keys: tuple[str, str],
+        turn_id: str,
+        wrote: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`wrote`: is given the bytes of its events, many at a time."""
         self._journal = journal
         self._keys = keys
         self._turn_id = turn_id
@@ -30,6 +42,8 @@ class TurnJournal:
         self._late = False
         self._dropped = False
         self._faults = 0
+        self._wrote = wrote
+        self._uncounted = 0
         self.watched = False
         """Whether other replicas watched the conversation at the last write."""
 
@@ -45,7 +59,9 @@ class TurnJournal:
         """
         if self._dropped:
             raise OwnershipLost(self._turn_id)
-        self._unwritten.append(Entry(event.seq, encode(event), patch))
+        entry = Entry(event.seq, encode(event), patch)
+        self._unwritten.append(entry)
+        self._count(len(entry.event) + EVENT_BYTES)
         self._refuse_faults(self._collect())
         while self._unwritten and not self._late:
             self._begin()
@@ -77,8 +93,17 @@ class TurnJournal:
             if (trouble := self._collect()) is not None:
                 raise trouble
 
+    def _count(self, size: int) -> None:
+        self._uncounted += size
+        if self._uncounted >= COUNTED_BYTES:
+            self._wrote(self._uncounted)
+            self._uncounted = 0
+
     def drop(self) -> None:
         """Stop writing; a write under way does not count."""
+        if self._uncounted:
+            self._wrote(self._uncounted)
+            self._uncounted = 0
         self._dropped = True
         if self._writing is not None:
             self._writing.cancel()

@@ -19,11 +19,11 @@ from engine.images.image import NOT_SEEN
 from engine.messages import Message
 from engine.scripted.engine import FEATURES, ScriptedEngine
 from sessions.running import admission
-from sessions.store import image_bytes, images
+from sessions.store import images
 from sessions.store.redis.client import KEEP_IMAGE, run_script
 from tests.app.in_process import Running, Socket, serving
 from tests.pictures import JPEG, PNG, chunk, png
-from tests.sessions.store.test_image_bytes import cost
+from tests.sessions.store.ledgers import MIB
 
 CLIENT = {"client_id": "ann"}
 
@@ -188,35 +188,39 @@ async def test_what_is_no_image_is_not_kept(service: Running) -> None:
         assert (answered.status_code, why in answered.text) == (status, True), answered.text
 
 
-async def test_an_owner_keeps_so_much_at_most_and_the_same_image_costs_nothing(
-    service: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(image_bytes, "OWNER_BYTES", cost(PNG))
-    await kept(service, PNG.data)
-    await kept(service, PNG.data)
-    refused = await upload(service, JPEG.data)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_images")
-    assert (await upload(service, JPEG.data, client_id="bob")).status_code == 429, "too large by itself"
-    assert (await upload(service, PNG.data, client_id="bob")).status_code == 200
+def large(number: int, size: int = MIB) -> bytes:
+    """An image of this size that no other one is."""
+    return png(more=chunk(b"pRIv", number.to_bytes(8) + bytes(size)))
 
 
-async def test_an_image_counts_in_each_conversation_until_that_is_deleted(
-    service: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(image_bytes, "OWNER_BYTES", 2 * cost(PNG))
-    png_id = await kept(service, PNG.data)
-    send = {"type": "send", "content": "Look!", "client_msg_id": "d", "attachments": [png_id]}
-    store = service.service._sessions.images._client
-    async with service.socket(CLIENT) as socket:
-        await said(socket, "Look!", png_id)
-        refused = await socket.ask(**send, conversation_id="d")
-        assert (refused["type"], refused["code"]) == ("error", "too_many_images")
-        await said(socket, "And again!", png_id)
-        await socket.ask(type="delete", conversation_id="c")
-        left: Any = await store.hget("ms:images-kept:{anonymous/ann}", "sum")  # type: ignore[misc]
-        assert int(left) == cost(PNG), "its upload is there"
-        await socket.send(**send, conversation_id="d")
-        assert (await socket.until("done"))[0]["type"] == "accepted"
+async def test_an_owner_keeps_so_much_at_most_and_the_same_image_costs_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path, seeing(), store_bytes=16 * MIB) as running:
+        first, *more = map(large, range(8))
+        assert (await upload(running, first)).status_code == 200
+        refused = [await upload(running, one) for one in more][-1]
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "store_full")
+        assert "Retry-After" not in refused.headers, "no wait helps"
+        assert (await upload(running, first)).status_code == 200
+        assert (await upload(running, first, client_id="bob")).status_code == 200
+
+
+async def test_an_image_counts_in_each_conversation(tmp_path: Path) -> None:
+    async with serving(tmp_path, seeing(), store_bytes=16 * MIB) as running, running.socket(CLIENT) as socket:
+        send = {"type": "send", "content": "Look!", "attachments": [await kept(running, large(0))]}
+        for number in range(8):
+            await socket.send(**send, client_msg_id=f"m{number}", conversation_id=f"c{number}")
+            if (answer := (await socket.next()))["type"] == "error":
+                break
+            await socket.until("done")
+        assert answer["code"] == "store_full"
+
+
+async def test_an_upload_that_no_model_could_see_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedEngine()) as running:
+        refused = await upload(running, PNG.data)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (400, "bad_params")
+    assert error["message"] == "This model does not take images."
 
 
 async def test_a_key_without_the_scope_uploads_nothing(tmp_path: Path) -> None:
@@ -246,7 +250,7 @@ async def test_images_leave_with_their_conversation_and_with_their_owner(service
         assert (await read(service, png_id)).status_code == 404
         await kept(service, JPEG.data)
         await client.delete("/v1/me", params=CLIENT)
-    assert [name async for name in store.scan_iter("*uploads*")] == []
+    assert [name async for name in store.scan_iter("*upload*")] == []
     assert [name async for name in store.scan_iter("*:images")] == []
 
 
@@ -293,7 +297,7 @@ async def test_what_waits_keeps_its_images_as_long_as_its_conversation(tmp_path:
 
 async def test_images_of_a_message_that_was_refused_leave_with_their_owner(tmp_path: Path) -> None:
     async with (
-        serving(tmp_path, ScriptedEngine()) as running,
+        serving(tmp_path, seeing(context_tokens=20)) as running,
         running.socket(CLIENT) as socket,
         httpx.AsyncClient(base_url=running.url) as client,
     ):
@@ -302,10 +306,10 @@ async def test_images_of_a_message_that_was_refused_leave_with_their_owner(tmp_p
             type="send",
             client_msg_id="1",
             conversation_id="c",
-            content="Look!",
+            content="Look! " * 100,
             attachments=[await kept(running, PNG.data)],
         )
-        assert refused["code"] == "bad_params"
+        assert refused["code"] == "context_overflow"
         assert [name async for name in store.scan_iter("*:images")] == [b"ms:{anonymous/ann/c}:images"]
         assert (await client.delete("/v1/me", params=CLIENT)).status_code == 200
         assert [name async for name in store.scan_iter("*ann*")] == []
@@ -314,9 +318,9 @@ async def test_images_of_a_message_that_was_refused_leave_with_their_owner(tmp_p
 async def test_an_image_and_the_end_of_its_hash_are_one_write(service: Running) -> None:
     """A process that dies between two transactions would leave it for good: so there is only one."""
     store = service.service._sessions.images._client
-    await run_script(store, KEEP_IMAGE, ["ms:{x}"], [60, "0", "digest", b"image", 10])
+    await run_script(store, KEEP_IMAGE, ["ms:{x}"], [60, 0, "", "digest", b"image", 10])
     assert 0 < await store.ttl("ms:{x}") <= 60
-    await run_script(store, KEEP_IMAGE, ["ms:{x}"], [600, "0", "other", b"image", 10])
+    await run_script(store, KEEP_IMAGE, ["ms:{x}"], [600, 0, "", "other", b"image", 10])
     assert await store.ttl("ms:{x}") <= 60
-    await run_script(store, KEEP_IMAGE, ["ms:{x}"], [600, "1", "third", b"image", 10])
+    await run_script(store, KEEP_IMAGE, ["ms:{x}"], [600, 1, "", "third", b"image", 10])
     assert 60 < await store.ttl("ms:{x}") <= 600

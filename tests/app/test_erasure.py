@@ -25,9 +25,9 @@ HELD = {
     "ms:{CONVERSATION}": "a conversation",
     "ms:{CONVERSATION}:journal": "its newest events",
     "ms:{CONVERSATION}:images": "what its messages show",
-    "ms:uploads:{OWNER}": "what was uploaded in the last hour",
-    "ms:images-kept:{OWNER}": "how much that is, and what is shown of it",
-    "ms:images-kept-by:{KEY}": "how much that is of each owner behind one key",
+    "ms:upload:{OWNER}:ID": "an image that was uploaded in the last hour",
+    "ms:uploaded:{OWNER}": "the list of those",
+    "ms:stored:{OWNER}": "how many bytes are stored",
     "ms:conversations:{OWNER}": "the list",
     "ms:share:{ID}": "a link's half of a share",
     "ms:compaction:{ID}": "conversations whose texts are to be put together",
@@ -54,7 +54,7 @@ def kind(name: str) -> str:
     for mine, what in (("//[^}]+", "CONVERSATION"), ("/", "OWNER"), ("/[^}/]+", "CLIENT"), ("", "KEY")):
         name = re.sub(rf"\{{key:ann{mine}\}}", f"{{{what}}}", name)
     name = re.sub(r"^(ms:(share|compaction):)\{.*\}$", r"\1{ID}", name)
-    return re.sub(r"^(ms:ticket:|ms:seats:.*:)[^:{}]+$", r"\1ID", name)
+    return re.sub(r"^(ms:ticket:|ms:seats:.*:|ms:upload:.*:)[^:{}]+$", r"\1ID", name)
 
 
 async def content(store: Redis, name: bytes) -> bytes:

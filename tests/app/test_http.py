@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from time import monotonic
 
@@ -19,6 +17,7 @@ from engine.process.client import EngineClient
 from engine.scripted.engine import ScriptedEngine
 from engine.served_models import served_models
 from sessions.store.redis.durability import Durability
+from sessions.store.redis.memory import Memory
 from sessions.store.redis.servers import connect
 from sessions.store.redis.writable import Writable
 from tests.app.in_process import Running, serving
@@ -103,20 +102,43 @@ async def test_a_service_without_its_store_is_not_ready(tmp_path: Path) -> None:
     engine = EngineClient(EngineOptions(model="none"))
     async with connect(f"unix://{tmp_path}/nothing") as store:
         report = await Readiness(
-            models=served_models(engine), store=Writable(store, Durability.MEMORY)
+            models=served_models(engine),
+            store=Writable(store, Durability.MEMORY),
+            memory=Memory(store),
         ).report()
     assert (report.ready, report.store, report.engine.state) == (False, "unavailable", "loading")
 
 
-@pytest.mark.parametrize("refusing", [without_memory, refusing_writes])
+def readiness_of(store: Redis, *, most_bytes: int | None = None) -> Readiness:
+    return Readiness(
+        models=served_models(ScriptedEngine()),
+        store=Writable(store, Durability.MEMORY),
+        memory=Memory(store, most_bytes=most_bytes),
+    )
+
+
+async def test_a_service_whose_store_has_no_memory_is_ready_and_reports_it(store: Redis) -> None:
+    """People read and delete through it; a balancer that takes all replicas out would leave nobody to do so."""
+    async with without_memory(store):
+        report = await readiness_of(store).report()
+    assert (report.ready, report.store) == (True, "full")
+    assert "OutOfMemoryError" in (report.store_message or "")
+
+
+async def test_a_service_whose_store_has_room_for_nothing_new_is_ready_and_reports_it(store: Redis) -> None:
+    readiness = readiness_of(store, most_bytes=1)
+    await readiness._memory.up_to_date()
+    report = await readiness.report()
+    assert (report.ready, report.store) == (True, "full")
+    assert "no room for new messages" in (report.store_message or "")
+
+
 async def test_a_service_whose_store_takes_no_writes_is_not_ready(
-    store: Redis,
-    refusing: Callable[[Redis], AbstractAsyncContextManager[None]],
-    monkeypatch: pytest.MonkeyPatch,
+    store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Messages would be refused, though the store answers; its report counts for a moment."""
-    readiness = Readiness(models=served_models(ScriptedEngine()), store=Writable(store, Durability.MEMORY))
-    async with refusing(store):
+    readiness = readiness_of(store)
+    async with refusing_writes(store):
         report = await readiness.report()
         assert (report.ready, report.store) == (False, "refuses_writes")
         assert "takes no writes" in (report.store_message or "")

@@ -15,12 +15,12 @@ from connections.images.reading import MAX_IMAGES
 from engine.images.image import Detail, Image
 from engine.messages import Message
 from engine.scripted.engine import FEATURES, ScriptedEngine
-from sessions.store import image_bytes
 from tests.app.in_process import Frame, Running, Socket, serving
 from tests.app.realtime import LONG, LONGEST, create, prompts, said, session, turn
+from tests.app.test_attachments import large, seeing
 from tests.app.test_images import ODD
-from tests.pictures import JPEG, PNG
-from tests.sessions.store.test_image_bytes import cost
+from tests.pictures import JPEG, PNG, Picture
+from tests.sessions.store.ledgers import MIB
 
 MODEL = "midstream-demo"
 PART = ("type", "text", "image_url", "detail")
@@ -139,7 +139,7 @@ async def test_what_is_no_image_is_refused_and_none_is_kept(socket: Socket, runn
         assert why in error["message"], error
         assert (error["param"], error["event_id"]) == (field, f"mine_{number}")
     store = running.service._sessions.images._client
-    assert [name async for name in store.scan_iter("ms:uploads*")] == []
+    assert [name async for name in store.scan_iter("ms:upload*")] == []
     error = (await socket.ask(type="response.create"))["error"]
     assert error["code"] == "no_item_to_answer"
 
@@ -157,13 +157,20 @@ async def test_a_model_that_takes_no_images_says_so(tmp_path: Path) -> None:
 
 
 async def test_a_full_store_refuses_an_image_and_the_session_goes_on(
-    socket: Socket, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(image_bytes, "OWNER_BYTES", 2 * cost(PNG))
-    await added(socket, shown(PNG.url))
-    error = (await socket.ask(type="conversation.item.create", item=item(shown(JPEG.url))))["error"]
-    assert error["code"] == "too_many_images"
-    await turn(socket, "Hello!")
+    async with (
+        serving(tmp_path, seeing(), store_bytes=16 * MIB) as running,
+        session(running, client_id="ann") as socket,
+    ):
+        for number in range(16):
+            new = item(shown(Picture(large(number, MIB // 2)).url))
+            await socket.send(type="conversation.item.create", item=new)
+            if (answer := await socket.next())["type"] == "error":
+                break
+            await socket.next("conversation.item.done")
+        assert answer["error"]["code"] == "store_full"
+        await create(socket, "Hello!")
 
 
 async def test_who_comes_back_is_told_what_was_shown_and_can_read_it(

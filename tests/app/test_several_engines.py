@@ -21,6 +21,7 @@ from engine.process.client import EngineClient
 from engine.served_models import served_models
 from sessions.service import SessionStatistics
 from sessions.store.redis.durability import Durability
+from sessions.store.redis.memory import Memory
 from sessions.store.redis.servers import connect
 from sessions.store.redis.writable import Writable
 from sessions.tools.tool_box import ToolBox
@@ -51,7 +52,7 @@ async def test_each_device_gets_as_many_engines_as_were_asked_for() -> None:
 async def test_readiness_says_how_many_engines_serve(fleet: EngineFleet, tmp_path: Path) -> None:
     async with connect(f"unix://{tmp_path}/nothing") as store:
         report = await Readiness(
-            models=served_models(fleet), store=Writable(store, Durability.MEMORY)
+            models=served_models(fleet), store=Writable(store, Durability.MEMORY), memory=Memory(store)
         ).report()
     assert report.engine.state == "ready"
     assert report.engines_ready == 1

@@ -333,7 +333,7 @@ async def test_a_message_whose_image_has_expired_can_go_without_it(service: Runn
     await pictures.attach(file("garden.png", WIDE))
     await pictures.attached(1)
     store = service.service._sessions.images._client
-    (uploads,) = [name async for name in store.scan_iter("ms:uploads:*")]
+    (uploads,) = [name async for name in store.scan_iter("ms:upload:*")]
     await store.delete(uploads)
     await chat.box.fill("What is this?")
     await chat.page.keyboard.press("Enter")

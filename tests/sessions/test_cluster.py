@@ -20,9 +20,10 @@ from sessions.events import Delta, Done, Resumed
 from sessions.records import Owner, digest
 from sessions.replicas.shard_channels import ShardChannels
 from sessions.service import Sessions
+from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
-from sessions.store.image_bytes import Place
 from sessions.store.images import Images
+from sessions.store.ledger import Ledger
 from sessions.store.ownership import Ownership
 from sessions.store.redis.servers import connect, replica_name
 from sessions.store.redis.watched import WatchedPool
@@ -34,6 +35,7 @@ from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.old_store import ANN, CALL, LAPTOP, PHONE, lay_out
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.server_group import Node, cluster, happened, watched_by_sentinel
+from tests.sessions.store.ledgers import counted, of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -107,7 +109,9 @@ async def test_conversations_on_all_nodes_are_written_with_one_pipeline_a_step(c
 
 async def test_images_are_kept_counted_and_shown_across_nodes(clustered: Redis) -> None:
     """Uploads, conversations and ledgers lie in slots of their own."""
-    images, owners = Images(clustered, ttl_s=3600), [Owner("anonymous", name) for name in ROOMS]
+    ledger = Ledger(clustered)
+    images, owners = Images(clustered, ledger=ledger), [Owner("anonymous", name) for name in ROOMS]
+    history = History(clustered, ttl_s=60, replica="here", ledger=ledger)
     names = [PNG.image.digest, JPEG.image.digest]
     for owner in owners:
         await images.keep(owner, PNG.image, JPEG.image, group="192.0.2.7")
@@ -115,11 +119,11 @@ async def test_images_are_kept_counted_and_shown_across_nodes(clustered: Redis) 
             shown = await images.show(owner, keys := Keys.of(owner, room), names, group="192.0.2.7")
             assert [one.digest for one in shown] == names
         assert list((await images.read(keys, names)).values()) == [PNG.image, JPEG.image]
-        await clustered.unlink(Place.of(keys).name)  # it expires
-        await images.release(keys)
-    sums = [int(await clustered.hget(f"ms:images-kept:{{{owner}}}", "sum")) for owner in owners]
+        await history.delete(keys)
+    await ledger.settle()
+    sums = [await of(clustered, owner) for owner in owners]
     assert len(set(sums)) == 1
-    assert int(await clustered.hget("ms:images-kept-by:{192.0.2.7}", "sum")) == sum(sums)
+    assert await counted(clustered, "ms:stored-by:{192.0.2.7}") == sum(sums)
 
 
 async def test_a_restored_cluster_begins_another_epoch_in_each_conversation(clustered: Redis) -> None:

@@ -144,7 +144,7 @@ async def test_a_write_before_a_failover_is_not_confirmed_after_it_began(
     group: Watched, store: Redis
 ) -> None:
     """Nor later: the new primary may not have it."""
-    confirming = Confirming(store, Durability.EVERYSEC)
+    confirming = Confirming(store, Durability.MEMORY)
     await listens_to(store, 3)
     term = confirming.term
     await confirming.confirm("written", ttl_ms=1000, term=term)
@@ -159,7 +159,7 @@ async def test_a_write_before_a_failover_is_not_confirmed_after_it_began(
 async def test_a_sentinel_that_hangs_holds_up_neither_writes_nor_failovers(
     group: Watched, store: Redis
 ) -> None:
-    confirming = Confirming(store, Durability.EVERYSEC)
+    confirming = Confirming(store, Durability.MEMORY)
     await listens_to(store, 3)
     with stalled(group.sentinel.process.pid):
         await confirming.confirm("written", ttl_ms=1000, term=confirming.term)

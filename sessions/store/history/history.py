@@ -40,6 +40,7 @@ from sessions.store.history.transactions import (
     Siblings,
     Since,
 )
+from sessions.store.ledger import Ledger
 from sessions.store.redis.client import (
     ACCEPT,
     BRANCH,
@@ -67,9 +68,16 @@ class History:
     """Reads and writes conversations. Every method raises StoreDown if the store does not answer."""
 
     def __init__(
-        self, client: Redis, *, ttl_s: float, replica: str, durability: Durability = Durability.MEMORY
+        self,
+        client: Redis,
+        *,
+        ttl_s: float,
+        replica: str,
+        durability: Durability = Durability.MEMORY,
+        ledger: Ledger | None = None,
     ) -> None:
         self._client = client
+        self._ledger = ledger or Ledger(client)
         self._confirming = Confirming(client, durability)
         self._replica = replica
         self._ttl_ms = int(ttl_s * 1000)
@@ -252,10 +260,10 @@ class History:
         """Wait until all writes to a conversation since a `term` have the configured durability. Raises StoreDown."""
         await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms, term=term)
 
-    async def finish(self, keys: Keys, ending: Ending, *, mends: bool = False) -> None:
+    async def finish(self, keys: Keys, ending: Ending, *, mends: bool = False, group: str = "") -> None:
         """Write the reply and `done`; repeating it is harmless. Raises OwnershipLost.
 
-        `mends`: the journal was unusable, and begins anew with this end.
+        `mends`: the journal was unusable, and begins anew with this end. `group`: the sender's key or address, if it is known.
         """
         turn, done, follow = ending.turn, ending.done, ending.follow
         header = {
@@ -269,6 +277,7 @@ class History:
             "removed": done.removed,
             "mends": mends,
             "stays": ending.stays,
+            "group": group,
             "replica": self._replica,
             "next": "" if follow is None else follow.turn_id,
             "next_reply": "" if follow is None else follow.reply_id,
@@ -278,8 +287,11 @@ class History:
         for call in ending.reply.calls:
             payloads += (call.call_id.encode(), encode_call(call))
         term = self.term
-        if await self._write(FINISH, keys, header, *payloads) != b"ok":
+        outcome, *weighed = await self._write(FINISH, keys, header, *payloads)
+        if outcome != b"ok":
             raise OwnershipLost(turn.turn_id)
+        for notes in weighed:
+            self._ledger.recharge(keys.owner, notes)
         await self.confirm(keys, term=term)
 
     async def remove(
@@ -292,6 +304,9 @@ class History:
         left = encode_message(before) if before else b""
         match await self._write(REMOVE, keys, self._removal(turn, event), encode(event), left):
             case b"ok":
+                return True
+            case [b"ok", weighed]:
+                self._ledger.recharge(keys.owner, weighed)
                 return True
             case b"gone":
                 return False
@@ -401,4 +416,8 @@ class History:
         )
         if answer == b"":
             raise Moved(keys.conversation)
-        return answer.decode() if answer is not None else None
+        if answer is None:
+            return None
+        epoch, *charged = answer
+        await self._ledger.deleted(keys.owner, charged)
+        return epoch.decode() or None

@@ -12,6 +12,7 @@ from sessions.errors import NotFound
 from sessions.events import Languages
 from sessions.records import Owner
 from sessions.store.history.keys import Keys
+from sessions.store.ledger import Admission
 from sessions.store.redis.client import FORGET, RENAME, TOUCH, queue_script, run_script, store_errors
 
 MAX_LISTED = 10_000
@@ -55,9 +56,12 @@ class Index:
         """Put a conversation at the head of the list, by the store's clock."""
         await self._put(owner, conversation_id, "")
 
-    def queue_touch(self, pipe: Pipeline, *, owner: Owner, conversation_id: str) -> None:
-        """The same, in a pipeline."""
-        queue_script(pipe, TOUCH, [list_name(owner)], self._place(conversation_id, ""))
+    def queue_touch(
+        self, pipe: Pipeline, *, owner: Owner, conversation_id: str, admission: Admission | None = None
+    ) -> None:
+        """The same, in a pipeline. `admission`: new bytes; without room for them nothing changes, and the answer says so."""
+        ledgers, args = ((), ()) if admission is None else (admission.ledgers, admission.args)
+        queue_script(pipe, TOUCH, [list_name(owner), *ledgers], [*self._place(conversation_id, ""), *args])
 
     async def add(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
         """Put a conversation into its place in the list, unless it has moved on since."""

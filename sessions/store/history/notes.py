@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from sessions.records import Owner
 from sessions.store.history.keys import Keys
+from sessions.store.ledger import Ledger
 from sessions.store.redis.client import COUNT_NOTE, NOTE, run_script, store_errors
 
 MOST_BYTES = 32 * 1024 * 1024
@@ -20,8 +21,9 @@ ROW_BYTES = 128
 class Notes:
     """Reads and keeps them. Every method raises StoreDown."""
 
-    def __init__(self, client: Redis, *, ttl_s: float) -> None:
+    def __init__(self, client: Redis, *, ttl_s: float, ledger: Ledger) -> None:
         self._client = client
+        self._ledger = ledger
         self._ttl_ms = int(ttl_s * 1000)
 
     async def get(self, keys: Keys, turn_id: str) -> bytes | None:
@@ -34,8 +36,10 @@ class Notes:
     async def keep(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:
         """Keep a note; False if there is no such turn. Deletes the owner's oldest notes beyond the limit."""
         keys = Keys.of(owner, conversation_id)
-        if not await run_script(self._client, NOTE, [keys.conversation], [turn_id, note]):
+        weighed = await run_script(self._client, NOTE, [keys.conversation], [turn_id, note, self._ttl_ms])
+        if weighed is None:
             return False
+        self._ledger.recharge(str(owner), weighed)
         name, size = f"{turn_id} {conversation_id}", len(note) + ROW_BYTES
         args: list[str | bytes | int] = [name, size, MOST_BYTES, self._ttl_ms]
         gone: Any = await run_script(self._client, COUNT_NOTE, [_rows(owner)], args)

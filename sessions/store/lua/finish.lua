@@ -4,18 +4,20 @@
 -- `mends`: the journal could not be written: it begins anew with this event, since the hash has all that ended.
 -- `next`: the turn that follows once the calls are settled, which runs from here on; its reply, `next_reply`, has its place
 -- at once, and what was sent behind this turn stands behind that one.
--- `stays`: it went on with a reply and added nothing: that stands as it did.
--- Answers 'ok' or 'lost' (the turn had ended, or is no longer the caller's).
+-- `stays`: it went on with a reply and added nothing: that stands as it did. `group`: whose ledger counts the conversation.
+-- A full store takes an end, too: a script whose first write needs no memory may finish.
+-- Answers {'ok', what `weigh.lua` returns} or {'lost'} (the turn had ended, or is no longer the caller's).
 local conversation, journal = KEYS[1], KEYS[2]
 local asked, reply, turn, event, follow = cjson.decode(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local facts = redis.call('HMGET', conversation, 'running', 'seq', 'messages')
 if facts[1] ~= asked.turn_id then
   local known = redis.call('HGET', conversation, 'turn:' .. asked.turn_id) or ''
-  return string.match(known, '\n(.*)$') == turn and 'ok' or 'lost'
+  return {string.match(known, '\n(.*)$') == turn and 'ok' or 'lost'}
 end
 local seq = NUMBER(facts[2], 'seq')
-if seq >= asked.seq or (seq + 1 ~= asked.seq and not asked.mends) then return 'lost' end
+if seq >= asked.seq or (seq + 1 ~= asked.seq and not asked.mends) then return {'lost'} end
 NUMBER(facts[3] or 0, 'messages')
+redis.call('PEXPIRE', conversation, asked.ttl)
 CLEAR_WAY(journal, asked.mends and 0 or asked.seq)
 
 redis.call('XADD', journal, string.format('%d-0', asked.seq), 'event', event)
@@ -42,8 +44,7 @@ end
 redis.call('HSET', conversation, 'running', asked.next, 'seq', asked.seq, 'updated_at', asked.now)
 LINK_END(conversation, asked.turn_id, asked.seq, turn)
 NOTE_DUE(conversation, asked.seq)
-redis.call('PEXPIRE', conversation, asked.ttl)
 redis.call('PEXPIRE', journal, asked.ttl)
 redis.call('PEXPIRE', conversation .. ':images', asked.ttl)
 TELL(conversation, asked.replica, 'event', event)
-return 'ok'
+return {'ok', WEIGH(conversation, asked.ttl, asked.group)}

@@ -28,6 +28,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, RedisError
 
+EMBEDDED_BYTES = 1024**3
+"""Its memory, unless the operator sets it."""
 LOCK_S = 5.0
 START_S = 10.0
 STOP_S = 10.0
@@ -46,7 +48,7 @@ class EmbeddedStoreFailed(Exception):
 
 @asynccontextmanager
 async def embedded_store(
-    data_dir: Path, *, max_memory: str = "1gb", fsync: Literal["always", "everysec"] = "always"
+    data_dir: Path, *, max_bytes: int = EMBEDDED_BYTES, fsync: Literal["always", "everysec"] = "always"
 ) -> AsyncIterator[str]:
     """Run the store while the context lasts; yield its `unix://` URL. Raises EmbeddedStoreFailed.
 
@@ -56,7 +58,7 @@ async def embedded_store(
     with _lock_file(folder, data_dir) as lock, tempfile.TemporaryDirectory(prefix="midstream-") as private:
         await _take(lock, data_dir)
         # a unix socket's path has at most 107 bytes; a data folder's may be longer
-        server = _Server(folder, Path(private) / "store.sock", max_memory=max_memory, fsync=fsync, lock=lock)
+        server = _Server(folder, Path(private) / "store.sock", max_bytes=max_bytes, fsync=fsync, lock=lock)
         await server.start()
         try:
             await server.answers()
@@ -114,7 +116,7 @@ class _Server:
 
     process: asyncio.subprocess.Process
 
-    def __init__(self, folder: Path, socket: Path, *, max_memory: str, fsync: str, lock: TextIO) -> None:
+    def __init__(self, folder: Path, socket: Path, *, max_bytes: int, fsync: str, lock: TextIO) -> None:
         self.socket = socket
         self._log = folder / "store.log"
         self._lock = lock
@@ -126,7 +128,7 @@ class _Server:
             "appendonly": "yes",
             "appendfsync": fsync,
             "save": "",
-            "maxmemory": max_memory,
+            "maxmemory": str(max_bytes),
             "maxmemory-policy": "noeviction",
             "daemonize": "no",
             "logfile": str(self._log),

@@ -85,6 +85,11 @@ def _sentences(setup: Setup, durability: Durability) -> list[str]:
             f"The store evicts keys when its memory is full (maxmemory-policy {setup.policy}): conversations may vanish, "
             "whole or in part. Set maxmemory-policy to noeviction."
         )
+    if setup.max_memory == 0:
+        told.append(
+            "The store has no limit of its own (maxmemory 0): it may take its machine's memory. Set maxmemory; until then it is "
+            "taken to be three quarters of the machine, or MIDSTREAM_STORE_BYTES."
+        )
     if (loss := _loss(setup, durability)) is not None:
         told.append(loss)
     if durability is Durability.REPLICATED and setup.replicas == 0:

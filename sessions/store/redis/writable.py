@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from redis.asyncio import Redis, RedisCluster
-from redis.exceptions import SlotNotCoveredError
+from redis.exceptions import OutOfMemoryError, SlotNotCoveredError
 
 from sessions.errors import StoreDown
 from sessions.store.redis.client import store_errors
@@ -25,6 +25,10 @@ _NAMES = tuple(f"ms:probe:{number}" for number in range(16 * MOST_SERVERS))
 
 class RefusesWrites(StoreDown):
     """The store can be read, but a message could not be written."""
+
+
+class OutOfMemory(RefusesWrites):
+    """The store can be read, and has no memory for a write."""
 
 
 class Writable:
@@ -48,9 +52,10 @@ class Writable:
                 await self._write(key)
             except (StoreDown, TimeoutError) as trouble:
                 whose = f" on one of its {len(keys)} masters" if len(keys) > 1 else ""
-                reason = type(trouble.__cause__ or trouble).__name__
-                raise RefusesWrites(
-                    f"The store can be read, but takes no writes{whose} ({reason})."
+                cause = trouble.__cause__ or trouble
+                refuses = OutOfMemory if isinstance(cause, OutOfMemoryError) else RefusesWrites
+                raise refuses(
+                    f"The store can be read, but takes no writes{whose} ({type(cause).__name__})."
                 ) from trouble
 
     async def _write(self, key: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from connections.limits.quotas import RateLimited
 from connections.limits.rates import BURST_S, GROUPS_TIMES, Rate, Rates
 from connections.wire.table import Counts
-from sessions.running.shares import Subject
+from sessions.shares import Subject
 
 
 class Clock:

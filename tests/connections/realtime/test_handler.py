@@ -23,8 +23,8 @@ from connections.wire import frames
 from engine.images.image import Image
 from sessions.events import Accepted, Removed
 from sessions.records import Client, Owner
-from sessions.running.shares import Subject
 from sessions.service import Sessions
+from sessions.shares import Subject
 from tests.connections.line.wire import Wire
 from tests.connections.realtime.session import LIMITS, done
 from tests.pictures import PNG

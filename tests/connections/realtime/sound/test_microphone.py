@@ -32,8 +32,8 @@ from connections.wire.features import AUDIO
 from connections.wire.frames import Cancel, Error, Frame, Send
 from sessions.errors import Overloaded
 from sessions.records import Owner
-from sessions.running.shares import Subject
 from sessions.service import Sessions
+from sessions.shares import Subject
 from sessions.turn import cancelling
 from speech.contract import Heard, Listening, Paused, Resumed, Started, Stopped
 from speech.errors import RecognizerLost

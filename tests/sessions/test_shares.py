@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from connections.limits.limiters import LARGE_BODIES
 from sessions.errors import Draining, Overloaded
 from sessions.running.admission import AGAIN_MS, COMING, MOST_PLACES, PLACE_CHARS, Admission, Admitted
-from sessions.running.shares import ADDRESS, Shares, Subject
+from sessions.shares import ADDRESS, Shares, Subject
 
 ANN, BOB = Subject("ann", "here"), Subject("bob", "there")
 

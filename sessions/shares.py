@@ -51,8 +51,8 @@ class Shares:
         return (
             free > 0
             and weight <= max(1, free // FIRSTS_PART)
-            and _fits(self._owners[subject.owner], weight, free // OWNERS_PART)
-            and _fits(self._groups[subject.group], weight, _most_of_a_group(subject.group, free))
+            and _fits(self._owners[subject.owner], weight, most_of_owner(free))
+            and _fits(self._groups[subject.group], weight, most_of_group(subject.group, free))
         )
 
     def take(self, subject: Subject, weight: int = 1) -> None:
@@ -71,9 +71,15 @@ class Shares:
                 del counts[name]
 
 
+def most_of_owner(free: int) -> int:
+    """Return how much an owner may hold."""
+    return free // OWNERS_PART
+
+
+def most_of_group(group: str, free: int) -> int:
+    """Return how much the owners of a key or an address may hold."""
+    return free // ADDRESSES_PART if group.startswith(ADDRESS) else free * GROUPS_TIMES
+
+
 def _fits(held: int, weight: int, most: int) -> bool:
     return held == 0 or held + weight <= most
-
-
-def _most_of_a_group(group: str, free: int) -> int:
-    return free // ADDRESSES_PART if group.startswith(ADDRESS) else free * GROUPS_TIMES

@@ -1,0 +1,188 @@
+"""Counts the bytes that are stored for each owner, and for all owners of a key or an address, and refuses what is too much.
+
+Owners and groups may hold a part of what is free in the store, as `sessions.shares` has it: the fuller the store, the smaller is each
+share, so a few can't take all of it. Redis holds the counts, by the time at which the bytes expire (`ledger.lua`):
+
+- What a message, an upload or an image will write is counted before it is written, in a round trip that is made anyway. The count
+  lasts as long as the journal: from then on the conversation itself is counted.
+- A conversation is weighed when a turn of it ends (`weigh.lua`). The ledgers take the difference up to a second later, in batches.
+
+The counts are approximate. What was written in the last minutes may count twice. Expired bytes count for up to an eighth of their
+lifetime longer. A crash, or an outage, may lose a second of differences, until what they count has expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import cast
+
+import msgspec
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.client import Pipeline
+
+from sessions.errors import Refused, StoreDown, StoreFault
+from sessions.shares import Subject, most_of_group, most_of_owner
+from sessions.store.redis.client import ADMIT, CHARGE, piped, queue_script, store_errors
+from sessions.store.redis.memory import Memory
+
+JOURNAL_S = 900.0
+"""How long bytes count that are in a journal: while a reply is written, until the journal is compacted, and a while longer."""
+MESSAGE_BYTES = 2048
+"""Bytes of a message beside its text: its turn's records, and rows of lists."""
+COPIES = 2
+"""A message's text is in the history and in the journal."""
+EVENT_BYTES = 48
+"""Bytes of an event in the journal beside its own."""
+SHARE_BYTES = 512
+SETTLE_S = 1.0
+BATCH = 128
+"""Ledgers that are changed in one round trip."""
+
+_LINE = (
+    "The store is full. Nothing new is kept until something is deleted or expires; reading and deleting work."
+)
+
+
+class StoreFull(Refused):
+    """The store has no room for it: not for this owner, or this key or address, or for anybody."""
+
+    code = "store_full"
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """New bytes for ledgers that one script can see."""
+
+    ledgers: tuple[str, ...]
+    args: tuple[int, ...]
+    """As `admit.lua` takes them: bytes, their lifetime (ms), the most bytes of each ledger."""
+
+    def queue(self, pipe: Pipeline) -> None:
+        """Add it to a pipeline; `judge` reads the answer."""
+        queue_script(pipe, ADMIT, self.ledgers, self.args)
+
+    def judge(self, answer: int | None) -> None:
+        """Raise StoreFull unless it was admitted."""
+        if answer is None:
+            return
+        is_group = self.ledgers[answer - 1].startswith(_GROUPS)
+        whose = "Your key, or your address," if is_group else "You"
+        has = "has" if is_group else "have"
+        raise StoreFull(
+            f"{whose} {has} stored as much as the store has room for ({_size(self.args[answer + 1])}). "
+            "Delete conversations, or wait until some expire."
+        )
+
+
+class Ledger:
+    """The ledgers of all owners and groups. `run` must be running. Methods that wait raise StoreDown."""
+
+    def __init__(self, client: Redis, memory: Memory | None = None) -> None:
+        self._client = client
+        self._apart = isinstance(cast("object", client), RedisCluster)
+        self._owed: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        self._wake = asyncio.Event()
+        self.memory = memory or Memory(client)
+
+    async def admit(self, subject: Subject, size: int, *, lifetime_s: float) -> None:
+        """Count bytes that are about to be written; with a lifetime of 0, only check that there is room. Raises StoreFull."""
+        admissions = await self.admissions(subject, size, lifetime_s=lifetime_s)
+
+        def queue(pipe: Pipeline) -> None:
+            for admission in admissions:
+                admission.queue(pipe)
+
+        for admission, answer in zip(admissions, await piped(self._client, queue), strict=True):
+            admission.judge(answer)
+
+    async def admissions(self, subject: Subject, size: int, *, lifetime_s: float) -> list[Admission]:
+        """Return what `admit` sends, for another pipeline: the owner's ledger is in the first one. Raises StoreFull."""
+        await self.memory.up_to_date()
+        free = self.memory.free
+        if free <= 0:
+            raise StoreFull(_LINE)
+        self.memory.grew(size if lifetime_s else 0)
+        ledgers = tuple(_ledgers(subject))
+        mosts = (most_of_owner(free), most_of_group(subject.group, free * len(self.memory.servers)))
+        args = (size, int(lifetime_s * 1000))
+        if not self._apart:
+            return [Admission(ledgers, (*args, *mosts[: len(ledgers)]))]
+        return [Admission((one,), (*args, most)) for one, most in zip(ledgers, mosts, strict=False)]
+
+    def journalled(self, subject: Subject, size: int) -> None:
+        """Count bytes of a journal."""
+        self.memory.grew(size)
+        for ledger in _ledgers(subject):
+            self._owed[ledger][int(JOURNAL_S * 1000)] += size
+        self._wake.set()
+
+    def recharge(self, owner: str, notes: Sequence[bytes]) -> None:
+        """Count conversations and images as they were weighed. `notes`: what was counted, and what is to be, in pairs."""
+        for before, after in zip(notes[::2], notes[1::2], strict=True):
+            self._note(owner, before, -1)
+            self._note(owner, after, 1)
+        self._wake.set()
+
+    def _note(self, owner: str, note: bytes, times: int) -> None:
+        if not note:
+            return
+        field, size, group = note.decode().split(" ", 2)
+        for ledger in _ledgers(Subject(owner, group)):
+            self._owed[ledger][int(field)] += times * int(size)
+
+    async def deleted(self, owner: str, notes: Sequence[bytes]) -> None:
+        """Stop counting what was deleted, at once if the store answers. `notes`: what was counted."""
+        self.recharge(owner, [part for note in notes for part in (note, b"")])
+        with suppress(StoreDown):  # it is settled later
+            await self.settle()
+
+    async def forget(self, owner: str) -> None:
+        """Delete an owner's ledger: nothing of the owner is left."""
+        with store_errors():
+            await self._client.unlink(_OWNERS + f"{{{owner}}}")
+
+    async def run(self) -> None:
+        """Settle until cancelled."""
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(SETTLE_S)
+            with suppress(StoreDown):
+                await self.settle()
+
+    async def settle(self) -> None:
+        """Write the differences so far."""
+        owed, self._owed = self._owed, defaultdict(Counter)
+        self._wake.clear()
+        left = list(owed)
+        try:
+            while ledgers := left[:BATCH]:
+                with suppress(StoreFault):  # logged there; these are counted again when they are weighed
+                    await piped(self._client, partial(_queue, {ledger: owed[ledger] for ledger in ledgers}))
+                del left[: len(ledgers)]
+        finally:
+            for ledger in left:
+                self._owed[ledger].update(owed[ledger])
+                self._wake.set()
+
+
+_OWNERS, _GROUPS = "ms:stored:", "ms:stored-by:"
+
+
+def _ledgers(subject: Subject) -> Iterator[str]:
+    """Yield the names of an owner's ledger and of its group's; a person with a key is both, and needs one."""
+    yield f"{_OWNERS}{{{subject.owner}}}"
+    if subject.group and subject.owner != f"{subject.group}/":
+        yield f"{_GROUPS}{{{subject.group}}}"
+
+
+def _queue(owed: dict[str, Counter[int]], pipe: Pipeline) -> None:
+    for ledger, changes in owed.items():
+        if args := [part for field, size in changes.items() if size for part in (field, size)]:
+            queue_script(pipe, CHARGE, [ledger], args)
+
+
+def _size(size: int) -> str:
+    return f"{size // 1024**2} MiB" if size >= 1024**2 else f"{max(0, size) // 1024} KiB"
