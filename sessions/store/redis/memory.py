@@ -7,6 +7,8 @@ tickets. Each replica measures every second, and adds what it has written since.
 from __future__ import annotations
 
 import asyncio
+import math
+from time import monotonic
 from typing import Any, cast
 
 import msgspec
@@ -19,6 +21,8 @@ from sessions.store.redis.client import store_errors
 GROWTH_PART = 0.8
 """The part of the store's memory that growth may fill."""
 MEASURE_S = 1.0
+FULL_S = 0.1
+"""How long a full store is taken to be full: something may have been deleted."""
 UNSEEN_PART = 1 / 64
 """A replica measures again at once when it has written so large a part of the store's memory."""
 MACHINES_PART = 0.75
@@ -52,6 +56,7 @@ class Memory:
         self._grown = self._grown_before = (
             0  # since the last measurement, and between that and the one before it
         )
+        self._measured_at = -math.inf
         self.servers: tuple[Server, ...] = ()
         """As measured; empty before the first measurement."""
 
@@ -71,7 +76,7 @@ class Memory:
         self._grown += size
 
     async def up_to_date(self) -> None:
-        """Measure if there is no measurement yet, or much was written since. Raises StoreDown."""
+        """Measure if there is no measurement yet, the store was full, or much was written since. Raises StoreDown."""
         if self._is_stale:
             async with self._measuring:
                 if self._is_stale:
@@ -90,12 +95,14 @@ class Memory:
     @property
     def _is_stale(self) -> bool:
         limits = [server.limit for server in self.servers if server.limit is not None]
-        return not self.servers or self._grown > min(limits, default=UNKNOWN_BYTES) * UNSEEN_PART
+        was_full = self.free <= 0 and monotonic() - self._measured_at > FULL_S
+        return was_full or self._grown > min(limits, default=UNKNOWN_BYTES) * UNSEEN_PART
 
     async def _measure(self) -> None:
         with for_everybody(), store_errors():
             found = await _measured(self._client)
         self._grown, self._grown_before = 0, self._grown
+        self._measured_at = monotonic()
         self.servers = tuple(self._server(facts) for facts in found)
 
     def _server(self, facts: dict[str, Any]) -> Server:
