@@ -128,10 +128,10 @@ async def test_a_store_that_reads_its_data_for_long_is_waited_for(
         pass
     (file,) = (tmp_path / "store" / "appendonlydir").glob("*.incr.aof")
     with file.open("ab") as data:
-        data.write(b"*2\r\n$4\r\nINCR\r\n$7\r\ncounter\r\n" * 500_000)
-    monkeypatch.setattr(embedded, "START_S", 0.1)
+        data.write(b"*2\r\n$4\r\nINCR\r\n$7\r\ncounter\r\n" * 4_000_000)
+    monkeypatch.setattr(embedded, "START_S", 1.0)
     async with embedded_store(tmp_path) as url, connect(url) as client:
-        assert await client.get("counter") == b"500000"
+        assert await client.get("counter") == b"4000000"
 
 
 async def test_it_stops_with_its_context_and_leaves_no_socket(tmp_path: Path) -> None:
