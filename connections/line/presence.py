@@ -55,7 +55,8 @@ class Presence:
         self._limiters.rates.forget()
 
     def go_away(self, *, drain_ms: int, reason: str) -> None:
-        """Tell every connection that the server is about to stop."""
+        """Tell every connection that the server is about to stop, and accept no others: clients try another replica."""
+        self._limiters.waiting_room.close()
         for connection in self._registry.connections():
             connection.push(GoAway(drain_ms=drain_ms, reason=reason))
 

@@ -266,6 +266,7 @@ class Turns:
     async def drain(self, within_s: float) -> None:
         """Refuse new turns, let running ones end within a time, then end them as interrupted."""
         self._admission.draining = True
+        self._runner.stop_titles()
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._all_told()

@@ -68,6 +68,11 @@ class Runner:
         self._teller = EndTeller(observer)
         self._losing = Losing(history=self._history, ownership=self._ownership, teller=self._teller)
 
+    def stop_titles(self) -> None:
+        """Write no more titles."""
+        if self._titler is not None:
+            self._titler.stop()
+
     def ready(self, conversation: Conversation, live: LiveTurn) -> None:
         """Prepare a turn: messages accepted from here on can use its journal."""
         live.journal = TurnJournal(

@@ -46,16 +46,23 @@ class Titler:
         self._filters = filters
         self._tasks = tasks
         self._waiting: deque[tuple[Conversation, LiveTurn, Request]] = deque()
-        self._working = False
+        self._working: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     def consider(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
         """After a turn's end, queue its conversation for a title if the turn was its first one."""
-        if not _begins(live) or len(self._waiting) >= MAX_WAITING:
+        if self._is_stopped or not _begins(live) or len(self._waiting) >= MAX_WAITING:
             return
         self._waiting.append((conversation, live, request))
-        if not self._working:
-            self._working = True
-            self._tasks.begin(self._work())
+        if self._working is None:
+            self._working = self._tasks.begin(self._work())
+
+    def stop(self) -> None:
+        """Write no more titles: a server that is about to stop would wait a minute for each."""
+        self._is_stopped = True
+        self._waiting.clear()
+        if self._working is not None:
+            self._working.cancel()
 
     async def _work(self) -> None:
         try:
@@ -63,7 +70,7 @@ class Titler:
                 while self._waiting:
                     await self._give(*self._waiting.popleft())
         finally:
-            self._working = False
+            self._working = None
 
     async def _give(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
         try:

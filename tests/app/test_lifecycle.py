@@ -11,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from app.operations import logs
 from app.server.server import address, listen
@@ -61,6 +62,36 @@ async def test_running_replies_have_their_time_to_end(tmp_path: Path) -> None:
         assert (status, json.loads(body)["draining"]) == (503, True)
         assert (await socket.next("done"))["reason"] == "stop"
         assert (await socket.closed())[0] == 1012
+
+
+async def test_a_server_that_stops_accepts_no_connection(tmp_path: Path) -> None:
+    engine = ScriptedEngine(by_hand=True)
+    async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as socket:
+        await socket.send(type="send", client_msg_id="m1", content="Hello?")
+        await socket.next("accepted")
+        running.service.stop()
+        await socket.next("goaway")
+        with pytest.raises(InvalidStatus) as refused:
+            async with running.socket():
+                pass
+        assert refused.value.response.status_code == 503
+        running.service.stop()
+
+
+async def test_a_stop_waits_for_no_title(tmp_path: Path) -> None:
+    """Sixty-four may wait, and each may take a minute."""
+    engine = ScriptedEngine(by_hand=True)
+    async with serving(tmp_path, engine, titles="model") as running, running.socket() as socket:
+        await socket.send(type="send", client_msg_id="m1", content="Hello?")
+        ended = asyncio.create_task(socket.next("done"))
+        while not ended.done():
+            engine.step()
+            await running.get("/healthz")
+        while len(engine.requests) < 2:  # the title's
+            await running.get("/healthz")
+        running.service.stop()
+        async with asyncio.timeout(30):
+            await running.serving
 
 
 async def test_replies_that_outlast_the_drain_are_ended_as_interrupted(tmp_path: Path) -> None:

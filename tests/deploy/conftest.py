@@ -20,11 +20,11 @@ def deploy() -> Path:
 
 
 @pytest.fixture
-def nginx_site(tmp_path: Path) -> Callable[[int], NginxSite]:
-    """Make a site whose upstream is a port of loopback."""
+def nginx_site(tmp_path: Path) -> Callable[..., NginxSite]:
+    """Make a site whose upstreams are ports of loopback."""
     if NGINX is None:
         pytest.skip("nginx is NOT INSTALLED: its configuration goes untested (apt install nginx)")
-    return lambda upstream_port: make_nginx_site(tmp_path, upstream_port)
+    return lambda *upstream_ports: make_nginx_site(tmp_path, *upstream_ports)
 
 
 @pytest.fixture

@@ -51,12 +51,14 @@ class NginxSite(Front):
         return [line.split('"')[1] for line in self.log.read_text().splitlines()]
 
 
-def make_nginx_site(prefix: Path, upstream_port: int) -> NginxSite:
-    """Lay out a site in `prefix` whose upstream is a port of loopback."""
+def make_nginx_site(prefix: Path, *upstream_ports: int) -> NginxSite:
+    """Lay out a site in `prefix` whose upstreams are ports of loopback, with a copy of the shipped line each."""
     http_port, https_port = free_port(), free_port()
     lay_out(prefix, http_port, https_port)
-    upstream = f"upstream midstream {{ server 127.0.0.1:{upstream_port}; keepalive 16; }}\n"
-    (prefix / "snippets/midstream-upstream.conf").write_text(upstream)
+    upstream = (DEPLOY / "nginx/midstream-upstream.conf").read_text()
+    (shipped,) = (line for line in upstream.splitlines(keepends=True) if "server 127.0.0.1:8000" in line)
+    servers = "".join(shipped.replace("8000", str(port)) for port in upstream_ports)
+    (prefix / "snippets/midstream-upstream.conf").write_text(upstream.replace(shipped, servers))
     return NginxSite(prefix=prefix, http_port=http_port, https_port=https_port, tls=certify(prefix / "tls"))
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import http.client
+import http.server
 import json
 import re
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +23,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from tests.deploy.front import Front
+from tests.deploy.nginx_site import NginxSite
 from tests.server_process import free_port
 
 LOGGED_S = 10.0
@@ -185,3 +188,50 @@ def test_browsers_are_offered_http_2(front: Front) -> None:
         front.tls.wrap_socket(line, server_hostname="localhost") as browser,
     ):
         assert browser.selected_alpn_protocol() == "h2"
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    """A replica: answers 503 to handshakes, as one that is about to stop, or 200 to all else."""
+
+    def do_GET(self) -> None:
+        stops = "Upgrade" in self.headers and self.server.server_port == getattr(
+            self.server, "stopping", None
+        )
+        self.send_response(503 if stops else 200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Leave the test's output alone."""
+
+
+@contextmanager
+def replica(port: int, *, stops: bool = False) -> Iterator[None]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), Answering) as server:
+        server.stopping = port if stops else None  # type: ignore[attr-defined]
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield
+        server.shutdown()
+        serving.join()
+
+
+def test_a_replica_that_is_back_is_asked_at_once(
+    nginx_site: Callable[..., NginxSite], run_front: Callable[[Front], None]
+) -> None:
+    """By default nginx leaves a server out for ten seconds after one failure, and answers 502 if it left out all."""
+    ports = free_port(), free_port()
+    run_front(site := nginx_site(*ports))
+    assert get(https(site), "/healthz")[0].status == 502
+    with replica(ports[0]), replica(ports[1]):
+        assert [get(https(site), "/healthz")[0].status for _ in range(4)] == [200] * 4
+
+
+def test_a_handshake_that_a_stopping_replica_refuses_goes_to_another(
+    nginx_site: Callable[..., NginxSite], run_front: Callable[[Front], None]
+) -> None:
+    ports = free_port(), free_port()
+    run_front(site := nginx_site(*ports))
+    with replica(ports[0], stops=True), replica(ports[1]):
+        handshakes = [get(https(site), "/v1/ws", {"Upgrade": "websocket"})[0].status for _ in range(4)]
+    assert handshakes == [200] * 4
