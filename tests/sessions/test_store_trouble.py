@@ -25,6 +25,7 @@ from sessions.records import Client, Owner
 from sessions.replicas import reaping
 from sessions.running import runner
 from sessions.service import Sessions
+from sessions.store.redis.watched import CALL_S
 from sessions.turn import turn_journal
 from sessions.turn.policy import Policy
 from sessions.turn.positions import Again, Onward
@@ -73,6 +74,30 @@ async def test_a_reply_goes_on_while_the_store_stalls(chat: Chat, reader: Record
     assert continuous([event for event in reader.events if not isinstance(event, Status)])
     assert await journal_is_whole(chat)
     assert await chat.told() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
+
+
+async def test_a_store_that_hangs_is_an_outage_after_seconds(chat: Chat, reader: Recorder, pid: int) -> None:
+    """However often the client would try again."""
+    await chat.exchange("Hello?", "Hello.")
+    sessions, owner = chat.sessions, chat.owner
+    with stalled(pid):
+        async with asyncio.timeout(4 * CALL_S):
+            refusals = await asyncio.gather(
+                chat.send("And now?"),
+                chat.send("Hello?", conversation_id="another"),
+                sessions.history(owner, reader, "room", limit=10),
+                sessions.conversations(owner, limit=10, before=None),
+                return_exceptions=True,
+            )
+    assert {type(refusal) for refusal in refusals} == {StoreDown}
+
+
+async def test_a_reader_waits_once_for_a_store_that_hangs(chat: Chat, pid: int) -> None:
+    """A store that takes no writes can be read, but one that does not answer can't."""
+    await chat.exchange("Hello?", "Hello.")
+    chat.room.others.watching = False
+    with stalled(pid), pytest.raises(StoreDown):
+        await chat.sessions.parts.peers.watching.try_to_begin(chat.room)
 
 
 async def test_an_end_in_a_stall_is_told_at_once_and_saved_later(

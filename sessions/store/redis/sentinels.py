@@ -75,7 +75,9 @@ class Sentinels:
         self._sentinels: dict[Address, _Sentinel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._address: Address | None = None
-        self._open = asyncio.Event()
+        self.is_open = False
+        """Whether there is a primary, and no failover under way."""
+        self._news = asyncio.Event()
         self._round: asyncio.Task[None] | None = None
         self._next_round: asyncio.Task[None] | None = None
 
@@ -89,11 +91,18 @@ class Sentinels:
         try:
             async with asyncio.timeout(WAIT_S):
                 while self._address is None or not self.is_open:
-                    await self._open.wait()
+                    if self._address is None and (troubles := self._troubles()):
+                        raise ConnectionLost(f"No Sentinel names a primary of {self.name!r}: {troubles}")
+                    self._news.clear()
+                    await self._news.wait()
         except TimeoutError:
-            doing = "is failing over" if self._address is not None else "has no primary that a Sentinel names"
-            raise ConnectionLost(f"The group {self.name!r} {doing}.") from None
+            raise ConnectionLost(f"The failover of {self.name!r} is not over.") from None
         return self._address, self.term
+
+    def _troubles(self) -> str:
+        """Return why no Sentinel answers; empty if one has not been asked so far."""
+        troubles = [one.trouble for one in self._sentinels.values()]
+        return "; ".join(dict.fromkeys(troubles)) if all(troubles) else ""
 
     async def confirm(self, term: int) -> None:
         """Return if no failover began since a term, as far as the Sentinels answer. Raises ConnectionError, of the library."""
@@ -101,7 +110,7 @@ class Sentinels:
             self._next_round = self._begin(self._hear(after=self._round))
         await asyncio.shield(self._next_round)
         if term != self.term:
-            raise ConnectionLost(f"A failover of the group {self.name!r} began before a write was confirmed.")
+            raise ConnectionLost(f"A failover of {self.name!r} began before a write was confirmed.")
 
     async def aclose(self) -> None:
         """Stop following."""
@@ -111,30 +120,26 @@ class Sentinels:
 
     def decide(self) -> None:
         """Act on the Sentinels' views. If none answers, nothing changes."""
+        self._news.set()
         views = [one.view for one in self._sentinels.values() if one.view is not None]
         if not views:
             return
         newest = max(views, key=lambda view: view.epoch)
         if any(view.fails_over and view.address == newest.address for view in views):
             self._close(newest.address)
-        elif not self._open.is_set() or newest.address != self._address:
+        elif not self.is_open or newest.address != self._address:
             self._close(newest.address)
             _log.info("primary found", group=self.name, host=newest.address[0], port=newest.address[1])
-            self._open.set()
+            self.is_open = True
 
     def _close(self, address: Address) -> None:
         """End the term, unless it has ended: nothing is sent to a primary until the group is open again."""
         self._address = address
-        if self._open.is_set():
+        if self.is_open:
             _log.warning("failover began", group=self.name)
-            self._open.clear()
+            self.is_open = False
             self.term += 1
             self._begin(self._drop())
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a primary, and no failover under way."""
-        return self._open.is_set()
 
     def know(self) -> None:
         """Watch the Sentinels that others named, and no longer those that nobody names any more."""
@@ -174,6 +179,8 @@ class _Sentinel:
     def __init__(self, group: Sentinels, client: Redis) -> None:
         self.view: View | None = None
         """None while it does not answer."""
+        self.trouble = ""
+        """Why it did not answer the last look."""
         self.others: frozenset[Address] = frozenset()
         self.task: asyncio.Task[None] | None = None
         self._group = group
@@ -244,10 +251,12 @@ class _Sentinel:
     async def _look(self) -> None:
         while True:
             self._stale.clear()
+            self.trouble = ""
             try:
                 view, others = await self._ask()
-            except _TROUBLES:
+            except _TROUBLES as trouble:
                 view, others = None, self.others
+                self.trouble = str(trouble) or type(trouble).__name__
             if not self._stale.is_set():  # what it said then is older than an event
                 self.view, self.others = view, others
                 self._group.know()
