@@ -2,7 +2,7 @@
 
 Three replicas share one store: two with scripted engines, which restart within a second or two, and the whole service
 with the bundled model, whose engine process is killed too. The store writes to its disk before it answers
-(`MIDSTREAM_STORE_DURABILITY=always`): a store that writes each second may lose two seconds when its process dies.
+(`MIDSTREAM_STORE_DURABILITY=disk`): a store that writes each second may lose two seconds when its process dies.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def measure(stage: Stage) -> Sequence[Finding]:
         store = stack.enter_context(store_server(stage.folder / "store", fsync="always"))
         environ = {
             "MIDSTREAM_REDIS_URL": store.url,
-            "MIDSTREAM_STORE_DURABILITY": "always",
+            "MIDSTREAM_STORE_DURABILITY": "disk",
             "MIDSTREAM_LOG_LEVEL": "warning",
         }
         scripted = gateway.command(gateway.Script(words=20, pace_s=PACE_S, hurry=stage.scale.hurry))

@@ -36,7 +36,7 @@ def measure(stage: Stage) -> Sequence[Finding]:
         store = stack.enter_context(store_server(stage.folder / "store", fsync="always"))
         environ = {
             "MIDSTREAM_REDIS_URL": store.url,
-            "MIDSTREAM_STORE_DURABILITY": "always",
+            "MIDSTREAM_STORE_DURABILITY": "disk",
             "MIDSTREAM_LOG_LEVEL": "warning",
             "MIDSTREAM_TOOLS": "tests.chaos.calling:note",
             calling.STARTED: str(started),

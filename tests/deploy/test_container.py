@@ -66,7 +66,7 @@ def test_every_service_is_watched_and_bounded(compose: dict[str, Any], dockerfil
 
 def test_the_store_keeps_what_it_acknowledged_and_evicts_nothing(compose: dict[str, Any]) -> None:
     command = compose["services"]["redis"]["command"]
-    assert "--appendonly yes --appendfsync everysec" in command
+    assert "--appendonly yes --appendfsync always" in command
     assert "--maxmemory-policy noeviction" in command
 
 

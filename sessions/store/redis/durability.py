@@ -28,7 +28,7 @@ class Durability(StrEnum):
     MEMORY = "memory"
     """The store's answer, which it may give before its disk has the write."""
     DISK = "disk"
-    """The store's answer, which it gives once its disk has the write (`appendfsync always`; see `setup.unmet`).
+    """The store's answer, which it gives once its disk has the write (`appendfsync always`; see `setups_for`).
 
     WAITAOF is not used. With `appendfsync everysec` it waits up to a second, and Valkey 8.0 to 9.1 and Redis 7.4.0 to 7.4.2 answer
     it before the fsync (redis/redis#13793).
