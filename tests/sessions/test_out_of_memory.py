@@ -10,9 +10,12 @@ from sessions import replica
 from sessions.errors import StoreDown
 from sessions.events import Done, Reason, Resumed, Status
 from sessions.records import Owner
+from sessions.replicas.reaping import Reaper
 from sessions.running import runner
 from sessions.service import Sessions
 from sessions.store import ownership
+from sessions.store.history.compacting import Compaction
+from sessions.store.ownership import RunningTurn
 from sessions.turn import turn_journal
 from sessions.turn.policy import Policy
 from tests.refusing_store import without_memory
@@ -78,3 +81,42 @@ async def test_leases_are_prolonged(chat: Chat, store: Redis) -> None:
         await store.pexpire(lease, 5_000)
         while await store.pttl(lease) <= 5_000:
             assert await store.exists(lease)
+
+
+async def test_a_replica_starts_and_conversations_are_deleted_and_compacted(
+    chat: Chat, store: Redis, owner: Owner
+) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    await chat.exchange("Hello?", "Hello.", conversation_id="other")
+    await chat.quiet()
+    compaction = Compaction(store, ttl_s=60, window_s=0)
+    for name in await store.keys("ms:compaction:*"):
+        for conversation in await store.zrange(name, 0, -1):
+            await store.zadd(name, {conversation: 1})
+    sessions = Sessions(client=store, engine=ScriptedEngine(), policy=Policy(ttl_s=60, max_turns=10))
+    async with without_memory(store), sessions.running(alone=False):
+        assert await compaction.compact() == 2
+        assert not await store.exists(chat.keys.journal)
+        assert [one async for one in sessions.erase(owner)] == ["other", "room"]
+        assert await store.keys(f"ms:{{{owner}/*") == []
+
+
+async def test_a_dead_replicas_turn_is_ended(chat: Chat, store: Redis) -> None:
+    """As when a service died with a full store, and starts again."""
+    await chat.running("Hello?", "This")
+    parts = chat.sessions.parts
+    async with without_memory(store):
+        orphan = next(iter(parts.base.storage.ownership._own.values()))
+        reaper = Reaper(parts.base.storage, runs=lambda _: False, tell=lambda *_: None, go_on=no_wait)
+        assert await reaper.reap() == 1
+        record = await parts.base.storage.history.turn(chat.keys, orphan.turn_id)
+        assert record is not None
+        assert record.done is not None
+        assert record.done.reason is Reason.INTERRUPTED
+    chat.cancel()
+    await chat.quiet()
+
+
+async def no_wait(_: RunningTurn) -> bool:
+    """No turn waits for calls."""
+    return False
