@@ -27,12 +27,10 @@ def defaults_of(generation: GenerationConfig) -> Params:
 
 
 def eos_ids_of(generation: GenerationConfig, tokenizer_eos: int | None) -> frozenset[int]:
-    """Return the tokens that end a reply: the generation config's, or else the tokenizer's."""
+    """Return the tokens that end a reply: the generation config's and the tokenizer's."""
     named = generation.eos_token_id
-    if isinstance(named, list):
-        return frozenset(named)
-    chosen = tokenizer_eos if named is None else named
-    return frozenset() if chosen is None else frozenset({chosen})
+    ids = named if isinstance(named, list) else [named]
+    return frozenset(one for one in (*ids, tokenizer_eos) if one is not None)
 
 
 def window_of(config: PreTrainedConfig) -> int | None:

@@ -34,9 +34,16 @@ def test_given_values_win_zeros_included() -> None:
 
 @pytest.mark.parametrize(
     ("named", "tokenizer", "ids"),
-    [([1, 2], 3, {1, 2}), (0, 3, {0}), (None, 3, {3}), (None, None, set())],
+    [
+        ([1, 2], 3, {1, 2, 3}),
+        (0, 3, {0, 3}),
+        (0, 0, {0}),
+        (7, None, {7}),
+        (None, 3, {3}),
+        (None, None, set()),
+    ],
 )
-def test_end_tokens_are_the_generation_configs_else_the_tokenizers(
+def test_the_generation_config_and_the_tokenizer_both_name_end_tokens(
     named: Any, tokenizer: int | None, ids: set[int]
 ) -> None:
     assert eos_ids_of(GenerationConfig(eos_token_id=named), tokenizer) == ids

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from engine.errors import ModelNotUsable
+from engine.loading.loader import load
 from engine.model.devices import choose_device, choose_dtype, has_fast_bf16
 
 CPU = torch.device("cpu")
@@ -19,6 +21,19 @@ def test_without_a_wish_the_best_device_is_taken(asked: str | None) -> None:
 def test_a_wish_is_followed() -> None:
     assert choose_device("cpu") == CPU
     assert choose_dtype("bf16", CPU) is torch.bfloat16
+
+
+@pytest.mark.parametrize(("asked", "index"), [("cuda", 0), ("cuda:1", 1)])
+def test_the_loader_selects_a_cuda_device_named_with_or_without_an_index(
+    asked: str, index: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    selected: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch._C, "_cuda_setDevice", selected.append, raising=False)
+    with pytest.raises(ModelNotUsable, match="no-such-model"):
+        load("./no-such-model", device=asked, dtype="bf16")
+    assert selected == [index]
 
 
 @pytest.mark.parametrize(
