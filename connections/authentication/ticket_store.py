@@ -5,7 +5,7 @@ from __future__ import annotations
 from redis.asyncio import Redis
 
 from sessions.store.redis.asker import asking_for
-from sessions.store.redis.client import store_errors
+from sessions.store.redis.client import PUT, run_script, store_errors
 
 GROUP = "/tickets"
 """Whose calls of the store these are: who shows a ticket is not known before."""
@@ -21,9 +21,9 @@ class RedisTickets:
         self._client = client
 
     async def keep(self, name: str, content: bytes, *, ttl_s: int) -> None:
-        """Store a ticket. Raises StoreDown."""
-        with asking_for(GROUP), store_errors():
-            await self._client.set(_key(name), content, ex=ttl_s)
+        """Store a ticket, in a full store, too. Raises StoreDown."""
+        with asking_for(GROUP):
+            await run_script(self._client, PUT, [_key(name)], [content, ttl_s * 1000])
 
     async def take(self, name: str) -> bytes | None:
         """Return and delete a ticket. Raises StoreDown."""

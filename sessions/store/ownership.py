@@ -20,7 +20,7 @@ from redis.asyncio.client import Pipeline
 
 from sessions.errors import StoreDown, StoreFault
 from sessions.records import Owner
-from sessions.store.redis.client import ENROLL, LEASE, piped, run_script, store_errors
+from sessions.store.redis.client import ENROLL, PUT, piped, run_script, store_errors
 
 LEASE_S = 8.0
 RENEW_S = 2.5
@@ -86,7 +86,7 @@ class Ownership:
         with store_errors():
             if not await self._lane.pexpire(_lease(self.replica), lease_ms):
                 await self._enroll()  # before the lease, so that older versions can be recognized
-                await run_script(self._lane, LEASE, [_lease(self.replica)], [FORMAT, lease_ms])
+                await run_script(self._lane, PUT, [_lease(self.replica)], [FORMAT, lease_ms])
                 self.taken += 1
                 self._look(lost=True)
             if not await self._lane.sismember(_RUNNERS, self.replica):

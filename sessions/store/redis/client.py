@@ -92,7 +92,7 @@ FORGET = Script("forget")
 KEEP_IMAGE = Script("ledger", "weigh", "keep_image")
 ADMIT = Script("ledger", "admit")
 CHARGE = Script("ledger", "charge")
-LEASE = Script("lease")
+PUT = Script("put")
 ENROLL = Script("enroll")
 COMPACT = Script("compact")
 SCHEDULE = Script("schedule")
@@ -101,7 +101,7 @@ SETTLE_DUE = Script("settle_due")
 SCRIPTS = (
     *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
     *(BRANCH, ACTIVATE, NOTE, COUNT_NOTE, RENAME, SHARE, SINCE, RENEW, START, GO_ON),
-    *(WATCH, LEAVE, POST, COLLECT, TOUCH, KEEP_IMAGE, ADMIT, CHARGE, LEASE, ENROLL),
+    *(WATCH, LEAVE, POST, COLLECT, TOUCH, KEEP_IMAGE, ADMIT, CHARGE, PUT, ENROLL),
     *(SEAL, RESEAL, ADOPT, HAND_OVER, FORGET),
     *(COMPACT, SCHEDULE, TAKE_DUE, SETTLE_DUE),
 )

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from connections.authentication.ticket_store import GROUP, RedisTickets
 from sessions.store.redis.asker import asker
 from sessions.store.redis.fair_places import OWN
+from tests.refusing_store import without_memory
 
 
 class Noting:
@@ -17,7 +18,7 @@ class Noting:
     def __init__(self) -> None:
         self.askers: list[str] = []
 
-    async def set(self, *_: object, **__: object) -> None:
+    async def evalsha(self, *_: object) -> None:
         self.askers.append(asker())
 
     async def getdel(self, _: str) -> None:
@@ -32,3 +33,12 @@ async def test_tickets_have_no_part_in_the_replicas_own_work() -> None:
     await tickets.take("name")
     assert client.askers == [GROUP, GROUP]
     assert GROUP != OWN
+
+
+async def test_a_store_without_memory_takes_tickets(store: Redis) -> None:
+    """People sign in to delete something."""
+    tickets = RedisTickets(store)
+    async with without_memory(store):
+        await tickets.keep("name", b"content", ttl_s=30)
+        assert await tickets.take("name") == b"content"
+        assert await tickets.take("name") is None
