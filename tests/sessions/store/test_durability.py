@@ -18,7 +18,7 @@ from sessions.errors import StoreDown
 from sessions.events import Accepted, Done
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.redis import durability
+from sessions.store.redis import durability, embedded
 from sessions.store.redis.durability import Confirming, Durability, Unsupported
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect
@@ -62,6 +62,8 @@ def lossy(monkeypatch: pytest.MonkeyPatch, folder: Path, *, sync_s: float = 0.0)
     """The embedded store's disk loses at a kill what was not synced."""
     for name, value in disk(folder, store=folder / "store", sync_s=sync_s).items():
         monkeypatch.setenv(name, value)
+    if sync_s:
+        monkeypatch.setattr(embedded, "STOP_S", 0.2)  # it syncs when it is stopped
 
 
 async def answering(store: Redis) -> None:
@@ -180,6 +182,21 @@ async def test_a_store_that_writes_each_second_loses_what_it_acknowledged(
     lossy(monkeypatch, tmp_path, sync_s=60)
     async with embedded_store(tmp_path, fsync="everysec") as url, connect(url) as store:
         await store.set("acknowledged", "in memory")
+        os.kill(await pid_of(store), signal.SIGKILL)
+        await answering(store)
+        assert await store.get("acknowledged") is None
+
+
+async def test_waitaof_confirms_what_is_not_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why nothing asks for it. A version of Valkey without this may change `docs/design/decisions.md`."""
+    lossy(monkeypatch, tmp_path, sync_s=60)
+    async with embedded_store(tmp_path, fsync="everysec") as url, connect(url) as store:
+        pipe = store.pipeline(transaction=False)
+        pipe.set("acknowledged", "in memory")
+        pipe.execute_command("WAITAOF", 1, 0, 2000)
+        assert (await pipe.execute())[-1] == [1, 0]
         os.kill(await pid_of(store), signal.SIGKILL)
         await answering(store)
         assert await store.get("acknowledged") is None
