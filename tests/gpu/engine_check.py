@@ -214,17 +214,18 @@ class EngineCheck:
                 steps.append(ended - began)
                 hosts.append(ended - began - self.wait.seconds)
         expect(made == at_once * new, f"{title}: {at_once} replies of {new} tokens, not {made} tokens in all")
-        steady, host = (statistics.median(times[2:] or times) for times in (steps, hosts))
-        read = self.weight_bytes + at_once * (prompt + new / 2) * self.bytes_per_token
-        facts = {
-            "tokens/s": made / (time.perf_counter() - sent),
-            "decode tokens/s": at_once / steady,
-            "step ms p50": 1e3 * steady,
-            "step ms p99": 1e3 * quantile(steps[2:] or steps, 0.99),
-            "host ms p50": 1e3 * host,
-            "first token ms": 1e3 * (first or 0.0),
-            "GB/s": read / steady / 1e9,
-        }
+        took = time.perf_counter() - sent
+        facts = {"tokens/s": made / took, "first token ms": 1e3 * (first or 0.0)}
+        if steady := steps[2:]:  # short replies may never all run in the same step
+            step = statistics.median(steady)
+            read = self.weight_bytes + at_once * (prompt + new / 2) * self.bytes_per_token
+            facts |= {
+                "decode tokens/s": at_once / step,
+                "step ms p50": 1e3 * step,
+                "step ms p99": 1e3 * quantile(steady, 0.99),
+                "host ms p50": 1e3 * statistics.median(hosts[2:]),
+                "GB/s": read / step / 1e9,
+            }
         self.facts[title] = facts
         self.report(f"{title}: " + ", ".join(f"{name} {value:,.1f}" for name, value in facts.items()))
 
