@@ -19,7 +19,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: tests docs help install run lint check specs test test-long coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu chaos attack autobahn release train clean
+.PHONY: tests docs help install run lint check specs test test-long coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu check-gpu chaos attack autobahn release train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -103,6 +103,9 @@ bench-peers: $(DEV) ## beside vLLM, llama-server and OpenVINO GenAI; installs wh
 
 bench-gpu: $(DEV) ## the same on a CUDA device: models of 1.5 and 8 billion random weights
 	@$(BIN)/python -m tests.bench.engine.gpu $(ARGS)
+
+check-gpu: $(DEV) ## the engine and the service on one CUDA device, offline, in eight minutes: right or wrong, and how fast
+	@PYTHON=$(BIN)/python bash tests/gpu/check.sh
 
 chaos: $(DEV) ## bad days: kills, stalls, storms, slow readers, nonsense; half an hour, a table and docs/bench/chaos.json
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.chaos $(ARGS)

@@ -1,0 +1,212 @@
+"""The attention backends of the device against torch's own attention in float32, and the bandwidth they reach."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from engine.attention.cuda.attention import Cuda
+from engine.attention.cuda.varlen import HAS_VARLEN
+from engine.attention.reference import Reference
+from engine.attention.terms import Backend, Terms
+from engine.cache.budget import page_size
+from engine.cache.layout import Span, StepLayout, lay_out
+from engine.cache.paged_cache import LayerPages
+from tests.gpu.results import DEVICE, ON_CUDA, expect, keep, say
+
+DEVICE_OF_TENSORS = torch.device(DEVICE)
+PAGE = page_size(DEVICE_OF_TENSORS.type)
+UNIT = 1 if ON_CUDA else 1 / 64
+"""Contexts are shorter on a CPU."""
+
+
+class Heads(NamedTuple):
+    """The shape of a layer. Queries share keys and values."""
+
+    queries: int
+    shared: int
+    size: int
+
+
+LAYERS = {
+    "8B": Heads(32, 8, 128),
+    "1.5B": Heads(12, 2, 128),
+    "gemma": Heads(8, 4, 256),
+    "small": Heads(14, 2, 64),
+    "demo": Heads(6, 2, 32),
+}
+TERMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "window": {"window": int(1000 * UNIT)},
+    "softcap": {"softcap": 30.0},
+    "chunk": {"chunk": int(2048 * UNIT)},
+}
+MANY_TERMS = {"8B", "demo"}
+"""The layers that are tried with all terms."""
+
+DECODING = [max(1, int(tokens * UNIT)) for tokens in (16, 4096, 4112, 4097, 8192)]
+PROMPTS = [(int(tokens * UNIT), int(new * UNIT)) for tokens, new in ((1600, 512), (15000, 300))]
+"""Lengths of contexts, and how many of their tokens are new."""
+
+TOLERANCE = {torch.bfloat16: 2e-2, torch.float32: 1e-4}
+
+
+class Step(NamedTuple):
+    """A step of random numbers."""
+
+    layout: StepLayout
+    layer: LayerPages
+    queries: Tensor
+    tables: Sequence[Sequence[int]]
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    backends: dict[str, Backend] = {"reference": Reference()}
+    if ON_CUDA:
+        torch.cuda.set_device(DEVICE_OF_TENSORS)
+        say(f"{torch.cuda.get_device_name()}, torch for CUDA {torch.version.cuda}")
+        processors = torch.cuda.get_device_properties(DEVICE_OF_TENSORS).multi_processor_count
+        backends["triton"] = Cuda(processors=processors, others=())
+    compare(backends)
+    if ON_CUDA:
+        measure(backends["triton"])
+
+
+def compare(backends: dict[str, Backend]) -> None:
+    """Compare each backend with torch on all kinds of layers."""
+    errors: dict[str, float] = {}
+    for layer, heads in LAYERS.items():
+        for kind in TERMS if layer in MANY_TERMS else ("plain",):
+            for dtype in TOLERANCE if layer == "8B" else (torch.bfloat16,):
+                terms = Terms(heads.size**-0.5, **TERMS[kind])
+                step = random_step(heads, [(tokens, 1) for tokens in DECODING] + PROMPTS, dtype)
+                expected = computed(step, terms)
+                for name, backend in backends.items():
+                    if name == "reference" and layer == "8B" and ON_CUDA:
+                        continue  # it would gather all contexts in float32
+                    got = backend.attend(step.queries, step.layer, step.layout, terms)[: len(expected)]
+                    error = float((got.float() - expected).norm() / expected.norm())
+                    case = f"{name}, {layer}, {kind}, {dtype}"
+                    errors[case] = error
+                    expect(error < TOLERANCE[dtype], f"{case} is {error:.2g} apart from torch's attention")
+    worst = max(errors, key=errors.__getitem__)
+    say(f"attention: {len(errors)} cases, the largest error is {errors[worst]:.2g} ({worst})")
+    say(f"torch.nn.attention.varlen: {'available' if HAS_VARLEN else 'needs torch 2.12'}")
+    keep("attention.json", {"errors": errors})
+
+
+def random_step(
+    heads: Heads, requests: Sequence[tuple[int, int]], dtype: torch.dtype, capacity: int = 0
+) -> Step:
+    """Return a step of requests, (tokens, new tokens), whose pages lie in any order."""
+    counts = [-(-tokens // PAGE) for tokens, _ in requests]
+    free = torch.randperm(sum(counts) + 2).tolist()
+    tables = [[free.pop() for _ in range(count)] for count in counts]
+    spans = [
+        Span(slot, tokens - new, [1] * new, samples=True, pages=table)
+        for slot, ((tokens, new), table) in enumerate(zip(requests, tables, strict=True))
+    ]
+    layout = lay_out(spans, page_size=PAGE, device=DEVICE_OF_TENSORS, most_pages=capacity // PAGE)
+    like = torch.empty(1, heads.shared, heads.size, dtype=dtype, device=DEVICE_OF_TENSORS)
+    layer = LayerPages.make(like, like, sum(counts) + 2, PAGE)
+    for store in layer:
+        store.normal_()
+    queries = like.new_empty(layout.input_ids.shape[1], heads.queries, heads.size).normal_()
+    return Step(layout, layer, queries, tables)
+
+
+def computed(step: Step, terms: Terms) -> Tensor:
+    """Compute a step's attention in float32, one request after another."""
+    results, row = [], 0
+    for (start, stop), table in zip(step.layout.spans, step.tables, strict=True):
+        queries = step.queries[row : row + stop - start].float()
+        row += stop - start
+        pages = torch.tensor(table, device=DEVICE_OF_TENSORS)
+        keys, values = (store[pages].flatten(0, 1)[:stop].float() for store in step.layer)
+        share = queries.shape[1] // keys.shape[1]
+        keys, values = keys.repeat_interleave(share, 1), values.repeat_interleave(share, 1)
+        seen = visible(start, stop, terms)
+        if terms.softcap is None:
+            attended = torch.nn.functional.scaled_dot_product_attention(
+                *(one.transpose(0, 1) for one in (queries, keys, values)),
+                attn_mask=seen[None],
+                scale=terms.scale,
+            )
+            results.append(attended.transpose(0, 1))
+        else:
+            scores = torch.einsum("qhd,khd->hqk", queries, keys) * terms.scale
+            scores = torch.tanh(scores / terms.softcap) * terms.softcap
+            weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+            results.append(torch.einsum("hqk,khd->qhd", weights, values))
+    return torch.cat(results)
+
+
+def visible(start: int, stop: int, terms: Terms) -> Tensor:
+    """Return which keys the queries from `start` on may see, (queries, keys)."""
+    keys = torch.arange(stop, device=DEVICE_OF_TENSORS)
+    queries = keys[start:, None]
+    seen = keys <= queries
+    if terms.window is not None:
+        seen &= keys > queries - terms.window
+    if terms.chunk is not None:
+        seen &= keys // terms.chunk == queries // terms.chunk
+    return seen
+
+
+def measure(backend: Backend) -> None:
+    """Measure how much of the memory's bandwidth decoding reaches, and how fast a prompt is."""
+    field = torch.ones(2**30, device=DEVICE_OF_TENSORS)
+    bandwidth = field.nbytes / microseconds(field.sum, 5)  # bytes per microsecond
+    del field
+    heads, terms = LAYERS["8B"], Terms(128**-0.5)
+    results: dict[str, Any] = {"read GB/s": bandwidth / 1e3}
+    for capacity in (8192, 131072):  # the kernel divides a context by the capacity
+        for rows, tokens in ((1, 512), (1, 2048), (1, 8000), (8, 2048), (64, 1000), (256, 1000)):
+            step = random_step(heads, [(tokens, 1)] * rows, torch.bfloat16, capacity)
+            took = microseconds(recorded(backend, step, terms))
+            share = rows * tokens * heads.shared * heads.size * 2 * 2 / took / bandwidth
+            name = f"decode, capacity {capacity}, {rows} x {tokens} tokens"
+            results[name] = {"us": took, "share of bandwidth": share}
+            say(f"{name}: {took:.0f} us, {share:.0%} of the bandwidth")
+    step = random_step(heads, [(4096, 4096)], torch.bfloat16, 8192)
+    took = microseconds(lambda: backend.attend(step.queries, step.layer, step.layout, terms), 5)
+    rate = 4 * 4096 * 4096 / 2 * heads.queries * heads.size / took / 1e6
+    results["prompt of 4096 tokens"] = {"us": took, "TFLOP/s": rate}
+    say(f"prompt of 4096 tokens: {took:.0f} us, {rate:.0f} TFLOP/s")
+    keep("attention.json", {"times": results})
+
+
+def recorded(backend: Backend, step: Step, terms: Terms) -> Callable[[], object]:
+    """Return what replays a step's attention from a CUDA graph, without the cost of launches."""
+    backend.attend(step.queries, step.layer, step.layout, terms)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        backend.attend(step.queries, step.layer, step.layout, terms)
+    return graph.replay
+
+
+def microseconds(call: Callable[[], object], repetitions: int = 20) -> float:
+    """Return how long a call keeps the device busy: the median of five series."""
+    events: Any = torch.cuda.Event
+    call()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(5):
+        start, end = events(enable_timing=True), events(enable_timing=True)
+        start.record()
+        for _ in range(repetitions):
+            call()
+        end.record()
+        end.synchronize()
+        times.append(1e3 * start.elapsed_time(end) / repetitions)
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    main()
