@@ -37,8 +37,7 @@ def choose_device(asked: str | None) -> torch.device:
         raise ModelNotUsable(
             f"The device {asked!r} was asked for, but PyTorch does not find it on this machine."
         )
-    if device.type == "cuda" and device.index is None:
-        # `torch.cuda.set_device` refuses a device without an index.
+    if str(device) == "cuda":  # without an index, which `torch.cuda.set_device` refuses
         return torch.device("cuda", torch.cuda.current_device())
     return device
 
