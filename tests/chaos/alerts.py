@@ -14,6 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from redis.asyncio import Redis
+
 from tests.bench.engine.findings import Target
 from tests.chaos.gateway import UNHURRIED, Script, command
 from tests.chaos.report import Finding, Part
@@ -164,6 +166,23 @@ async def _store_is_slow(scene: _Scene) -> None:
         await asyncio.sleep(STALL_S / 2)
 
 
+async def _store_fills(scene: _Scene) -> None:
+    await _store_is_full_to(scene, 0.7, "MidstreamStoreFills")
+
+
+async def _store_is_full(scene: _Scene) -> None:
+    await _store_is_full_to(scene, 0.9, "MidstreamStoreFull")
+
+
+async def _store_is_full_to(scene: _Scene, part: float, alert: str) -> None:
+    """Give the store so little memory that this part of it is in use."""
+    async with Redis.from_url(scene.store.url) as store:
+        used = (await store.info("memory"))["used_memory"]
+        await store.config_set("maxmemory", int(used / part))
+        await asyncio.to_thread(scene.prometheus.until_fires, alert)
+        await store.config_set("maxmemory", 0)
+
+
 async def _store_dies(scene: _Scene) -> None:
     scene.store.kill()
     await asyncio.to_thread(scene.prometheus.until_fires, "MidstreamStoreFails")
@@ -198,6 +217,8 @@ DISASTERS: dict[str, Callable[[_Scene], Awaitable[None]]] = {
     "MidstreamFewFilesLeft": _few_files_are_left,
     "MidstreamDeltasLate": _readers_are_late,
     "MidstreamStoreSlow": _store_is_slow,
+    "MidstreamStoreFills": _store_fills,
+    "MidstreamStoreFull": _store_is_full,
     "MidstreamStoreFails": _store_dies,
     "MidstreamTurnsReaped": _replica_dies,
 }

@@ -58,6 +58,14 @@ TROUBLE: dict[str, list[dict[str, str]]] = {
     "MidstreamStoreFails": [
         series("midstream_store_errors_total", growing(1), client="requests", error="ConnectionError")
     ],
+    "MidstreamStoreFills": [
+        series("midstream_store_memory_used_bytes", always(65), server="0"),
+        series("midstream_store_memory_limit_bytes", always(100), server="0"),
+    ],
+    "MidstreamStoreFull": [
+        series("midstream_store_memory_used_bytes", always(79), server="0"),
+        series("midstream_store_memory_limit_bytes", always(100), server="0"),
+    ],
     "MidstreamStoreSlow": slow("midstream_store_call_seconds", "0.25"),
     "MidstreamRepliesUnsaved": [series("midstream_turns_unsaved", always(2))],
     "MidstreamSheds": [series("midstream_errors_total", growing(1), door="native", code="overloaded")],
@@ -85,6 +93,8 @@ CALM = [
     series("midstream_store_call_seconds_bucket", growing(30), le="0.005"),
     series("midstream_store_call_seconds_bucket", growing(30), le="+Inf"),
     series("midstream_store_errors_total", always(7), client="requests", error="ConnectionError"),
+    series("midstream_store_memory_used_bytes", always(50), server="0"),
+    series("midstream_store_memory_limit_bytes", always(100), server="0"),
     series("midstream_turns_unsaved", f"0+0x100 1 0+0x{HOUR - 102}"),
     series("midstream_errors_total", always(50), door="native", code="overloaded"),
     series("midstream_refusals_total", always(50), reason="full"),
