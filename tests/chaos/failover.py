@@ -34,12 +34,12 @@ def cluster(stage: Stage) -> Sequence[Finding]:
 
 def cluster_unconfirmed(stage: Stage) -> Sequence[Finding]:
     """The same, with no replica waited for."""
-    return asyncio.run(_cluster(stage, Part.CLUSTER_UNCONFIRMED, take_over, "everysec"))
+    return asyncio.run(_cluster(stage, Part.CLUSTER_UNCONFIRMED, take_over, "memory"))
 
 
 def cluster_planned(stage: Stage) -> Sequence[Finding]:
     """Have replicas of a cluster take their masters' places."""
-    return asyncio.run(_cluster(stage, Part.CLUSTER_PLANNED, change_places, "everysec"))
+    return asyncio.run(_cluster(stage, Part.CLUSTER_PLANNED, change_places, "memory"))
 
 
 def sentinel(stage: Stage) -> Sequence[Finding]:
@@ -49,12 +49,12 @@ def sentinel(stage: Stage) -> Sequence[Finding]:
 
 def sentinel_unconfirmed(stage: Stage) -> Sequence[Finding]:
     """The same, with no replica waited for."""
-    return asyncio.run(_sentinel(stage, Part.SENTINEL_UNCONFIRMED, "everysec"))
+    return asyncio.run(_sentinel(stage, Part.SENTINEL_UNCONFIRMED, "memory"))
 
 
 def sentinel_planned(stage: Stage) -> Sequence[Finding]:
     """Have the Sentinels switch to the replica, several times."""
-    return asyncio.run(_sentinel(stage, Part.SENTINEL_PLANNED, "everysec"))
+    return asyncio.run(_sentinel(stage, Part.SENTINEL_PLANNED, "memory"))
 
 
 async def _cluster(stage: Stage, part: Part, fail_over: Failover, durability: str) -> Sequence[Finding]:

@@ -29,7 +29,9 @@ from tests.chaos.stage import QUICK, Stage
         *(network.measure, replicas.measure, partitions.measure),
         *(
             failover.cluster,
+            failover.cluster_planned,
             failover.sentinel,
+            failover.sentinel_planned,
             out_of_memory.measure,
             kills.measure,
             power.measure,
@@ -38,7 +40,8 @@ from tests.chaos.stage import QUICK, Stage
         *(spoiled.eviction, spoiled.poison, old_store.measure),
     ],
     ids=[
-        *("network", "replicas", "partitions", "cluster", "sentinel", "out-of-memory", "kills"),
+        *("network", "replicas", "partitions", "cluster", "cluster-planned", "sentinel", "sentinel-planned"),
+        *("out-of-memory", "kills"),
         *("power-failures", "walks"),
         *("eviction", "poisoned-journal", "store-0.1.0"),
     ],
