@@ -37,7 +37,19 @@ async def test_no_label_grows_with_the_number_of_people(running: Running) -> Non
         await socket.until("done")
         text = (await running.get("/metrics"))[2]
     labels = set(re.findall(r'(\w+)="', text))
-    known = {"le", "reason", "model", "requested", "kind", "cause", "outcome", "door", "code", "bound", "server"}
+    known = {
+        "le",
+        "reason",
+        "model",
+        "requested",
+        "kind",
+        "cause",
+        "outcome",
+        "door",
+        "code",
+        "bound",
+        "server",
+    }
     assert labels <= known | {"client", "error", "version", "python"}
     assert "in-particular" not in text
     assert "a-place" not in text
