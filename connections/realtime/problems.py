@@ -32,6 +32,7 @@ _CODES = {
 _TYPES = {
     "forbidden": "permission_error",
     "rate_limited": "rate_limit_error",
+    "store_full": "rate_limit_error",
     "session_expired": "authentication_error",
     "unauthenticated": "authentication_error",
     "draining": "server_error",

@@ -38,13 +38,13 @@ COPIES = 2
 EVENT_BYTES = 48
 """Bytes of an event in the journal beside its own."""
 SHARE_BYTES = 512
+ONCE_PART = 8
+"""What is written at once may take an eighth of what is free: other replicas, which don't see it yet, may write as much."""
 SETTLE_S = 1.0
 BATCH = 128
 """Ledgers that are changed in one round trip."""
 
-_LINE = (
-    "The store is full. Nothing new is kept until something is deleted or expires; reading and deleting work."
-)
+_LINE = "The store has no room for this until something is deleted or expires. Reading and deleting work."
 
 
 class StoreFull(Refused):
@@ -102,7 +102,7 @@ class Ledger:
         """Return what `admit` sends, for another pipeline: the owner's ledger is in the first one. Raises StoreFull."""
         await self.memory.up_to_date()
         free = self.memory.free
-        if free <= 0:
+        if free <= 0 or size > free // ONCE_PART:
             raise StoreFull(_LINE)
         self.memory.grew(size if lifetime_s else 0)
         ledgers = tuple(_ledgers(subject))

@@ -183,3 +183,30 @@ async def test_a_service_that_died_with_a_full_store_ends_its_replies_when_it_st
             if (await ann.history())[-1]["status"] == "running":
                 await ann.until("done")
             assert [message["status"] for message in await ann.history()] == ["complete", "interrupted"]
+
+
+async def test_an_embedded_store_that_holds_more_than_it_may_starts(tmp_path: Path) -> None:
+    """As when an operator gives it less memory."""
+    for limit in (64 * MIB, 16 * MIB):
+        environ = UNHURRIED | {"MIDSTREAM_STORE_BYTES": str(limit)}
+        process = ServerProcess(tmp_path, environ, command=command(Script(images=True)))
+        await asyncio.to_thread(process.start)
+        try:
+            async with (
+                wire(process.ws_url, "ann") as ann,
+                httpx.AsyncClient(base_url=process.url, params={"client_id": "ann"}) as client,
+            ):
+                if limit > 16 * MIB:
+                    await ann.chat("Hello!")
+                    for number in range(8):
+                        image = png(more=chunk(b"pRIv", number.to_bytes(8) + bytes(2 * MIB)))
+                        params = {"client_id": f"other-{number}"}
+                        answer = await client.post("/v1/attachments", params=params, content=image)
+                        assert answer.status_code == 200, answer.text
+                else:
+                    assert (await client.get("/readyz")).json()["store"] == "full"
+                    assert len(await ann.history()) == 2
+                    assert await refused(ann) == "store_full"
+                    assert (await client.delete("/v1/me")).json() == {"conversations": 1}
+        finally:
+            await asyncio.to_thread(process.stop)

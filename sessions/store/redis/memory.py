@@ -23,7 +23,7 @@ GROWTH_PART = 0.8
 MEASURE_S = 1.0
 FULL_S = 0.1
 """How long a full store is taken to be full: something may have been deleted."""
-UNSEEN_PART = 1 / 64
+UNSEEN_PART = 1 / 256
 """A replica measures again at once when it has written so large a part of the store's memory."""
 MACHINES_PART = 0.75
 """The part of its machine's memory that a store without a limit of its own may take."""

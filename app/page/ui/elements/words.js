@@ -26,8 +26,8 @@ const WORDS = {
   queue_full: t("Too many messages wait here already. Let a reply come first."),
   rate_limited: t("That is more than this service takes at a time."),
   speech_unavailable: t("What was said was lost. Say it again."),
+  store_full: t("Nothing more can be kept for you. Delete conversations, above all those with images."),
   store_unavailable: t("The service can't keep messages at the moment."),
-  too_many_images: t("No more images can be kept for you. Delete conversations with images."),
   unauthenticated: t("The service asks for a valid key."),
 };
 const UNKNOWN = t("The service could not do this.");
@@ -39,7 +39,7 @@ const LATER = new Set(["draining", "overloaded", "rate_limited", "store_unavaila
 const HOPELESS = new Set(["bad_frame", "bad_params", "content_too_long", "context_overflow", "filtered", "model_not_found"]);
 
 /** Codes that a message gets because of its images. */
-const OF_IMAGES = new Set(["not_found", "too_many_images"]);
+const OF_IMAGES = new Set(["not_found", "store_full"]);
 
 /** Words for why something was refused or failed. @param {Failure} failure */
 export function wordsFor({ code, retryAfterMs, retry_after_ms: ms }) {

@@ -16,7 +16,7 @@ export const words = {
   "Any language": "任何语言",
   "Arguments": "参数",
   "As it is written": "随生成显示",
-  "No more images can be kept for you. Delete conversations with images.": "为你保存的图片已达上限。请删除含有图片的对话。",
+  "Nothing more can be kept for you. Delete conversations, above all those with images.": "无法再为你保存更多内容。请删除对话，尤其是含有图片的对话。",
   "As in the browser": "跟随浏览器",
   "As the model does": "由模型决定",
   "As in the system": "跟随系统",

@@ -16,7 +16,7 @@ export const words = {
   "Any language": "Jede Sprache",
   "Arguments": "Argumente",
   "As it is written": "Wie er entsteht",
-  "No more images can be kept for you. Delete conversations with images.": "Für dich sind so viele Bilder gespeichert, wie erlaubt ist. Lösche Unterhaltungen mit Bildern.",
+  "Nothing more can be kept for you. Delete conversations, above all those with images.": "Für dich kann nichts mehr gespeichert werden. Lösche Unterhaltungen, vor allem solche mit Bildern.",
   "As in the browser": "Wie der Browser",
   "As the model does": "Wie das Modell es hält",
   "As in the system": "Wie das System",

@@ -1,0 +1,136 @@
+"""All that may be in the store at once fits into its memory, as it is shipped: who raises a bound beyond that has to raise the memory."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from app.settings import DEMO_MODEL, Settings
+from app.sizing.estimate import JOURNAL_BYTES
+from connections.authentication.tickets import TTL_S
+from connections.images.reading import MAX_BYTES
+from connections.limits.rates import GROUPS_TIMES
+from sessions.shares import ADDRESS, most_of_group, most_of_owner
+from sessions.store.history.notes import MOST_BYTES
+from sessions.store.images import IMAGE_COSTS
+from sessions.store.ledger import COPIES, MESSAGE_BYTES, ONCE_PART
+from sessions.store.redis.embedded import EMBEDDED_BYTES
+from sessions.store.redis.memory import GROWTH_PART, UNSEEN_PART
+from tests.deploy.front import DEPLOY
+
+MIB = 1024**2
+SETTINGS = Settings()
+WINDOW = json.loads((DEMO_MODEL / "config.json").read_text())["max_position_embeddings"]
+UTF8 = 4
+"""Bytes of a character at most."""
+TICKET_BYTES = 512
+ATTACKERS = 8
+"""Addresses that ask for as many tickets as they may."""
+CONNECTION_BYTES = 256
+"""A connection in the sets of its client and its key."""
+BUFFERS = 8 * MIB
+"""Buffers of the replicas' connections to the store, lists of running turns, leases, scripts."""
+
+
+class Shipped(NamedTuple):
+    """A store, and the replicas that it is shipped with."""
+
+    bytes: int
+    replicas: int
+
+
+def shipped() -> dict[str, Shipped]:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["redis"]["command"]
+    base = DEPLOY / "kubernetes" / "base"
+    stateful = next(one for one in documents(base / "redis.yaml") if one["kind"] == "StatefulSet")
+    arguments = " ".join(stateful["spec"]["template"]["spec"]["containers"][0]["args"])
+    gateway = next(one for one in documents(base / "gateway.yaml") if one["kind"] == "Deployment")
+    return {
+        "embedded": Shipped(EMBEDDED_BYTES, 1),
+        "compose": Shipped(limit_in(compose), 1),
+        "kubernetes": Shipped(limit_in(arguments), gateway["spec"]["replicas"]),
+    }
+
+
+def documents(file: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(file.read_text()))
+
+
+def limit_in(arguments: str) -> int:
+    found = re.search(r"--maxmemory (\d+)mb", arguments)
+    assert found is not None
+    return int(found[1]) * MIB
+
+
+def kept_in_the_reserve(store: Shipped) -> dict[str, float]:
+    """What is written beside, or beyond, what growth may fill, with the most of each."""
+    longest_reply = WINDOW * JOURNAL_BYTES
+    return {
+        "growth that other replicas have not measured": store.replicas * store.bytes * UNSEEN_PART,
+        "replies that run when the store is full": store.replicas * SETTINGS.max_batch * longest_reply,
+        "tickets": ATTACKERS * SETTINGS.read_rate * GROUPS_TIMES * TTL_S * TICKET_BYTES,
+        "connections": store.replicas * SETTINGS.max_connections * CONNECTION_BYTES,
+        "buffers, lists and leases": BUFFERS,
+    }
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_what_is_written_in_a_full_store_fits_into_the_reserve(name: str) -> None:
+    store = shipped()[name]
+    needed = kept_in_the_reserve(store)
+    assert sum(needed.values()) <= (1 - GROWTH_PART) * store.bytes, needed
+    assert store.replicas <= ONCE_PART, "together they may write as much at once as is free"
+
+
+LONGEST_MESSAGE = MESSAGE_BYTES + COPIES * UTF8 * SETTINGS.max_content_chars
+SHARES: dict[str, Callable[[int], int]] = {
+    "owner": most_of_owner,
+    "address": partial(most_of_group, f"{ADDRESS}192.0.2.7"),
+    "key": partial(most_of_group, "key:app"),
+}
+
+
+def taken(free: int, most: Callable[[int], int]) -> int:
+    """Return what somebody has who takes all that a share allows."""
+    low, high = 0, free
+    while high - low > 1:
+        half = (low + high) // 2
+        low, high = (half, high) if half <= most(free - half) else (low, half)
+    return low
+
+
+def growth(name: str) -> int:
+    return int(shipped()[name].bytes * GROWTH_PART)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_those_who_take_all_that_they_may_leave_room_for_the_longest_message_of_another(name: str) -> None:
+    free = growth(name)
+    for greedy in ("key", *["address"] * ATTACKERS):
+        free -= taken(free, SHARES[greedy])
+    assert min(most_of_owner(free), free // ONCE_PART) >= LONGEST_MESSAGE
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_share_has_room_for_all_that_else_has_a_bound_of_its_own(name: str) -> None:
+    alone = taken(growth(name), most_of_owner)
+    image = MAX_BYTES + IMAGE_COSTS
+    assert alone >= MOST_BYTES + 2 * image + LONGEST_MESSAGE + WINDOW * JOURNAL_BYTES
+    assert image <= growth(name) // ONCE_PART
+
+
+def test_alerts_fire_before_growth_stops() -> None:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
+    bounds = {
+        rule["alert"]: float(rule["expr"].rpartition("> ")[2])
+        for rule in rules
+        if "store_memory" in rule["expr"]
+    }
+    assert bounds["MidstreamStoreFills"] < bounds["MidstreamStoreFull"] < GROWTH_PART
