@@ -1,6 +1,6 @@
 """`make chaos`: bad days, one after the other; a table with targets, and JSON.
 
-A command, not a test: it takes an hour and a half and gives figures. `make test-long` has short runs of its parts.
+A command, not a test: it takes up to two hours and gives figures. `make test-long` has short runs of its parts.
 """
 
 from __future__ import annotations

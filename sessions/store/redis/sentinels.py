@@ -192,9 +192,15 @@ class _Sentinel:
 
     async def run(self) -> None:
         """Follow it until cancelled."""
-        async with self._client, asyncio.TaskGroup() as both:
-            both.create_task(self._listen())
-            both.create_task(self._look())
+        async with self._client:
+            while True:
+                try:
+                    async with asyncio.TaskGroup() as both:
+                        both.create_task(self._listen())
+                        both.create_task(self._look())
+                except Exception:  # noqa: BLE001 - a task's boundary: an odd answer must not end it
+                    _log.exception("sentinel not followed")
+                await asyncio.sleep(LOOK_S)
 
     def stop(self) -> None:
         """Follow it no longer."""
@@ -251,9 +257,9 @@ class _Sentinel:
     async def _look(self) -> None:
         while True:
             self._stale.clear()
-            self.trouble = ""
             try:
                 view, others = await self._ask()
+                self.trouble = ""
             except _TROUBLES as trouble:
                 view, others = None, self.others
                 self.trouble = str(trouble) or type(trouble).__name__
