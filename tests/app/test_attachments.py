@@ -194,8 +194,8 @@ def large(number: int, size: int = MIB) -> bytes:
 
 
 async def test_an_owner_keeps_so_much_at_most_and_the_same_image_costs_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path, seeing(), store_bytes=16 * MIB) as running:
-        first, *more = map(large, range(8))
+    async with serving(tmp_path, seeing(), store_bytes=32 * MIB) as running:
+        first, *more = map(large, range(14))
         assert (await upload(running, first)).status_code == 200
         refused = [await upload(running, one) for one in more][-1]
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "store_full")
