@@ -1,7 +1,10 @@
--- How many bytes a hash takes. Of a large one some fields are measured, chosen at random.
-local MEASURED, FIELD_BYTES = 128, 72
+-- How many bytes a hash takes. The store itself reports it, for a large one from a sample of its fields. A user that may not ask it
+-- (`MEMORY USAGE`) measures fewer, since each takes longer from here.
+local SAMPLED, MEASURED, FIELD_BYTES = 128, 16, 72
 
 local function SIZE(key)
+  local reported = redis.pcall('MEMORY', 'USAGE', key, 'SAMPLES', SAMPLED)
+  if type(reported) == 'number' then return reported end
   local fields, bytes = redis.call('HRANDFIELD', key, MEASURED), 0
   for _, field in ipairs(fields) do bytes = bytes + #field + redis.call('HSTRLEN', key, field) + FIELD_BYTES end
   return #fields > 0 and math.ceil(bytes * redis.call('HLEN', key) / #fields) or 0

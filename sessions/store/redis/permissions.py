@@ -11,7 +11,18 @@ PROBE = "ms:probe:adoption"
 """A key that never exists."""
 
 COMMANDS = (
-    *("ping", "info", "time", "select", "client|setinfo", "scan", "evalsha", "eval", "script|load"),
+    *(
+        "ping",
+        "info",
+        "time",
+        "select",
+        "client|setinfo",
+        "memory|usage",
+        "scan",
+        "evalsha",
+        "eval",
+        "script|load",
+    ),
     *("get", "set", "getdel", "getex", "del", "unlink", "exists", "type", "rename"),
     *("expire", "expireat", "pexpire", "pttl", "incrby"),
     *("hget", "hset", "hsetnx", "hmget", "hgetall", "hdel", "hexists", "hincrby", "hkeys", "hlen", "hstrlen"),

@@ -103,5 +103,22 @@ def test_no_script_runs_another_command() -> None:
     called = {
         name.lower() for file in files for name in re.findall(r"redis\.p?call\('(\w+)'", file.read_text())
     }
-    assert called - {"spublish"} <= set(COMMANDS)
+    assert called - {"spublish"} <= {name.partition("|")[0] for name in COMMANDS}
     assert not [file for file in files if re.search(r"redis\.p?call\([^']", file.read_text())]
+
+
+async def test_a_user_that_may_not_ask_for_sizes_has_conversations_counted_all_the_same(
+    narrow: Redis, store: Redis, owner: Owner
+) -> None:
+    """Permissions of earlier versions lack it."""
+    await allow(store, *(name for name in COMMANDS if name != "memory|usage"), *OF_ADOPTION)
+    engine = ScriptedEngine(by_hand=True, context_tokens=200)
+    here = floor(narrow, engine)
+    async with here.running(alone=False):
+        chat = Chat(here, engine, owner, Recorder())
+        await chat.exchange("Hello?" * 20)
+        await chat.quiet()
+        chat.leave()
+    charged: Any = await store.hget(chat.keys.conversation, "charged")  # type: ignore[misc]
+    taken = int(await store.memory_usage(chat.keys.conversation, samples=0) or 0)
+    assert 0.5 * taken < int(charged.split()[1]) < 2 * taken
