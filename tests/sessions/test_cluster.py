@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 from redis.asyncio import Connection, Redis, RedisCluster, SSLConnection
@@ -23,13 +24,14 @@ from sessions.service import Sessions
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
 from sessions.store.images import Images
-from sessions.store.ledger import Ledger
+from sessions.store.ledger import Ledger, StoreFull
 from sessions.store.ownership import Ownership
 from sessions.store.redis.servers import connect, replica_name
 from sessions.store.redis.watched import WatchedPool
 from sessions.store.restoring import begin_epochs
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.policy import Policy
+from sessions.turn.sends import Generation, Send
 from tests.pictures import JPEG, PNG
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.old_store import ANN, CALL, LAPTOP, PHONE, lay_out
@@ -124,6 +126,21 @@ async def test_images_are_kept_counted_and_shown_across_nodes(clustered: Redis) 
     sums = [await of(clustered, owner) for owner in owners]
     assert len(set(sums)) == 1
     assert await counted(clustered, "ms:stored-by:{192.0.2.7}") == sum(sums)
+
+
+async def test_a_message_counts_for_its_owner_and_its_address_on_two_nodes(clustered: Redis) -> None:
+    async with chatting(clustered) as chat:
+        group = "address:192.0.2.7"
+        send = Send(client_msg_id="m", conversation_id="room-0", content="Hello?", group=group)
+        assert await chat.sessions.send(chat.owner, chat.reader, send, Generation()) is None
+        assert await of(clustered, chat.owner) == await counted(clustered, f"ms:stored-by:{{{group}}}") > 0
+        await clustered.hset(f"ms:stored-by:{{{group}}}", str(2**52), 2**50)
+        other = msgspec.structs.replace(send, client_msg_id="n", conversation_id="room-1")
+        refusal = await chat.sessions.send(chat.owner, chat.reader, other, Generation())
+        assert isinstance(refusal, StoreFull)
+        assert str(refusal).startswith("Your key, or your address, has stored as much")
+        chat.engine.step(20)
+        await chat.quiet()
 
 
 async def test_a_restored_cluster_begins_another_epoch_in_each_conversation(clustered: Redis) -> None:
