@@ -255,6 +255,7 @@ def _commands(
     remover = Remover(
         history=storage.history,
         index=storage.index,
+        images=storage.images,
         compaction=storage.compaction,
         brancher=brancher,
     )

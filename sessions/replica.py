@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import structlog
@@ -116,8 +116,9 @@ class Replica:
         return now
 
     async def _leave(self) -> None:
-        try:
+        with suppress(StoreDown):  # what it owes is counted when those conversations are weighed again
             await self._base.storage.ledger.settle()
+        try:
             await self._ownership.give_up()
         except StoreDown:
             _log.warning("the lease could not be released; it expires by itself")

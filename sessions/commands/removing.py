@@ -88,10 +88,12 @@ class Remover:
         *,
         history: History,
         index: Index,
+        images: Images,
         compaction: Compaction,
         brancher: Brancher,
     ) -> None:
         self._history = history
+        self._images = images
         self._brancher = brancher
         self._index = index
         self._compaction = compaction
@@ -156,11 +158,13 @@ class Remover:
         for live in doomed:
             await runner.ended(live)
         async with conversation.locks.writing:
+            shown = await self._images.all_of(conversation.keys)
             epoch = (
                 await self._history.delete(conversation.keys, with_turns=is_last) or epoch
             )  # another request may have been faster
             if not epoch:
                 raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
+        await self._images.forget_uploads(conversation.owner, shown)  # they would outlive it by up to an hour
         await self._index.forget(conversation.owner, conversation.conversation_id)
         await self._compaction.forget(conversation.keys)
         conversation.publish_deleted(epoch)

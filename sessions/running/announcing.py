@@ -65,7 +65,7 @@ class Announcer:
 
         answers = await self._ownership.add(turn, beside=beside)
         for admission, answer in zip(admissions, answers, strict=False):
-            admission.judge(answer)
+            admission.check(answer)
 
     async def withdraw(self, turn_id: str) -> None:
         """Remove a turn that was not accepted, or has ended. Raises StoreDown."""

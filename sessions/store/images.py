@@ -211,14 +211,29 @@ class Images:
         """Return an image that a conversation shows, or None."""
         return (await self.read(Keys.of(owner, conversation_id), [digest])).get(digest)
 
+    async def all_of(self, keys: Keys) -> list[str]:
+        """Return the digests of all images that a conversation shows."""
+        with store_errors():
+            fields: Any = await cast("Any", self._client.hkeys(_Place.of(keys).name))
+        return [field.decode() for field in fields if len(field) == _DIGEST_CHARS]
+
     async def forget(self, owner: Owner) -> None:
         """Delete an owner's uploads."""
-        place, name = _Place.uploads(owner), _list_name(owner)
         with store_errors():
-            digests: Any = await self._client.zrange(name, 0, -1)
-            for digest in digests:
-                await self._client.unlink(place.key(digest.decode()))
-            await self._client.unlink(name)
+            digests: Any = await self._client.zrange(_list_name(owner), 0, -1)
+        await self.forget_uploads(owner, [digest.decode() for digest in digests])
+
+    async def forget_uploads(self, owner: Owner, digests: Sequence[str]) -> None:
+        """Delete some of an owner's uploads; conversations keep their copies."""
+        place, name = _Place.uploads(owner), _list_name(owner)
+        if not digests:
+            return
+        pipe = self._client.pipeline(transaction=False)
+        for digest in digests:
+            pipe.unlink(place.key(digest))
+        pipe.zrem(name, *digests)
+        with store_errors():
+            await pipe.execute()
 
 
 def _list_name(owner: Owner) -> str:

@@ -61,10 +61,10 @@ class Admission(msgspec.Struct, frozen=True):
     """As `admit.lua` takes them: bytes, their lifetime (ms), the most bytes of each ledger."""
 
     def queue(self, pipe: Pipeline) -> None:
-        """Add it to a pipeline; `judge` reads the answer."""
+        """Add it to a pipeline; `check` reads the answer."""
         queue_script(pipe, ADMIT, self.ledgers, self.args)
 
-    def judge(self, answer: int | None) -> None:
+    def check(self, answer: int | None) -> None:
         """Raise StoreFull unless it was admitted."""
         if answer is None:
             return
@@ -96,7 +96,7 @@ class Ledger:
                 admission.queue(pipe)
 
         for admission, answer in zip(admissions, await piped(self._client, queue), strict=True):
-            admission.judge(answer)
+            admission.check(answer)
 
     async def admissions(self, subject: Subject, size: int, *, lifetime_s: float) -> list[Admission]:
         """Return what `admit` sends, for another pipeline: the owner's ledger is in the first one. Raises StoreFull."""

@@ -248,6 +248,7 @@ async def test_images_leave_with_their_conversation_and_with_their_owner(service
         assert await store.pttl("ms:{anonymous/ann/c}:images") > 3600_000
         await socket.ask(type="delete", conversation_id="c")
         assert (await read(service, png_id)).status_code == 404
+        assert [name async for name in store.scan_iter("*upload*")] == [], "nor is its upload there"
         await kept(service, JPEG.data)
         await client.delete("/v1/me", params=CLIENT)
     assert [name async for name in store.scan_iter("*upload*")] == []

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from app.settings import DEMO_MODEL, Settings
-from app.sizing.estimate import JOURNAL_BYTES
+from app.sizing.estimate import JOURNAL_BYTES, STORE_SPARE
 from connections.authentication.tickets import TTL_S
 from connections.images.reading import MAX_BYTES
 from connections.limits.rates import GROUPS_TIMES
@@ -124,6 +124,12 @@ def test_a_share_has_room_for_all_that_else_has_a_bound_of_its_own(name: str) ->
     image = MAX_BYTES + IMAGE_COSTS
     assert alone >= MOST_BYTES + 2 * image + LONGEST_MESSAGE + WINDOW * JOURNAL_BYTES
     assert image <= growth(name) // ONCE_PART
+
+
+def test_an_application_has_room_for_what_is_estimated_for_its_users() -> None:
+    """Its key may be the only one; `midstream size` gives the memory of the store."""
+    limit = 1024 * MIB
+    assert taken(int(limit * GROWTH_PART), SHARES["key"]) >= limit / STORE_SPARE
 
 
 def test_alerts_fire_before_growth_stops() -> None:
