@@ -72,7 +72,7 @@ class Admission(msgspec.Struct, frozen=True):
         whose = "Your key, or your address," if is_group else "You"
         has = "has" if is_group else "have"
         raise StoreFull(
-            f"{whose} {has} stored as much as the store has room for ({_size(self.args[answer + 1])}). "
+            f"{whose} {has} stored as much as the free part of the store allows ({_size(self.args[answer + 1])}). "
             "Delete conversations, or wait until some expire."
         )
 

@@ -53,9 +53,8 @@ class Memory:
         self._client = client
         self._most_bytes = most_bytes
         self._measuring = asyncio.Lock()
-        self._grown = self._grown_before = (
-            0  # since the last measurement, and between that and the one before it
-        )
+        self._grown = 0  # since the last measurement
+        self._grown_before = 0  # between the last two
         self._measured_at = -math.inf
         self.servers: tuple[Server, ...] = ()
         """As measured; empty before the first measurement."""
