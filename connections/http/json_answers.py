@@ -108,6 +108,11 @@ def foreign_words(origin: str | None) -> str:
     )
 
 
+def about_to_stop() -> Response:
+    """Return the answer to a handshake while the server drains."""
+    return refusal(503, "draining", "The server is about to stop; connect again.", _AGAIN)
+
+
 def too_many_at_once() -> Response:
     """Return the answer when too many connections are being opened."""
     why = "Too many connections are being opened; try again in a moment."

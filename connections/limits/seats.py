@@ -52,16 +52,13 @@ class WaitingRoom:
         self._free = places
         self._share = max(LEAST_SHARE, places // SHARE)
         self._taken: Counter[Address | None] = Counter()
-        self._is_closed = False
+        self.is_closed = False
+        """Whether the server is about to stop, and accepts no connection."""
 
     @property
     def is_full(self) -> bool:
         """Return whether the next one has to be refused."""
-        return self._free <= 0 or self._is_closed
-
-    def close(self) -> None:
-        """Refuse every further connection: the server is about to stop."""
-        self._is_closed = True
+        return self._free <= 0
 
     def is_full_for(self, address: Address | None) -> bool:
         """Return whether this address has its share. None: addresses that a proxy did not name; they have one share together."""

@@ -56,7 +56,7 @@ class Presence:
 
     def go_away(self, *, drain_ms: int, reason: str) -> None:
         """Tell every connection that the server is about to stop, and accept no others: clients try another replica."""
-        self._limiters.waiting_room.close()
+        self._limiters.waiting_room.is_closed = True
         for connection in self._registry.connections():
             connection.push(GoAway(drain_ms=drain_ms, reason=reason))
 

@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket
 
 from connections.authentication.access import AccessControl
 from connections.gate.client_address import client_of
-from connections.http.json_answers import foreign_page, too_many_at_once
+from connections.http.json_answers import about_to_stop, foreign_page, too_many_at_once
 from connections.http.refusals import Door, Refusal
 from connections.limits.bounds import Bound
 from connections.limits.limiters import Limiters
@@ -76,6 +76,8 @@ class SocketDoor(ABC, Generic[G]):
         if not self.access.origins.allow(origin, host=host):
             self.limiters.refusals.count(Refusal.ORIGIN)
             return foreign_page(origin)
+        if self.limiters.waiting_room.is_closed:
+            return about_to_stop()
         if self.limiters.no_place_for(client_of(websocket.scope)):
             return too_many_at_once()
         return None

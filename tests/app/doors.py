@@ -342,4 +342,4 @@ def _denied(way: Way) -> Iterator[None]:
     try:
         yield
     except InvalidStatus as denied:
-        raise Refused(denied.response.status_code, way.refused(json.loads(denied.response.body))) from None
+        raise Refused(denied.response.status_code, _error(json.loads(denied.response.body))) from None

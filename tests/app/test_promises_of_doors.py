@@ -92,7 +92,7 @@ async def test_a_service_that_ends_says_so_to_who_comes(way: Way, tmp_path: Path
         running.service.stop()
         await socket.next("goaway")
         refused = await no_from(running, way)
-        assert refused.status == (None if way.is_socket else 503)
+        assert refused.status == 503
         assert "about to stop" in refused.said
         assert len(engine.requests) == 1
         await socket.send(type="cancel")
