@@ -112,7 +112,7 @@ class Adoption:
                     return _Sealed(goal.decode(), left_ms if left_ms > 0 else self._ttl_ms, epoch)
                 case [b"watched", names]:
                     watching = names.decode().split()
-                    if any([await self._ownership.lives(name) for name in watching]):
+                    if any([await self._ownership.holds_lease(name) for name in watching]):
                         return "waits"
                     dead += watching
                 case _:

@@ -98,8 +98,12 @@ class Ownership:
 
     async def lives(self, replica: str) -> bool:
         """Return whether a replica's lease holds, or may have expired only because the store was down."""
+        return await self.holds_lease(replica) or not self._is_settled
+
+    async def holds_lease(self, replica: str) -> bool:
+        """Return whether a replica's lease holds at this moment."""
         with store_errors():
-            return not (await self._dead([replica]) and self._is_settled)
+            return not await self._dead([replica])
 
     @property
     def _is_settled(self) -> bool:

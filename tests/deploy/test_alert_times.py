@@ -52,8 +52,8 @@ TROUBLE: dict[str, list[dict[str, str]]] = {
         series("midstream_turns_total", growing(10), reason="stop"),
     ],
     "MidstreamStoreStalled": [
-        series("midstream_store_calls_running", always(3), client="replies"),
-        series("midstream_store_call_seconds_count", always(1000), client="replies"),
+        series("midstream_store_call_seconds_bucket", always(1000), client="replies", le="1.0"),
+        series("midstream_store_call_seconds_count", growing(4), client="replies"),
     ],
     "MidstreamStoreFails": [
         series("midstream_store_errors_total", growing(1), client="requests", error="ConnectionError")

@@ -170,7 +170,7 @@ async def test_a_server_that_is_not_there_is_told_in_a_line(address: str, told: 
 async def test_a_history_that_can_not_be_read_is_told(tmp_path: Path) -> None:
     """It is not taken for a conversation that has not begun."""
     async with serving(tmp_path) as running:
-        await running.service._readiness._store._client.shutdown(nosave=True)
+        await running.service._readiness._store._client.client_pause(60_000)
         code, _, err = await piped(running.ws_url, tmp_path, "")
         assert code == 1
         assert "store_unavailable" in err
