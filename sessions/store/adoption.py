@@ -18,6 +18,7 @@ from sessions.errors import StoreDown
 from sessions.records import Owner
 from sessions.store.history.index import Index
 from sessions.store.history.keys import Keys, now_ms
+from sessions.store.ledger import Ledger
 from sessions.store.ownership import Ownership
 from sessions.store.redis.client import ADOPT, HAND_OVER, RESEAL, SEAL, run_script, store_errors
 
@@ -53,9 +54,12 @@ class _Sealed(msgspec.Struct, frozen=True):
 class Adoption:
     """Runs the steps in the store. Methods raise StoreDown."""
 
-    def __init__(self, client: Redis, *, index: Index, ownership: Ownership, ttl_s: float) -> None:
+    def __init__(
+        self, client: Redis, *, index: Index, ledger: Ledger, ownership: Ownership, ttl_s: float
+    ) -> None:
         self._client = client
         self._index = index
+        self._ledger = ledger
         self._ownership = ownership
         self._ttl_ms = int(ttl_s * 1000)
 
@@ -75,6 +79,8 @@ class Adoption:
                     adopted += 1
                 else:
                     waiting += 1
+        if not waiting:
+            await self._ledger.forget(str(former))
         return adopted, waiting
 
     async def _adopt(self, former: Owner, person: Owner, conversation_id: str, at_ms: int) -> bool:

@@ -141,8 +141,10 @@ class Ledger:
 
     async def forget(self, owner: str) -> None:
         """Delete an owner's ledger: nothing of the owner is left."""
+        ledger = f"{_OWNERS}{{{owner}}}"
+        self._owed.pop(ledger, None)
         with store_errors():
-            await self._client.unlink(_OWNERS + f"{{{owner}}}")
+            await self._client.unlink(ledger)
 
     async def run(self) -> None:
         """Settle until cancelled."""

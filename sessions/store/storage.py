@@ -72,7 +72,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
             belongings=Belongings(client, history=history, images=images),
             journal=Journal(client, replica=replica),
             ownership=ownership,
-            adoption=Adoption(client, index=index, ownership=ownership, ttl_s=ttl_s),
+            adoption=Adoption(client, index=index, ledger=ledger, ownership=ownership, ttl_s=ttl_s),
             compaction=Compaction(client, ttl_s=ttl_s),
             ledger=ledger,
             unsettled=set(),

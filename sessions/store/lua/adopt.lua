@@ -16,7 +16,7 @@ if redis.call('EXISTS', copy) == 0 then return 'gone' end
 redis.call('UNLINK', journal)
 redis.call('RENAME', copy, conversation)
 redis.call('HSET', conversation, 'epoch', epoch, 'running', '', 'watchers', '')
-redis.call('HDEL', conversation, 'adopted_as')
+redis.call('HDEL', conversation, 'adopted_as', 'charged')
 redis.call('PEXPIRE', conversation, ttl)
 redis.call('SET', mark, '1', 'PX', ttl)
 return 'ok'

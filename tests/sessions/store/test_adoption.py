@@ -21,6 +21,7 @@ from sessions.service import Sessions
 from sessions.store.adoption import COMING_MS, MAX_ID, Adoption
 from sessions.store.history.index import Index
 from sessions.store.history.keys import Keys, now_ms
+from sessions.store.ledger import Ledger
 from sessions.store.ownership import Ownership
 from sessions.store.redis.client import HAND_OVER, run_script
 from sessions.store.redis.servers import SOCKET_TIMEOUT_S
@@ -64,7 +65,8 @@ async def upgraded(old: Redis) -> AsyncIterator[Sessions]:
 
 def adoption(store: Redis) -> Adoption:
     ownership = Ownership(store, replica="test")
-    return Adoption(store, index=Index(store, ttl_s=TTL_S), ownership=ownership, ttl_s=TTL_S)
+    index = Index(store, ttl_s=TTL_S)
+    return Adoption(store, index=index, ledger=Ledger(store), ownership=ownership, ttl_s=TTL_S)
 
 
 async def listed(sessions: Sessions, owner: Owner = ANN) -> list[tuple[str, str, int]]:
@@ -85,7 +87,8 @@ async def names(store: Redis, client: Client) -> list[Any]:
     """All that the store has under a client's own name."""
     owner = str(client)
     found: list[Any] = await store.keys(f"ms:*{{{owner}/*")
-    return found + await store.keys(f"ms:conversations:{{{owner}}}")
+    found += await store.keys(f"ms:conversations:{{{owner}}}")
+    return found + await store.keys(f"ms:stored:{{{owner}}}")
 
 
 async def test_each_client_brings_what_it_had_in_the_order_of_its_times(
