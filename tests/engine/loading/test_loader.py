@@ -65,7 +65,7 @@ def test_a_good_folder_is_loaded_with_its_facts(folder: Path) -> None:
     assert (facts.model, facts.device, facts.dtype, facts.max_batch) == (str(folder), "cpu", "float32", 3)
     assert facts.context_tokens == 4096
     assert facts.parameters == model.module.num_parameters() > 0
-    assert model.eos_ids == {1, 2}
+    assert model.eos_ids == {1, 2, model.tokenizer.eos_token_id}
     defaults = facts.defaults
     assert (defaults.max_new_tokens, defaults.do_sample, defaults.temperature) == (99, True, 0.3)
     assert (defaults.top_p, defaults.top_k, defaults.repetition_penalty) == (0.9, 50, 1.0)
