@@ -7,6 +7,8 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
+from typing import Any
 
 import structlog
 
@@ -21,9 +23,14 @@ from connections.line.presence import Presence
 from engine.door import Engine
 from engine.durations import Durations
 from engine.errors import EngineError
+from sessions.errors import StoreDown
 from sessions.service import Sessions
 
 GOODBYE_S = 3.0
+LOOK_S = 1.0
+"""How long the store may take to name the other replicas."""
+SWEEP_S = 0.25
+"""How often connections whose replies have ended are closed during the drain."""
 GIVE_WAY_S = 0.0005
 """After how long a thread that works on a long request lets the event loop go on. Python's 5 ms, at each of the loop's turns,
 would be a gap in everybody's text.
@@ -140,12 +147,27 @@ class Service:
             _log.info(
                 "stopping; a second Ctrl-C or signal ends running replies at once", drain_s=self._drain_s
             )
+        if await self._others_serve():
+            await self._server.stop_listening()
+        self._server.drain()
         self._presence.go_away(drain_ms=int(self._drain_s * 1000), reason="The server is about to stop.")
         draining = asyncio.create_task(self._sessions.drain(self._drain_s))
         hurry = asyncio.create_task(self._stopping.hurried.wait())
-        await asyncio.wait((draining, hurry), return_when=asyncio.FIRST_COMPLETED)
+        ended: set[asyncio.Task[Any]] = set()
+        while not ended:
+            ended, _ = await asyncio.wait(
+                (draining, hurry), timeout=SWEEP_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            self._presence.shut_idle()
         hurry.cancel()
         if not draining.done():
             draining.cancel()
             await self._sessions.drain(0.0)
         await self._presence.shut_all(within_s=GOODBYE_S)
+
+    async def _others_serve(self) -> bool:
+        """Return whether other replicas of the service use the store. Alone, this one answers that it is about to stop."""
+        with suppress(StoreDown, TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                return await self._sessions.has_other_replicas()
+        return False

@@ -127,6 +127,14 @@ class Sessions:
         """Refuse new turns, let running ones end within a time, then end them as interrupted."""
         await self._replica.drain(within_s)
 
+    async def has_other_replicas(self) -> bool:
+        """Return whether other replicas of the service use the store. Raises StoreDown."""
+        return bool(await self._base.storage.ownership.others())
+
+    def readers(self) -> set[Subscriber]:
+        """Return the connections attached to conversations in which a turn runs here."""
+        return self._base.directory.readers()
+
     async def adopt(self, person: Owner, client: Client) -> None:
         """Give a person what an older version kept for this client alone; does nothing if the client is the owner."""
         await self._commands.adopter.adopt(person, client)

@@ -16,6 +16,7 @@ import msgspec
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from app.server.feed import Feed, Hold, Sips
 from app.server.resets import reset
@@ -58,10 +59,22 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     max_sockets: int
 
 
+class SharedState(ServerState):
+    """The state that all connections of a server share, with the counters of bounds and the turns of the parsers."""
+
+    def __init__(self, bounds: Bounds, turns: Sips) -> None:
+        super().__init__()
+        self.bounds = bounds
+        self.turns = turns
+        self.is_draining = False
+        """Whether each connection ends with its next answer."""
+
+
 class HttpProtocol(HttpToolsProtocol):
     """One connection, until it becomes a WebSocket."""
 
     feed: Feed
+    server_state: SharedState
 
     def __init__(self, *, patience: Patience, bounds: Bounds, turns: Sips, **rest: Any) -> None:
         super().__init__(**rest)
@@ -249,6 +262,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Begin an answer; to a request that came ahead, in its peer's turn. It waits while the peer does not read the one before."""
         self._answered = cycle
+        if self.server_state.is_draining:
+            cycle.keep_alive = False
         is_ahead = not cycle.more_body
         if not (is_ahead or self.flow.write_paused):
             super()._start_asgi_task(cycle, app)
@@ -283,6 +298,16 @@ class HttpProtocol(HttpToolsProtocol):
         """Break the reference cycles, so that all is freed at once, without the collector."""
         del self.parser, self.flow, self.scope
         self._answered = self._next = None
+
+    def drain(self) -> None:
+        """End the connection with its last answer, or at once if it is idle.
+
+        One without any request so far stays: its first one may be on its way.
+        """
+        if self._is_answering:
+            self.cycle.keep_alive = False
+        elif self.cycle is not None and not self._is_receiving and self.feed.is_clear:
+            self.transport.close()
 
     def abort(self) -> None:
         """End the connection by a reset."""

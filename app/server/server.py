@@ -12,9 +12,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from app.server.feed import Sips
-from app.server.http_protocol import HttpProtocol, Patience
+from app.server.http_protocol import HttpProtocol, Patience, SharedState
 from app.server.tls import RenewableContext
-from app.server.websocket import BoundedState, Protocol
+from app.server.websocket import Protocol
 from app.setting_values import SettingsError
 from connections.limits.bounds import Bounds
 from connections.limits.limits import MAX_FRAME_BYTES
@@ -24,6 +24,8 @@ TICK_S = 1.0
 """Seconds by which an answer's `date` header may be old."""
 ARRIVAL_S = 0.01
 """How long a connection that was accepted may take to be known as one; a TLS handshake takes longer."""
+LAST_REQUESTS_S = 0.1
+"""How long requests are served after the server stopped listening: they were sent before their clients could know."""
 SEND_BUFFER_BYTES = 64 * 1024
 """The kernel's send buffer of a connection. Text in it counts as handed to its reader, so it is not megabytes."""
 RECEIVE_BUFFER_BYTES = 64 * 1024
@@ -38,10 +40,23 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, *, patience: Patience, bounds: Bounds, turns: Sips) -> None:
         super().__init__(config)
         self._turns = turns
-        self.server_state = BoundedState(bounds, self._turns)
+        self.server_state: SharedState = SharedState(bounds, self._turns)
         self._bounds = bounds
         self._patience = patience
         self._ending = asyncio.Event()
+
+    async def stop_listening(self) -> None:
+        """Accept no more connections, so that load balancers connect to another replica; wait for requests on their way."""
+        for one in self.servers:
+            one.close()
+        await asyncio.sleep(LAST_REQUESTS_S)
+
+    def drain(self) -> None:
+        """End each HTTP connection with its next answer, and idle ones at once."""
+        self.server_state.is_draining = True
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, HttpProtocol):
+                connection.drain()
 
     def end(self) -> None:
         """Let `serve` end."""

@@ -20,17 +20,16 @@ from typing import Any
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.config import Config
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from uvicorn.server import ServerState
 from websockets.exceptions import HeaderLineTooLong, RequestLineTooLong, TooManyHeaders
 from websockets.frames import CloseCode
 from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS, Request
 from websockets.protocol import State
 
-from app.server.feed import Feed, Hold, Sips
+from app.server.feed import Feed, Hold
 from app.server.frames import Frames
-from app.server.http_protocol import WRITE_BUFFER_BYTES, last_answer
+from app.server.http_protocol import WRITE_BUFFER_BYTES, SharedState, last_answer
 from app.server.resets import reset
-from connections.limits.bounds import Bound, Bounds
+from connections.limits.bounds import Bound
 from connections.line.larger import LARGER_BYTES, LARGER_S, Larger
 from connections.line.socket import PEER
 
@@ -56,22 +55,13 @@ def text_message(text: bytes, *, head: int = 0x81) -> bytes:
     return head.to_bytes() + b"\x7f" + length.to_bytes(8, "big") + text
 
 
-class BoundedState(ServerState):
-    """What all connections of a server share, among it the counters of bounds and the turns."""
-
-    def __init__(self, bounds: Bounds, turns: Sips) -> None:
-        super().__init__()
-        self.bounds = bounds
-        self.turns = turns
-
-
 class Protocol(WebSocketsSansIOProtocol):
     """One socket."""
 
     conn: Frames
     feed: Feed
 
-    def __init__(self, config: Config, server_state: BoundedState, app_state: dict[str, Any]) -> None:
+    def __init__(self, config: Config, server_state: SharedState, app_state: dict[str, Any]) -> None:
         super().__init__(config, server_state, app_state)
         self.conn = Frames(self.conn, max_size=config.ws_max_size, clock=self.loop.time)
         self.read_paused = True  # as far as uvicorn knows: `feed` alone pauses and resumes reading

@@ -195,6 +195,11 @@ class Connection:
         return self._tally.door
 
     @property
+    def is_busy(self) -> bool:
+        """Whether a request of its client is pending."""
+        return not self._under_way.is_empty
+
+    @property
     def waiting_bytes(self) -> int:
         """The size of what waits for a late reader, as its bound counts it."""
         return self._outbox.bytes

@@ -16,6 +16,10 @@ from sessions.service import Sessions
 from sessions.store.redis.asker import asking_for
 
 
+def _goodbye() -> Close:
+    return Close(CloseCode.DRAIN, "The server stops; reconnect.")
+
+
 class Presence:
     """Registers connections of all doors."""
 
@@ -60,9 +64,16 @@ class Presence:
         for connection in self._registry.connections():
             connection.push(GoAway(drain_ms=drain_ms, reason=reason))
 
+    def shut_idle(self) -> None:
+        """Close the connections that wait for no reply; clients reconnect."""
+        busy = set[object](self._sessions.readers())
+        for connection in self._registry.connections():
+            if not (connection.is_busy or connection in busy):
+                connection.shut(_goodbye())
+
     async def shut_all(self, *, within_s: float) -> None:
         """Close every connection and wait until they have gone, or the time is up; clients reconnect."""
-        self._registry.shut_all(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        self._registry.shut_all(_goodbye())
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._registry.emptied()

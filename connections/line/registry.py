@@ -38,6 +38,11 @@ class Registered(Protocol):
         """The bytes that wait for its reader."""
         ...
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request of its client is pending."""
+        ...
+
     def push(self, frame: Frame) -> None:
         """Deliver a frame."""
         ...

@@ -50,6 +50,11 @@ class UnderWay:
         self._requests: set[asyncio.Task[None]] = set()
         self._cancels: set[asyncio.Task[None]] = set()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no request is pending."""
+        return not (self._requests or self._cancels)
+
     def check_room(self, frame: object) -> None:
         """Raise Overloaded if too many requests are pending. Cancels and pings always pass: they act at once as far as they can."""
         if len(self._requests) >= MAX_REQUESTS and not overtakes(frame):

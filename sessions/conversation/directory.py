@@ -122,6 +122,14 @@ class Directory:
             conversation.leave(subscriber)
         return conversations
 
+    def readers(self) -> set[Subscriber]:
+        """Return the connections that expect the end of a turn of `untold`."""
+        return {
+            subscriber
+            for conversation, live in self.untold()
+            for subscriber in (live.sender, *conversation.subscribers)
+        }
+
     def untold(self) -> list[tuple[Conversation, LiveTurn]]:
         """Return the turns, and messages being accepted, whose end is not published yet.
 

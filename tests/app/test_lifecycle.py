@@ -78,6 +78,59 @@ async def test_a_server_that_stops_accepts_no_connection(tmp_path: Path) -> None
         running.service.stop()
 
 
+async def test_connections_without_a_running_reply_are_closed_at_once(tmp_path: Path) -> None:
+    engine = ScriptedEngine(by_hand=True)
+    async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as busy:
+        await busy.send(type="send", client_msg_id="m1", content="Hello?")
+        await busy.next("accepted")
+        async with running.socket({"client_id": "idle"}) as idle:
+            running.service.stop()
+            assert (await idle.next())["type"] == "goaway"
+            assert await idle.closed() == (1012, "The server stops; reconnect.")
+        await busy.send(type="cancel")
+        assert (await busy.next("done"))["reason"] == "cancelled"
+        assert (await busy.closed())[0] == 1012
+
+
+async def test_http_connections_end_with_their_next_answer(tmp_path: Path) -> None:
+    """A load balancer that keeps them open then connects to another replica."""
+    engine = ScriptedEngine(by_hand=True)
+    async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as busy:
+        await busy.send(type="send", client_msg_id="m1", content="Hello?")
+        await busy.next("accepted")
+        idle, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b"connection: close" not in await idle.readuntil(b"\r\n\r\n")
+        fresh, asking = await asyncio.open_connection("127.0.0.1", running.port)
+        running.service.stop()
+        await idle.read()
+        asking.write(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        answer = await fresh.read()
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"connection: close" in answer
+        for one in (writer, asking):
+            one.close()
+        await busy.send(type="cancel")
+
+
+async def test_a_replica_among_others_stops_listening(tmp_path: Path, store_url: str) -> None:
+    """A load balancer whose connection is refused may send any request to another replica, a POST too."""
+    engine = ScriptedEngine(by_hand=True)
+    async with (
+        serving(tmp_path / "other", redis_url=store_url),
+        serving(tmp_path, engine, redis_url=store_url, drain_s=30.0) as running,
+        running.socket() as busy,
+    ):
+        await busy.send(type="send", client_msg_id="m1", content="Hello?")
+        await busy.next("accepted")
+        running.service.stop()
+        await busy.next("goaway")
+        with pytest.raises(ConnectionRefusedError):
+            await running.get("/healthz")
+        await busy.send(type="cancel")
+        assert (await busy.next("done"))["reason"] == "cancelled"
+
+
 async def test_a_stop_waits_for_no_title(tmp_path: Path) -> None:
     """Sixty-four may wait, and each may take a minute."""
     engine = ScriptedEngine(by_hand=True)

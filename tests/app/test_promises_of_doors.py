@@ -99,6 +99,22 @@ async def test_a_service_that_ends_says_so_to_who_comes(way: Way, tmp_path: Path
         await socket.next("done")
 
 
+@each_door
+async def test_a_reply_ends_in_its_own_time_although_the_service_is_about_to_stop(
+    way: Way, tmp_path: Path
+) -> None:
+    engine = ScriptedEngine(by_hand=True, reply="one two three four five")
+    async with serving(tmp_path, engine, drain_s=30.0) as running, asked(running, way) as reply:
+        await begun(running)
+        engine.step(2)
+        await reply.text("two")
+        async with running.socket({"client_id": "idle"}) as idle:
+            running.service.stop()
+            await idle.closed()
+        engine.step(10)
+        assert "five" in await reply.text("five")
+
+
 async def no_from(running: Running, way: Way, content: Any = "Hello?", **asking: str) -> Refused:
     """A door's refusal is a sentence."""
     with pytest.raises(Refused) as refused:
