@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+
+from starlette.types import ASGIApp
 
 from app.doors import doors
 from app.operations.collectors import Sources
 from app.operations.metrics import Metrics
 from app.operations.profiling import Profiler
-from app.operations.readiness import Readiness
+from app.operations.readiness import Readiness, waiting_report
 from app.operations.rereading import Rereading
 from app.operations.tracing import traced
-from app.routes import application
+from app.routes import SecurityHeaders, application
 from app.server.feed import Sips
 from app.server.network import gate_of, patience_of, proxies_of, tls_of
-from app.server.server import HEARTBEAT_S, listen, server
-from app.service import Service
+from app.server.server import HEARTBEAT_S, Server, bind, server, start_listening
+from app.server.start_server import StartServer
+from app.service import Service, cancelled_by_signals
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.authentication import access_of
@@ -46,6 +50,7 @@ from connections.native.greeting import SERVER, Greeter, Offer
 from connections.wire.facts import ServerFacts
 from engine.door import Engine
 from engine.durations import Durations
+from sessions.errors import StoreDown
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filter_file import FiltersUnusable, filters_from
 from sessions.observer import Observer, Several
@@ -62,10 +67,26 @@ async def serve(settings: Settings) -> None:
     Raises SettingsError, EmbeddedStoreFailed, StoreDown, and EngineError if the model can't be served.
     """
     check_models(settings)
-    with listen(settings.host, settings.port) as listener:
+    with bind(settings.host, settings.port) as listener, cancelled_by_signals():
         models = with_names(settings, engines_of(settings))
-        async with models.running(), composed(settings, models) as service:
+        starting = StartServer(
+            listener,
+            server=partial(_start_server, settings),
+            report=lambda why: waiting_report(models, why),
+        )
+        async with (
+            models.running(),
+            starting.until_ready() as failed,
+            composed(settings, models, failed=failed) as service,
+        ):
+            await starting.end()
+            start_listening(listener)
             await service.run(listener)
+
+
+def _start_server(settings: Settings, app: ASGIApp) -> Server:
+    gate = gate_of(settings, Refusals())
+    return server(SecurityHeaders(gate(app)), patience=patience_of(settings), tls=tls_of(settings))
 
 
 def engines_of(settings: Settings) -> Engine:
@@ -79,11 +100,17 @@ def engines_of(settings: Settings) -> Engine:
 
 @asynccontextmanager
 async def composed(
-    settings: Settings, engine: Engine, *, hello_s: float = HELLO_S, refresh_s: float = REFRESH_S
+    settings: Settings,
+    engine: Engine,
+    *,
+    hello_s: float = HELLO_S,
+    refresh_s: float = REFRESH_S,
+    failed: Callable[[StoreDown], None] | None = None,
 ) -> AsyncIterator[Service]:
-    """Return the service over one engine, or over several models, with its store.
+    """Return the service over one engine, or over several models, once its store answers.
 
-    `hello_s`: seconds that a connection has to send `hello`; `refresh_s`: seconds for `auth.refresh` after its token expired.
+    `hello_s`: seconds that a connection has to send `hello`; `refresh_s`: seconds for `auth.refresh` after its token expired;
+    `failed`: called each time that the store does not answer.
     """
     models = with_names(settings, engine)
     refusals, bounds = Refusals(), Bounds()
@@ -105,7 +132,7 @@ async def composed(
         traced(_observer(metrics, limiters.meter), version=version("midstream-server")) as observer,
     ):
         limits.govern(limiters)
-        await look_at_store(settings, store)
+        await look_at_store(settings, store, failed=failed)
         replica = await replica_name(store)
         sessions = Sessions(
             client=store,

@@ -7,7 +7,8 @@ import signal
 import socket
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import structlog
@@ -57,6 +58,32 @@ class Stopping:
             self.begun.set()
         elif time.monotonic() - self._begun_at >= TOGETHER_S:
             self.hurried.set()
+
+
+@contextmanager
+def cancelled_by_signals() -> Iterator[None]:
+    """Inside the block, until `Service.run` takes over, the first SIGTERM or SIGINT cancels the task and ends the block."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    if task is None:
+        raise RuntimeError("cancelled_by_signals is for tasks.")
+    stopping = False
+
+    def stop() -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            _log.info("stopping before the start has ended")
+            task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not stopping:
+            raise
+        task.uncancel()
+        _log.info("stopped")
 
 
 class Service:
@@ -112,10 +139,8 @@ class Service:
                 await self._drain()
                 self._server.end()
                 measuring.cancel()
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
-                loop.remove_signal_handler(number)
-            signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a signal after the end changes nothing
+        finally:  # the handlers stay until the loop is closed: a signal meanwhile must not keep the store from its end
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         if self._failure is not None:
             raise self._failure
         _log.info("stopped")

@@ -107,6 +107,13 @@ class Readiness:
         return _Store("full", _FULL) if self._memory.is_full else _Store("ok")
 
 
+def waiting_report(models: ServedModels, why: str) -> Report:
+    """Return the state while the service waits for its store."""
+    return Report(
+        ready=False, draining=False, store="unavailable", store_message=why, engine=_told(models.status)
+    )
+
+
 def _told(status: EngineStatus) -> EngineReport:
     return EngineReport(
         state=status.state,

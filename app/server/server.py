@@ -20,6 +20,8 @@ from connections.limits.bounds import Bounds
 from connections.limits.limits import MAX_FRAME_BYTES
 
 HEARTBEAT_S = 20.0
+BACKLOG = 2048
+"""Connections that wait to be accepted."""
 TICK_S = 1.0
 """Seconds by which an answer's `date` header may be old."""
 ARRIVAL_S = 0.01
@@ -146,15 +148,17 @@ def server(
     return Server(config, patience=patience, bounds=bounds or Bounds(), turns=turns or Sips())
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises SettingsError if the address can't be used."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that has the address, and refuses connections until `start_listening`. Raises SettingsError."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        listener = socket.create_server((host, port), family=family, backlog=2048)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if listener.family is socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind((host, port))
     except OSError as error:
-        raise SettingsError(
-            f"Can't listen on {host}:{port}: {error.strerror}. Choose another with --port, or MIDSTREAM_PORT."
-        ) from None
+        listener.close()
+        raise _unusable(f"{host}:{port}", error) from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # accepted sockets inherit it
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as uvloop does by itself
@@ -162,6 +166,32 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
     listener.setblocking(False)
     return listener
+
+
+def start_listening(listener: socket.socket) -> None:
+    """Accept connections. Raises SettingsError if another process has begun to listen on the address."""
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:
+        host, port = listener.getsockname()[:2]
+        raise _unusable(f"{host}:{port}", error) from None
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises SettingsError if the address can't be used."""
+    listener = bind(host, port)
+    try:
+        start_listening(listener)
+    except SettingsError:
+        listener.close()
+        raise
+    return listener
+
+
+def _unusable(where: str, error: OSError) -> SettingsError:
+    return SettingsError(
+        f"Can't listen on {where}: {error.strerror}. Choose another with --port, or MIDSTREAM_PORT."
+    )
 
 
 def address(listener: socket.socket, *, scheme: str = "http") -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import structlog
@@ -11,6 +13,7 @@ from redis.asyncio import Redis
 
 from app.setting_values import SettingsError
 from app.settings import Settings
+from sessions.errors import StoreDown
 from sessions.store.ownership import older_replicas
 from sessions.store.redis.durability import Durability, Unsupported
 from sessions.store.redis.embedded import EMBEDDED_BYTES, embedded_store
@@ -56,12 +59,14 @@ def store_client(url: str, tally: StoreTally | None = None, *, crowd: int = CROW
         raise SettingsError(f"MIDSTREAM_REDIS_URL (--redis-url): {error}.") from None
 
 
-async def look_at_store(settings: Settings, store: Redis) -> None:
-    """Log what an operator should know once the store answers. A store that just started may have to read its data first.
+async def look_at_store(
+    settings: Settings, store: Redis, *, failed: Callable[[StoreDown], None] | None = None
+) -> None:
+    """Wait for the store without a limit, and log what an operator should know. `failed` is called with each failed attempt.
 
-    Raises SettingsError if the store can't do what is asked, and StoreDown if it does not answer.
+    Raises SettingsError if the store can't do what is asked.
     """
-    await patiently(partial(_look, settings, store))
+    await patiently(partial(_look, settings, store), within_s=inf, failed=failed)
 
 
 async def _look(settings: Settings, store: Redis) -> None:

@@ -13,19 +13,36 @@ from sessions.errors import StoreDown
 
 PATIENCE_S = 60.0
 PAUSE_S = 1.0
+LOG_S = 10.0
+"""How often the same reason for waiting is logged."""
 
 _log = structlog.get_logger("midstream.store")
 _T = TypeVar("_T")
 
 
-async def patiently(attempt: Callable[[], Awaitable[_T]]) -> _T:
-    """Try until the store answers. Raises StoreDown after `PATIENCE_S`, and any other error of an attempt."""
+async def patiently(
+    attempt: Callable[[], Awaitable[_T]],
+    *,
+    within_s: float | None = None,
+    failed: Callable[[StoreDown], None] | None = None,
+) -> _T:
+    """Try until the store answers; `failed` is called with each failure of it.
+
+    Raises StoreDown after `within_s`, `PATIENCE_S` by default, and any other error of an attempt.
+    """
     since = monotonic()
+    patience_s = PATIENCE_S if within_s is None else within_s
+    logged: tuple[str, float] | None = None
     while True:
         try:
             return await attempt()
         except StoreDown as trouble:
-            if monotonic() - since > PATIENCE_S:
+            now, why = monotonic(), str(trouble)
+            if now - since > patience_s:
                 raise
-            _log.warning("waiting for the store", why=str(trouble))
+            if failed is not None:
+                failed(trouble)
+            if logged is None or logged[0] != why or now - logged[1] >= LOG_S:
+                logged = why, now
+                _log.warning("waiting for the store", why=why, waited_s=round(now - since))
             await asyncio.sleep(PAUSE_S)
