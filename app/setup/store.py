@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from math import inf
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import structlog
 from redis.asyncio import Redis
@@ -66,7 +67,13 @@ async def look_at_store(
 
     Raises SettingsError if the store can't do what is asked.
     """
-    await patiently(partial(_look, settings, store), within_s=inf, failed=failed)
+    await patiently(partial(_look, settings, store), at=_address(settings), within_s=inf, failed=failed)
+
+
+def _address(settings: Settings) -> str:
+    """Return the store's URL without its credentials and options."""
+    url = urlsplit(settings.redis_url or settings.data_dir)
+    return url._replace(netloc=url.netloc.rpartition("@")[2], query="").geturl()
 
 
 async def _look(settings: Settings, store: Redis) -> None:

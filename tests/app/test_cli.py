@@ -102,8 +102,8 @@ def test_a_store_that_is_none_stops_the_start(command: str, tmp_path: Path) -> N
     )
 
 
-def test_a_store_that_does_not_come_stops_the_start(tmp_path: Path) -> None:
-    ended = midstream(tmp_path, "serve", "--redis-url", "redis://127.0.0.1:1", program=("-c", IMPATIENT))
+def test_a_store_that_does_not_come_ends_the_preparation(tmp_path: Path) -> None:
+    ended = midstream(tmp_path, "restored", "--redis-url", "redis://127.0.0.1:1", program=("-c", IMPATIENT))
     assert "waiting for the store" in ended.stdout + ended.stderr
     assert "store" in complaint(ended)
 

@@ -97,7 +97,9 @@ async def test_a_store_that_is_not_there_yet_is_waited_for(
     """Like a server that was just started and still loads its data."""
     monkeypatch.setattr(waiting, "PAUSE_S", 0.02)
     one, store = dead
-    assert (await waits_for(one, look_at_store(settings("memory"), store)))[-1]["event"] == "store"
+    named = settings("memory", url="redis://ann:secret@somewhere/3?health_check_interval=1")
+    logged = await waits_for(one, look_at_store(named, store))
+    assert (logged[0]["at"], logged[-1]["event"]) == ("redis://somewhere/3", "store")
 
 
 async def test_a_store_that_dies_while_a_replica_begins_is_waited_for(
@@ -115,12 +117,14 @@ async def test_a_store_that_dies_while_a_replica_begins_is_waited_for(
     await waits_for(one, begin())
 
 
-async def test_a_store_that_stays_away_ends_the_start(
+async def test_a_store_that_dies_while_a_replica_begins_and_stays_away_ends_the_start(
     dead: tuple[Node, Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
+    sessions = Sessions(client=dead[1], engine=ScriptedEngine(), policy=Policy(ttl_s=60, max_turns=10))
     with pytest.raises(StoreDown):
-        await look_at_store(settings("memory"), dead[1])
+        async with sessions.running(alone=True):
+            pass
 
 
 def test_the_embedded_store_has_no_replicas() -> None:

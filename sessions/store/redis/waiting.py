@@ -23,10 +23,11 @@ _T = TypeVar("_T")
 async def patiently(
     attempt: Callable[[], Awaitable[_T]],
     *,
+    at: str | None = None,
     within_s: float | None = None,
     failed: Callable[[StoreDown], None] | None = None,
 ) -> _T:
-    """Try until the store answers; `failed` is called with each failure of it.
+    """Try until the store answers. `at`: its address, for the log; `failed` is called with each failure of it.
 
     Raises StoreDown after `within_s`, `PATIENCE_S` by default, and any other error of an attempt.
     """
@@ -44,5 +45,5 @@ async def patiently(
                 failed(trouble)
             if logged is None or logged[0] != why or now - logged[1] >= LOG_S:
                 logged = why, now
-                _log.warning("waiting for the store", why=why, waited_s=round(now - since))
+                _log.warning("waiting for the store", at=at, why=why, waited_s=round(now - since))
             await asyncio.sleep(PAUSE_S)
