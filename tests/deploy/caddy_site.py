@@ -45,18 +45,19 @@ class CaddySite(Front):
         return [f"{one['method']} {one['uri']} {one['proto']}" for one in requests]
 
 
-def make_caddy_site(prefix: Path, upstream_port: int) -> CaddySite:
-    """Lay out a site in `prefix` whose upstream is a port of loopback."""
+def make_caddy_site(prefix: Path, *upstream_ports: int) -> CaddySite:
+    """Lay out a site in `prefix` whose upstreams are ports of loopback."""
     (prefix / "tls").mkdir()
     made = CaddySite(
         prefix=prefix, http_port=free_port(), https_port=free_port(), tls=certify(prefix / "tls")
     )
     site = (DEPLOY / "Caddyfile").read_text()
     aside = ASIDE.format(http=made.http_port, https=made.https_port, prefix=prefix)
+    upstreams = " ".join(f"127.0.0.1:{port}" for port in upstream_ports)
     for line, replacement in {
         "\n{\n": f"\n{aside}",
         "chat.example.org {": f"localhost {{\n\ttls {prefix}/tls/fullchain.pem {prefix}/tls/privkey.pem",
-        "reverse_proxy 127.0.0.1:8000": f"reverse_proxy 127.0.0.1:{upstream_port}",
+        "reverse_proxy 127.0.0.1:8000": f"reverse_proxy {upstreams}",
         "/var/log/caddy/midstream.log": str(made.log),
         "/var/log/caddy/midstream-failures.log": str(made.failures),
     }.items():

@@ -28,11 +28,11 @@ def nginx_site(tmp_path: Path) -> Callable[..., NginxSite]:
 
 
 @pytest.fixture
-def caddy_site(tmp_path: Path) -> Callable[[int], CaddySite]:
+def caddy_site(tmp_path: Path) -> Callable[..., CaddySite]:
     """The same for Caddy."""
     if CADDY is None:
         pytest.skip("Caddy is NOT INSTALLED: its configuration goes untested (apt install caddy)")
-    return lambda upstream_port: make_caddy_site(tmp_path, upstream_port)
+    return lambda *upstream_ports: make_caddy_site(tmp_path, *upstream_ports)
 
 
 @pytest.fixture
