@@ -60,13 +60,20 @@ class Client(Requests):
         self._changed = asyncio.Event()
 
     async def request(self, frame: Frame, *, ref: str | None = None) -> Frame:
-        """Send a frame and return its answer; send it again if the answer was lost. Raises Refused, Disconnected."""
+        """Send a frame and return its answer. Raises Refused, Disconnected.
+
+        It is sent again over the next connection if the answer was lost, or the server is about to stop.
+        """
         while True:
             line = await self._connected()
             try:
                 return await line.request(frame, ref=ref)
             except Disconnected:
                 await self._left(line)
+            except Refused as refused:
+                if refused.code != "draining" or self._reconnecting.patience_s <= 0:
+                    raise
+                await self._left(line)  # the server closes the connection soon
 
     async def tell(self, frame: Frame) -> None:
         """Send a frame that has no answer. It is not repeated if the connection is lost."""

@@ -331,3 +331,29 @@ async def test_a_server_that_does_not_answer_hello_now_is_asked_again() -> None:
             with pytest.raises(midstream.Refused, match="Not you"):
                 await client.history()
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize("patience_s", [60.0, 0.0])
+async def test_what_a_server_that_stops_refuses_is_asked_of_the_next_one(patience_s: float) -> None:
+    async def answer(socket: ServerConnection) -> None:
+        seen.append(socket)
+        for answers in ('"type":"ready"', told[len(seen) - 1]):
+            ref = str(await socket.recv()).rpartition('"ref":"')[2][:32]
+            await socket.send(f'{{"ref":"{ref}",{answers}}}')
+        await socket.close(1012)
+
+    told = [
+        '"type":"error","code":"draining","message":"The server is about to stop.","retryable":true',
+        '"type":"conversations","conversations":[],"has_more":false',
+    ]
+    seen: list[ServerConnection] = []
+    asking = midstream.Reconnecting(patience_s=patience_s)
+    async with serve(answer, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with midstream.connect(url, reconnecting=asking) as client:
+            if not patience_s:
+                with pytest.raises(midstream.Refused, match="draining"):
+                    await client.conversations()
+                return
+            assert list(await client.conversations()) == []
+    assert len(seen) == 2
