@@ -30,6 +30,8 @@ from sessions.service import Sessions
 GOODBYE_S = 3.0
 LOOK_S = 1.0
 """How long the store may take to name the other replicas."""
+NOTICE_S = 2.0
+"""How long a replica among others goes on serving while `/readyz` is 503: load balancers that look at it each second leave it out."""
 SWEEP_S = 0.25
 """How often connections whose replies have ended are closed during the drain."""
 GIVE_WAY_S = 0.0005
@@ -172,9 +174,13 @@ class Service:
             _log.info(
                 "stopping; a second Ctrl-C or signal ends running replies at once", drain_s=self._drain_s
             )
+        self._server.keep_no_connection()
         if await self._others_serve():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(NOTICE_S, self._drain_s)):
+                    await self._stopping.hurried.wait()
             await self._server.stop_listening()
-        self._server.drain()
+        self._server.end_idle()
         self._presence.go_away(drain_ms=int(self._drain_s * 1000), reason="The server is about to stop.")
         draining = asyncio.create_task(self._sessions.drain(self._drain_s))
         hurry = asyncio.create_task(self._stopping.hurried.wait())

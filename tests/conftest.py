@@ -95,6 +95,7 @@ TAKE_LONG = frozenset(
         "deploy/test_backup.py",
         "deploy/test_monitoring.py",
         "deploy/test_release.py",
+        "deploy/test_rolling_restart.py",
         "deploy/test_wheel.py",
         "e2e/test_bad_days.py",
         "e2e/test_continue.py",

@@ -46,16 +46,40 @@ class Server(uvicorn.Server):
         self._bounds = bounds
         self._patience = patience
         self._ending = asyncio.Event()
+        self._listeners: list[socket.socket] = []
+
+    def keep_no_connection(self) -> None:
+        """End each HTTP connection with its next answer from now on."""
+        self.server_state.is_draining = True
 
     async def stop_listening(self) -> None:
-        """Accept no more connections, so that load balancers connect to another replica; wait for requests on their way."""
-        for one in self.servers:
-            one.close()
+        """Refuse connections, so that load balancers connect to another replica, and wait for requests on their way.
+
+        Those that the kernel has completed are served: closing the socket would reset them.
+        """
+        last: list[socket.socket] = []
+        for listener in self._listeners:
+            with listener.dup() as same:
+                self._close_servers()
+                with suppress(BlockingIOError):
+                    while True:
+                        last.append(same.accept()[0])
+        await asyncio.gather(*map(self._take, last))
         await asyncio.sleep(LAST_REQUESTS_S)
 
-    def drain(self) -> None:
-        """End each HTTP connection with its next answer, and idle ones at once."""
-        self.server_state.is_draining = True
+    def _close_servers(self) -> None:
+        for one in self.servers:
+            one.close()
+
+    async def _take(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        with suppress(OSError):  # its peer has left, or speaks no TLS
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._protocol, accepted, ssl=self.config.ssl, ssl_handshake_timeout=self._handshake_s
+            )
+
+    def end_idle(self) -> None:
+        """End idle HTTP connections."""
         for connection in list(self.server_state.connections):
             if isinstance(connection, HttpProtocol):
                 connection.drain()
@@ -71,6 +95,10 @@ class Server(uvicorn.Server):
             self.config.ssl.reread()
 
     @property
+    def _handshake_s(self) -> float | None:
+        return self._patience.request_s if self.config.ssl else None
+
+    @property
     def scheme(self) -> str:
         """The scheme of the page's URL."""
         return "https" if self.config.is_ssl else "http"
@@ -83,12 +111,13 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve on the sockets. uvicorn's own method would give a TLS handshake a minute, and a request unlimited time."""
         loop, tls = asyncio.get_running_loop(), self.config.ssl
+        self._listeners = list(sockets or ())
         self.servers = [
             await loop.create_server(
                 self._protocol,
                 sock=one,
                 ssl=tls,
-                ssl_handshake_timeout=self._patience.request_s if tls else None,
+                ssl_handshake_timeout=self._handshake_s,
                 backlog=self.config.backlog,
             )
             for one in sockets or ()
@@ -104,7 +133,8 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End connections. uvicorn's own method waits a tenth of a second for them, also where there are none."""
-        for one in (*self.servers, *(sockets or ())):
+        self._close_servers()
+        for one in sockets or ():
             one.close()
         await asyncio.sleep(ARRIVAL_S)
         if self.config.is_ssl or self.server_state.connections or self.server_state.tasks:

@@ -7,8 +7,10 @@ import json
 import os
 import signal
 import sys
+from contextlib import AsyncExitStack
 from io import StringIO
 from pathlib import Path
+from socket import create_connection
 
 import pytest
 from websockets.exceptions import InvalidStatus
@@ -124,11 +126,25 @@ async def test_a_replica_among_others_stops_listening(tmp_path: Path, store_url:
         await busy.send(type="send", client_msg_id="m1", content="Hello?")
         await busy.next("accepted")
         running.service.stop()
+        assert (await running.get("/readyz"))[0] == 503
         await busy.next("goaway")
         with pytest.raises(ConnectionRefusedError):
             await running.get("/healthz")
         await busy.send(type="cancel")
         assert (await busy.next("done"))["reason"] == "cancelled"
+
+
+async def test_connections_that_the_kernel_has_are_served_before_the_listening_socket_is_closed(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as running, AsyncExitStack() as stack:
+        await running.get("/healthz")
+        made = [stack.enter_context(create_connection(("127.0.0.1", running.port))) for _ in range(20)]
+        for one in made:  # the event loop has not accepted any so far
+            one.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        await running.service._server.stop_listening()
+        for one in made:
+            assert (await asyncio.to_thread(one.recv, 1 << 16)).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_a_stop_waits_for_no_title(tmp_path: Path) -> None:

@@ -109,4 +109,3 @@ async def test_a_rolling_restart_fails_no_request_and_no_handshake(
         await asyncio.wait(crowd)
     assert set(people.seen) == {"GET 200", "POST 200", "stream 200 True", "socket ready"}, people.seen
     assert min(people.seen.values()) > AT_ONCE
-    print(people.seen)  # noqa: T201
