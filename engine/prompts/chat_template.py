@@ -6,13 +6,14 @@ import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import jinja2
 import jinja2.meta
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from engine.errors import PromptRejected
+from engine.history import Rules
 from engine.images.image import Image
 from engine.images.tiling import IMAGE
 from engine.messages import Message, ToolCall
@@ -46,7 +47,7 @@ class Asked:
 
 
 class ChatTemplate:
-    """Renders prompts. `keeps_system`: it supports a system role. `calls`: the style of calls; None if it shows none.
+    """Renders prompts. `rules`: the histories that it accepts. `calls`: the style of calls; None if it shows none.
 
     `style`: the style of messages. `shows_images`: it has a place for each image.
     """
@@ -58,9 +59,9 @@ class ChatTemplate:
         self.text = templates_text(tokenizer)
         self._variables = _variables_of(self.text)
         self._reserved = _reserved_names(tokenizer)
-        self.keeps_system = _PROBE in self._try([Message("system", _PROBE), _HELLO])
         self.calls = self._call_style()
         self.style = self.calls or self.style
+        self.rules = self._rules()
         self.shows_images = parts and IMAGE in self._try([_LOOK])
 
     @property
@@ -105,6 +106,31 @@ class ChatTemplate:
         if EFFORT not in self._variables:
             raise PromptRejected("The model's chat template has no effort of reasoning.", field="reasoning")
         return {EFFORT: wish, **dict.fromkeys(switches, True)}
+
+    def _rules(self) -> Rules:
+        """Try histories that strict templates refuse or shorten."""
+        system, late = (Message("system", f"{_PROBE} {n}") for n in range(2))
+        first, second = (Message("user", f"Question {n}.") for n in range(2))
+        reply, more = (Message("assistant", f"Answer {n}.") for n in range(2))
+        call = Message("assistant", "", calls=(ToolCall("call_01234567890", _CALLED, "{}"),))
+        result = Message("tool", "A result.", call_id="call_01234567890")
+
+        def accepts(*messages: Message, tools: Sequence[Tool] = ()) -> bool:
+            text = self._try(messages, tools=tools)
+            return bool(text) and all(message.content in text for message in messages)
+
+        places: Literal["anywhere", "first", "nowhere"] = "nowhere"
+        if accepts(system, first):
+            is_free = accepts(system, late, first) and accepts(system, first, reply, late, second)
+            places = "anywhere" if is_free and accepts(first, late) else "first"
+        return Rules(
+            system=places,
+            tools=self.calls is not None,
+            repeats=accepts(first, second) and accepts(first, reply, more, second),
+            user_after_tool=accepts(first, call, result, second, tools=_PROBED_TOOLS),
+            opens_with_any=accepts(reply, first) and (places == "nowhere" or accepts(system)),
+            empty=accepts(Message("user", "")),
+        )
 
     def _call_style(self) -> CallStyle | None:
         """Try calls with ordinary ids, then with short ones. Returns the style that works; None if none does."""

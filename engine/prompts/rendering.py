@@ -9,17 +9,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from engine.errors import PromptRejected
+from engine.history import valid
 from engine.images.image import in_order
 from engine.messages import Message
 from engine.parsing.formats import ReplyFormat
 from engine.prompts.chat_template import Asked, ChatTemplate
 from engine.prompts.control_tokens import ControlTokens, Marking
-from engine.prompts.conversation import (
-    fold_system,
-    template_messages,
-    template_tools,
-    without_tools,
-)
+from engine.prompts.conversation import template_messages, template_tools
 from engine.prompts.written import Placed, Writer
 from engine.reply_spec import PLAIN, ReplySpec
 
@@ -75,14 +71,15 @@ class Renderer:
         """
         if spec.shown_tools and not self.takes_tools:
             raise PromptRejected("The model can't be shown tools.", field="tools")
+        known = valid(messages, self.template.rules, continues=spec.continues)
         if not spec.continues:
-            return self._render(messages, spec)
-        if not messages or messages[-1].role != "assistant":
+            return self._render(known, spec)
+        if not known or known[-1].role != "assistant":
             raise PromptRejected("There is no reply to continue.", field="continues")
-        return self._continued(messages, spec)
+        return self._continued(known, spec)
 
-    def _render(self, messages: Sequence[Message], spec: ReplySpec, *, continues: bool = False) -> Rendered:
-        known, marking = self._known(messages), Marking(self.tokens)
+    def _render(self, known: Sequence[Message], spec: ReplySpec, *, continues: bool = False) -> Rendered:
+        marking = Marking(self.tokens)
         tools, variables = template_tools(spec.shown_tools, marking), self.template.variables(spec)
         marked_variables = {name: marking(value) for name, value in variables.items()}
 
@@ -137,12 +134,6 @@ class Renderer:
             return ""
         raw = shown[len(asked.text) : max(ends)]
         return raw.replace(thought, last.reasoning).replace(word, last.content)
-
-    def _known(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return messages with only the roles that the template knows."""
-        if self.template.calls is None:
-            messages = without_tools(messages)
-        return messages if self.template.keeps_system else fold_system(messages)
 
     def _opened(self, prompt: str) -> str:
         return "" if self._format is None else self._format.opening(prompt)
