@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import jinja2
 import jinja2.meta
 from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -18,9 +16,11 @@ from engine.images.image import Image
 from engine.images.tiling import IMAGE
 from engine.messages import Message, ToolCall
 from engine.parsing.known import templates_text
+from engine.prompts.control_tokens import parsed_template
 from engine.prompts.conversation import (
     CallStyle,
     TemplateMessage,
+    as_is,
     template_messages,
     template_tools,
 )
@@ -34,7 +34,6 @@ EFFORT = "reasoning_effort"
 _PROBE = "Midstream asks whether this line is kept."
 _HELLO = Message("user", "Hello.")
 _LOOK = Message("user", "Hello.", images=(Image("", "image/png", 1, 1),))
-_GENERATION = re.compile(r"\{%[-+]?\s*(?:end)?generation\s*[-+]?%\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +155,8 @@ class ChatTemplate:
         self, messages: Sequence[Message], style: CallStyle | None = None, tools: Sequence[Tool] = ()
     ) -> str:
         """Return the text of messages, or an empty string if the template refuses them."""
-        told = template_messages(messages, style or self.style, _as_is)
-        asked = Asked(told, template_tools(tools, _as_is))
+        told = template_messages(messages, style or self.style, as_is)
+        asked = Asked(told, template_tools(tools, as_is))
         try:
             return self.render(asked)
         except Exception:  # noqa: BLE001 - a template may raise anything for what it does not know
@@ -169,19 +168,9 @@ _PROBED_TOOLS = (Tool(_CALLED), Tool(_UNCALLED))
 """Both tools are offered, and one is called. The other's name appears only if the template shows tools."""
 
 
-def _as_is(said: Any) -> Any:
-    return said
-
-
 def _variables_of(template: str) -> frozenset[str]:
     """Return the names that a template reads and does not set itself first."""
-    try:
-        parsed = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=False).parse(  # noqa: S701 - it is no HTML, and only parsed
-            _GENERATION.sub("", template)
-        )
-    except jinja2.TemplateSyntaxError:
-        return frozenset()
-    return frozenset(jinja2.meta.find_undeclared_variables(parsed))
+    return frozenset(jinja2.meta.find_undeclared_variables(parsed_template(template)))
 
 
 def _reserved_names(tokenizer: Any) -> frozenset[str]:

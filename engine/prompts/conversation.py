@@ -41,6 +41,11 @@ class CallStyle:
         return hashlib.sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:SHORT_ID]
 
 
+def as_is(said: Any) -> Any:
+    """Return what was said, unchanged: the `Mark` of a plain prompt."""
+    return said
+
+
 PLAIN_STYLE = CallStyle()
 
 
