@@ -53,9 +53,10 @@ class ControlTokens:
             or (token.content in template and not token.content.isspace())
         }
         self.ids = frozenset(tokens)
-        self.id_of = {name: id_ for id_, name in tokens.items()}
-        names = sorted(tokens.values(), key=len, reverse=True)
         self._unknown: int | None = tokenizer.unk_token_id
+        self.id_of = {name: id_ for id_, name in tokens.items()}
+        self._unknown_name = next((name for id_, name in tokens.items() if id_ == self._unknown), "")
+        names = sorted(tokens.values(), key=len, reverse=True)
         self._ending = _any_of([name for name in names if name not in set(markers)])
         words, attributes = _words_of(template)
         self._words = _any_of(sorted((word for word in words if word.strip()), key=len, reverse=True))
@@ -110,11 +111,13 @@ class ControlTokens:
         """Return whether a text's tokens have only the control tokens that the template wrote."""
         names = [found[1] for found in self._written.finditer(disguised) if found[1] is not None]
         written = [self.id_of[name] for name in names]
-        if self._unknown in self.ids:
-            unknown = next(name for name, id_ in self.id_of.items() if id_ == self._unknown)
-            if text.count(unknown) != names.count(unknown):
-                return False
+        if self._unknown_name and text.count(self._unknown_name) != names.count(self._unknown_name):
+            return False
         return self.among(token_ids) == [id_ for id_ in written if id_ != self._unknown]
+
+    def are_text(self, token_ids: Iterable[int], text: str) -> bool:
+        """Return whether a text's tokens have no control token."""
+        return not self.among(token_ids) and (not self._unknown_name or self._unknown_name not in text)
 
     def among(self, token_ids: Iterable[int]) -> list[int]:
         """Return the control tokens among tokens, except the unknown token, which stands for many characters."""

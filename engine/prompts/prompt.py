@@ -188,9 +188,10 @@ class PromptBuilder:
         """Return the tokens of a disguised text, piece by piece. `behind`: it follows another text."""
         tokens, made = self._renderer.tokens, list[int]()
         for token, text in tokens.parts(disguised):
-            known = [tokens.id_of[token]] if token else []
             whole = self._encoded(token + text) if token or not behind else self._encoded_behind(text)
-            made += whole if tokens.among(whole) == tokens.among(known) else known + self._as_text(text)
+            known = [tokens.id_of[token]] if token else []
+            is_apart = whole[: len(known)] == known and tokens.are_text(whole[len(known) :], text)
+            made += whole if is_apart else known + self._as_text(text)
         return made
 
     def _as_text(self, text: str) -> list[int]:
@@ -199,7 +200,7 @@ class PromptBuilder:
         while cuts:
             piece = cuts.pop()
             token_ids = self._encoded_behind(piece)
-            if not self._renderer.tokens.among(token_ids):
+            if self._renderer.tokens.are_text(token_ids, piece):
                 made += token_ids
             elif len(piece) > 1:
                 cuts += reversed(self._cut(piece))
@@ -211,7 +212,7 @@ class PromptBuilder:
         if self._tokenizer.is_fast:
             found = self._tokenized(text)
             spans = zip(found.token_ids, found.starts, found.ends, strict=True)
-            controls = [(start, end) for id_, start, end in spans if self._renderer.tokens.among([id_])]
+            controls = [(start, end) for id_, start, end in spans if id_ in self._renderer.tokens.ids]
             middles = sorted({(start + end) // 2 for start, end in controls if end - start > 1})
         ends = [*(middles or [len(text) // 2]), len(text)]
         return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
