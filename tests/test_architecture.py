@@ -42,6 +42,7 @@ ROOMS = {
             "profiler",
             "images",
             "messages",
+            "history",
             "errors",
             "options",
             "tracebacks",

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
-import jinja2
 import jinja2.meta
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from engine.errors import PromptRejected
+from engine.history import Rules
 from engine.images.image import Image
 from engine.images.tiling import IMAGE
 from engine.messages import Message, ToolCall
 from engine.parsing.known import templates_text
+from engine.prompts.control_tokens import parsed_template
 from engine.prompts.conversation import (
     CallStyle,
     TemplateMessage,
+    as_is,
     template_messages,
     template_tools,
 )
@@ -33,7 +34,6 @@ EFFORT = "reasoning_effort"
 _PROBE = "Midstream asks whether this line is kept."
 _HELLO = Message("user", "Hello.")
 _LOOK = Message("user", "Hello.", images=(Image("", "image/png", 1, 1),))
-_GENERATION = re.compile(r"\{%[-+]?\s*(?:end)?generation\s*[-+]?%\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Asked:
 
 
 class ChatTemplate:
-    """Renders prompts. `keeps_system`: it supports a system role. `calls`: the style of calls; None if it shows none.
+    """Renders prompts. `rules`: the histories that it accepts. `calls`: the style of calls; None if it shows none.
 
     `style`: the style of messages. `shows_images`: it has a place for each image.
     """
@@ -58,9 +58,9 @@ class ChatTemplate:
         self.text = templates_text(tokenizer)
         self._variables = _variables_of(self.text)
         self._reserved = _reserved_names(tokenizer)
-        self.keeps_system = _PROBE in self._try([Message("system", _PROBE), _HELLO])
         self.calls = self._call_style()
         self.style = self.calls or self.style
+        self.rules = self._rules()
         self.shows_images = parts and IMAGE in self._try([_LOOK])
 
     @property
@@ -106,6 +106,31 @@ class ChatTemplate:
             raise PromptRejected("The model's chat template has no effort of reasoning.", field="reasoning")
         return {EFFORT: wish, **dict.fromkeys(switches, True)}
 
+    def _rules(self) -> Rules:
+        """Try histories that strict templates refuse or shorten."""
+        system, late = (Message("system", f"{_PROBE} {n}") for n in range(2))
+        first, second = (Message("user", f"Question {n}.") for n in range(2))
+        reply, more = (Message("assistant", f"Answer {n}.") for n in range(2))
+        call = Message("assistant", "", calls=(ToolCall("call_01234567890", _CALLED, "{}"),))
+        result = Message("tool", "A result.", call_id="call_01234567890")
+
+        def accepts(*messages: Message, tools: Sequence[Tool] = ()) -> bool:
+            text = self._try(messages, tools=tools)
+            return bool(text) and all(message.content in text for message in messages)
+
+        places: Literal["anywhere", "first", "nowhere"] = "nowhere"
+        if accepts(system, first):
+            is_free = accepts(system, late, first) and accepts(system, first, reply, late, second)
+            places = "anywhere" if is_free and accepts(first, late) else "first"
+        return Rules(
+            system=places,
+            tools=self.calls is not None,
+            repeats=accepts(first, second) and accepts(first, reply, more, second),
+            user_after_tool=accepts(first, call, result, second, tools=_PROBED_TOOLS),
+            opens_with_any=accepts(reply, first) and (places == "nowhere" or accepts(system)),
+            empty=accepts(Message("user", "")),
+        )
+
     def _call_style(self) -> CallStyle | None:
         """Try calls with ordinary ids, then with short ones. Returns the style that works; None if none does."""
         for style in (self.style, replace(self.style, short_ids=True)):
@@ -130,8 +155,8 @@ class ChatTemplate:
         self, messages: Sequence[Message], style: CallStyle | None = None, tools: Sequence[Tool] = ()
     ) -> str:
         """Return the text of messages, or an empty string if the template refuses them."""
-        told = template_messages(messages, style or self.style, _as_is)
-        asked = Asked(told, template_tools(tools, _as_is))
+        told = template_messages(messages, style or self.style, as_is)
+        asked = Asked(told, template_tools(tools, as_is))
         try:
             return self.render(asked)
         except Exception:  # noqa: BLE001 - a template may raise anything for what it does not know
@@ -143,19 +168,9 @@ _PROBED_TOOLS = (Tool(_CALLED), Tool(_UNCALLED))
 """Both tools are offered, and one is called. The other's name appears only if the template shows tools."""
 
 
-def _as_is(said: Any) -> Any:
-    return said
-
-
 def _variables_of(template: str) -> frozenset[str]:
     """Return the names that a template reads and does not set itself first."""
-    try:
-        parsed = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=False).parse(  # noqa: S701 - it is no HTML, and only parsed
-            _GENERATION.sub("", template)
-        )
-    except jinja2.TemplateSyntaxError:
-        return frozenset()
-    return frozenset(jinja2.meta.find_undeclared_variables(parsed))
+    return frozenset(jinja2.meta.find_undeclared_variables(parsed_template(template)))
 
 
 def _reserved_names(tokenizer: Any) -> frozenset[str]:

@@ -1,12 +1,39 @@
-"""Control tokens, which only a chat template may write. If anybody else spells one out, it is plain text."""
+"""Control tokens, which only a chat template may write. If anybody else spells one out, it is plain text.
+
+Templates and tokenizers rewrite text: a word that a template removes, or a character that a normalizer replaces, can turn
+harmless text into a control token. So each prompt is rendered twice, the second time with everything that people and models
+wrote in other characters. The control tokens there are the template's.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from transformers.utils.chat_template_utils import mark_control_tokens
+import jinja2
+import jinja2.nodes
+
+_BASE = 0x12000
+"""Cuneiform replaces ASCII: letters without case that no template or normalizer knows."""
+
+_BEGIN, _END = "\U000f0000", "\U000f0001"
+"""Around words of the template in a disguised text, so that the template still finds them there."""
+
+_STAYS = '"\\'
+"""Beside white space, ASCII that is not disguised: JSON escapes it."""
+
+_GENERATION = re.compile(r"\{%[-+]?\s*(?:end)?generation\s*[-+]?%\}")
+
+_RANDOM = re.compile(r"w[0-9a-f]{12}(?:cz|rz|n\d+z)")
+"""The words that `Writer` puts in place of a reply, to be found again. They can be a part of no control token."""
+
+
+class Part(NamedTuple):
+    """A control token that the template wrote, and the text up to the next one. The first part has no token."""
+
+    token: str
+    text: str
 
 
 class ControlTokens:
@@ -26,60 +53,123 @@ class ControlTokens:
             or (token.content in template and not token.content.isspace())
         }
         self.ids = frozenset(tokens)
-        self.names = tuple(sorted(tokens.values(), key=len, reverse=True))
-        self._pattern = _any_of(self.names)
-        self._ending = _any_of([name for name in self.names if name not in set(markers)])
+        self._unknown: int | None = tokenizer.unk_token_id
+        self.id_of = {name: id_ for id_, name in tokens.items()}
+        self._unknown_name = next((name for id_, name in tokens.items() if id_ == self._unknown), "")
+        names = sorted(tokens.values(), key=len, reverse=True)
+        self._ending = _any_of([name for name in names if name not in set(markers)])
+        words, attributes = _words_of(template)
+        self._words = _any_of(sorted((word for word in words if word.strip()), key=len, reverse=True))
+        self._names = _any_of(names)
+        self._keys = frozenset(
+            word for word in words | attributes if re.fullmatch(r"[\w$]+", word)
+        ).difference(names)
+        theirs = {ord(char) for name in names for char in name if not char.isascii()}
+        shown = [code for code in range(0x21, 0x7F) if chr(code) not in _STAYS]
+        self._disguise: dict[int, int | str | None] = {code: _BASE + code for code in shown}
+        self._disguise |= {code: _BASE + 0x80 + place for place, code in enumerate(sorted(theirs))}
+        self._true = {int(other): code for code, other in self._disguise.items() if isinstance(other, int)}
+        self._disguise |= dict.fromkeys(self._true, "\ufffd")
+        self._true_text = {**self._true, ord(_BEGIN): None, ord(_END): None}
+        self._disguise |= {ord(_BEGIN): None, ord(_END): None}
+        quoted = f"{_BEGIN}(?:{self._words.pattern}|{self._names.pattern}){_END}"
+        self._written = re.compile(f"{quoted}|(?<!{_BEGIN})({self._names.pattern})(?!{_END})")
 
-    def spelled_in(self, text: str) -> bool:
-        """Return whether a text has a control token in it."""
-        return any(name in text for name in self.names)
+    def disguised(self, said: Any) -> Any:
+        """Return a value in which no text, nor key of an object, can become a control token or a part of one.
 
-    def marked(self, text: str) -> str:
-        """Return a text with its control tokens marked as text. Only `Marking` uses it."""
-        marked: str = mark_control_tokens(text, self._pattern)
-        return marked
+        The template's own words stay readable in it. `true` undoes it.
+        """
+        if isinstance(said, str):
+            return self._disguised(said)
+        if isinstance(said, dict):
+            return {self._nested(key): self._nested(value) for key, value in said.items()}
+        return [self._nested(value) for value in said] if isinstance(said, list) else said
 
-    def unmarked(self, text: str) -> str:
-        """Return a text without the marks."""
-        return text.translate(_NO_MARKS)
+    def quoted(self, said: Any) -> Any:
+        """Return a value in which control tokens are no part of the template: less than `disguised`, for odd templates."""
+        if isinstance(said, str):
+            return self._names.sub(f"{_BEGIN}\\g<0>{_END}", re.sub(f"[{_BEGIN}{_END}]", "", said))
+        if isinstance(said, dict):
+            return {self.quoted(key): self.quoted(value) for key, value in said.items()}
+        return [self.quoted(value) for value in said] if isinstance(said, list) else said
 
-    def replaced(self, text: str, name: str, by: Sequence[str]) -> str | None:
+    def true(self, text: str) -> str:
+        """Return a disguised text as it was."""
+        return text.translate(self._true_text)
+
+    def parts(self, disguised: str) -> Iterator[Part]:
+        """Yield the control tokens that the template wrote in a disguised text, with the true text after each."""
+        token, at = "", 0
+        for found in self._written.finditer(disguised):
+            if found[1] is not None:
+                yield Part(token, self.true(disguised[at : found.start()]))
+                token, at = found[1], found.end()
+        yield Part(token, self.true(disguised[at:]))
+
+    def are_the_templates(self, token_ids: Iterable[int], text: str, disguised: str) -> bool:
+        """Return whether a text's tokens have only the control tokens that the template wrote."""
+        names = [found[1] for found in self._written.finditer(disguised) if found[1] is not None]
+        written = [self.id_of[name] for name in names]
+        if self._unknown_name and text.count(self._unknown_name) != names.count(self._unknown_name):
+            return False
+        return self.among(token_ids) == [id_ for id_ in written if id_ != self._unknown]
+
+    def are_text(self, token_ids: Iterable[int], text: str) -> bool:
+        """Return whether a text's tokens have no control token."""
+        return not self.among(token_ids) and (not self._unknown_name or self._unknown_name not in text)
+
+    def among(self, token_ids: Iterable[int]) -> list[int]:
+        """Return the control tokens among tokens, except the unknown token, which stands for many characters."""
+        ids = self.ids
+        return [id_ for id_ in token_ids if id_ in ids and id_ != self._unknown]
+
+    def replaced(self, disguised: str, name: str, by: Sequence[str]) -> str | None:
         """Return a text with words in place of the template's tokens of a name; None if their numbers differ."""
-        parts = re.split(f"(?<!{_MARK}){re.escape(name)}", text)
-        if len(parts) != len(by) + 1:
+        found = [match for match in self._written.finditer(disguised) if match[1] == name]
+        if len(found) != len(by):
             return None
-        return parts[0] + "".join(word + part for word, part in zip(by, parts[1:], strict=True))
+        made, at = "", 0
+        for match, word in zip(found, by, strict=True):
+            made += disguised[at : match.start()] + word
+            at = match.end()
+        return made + disguised[at:]
 
     def next_end(self, text: str, at: int) -> int | None:
         """Return where a message ends: at the next control token that is no delimiter of a reply. None if there is none."""
         match = self._ending.search(text, at)
         return None if match is None else match.start()
 
+    def _nested(self, said: Any) -> Any:
+        """Return a value within an object, where the template's words are types and names that it compares."""
+        return said if isinstance(said, str) and said in self._keys else self.disguised(said)
 
-_MARK: str = mark_control_tokens("x", re.compile("x"))[0]
-_NO_MARKS = {ord(mark): None for mark in mark_control_tokens("x", re.compile("x")) if mark != "x"}
-
-
-class Marking:
-    """Marks control tokens that the template did not write, so that they become plain text. `is_needed`: there were some."""
-
-    def __init__(self, tokens: ControlTokens) -> None:
-        """Take the control tokens of a model."""
-        self.is_needed = False
-        self._tokens = tokens
-
-    def __call__(self, said: Any) -> Any:
-        """Return a value with all control tokens in its texts marked, also in the keys of objects."""
-        if isinstance(said, dict):
-            return {self(key): self(value) for key, value in said.items()}
-        if isinstance(said, list):
-            return [self(value) for value in said]
-        if not isinstance(said, str) or not self._tokens.spelled_in(said):
-            return said
-        self.is_needed = True
-        return self._tokens.marked(said)
+    def _disguised(self, text: str) -> str:
+        if _RANDOM.fullmatch(text):
+            return text
+        made, at = "", 0
+        for word in self._words.finditer(text):
+            made += f"{text[at : word.start()].translate(self._disguise)}{_BEGIN}{word[0]}{_END}"
+            at = word.end()
+        return made + text[at:].translate(self._disguise)
 
 
 def _any_of(names: Iterable[str]) -> re.Pattern[str]:
     """Return a pattern that matches any of some names, earlier ones first; it matches nothing if there are none."""
     return re.compile("|".join(map(re.escape, names)) or "(?!)")
+
+
+def parsed_template(template: str) -> jinja2.nodes.Template:
+    """Return a chat template's syntax tree, which is empty if it has no valid one."""
+    environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=False)  # noqa: S701 - it is no HTML, and only parsed
+    try:
+        return environment.parse(_GENERATION.sub("", template))
+    except jinja2.TemplateSyntaxError:
+        return environment.parse("")
+
+
+def _words_of(template: str) -> tuple[set[str], set[str]]:
+    """Return the strings of a template, which it may look for in texts, and the names of attributes."""
+    tree = parsed_template(template)
+    strings = {node.value for node in tree.find_all(jinja2.nodes.Const) if isinstance(node.value, str)}
+    return strings, {node.attr for node in tree.find_all(jinja2.nodes.Getattr)}

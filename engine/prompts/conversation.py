@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from engine.errors import PromptRejected
-from engine.images.image import in_order, joined
+from engine.images.image import in_order
 from engine.messages import Message, ToolCall
 from engine.reply_spec import Tool
 
@@ -41,6 +41,11 @@ class CallStyle:
         return hashlib.sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:SHORT_ID]
 
 
+def as_is(said: Any) -> Any:
+    """Return what was said, unchanged: the `Mark` of a plain prompt."""
+    return said
+
+
 PLAIN_STYLE = CallStyle()
 
 
@@ -60,48 +65,19 @@ def template_tools(tools: Sequence[Tool], mark: Mark) -> list[dict[str, Any]] | 
 
 
 def parted(messages: Sequence[Message]) -> list[Message]:
-    """Give each call of a message a message of its own, with its result right behind it."""
+    """Give each call of a message a message of its own, followed by its result. The results follow the calls in order."""
     made: list[Message] = []
-    results = {message.call_id: message for message in messages if message.role == "tool"}
-    done: set[str] = set()
-    for message in messages:
-        if len(message.calls) > 1:
-            made += _one_by_one(message, results)
-            done.update(call.call_id for call in message.calls)
-        elif message.role != "tool" or message.call_id not in done:
+    taken = 0
+    for n, message in enumerate(messages):
+        results = messages[n + 1 : n + 1 + len(message.calls)]
+        if len(message.calls) > 1 and len(results) == len(message.calls):
+            for place, (call, result) in enumerate(zip(message.calls, results, strict=True)):
+                first = message if place == 0 else Message("assistant", "")
+                made += [msgspec.structs.replace(first, calls=(call,), written=""), result]
+            taken = n + 1 + len(results)
+        elif n >= taken:
             made.append(message)
     return made
-
-
-def without_tools(messages: Sequence[Message]) -> list[Message]:
-    """Return messages for a template without tools: calls become the assistant's text, and results the user's."""
-    made: list[Message] = []
-    for message in messages:
-        if message.role == "tool":
-            made.append(Message("user", message.content))
-        elif message.calls:
-            made.append(Message("assistant", message.written or _spelled(message)))
-        else:
-            made.append(message)
-    return list(_joined(made))
-
-
-def fold_system(messages: Sequence[Message]) -> list[Message]:
-    """Put the system prompt in front of the first user message. If there is none, the system prompt becomes one."""
-    system = [message.content for message in messages if message.role == "system"]
-    others = [message for message in messages if message.role != "system"]
-    if not system:
-        return others
-    first = next((n for n, message in enumerate(others) if message.role == "user"), None)
-    if first is None:
-        return [Message("user", "\n\n".join(system)), *others]
-    before = "\n\n".join(system)
-    folded = f"{before}\n\n{others[first].content}"
-    images = tuple(
-        image.moved(len(before) + (2 + image.at if image.at else 1)) for image in others[first].images
-    )
-    others[first] = msgspec.structs.replace(others[first], content=folded, images=images)
-    return others
 
 
 def _template_message(
@@ -150,36 +126,3 @@ def _object(arguments: str) -> Any:
         return msgspec.json.decode(arguments, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return arguments
-
-
-def _one_by_one(message: Message, results: dict[str, Message]) -> Iterator[Message]:
-    for place, call in enumerate(message.calls):
-        first = message if place == 0 else Message("assistant", "")
-        yield msgspec.structs.replace(first, calls=(call,), written="")
-        if call.call_id in results:
-            yield results[call.call_id]
-
-
-def _spelled(message: Message) -> str:
-    return "\n".join([message.content, *(f"{call.name}({call.arguments})" for call in message.calls)]).strip()
-
-
-def _joined(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield messages, with neighbouring ones of the user joined, since many templates want roles to alternate."""
-    last: Message | None = None
-    for message in messages:
-        if last is not None and last.role == message.role == "user":
-            last = _together(last, message)
-            continue
-        if last is not None:
-            yield last
-        last = message
-    if last is not None:
-        yield last
-
-
-def _together(first: Message, second: Message) -> Message:
-    if not (first.images or second.images):
-        return Message("user", f"{first.content}\n{second.content}")
-    content, images = joined([(first.content, first.images), (second.content, second.images)])
-    return Message("user", content, images=images)

@@ -96,7 +96,10 @@ class PromptBuilder:
         with _refusals():
             rendered = self._looked_up(self._renderer.render(messages, spec), messages)
             made = plain = self._plain(rendered)
-            if own is not None and not rendered.is_marked and self._tokenizer.is_fast:
+            is_forged = not self._is_the_templates(plain, rendered)
+            if is_forged:
+                made = plain = self._apart(rendered)
+            if own is not None and not is_forged and self._tokenizer.is_fast:
                 made = self._spelled(rendered, plain, own)
         return self._placed(
             made if len(made.token_ids) <= max(most, len(plain.token_ids)) else plain, messages
@@ -106,7 +109,9 @@ class PromptBuilder:
         """Return a prompt with the words that stand for its images. Raises PromptRejected."""
         if self._looker is None or not (images := images_of(messages)):
             return rendered
-        return rendered._replace(text=self._looker.expanded(rendered.text, images, self._renderer.tokens))
+        tokens = self._renderer.tokens
+        disguised = self._looker.expanded(rendered.disguised[0], images, tokens)
+        return rendered._replace(text=tokens.true(disguised), disguised=(disguised, rendered.disguised[1]))
 
     def _placed(self, prompt: Prompt, messages: Sequence[Message]) -> Prompt:
         """Return a prompt with the places of its images. Raises PromptRejected."""
@@ -127,7 +132,7 @@ class PromptBuilder:
             return _text_of(messages)
         with _refusals():
             rendered = self._renderer.render(messages, spec)
-        return self._renderer.tokens.unmarked(rendered.text + rendered.begun)
+        return rendered.text + rendered.begun
 
     def count(self, text: str) -> int:
         """Return how many tokens a piece of a prompt has by itself. Raises PromptRejected."""
@@ -163,9 +168,54 @@ class PromptBuilder:
         return Prompt(_some(token_ids))
 
     def _plain(self, rendered: Rendered) -> Prompt:
-        token_ids = _some(self._encoded(rendered.text, marked=rendered.is_marked))
-        begun = self._encoded_behind(rendered.begun, marked=rendered.is_marked)
+        token_ids, begun = _some(self._encoded(rendered.text)), self._encoded_behind(rendered.begun)
         return Prompt(token_ids + begun, rendered.opened, len(begun))
+
+    def _is_the_templates(self, prompt: Prompt, rendered: Rendered) -> bool:
+        """Return whether the template wrote all of the prompt's control tokens."""
+        tokens = self._renderer.tokens
+        return tokens.are_the_templates(
+            prompt.token_ids, rendered.text + rendered.begun, "".join(rendered.disguised)
+        )
+
+    def _apart(self, rendered: Rendered) -> Prompt:
+        """Return a prompt in which the control tokens that the template did not write are plain text."""
+        text, begun = rendered.disguised
+        token_ids, behind = _some(self._pieces(text)), self._pieces(begun, behind=True)
+        return Prompt(token_ids + behind, rendered.opened, len(behind))
+
+    def _pieces(self, disguised: str, *, behind: bool = False) -> list[int]:
+        """Return the tokens of a disguised text, piece by piece. `behind`: it follows another text."""
+        tokens, made = self._renderer.tokens, list[int]()
+        for token, text in tokens.parts(disguised):
+            whole = self._encoded(token + text) if token or not behind else self._encoded_behind(text)
+            known = [tokens.id_of[token]] if token else []
+            is_apart = whole[: len(known)] == known and tokens.are_text(whole[len(known) :], text)
+            made += whole if is_apart else known + self._as_text(text)
+        return made
+
+    def _as_text(self, text: str) -> list[int]:
+        """Return the tokens of a text without any control token: such a one is cut in two, and spelled in parts."""
+        made, cuts = list[int](), [text]
+        while cuts:
+            piece = cuts.pop()
+            token_ids = self._encoded_behind(piece)
+            if self._renderer.tokens.are_text(token_ids, piece):
+                made += token_ids
+            elif len(piece) > 1:
+                cuts += reversed(self._cut(piece))
+        return made
+
+    def _cut(self, text: str) -> list[str]:
+        """Return a text in pieces that end in the middle of its control tokens."""
+        middles: list[int] = []
+        if self._tokenizer.is_fast:
+            found = self._tokenized(text)
+            spans = zip(found.token_ids, found.starts, found.ends, strict=True)
+            controls = [(start, end) for id_, start, end in spans if id_ in self._renderer.tokens.ids]
+            middles = sorted({(start + end) // 2 for start, end in controls if end - start > 1})
+        ends = [*(middles or [len(text) // 2]), len(text)]
+        return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def _spelled(self, rendered: Rendered, plain: Prompt, own: OwnReplies) -> Prompt:
         """Return the prompt with the replies that are remembered in their own tokens."""
@@ -173,7 +223,7 @@ class PromptBuilder:
         passages = [Passage(text, own.recall(text) if is_own else None) for text, is_own in rendered.said]
         if any(passage.reply for passage in passages):
             token_ids = self._respelled(self._tokenized(rendered.text), passages, own)
-        begun = self._remembered(rendered.raw, own)
+        begun = self._remembered(rendered.begun, own)
         return Prompt(token_ids + begun, plain.opened, len(begun))
 
     def _respelled(self, plain: Tokenized, passages: Sequence[Passage], own: OwnReplies) -> list[int]:
@@ -201,20 +251,18 @@ class PromptBuilder:
             text, encoded["input_ids"], [start for start, _ in offsets], [end for _, end in offsets]
         )
 
-    def _encoded(self, text: str, *, marked: bool = False) -> list[int]:
-        """Return a text's tokens. `marked`: its marked control tokens are plain text."""
-        how = {"sanitize_control_tokens": True} if marked else {}
-        token_ids: list[int] = self._tokenizer(text, add_special_tokens=False, **how)["input_ids"]
+    def _encoded(self, text: str) -> list[int]:
+        token_ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return token_ids
 
-    def _encoded_behind(self, text: str, *, marked: bool = False) -> list[int]:
+    def _encoded_behind(self, text: str) -> list[int]:
         """Return the tokens of a text that follows another one, so that the tokenizer puts no space before it."""
         if not text:
             return []
         before = self._encoded("\n")
-        behind = self._encoded(f"\n{text}", marked=marked)
+        behind = self._encoded(f"\n{text}")
         is_apart = behind[: len(before)] == before
-        return behind[len(before) :] if is_apart else self._encoded(text, marked=marked)
+        return behind[len(before) :] if is_apart else self._encoded(text)
 
     def _decode(self, token_ids: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(token_ids, clean_up_tokenization_spaces=False)

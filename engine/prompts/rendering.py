@@ -9,35 +9,30 @@ from typing import Any, NamedTuple
 import msgspec
 
 from engine.errors import PromptRejected
+from engine.history import valid
 from engine.images.image import in_order
 from engine.messages import Message
 from engine.parsing.formats import ReplyFormat
 from engine.prompts.chat_template import Asked, ChatTemplate
-from engine.prompts.control_tokens import ControlTokens, Marking
-from engine.prompts.conversation import (
-    fold_system,
-    template_messages,
-    template_tools,
-    without_tools,
-)
+from engine.prompts.control_tokens import ControlTokens
+from engine.prompts.conversation import Mark, as_is, template_messages, template_tools
 from engine.prompts.written import Placed, Writer
 from engine.reply_spec import PLAIN, ReplySpec
 
 
 class Rendered(NamedTuple):
-    """A prompt's text. `is_marked`: control tokens in it that the template did not write are marked as text.
+    """A prompt's text. `begun`: the beginning of a reply that is continued, which follows the text.
 
     `said`: the texts of all messages in it, in order, and whether each is the assistant's, which may be remembered.
-    `begun`: the beginning of a reply that is continued, which follows the text, marked likewise; `raw`: as it was written.
-    `opened`: words of the template at the end of the text that belong to the reply.
+    `opened`: words of the template at the end of the text that belong to the reply. `disguised`: the same text, and what is
+    begun, with everything that the template did not write disguised.
     """
 
     text: str
-    is_marked: bool
     said: tuple[tuple[str, bool], ...]
     begun: str = ""
-    raw: str = ""
     opened: str = ""
+    disguised: tuple[str, str] = ("", "")
 
 
 class Renderer:
@@ -75,50 +70,54 @@ class Renderer:
         """
         if spec.shown_tools and not self.takes_tools:
             raise PromptRejected("The model can't be shown tools.", field="tools")
-        if not spec.continues:
-            return self._render(messages, spec)
-        if not messages or messages[-1].role != "assistant":
+        known = valid(messages, self.template.rules, continues=spec.continues)
+        if spec.continues and (not known or known[-1].role != "assistant"):
             raise PromptRejected("There is no reply to continue.", field="continues")
-        return self._continued(messages, spec)
+        render = self._continued if spec.continues else self._render
+        made = render(known, spec, as_is)
+        try:
+            disguised = render(known, spec, self.tokens.disguised)
+        except Exception:  # noqa: BLE001 - a template may raise anything for texts that it does not know
+            disguised = render(known, spec, self.tokens.quoted)
+        return made._replace(disguised=(disguised.text, disguised.begun))
 
-    def _render(self, messages: Sequence[Message], spec: ReplySpec, *, continues: bool = False) -> Rendered:
-        known, marking = self._known(messages), Marking(self.tokens)
-        tools, variables = template_tools(spec.shown_tools, marking), self.template.variables(spec)
-        marked_variables = {name: marking(value) for name, value in variables.items()}
+    def _render(
+        self, known: Sequence[Message], spec: ReplySpec, mark: Mark, *, continues: bool = False
+    ) -> Rendered:
+        tools, variables = template_tools(spec.shown_tools, mark), self.template.variables(spec)
+        told: dict[str, Any] = {name: mark([value])[0] for name, value in variables.items()}
 
         def text_of(shown: Sequence[Message]) -> str:
-            asked = Asked(template_messages(shown, self.template.style, marking), tools, marked_variables)
+            asked = Asked(template_messages(shown, self.template.style, mark), tools, told)
             return self.template.render(asked, continues=continues)
 
         text = text_of(known)
-        placed = (
-            Placed(text, {}) if self._writer is None else self._writer.placed(text, known, text_of, marking)
-        )
+        placed = Placed(text, {}) if self._writer is None else self._writer.placed(text, known, text_of, mark)
         said = [
             (text, one.role == "assistant")
             for n, one in enumerate(known)
             for text in _texts(one, placed.written.get(n, one.content))
         ]
-        return Rendered(placed.text, marking.is_needed, tuple(said), opened=self._opened(placed.text))
+        return Rendered(placed.text, tuple(said), opened=self._opened(placed.text))
 
-    def _continued(self, messages: Sequence[Message], spec: ReplySpec) -> Rendered:
+    def _continued(self, messages: Sequence[Message], spec: ReplySpec, mark: Mark) -> Rendered:
         """Return the prompt of the reply, and then the reply: all of that was computed before.
 
         Only if the template opens a reasoning that the reply does not have, its prompt was another one.
         """
         last = messages[-1]
-        asked = self._render(messages[:-1], spec)
+        asked = self._render(messages[:-1], spec, mark)
         if last.reasoning and not last.written:
-            last = msgspec.structs.replace(last, written=self._spelled(messages, spec, asked))
+            last = msgspec.structs.replace(last, written=self._spelled(messages, spec, asked, mark))
         if asked.opened and not last.written:
-            made = self._render(messages, spec, continues=True)
+            made = self._render(messages, spec, mark, continues=True)
             return made._replace(opened=last.content)
-        marking, raw = Marking(self.tokens), last.written or last.content
+        raw = last.written or last.content
         reply = msgspec.structs.replace(last, written=raw)
-        begun = marking(raw) if self._writer is None else self._writer.marked(reply, marking, asked.opened)
-        return asked._replace(is_marked=asked.is_marked or marking.is_needed, begun=begun, raw=raw)
+        begun = mark(raw) if self._writer is None else self._writer.marked(reply, mark, asked.opened)
+        return asked._replace(begun=begun)
 
-    def _spelled(self, messages: Sequence[Message], spec: ReplySpec, asked: Rendered) -> str:
+    def _spelled(self, messages: Sequence[Message], spec: ReplySpec, asked: Rendered, mark: Mark) -> str:
         """Return a reply with its reasoning as the template writes it, or an empty string if that leaves reasoning out.
 
         `asked`: the prompt of the reply, which it must follow. Raises PromptRejected if reasoning alone has no place.
@@ -128,7 +127,7 @@ class Renderer:
             return last.reasoning
         thought, word = (f"w{secrets.token_hex(6)}{end}" for end in ("rz", "cz"))
         other = Message("assistant", word if last.content else "", reasoning=thought)
-        shown = self._render([*messages[:-1], other], spec).text
+        shown = self._render([*messages[:-1], other], spec, mark).text
         ends = [shown.find(each) + len(each) for each in (thought, word) if each in shown]
         if not shown.startswith(asked.text) or len(ends) != 1 + bool(last.content):
             if not last.content:
@@ -137,12 +136,6 @@ class Renderer:
             return ""
         raw = shown[len(asked.text) : max(ends)]
         return raw.replace(thought, last.reasoning).replace(word, last.content)
-
-    def _known(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return messages with only the roles that the template knows."""
-        if self.template.calls is None:
-            messages = without_tools(messages)
-        return messages if self.template.keeps_system else fold_system(messages)
 
     def _opened(self, prompt: str) -> str:
         return "" if self._format is None else self._format.opening(prompt)

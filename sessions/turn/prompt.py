@@ -76,19 +76,15 @@ ALL = Knows()
 def prompt_messages(
     system: str, records: Sequence[MessageRecord], *, knows: Knows = ALL
 ) -> tuple[Message, ...]:
-    """Return a branch for the model: without empty replies, whose surrounding user messages are joined.
+    """Return a branch for the model, without empty replies. The engine makes it valid for the model's template.
 
-    A reply at the end is continued, and may have only reasoning so far.
-
-    Each call is followed by its result or its outcome.
+    A reply at the end is continued, and may have only reasoning so far. Each call is followed by its outcome.
     """
     messages = [Message("system", system)] if system else []
     for record in records:
         if record.role == "user":
-            is_next = bool(messages) and messages[-1].role == "user"
-            before = [(one.content, one.images) for one in messages[-1:] if is_next]
-            content, images = joined([*before, _seen(record, knows)])
-            messages[len(messages) - is_next :] = [Message("user", content, images=images)]
+            content, images = _seen(record, knows)
+            messages.append(Message("user", content, images=images))
         elif record.calls and knows.tools:
             messages += _with_results(record)
         elif record.content or (record is records[-1] and record.reasoning and not record.calls):

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import PromptRejected
+from engine.history import UNKNOWN, valid
 from engine.images.image import Image, in_order
 from engine.messages import Message, Params, Request, ToolCall
 from engine.reply_spec import PLAIN, Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
@@ -91,7 +92,10 @@ def prompt_of(messages: Sequence[Message], spec: ReplySpec, features: Features) 
     if spec.raw:
         return {"prompt": "".join(message.content for message in messages)}
     return {
-        "messages": [_message(message, thinks=features.template) for message in messages],
+        "messages": [
+            _message(message, thinks=features.template)
+            for message in valid(messages, UNKNOWN, continues=spec.continues)
+        ],
         **_tools(spec),
         **_thinking(spec, features),
         **({"continue_final_message": True, "add_generation_prompt": False} if spec.continues else {}),

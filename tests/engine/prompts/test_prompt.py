@@ -10,7 +10,6 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.errors import PromptRejected
 from engine.messages import Message
-from engine.prompts.conversation import fold_system
 from engine.prompts.prompt import PromptBuilder
 from engine.reply_spec import ReplySpec
 from engine.text.reply_memory import ReplyMemory
@@ -44,12 +43,6 @@ def test_the_template_writes_the_prompt_and_its_special_tokens() -> None:
 @pytest.mark.parametrize("template", [REFUSES_SYSTEM, DROPS_SYSTEM])
 def test_the_system_prompt_is_folded_where_the_template_has_no_such_role(template: str) -> None:
     assert rendered(template, SYSTEM, HELLO) == "<s>user: Be brief.\n\nHello.</s><s>assistant:"
-
-
-def test_a_system_prompt_alone_becomes_a_user_message() -> None:
-    assert fold_system([SYSTEM]) == [Message("user", "Be brief.")]
-    assert fold_system([HELLO, REPLY]) == [HELLO, REPLY]
-    assert fold_system([REPLY, SYSTEM, HELLO]) == [REPLY, Message("user", "Be brief.\n\nHello.")]
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "system"])

@@ -111,7 +111,7 @@ def test_a_model_without_tools_is_told_of_calls_as_words(name: str) -> None:
     """Another model may have written them."""
     shown = text(name, HELLO, called(), result("43"), result("44", "call_2"), MORE)
     assert 'add({"a": 1})' in shown
-    assert "43\n44\nand more?" in shown
+    assert shown.index("43") < shown.index("44") < shown.index("and more?")
 
 
 def test_it_is_refused_to_show_tools_to_a_model_that_cannot_be_shown_any() -> None:

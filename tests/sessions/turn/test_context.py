@@ -115,10 +115,11 @@ def test_a_short_reply_leaves_more_room_to_the_prompt() -> None:
     assert Room.of(100, 512) == Room(100, 25)
 
 
-def test_users_messages_around_an_empty_reply_are_joined() -> None:
-    records = branch([(1, 0), (1, 0), (1, 2)], 1)
+def test_empty_replies_are_left_out() -> None:
+    records = branch([(1, 0), (1, 2)], 1)
     said = [(message.role, message.content) for message in prompt_messages("Be kind.", records)]
-    assert said == [("system", "Be kind."), ("user", "u0\nu1\nu2"), ("assistant", "a2 a2"), ("user", "u3")]
+    users = [("user", "u0"), ("user", "u1")]
+    assert said == [("system", "Be kind."), *users, ("assistant", "a1 a1"), ("user", "u2")]
 
 
 def test_a_branch_is_grouped_into_exchanges() -> None:

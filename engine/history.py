@@ -1,0 +1,173 @@
+"""Makes any history valid for a chat template. Strict templates refuse what a stop, a model switch or a client leaves.
+
+Only the prompt changes, never the stored history. Later messages leave the form of earlier ones alone where they can, so
+that the cached keys and values of a shorter history fit a longer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from engine.images.image import together
+from engine.messages import Message
+
+BETWEEN = "\n\n"
+"""Separates messages that become one."""
+
+STOPPED_CALL = "The call was stopped. It has no result."
+STOPPED_REPLY = "(The reply was stopped.)"
+"""The assistant's message between a result and the user's next message."""
+
+NO_MESSAGE = "(No message.)"
+"""The user's message where a template requires one before the assistant's."""
+
+
+class Rules(NamedTuple):
+    """The histories that a template accepts.
+
+    `system`: where system messages may be. `tools`: it shows calls and results. `repeats`: neighbors may have the same role.
+    `user_after_tool`: a user's message may follow a result. `opens_with_any`: the user need not speak first, or at all.
+    `empty`: the user's messages may be empty.
+    """
+
+    system: Literal["anywhere", "first", "nowhere"] = "anywhere"
+    tools: bool = True
+    repeats: bool = True
+    user_after_tool: bool = True
+    opens_with_any: bool = True
+    empty: bool = True
+
+
+UNKNOWN = Rules(repeats=False, user_after_tool=False)
+"""For the template of an upstream, which can't be tried. These changes do no harm where they are not needed."""
+
+
+def valid(messages: Sequence[Message], rules: Rules, *, continues: bool = False) -> list[Message]:
+    """Return a history that a template with these rules accepts. `continues`: the last message is continued.
+
+    Every call is followed by its result. Replies without text and calls are left out.
+    """
+    last = len(messages) - 1
+    said = [
+        message
+        for n, message in enumerate(messages)
+        if message.role != "assistant"
+        or message.content.strip()
+        or message.calls
+        or (continues and n == last)
+    ]
+    if messages and len(said) == continues:
+        said.insert(0, Message("user", NO_MESSAGE))
+    made = list(_placed(_answered(said, is_open=continues), rules.system))
+    if not rules.empty:
+        made = [_filled(message) for message in made]
+    if not rules.tools:
+        made = [_as_text(message) for message in made]
+    if not rules.user_after_tool:
+        made = list(_closed(made))
+    if not rules.opens_with_any:
+        made = _opened(made)
+    return made if rules.repeats else list(_alternating(made))
+
+
+def _answered(messages: Sequence[Message], *, is_open: bool) -> Iterator[Message]:
+    """Yield messages with the result of each call right after it, except the last one's if that `is_open`.
+
+    A result without a call becomes the user's message.
+    """
+    asked: dict[str, tuple[int, int]] = {}
+    results: dict[tuple[int, int], Message] = {}
+    loose: set[int] = set()
+    for n, message in enumerate(messages):
+        if message.role == "tool":
+            if message.call_id in asked:
+                results[asked.pop(message.call_id)] = message
+            else:
+                loose.add(n)
+        asked |= {call.call_id: (n, place) for place, call in enumerate(message.calls)}
+    for n, message in enumerate(messages):
+        if message.role != "tool":
+            yield message
+        elif n in loose:
+            yield Message("user", message.content)
+        calls = () if is_open and n == len(messages) - 1 else message.calls
+        for place, call in enumerate(calls):
+            yield results.get((n, place)) or Message("tool", STOPPED_CALL, call_id=call.call_id)
+
+
+def _placed(messages: Iterable[Message], system: str) -> Iterator[Message]:
+    """Yield messages with system prompts only where they may be. Others begin the user's next message, or are one."""
+    waiting: list[Message] = []
+    may_lead = system == "first"
+    for message in messages:
+        if message.role == "system" and system != "anywhere":
+            waiting.append(message)
+            continue
+        if waiting and may_lead:
+            yield _joined(waiting)
+        elif waiting:
+            folded = replace(_joined(waiting), role="user")
+            if message.role == "user":
+                message = _joined([folded, message])  # noqa: PLW2901 - the same message, with more text
+            else:
+                yield folded
+        waiting, may_lead = [], False
+        yield message
+    if waiting:
+        yield _joined(waiting) if may_lead else replace(_joined(waiting), role="user")
+
+
+def _filled(message: Message) -> Message:
+    """Return a message of the user with words, if it was empty."""
+    is_empty = message.role == "user" and not message.images and not message.content.strip()
+    return Message("user", NO_MESSAGE) if is_empty else message
+
+
+def _as_text(message: Message) -> Message:
+    """Return calls as the assistant's text, and results as the user's."""
+    if message.role == "tool":
+        return Message("user", message.content)
+    if not message.calls:
+        return message
+    spelled = [message.content, *(f"{call.name}({call.arguments})" for call in message.calls)]
+    return Message("assistant", message.written or "\n".join(spelled).strip())
+
+
+def _closed(messages: Iterable[Message]) -> Iterator[Message]:
+    """Yield messages with a reply between a result and the user's next message."""
+    last = ""
+    for message in messages:
+        if last == "tool" and message.role == "user":
+            yield Message("assistant", STOPPED_REPLY)
+        last = message.role
+        yield message
+
+
+def _opened(messages: list[Message]) -> list[Message]:
+    """Return messages in which the user speaks first."""
+    first = next((n for n, one in enumerate(messages) if one.role != "system"), len(messages))
+    if messages and (first == len(messages) or messages[first].role != "user"):
+        messages.insert(first, Message("user", NO_MESSAGE))
+    return messages
+
+
+def _alternating(messages: Iterable[Message]) -> Iterator[Message]:
+    """Yield messages with neighbors of one role joined. Each result remains a message."""
+    for role, neighbors in groupby(messages, lambda message: message.role):
+        if role == "tool":
+            yield from neighbors
+        else:
+            yield _joined(list(neighbors))
+
+
+def _joined(messages: Sequence[Message]) -> Message:
+    """Return messages of one role as one; only the last may have calls."""
+    if len(messages) == 1:
+        return messages[0]
+    content, images = together(((one.content, one.images) for one in messages), BETWEEN)
+    thought = BETWEEN.join(one.reasoning for one in messages if one.reasoning)
+    return Message(messages[0].role, content, reasoning=thought, calls=messages[-1].calls, images=images)

