@@ -28,7 +28,8 @@ from transformers import (
 
 from engine.errors import ModelNotUsable
 from engine.loading.loader import load
-from engine.options import ForwardOptions
+from engine.loading.preflight import check_options
+from engine.options import EngineOptions, ForwardOptions
 from tests.engine.conftest import small_tokenizer
 
 
@@ -65,7 +66,7 @@ def test_a_good_folder_is_loaded_with_its_facts(folder: Path) -> None:
     assert (facts.model, facts.device, facts.dtype, facts.max_batch) == (str(folder), "cpu", "float32", 3)
     assert facts.context_tokens == 4096
     assert facts.parameters == model.module.num_parameters() > 0
-    assert model.eos_ids == {1, 2}
+    assert model.eos_ids == {1, 2, model.tokenizer.eos_token_id}
     defaults = facts.defaults
     assert (defaults.max_new_tokens, defaults.do_sample, defaults.temperature) == (99, True, 0.3)
     assert (defaults.top_p, defaults.top_k, defaults.repetition_penalty) == (0.9, 50, 1.0)
@@ -276,3 +277,15 @@ def test_too_little_memory_for_a_forward_pass_is_told(
 
     monkeypatch.setattr("engine.cache.paged_cache.LayerPages.make", hungry)
     assert "does not fit into the memory of cpu" in refusal(tiny_llama)
+
+
+def test_weights_that_are_not_safetensors_are_loaded_only_if_that_is_set(folder: Path) -> None:
+    """PyTorch unpickles them, and a flaw in that would run code of their author."""
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    load(str(folder), device="cpu", dtype="float32")
+    (folder / "model.safetensors").unlink()
+    assert "safetensors: convert them" in refusal(folder)
+    with pytest.raises(ModelNotUsable, match="--pickled-weights"):
+        check_options(EngineOptions(model=str(folder), device="cpu"))
+    check_options(EngineOptions(model=str(folder), device="cpu", pickled_weights=True))
+    load(str(folder), device="cpu", dtype="float32", pickled_weights=True)
