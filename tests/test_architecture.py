@@ -45,6 +45,7 @@ ROOMS = {
             "errors",
             "options",
             "tracebacks",
+            "printable",
             "process_log",
             "free_memory",
             "child_environment",
