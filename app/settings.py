@@ -157,6 +157,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"], Meta(description="Number type of the weights.")
     ] = "auto"
+    pickled_weights: Annotated[
+        bool,
+        Meta(
+            description="Also load weights in pickle files (pytorch_model.bin), which may run code of their author if PyTorch has a flaw."
+        ),
+    ] = False
     attn: Annotated[
         str,
         Meta(

@@ -27,12 +27,14 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one engine. `model` is a hub name or a folder; None and "auto" leave the choice to the loader.
 
     `kv_bytes` bounds the memory for keys and values. If it is None, this engine gets the share `memory_share` of what
-    the loader would take. `threads`: compute threads on the CPU; None: PyTorch's default.
+    the loader would take. `threads`: compute threads on the CPU; None: PyTorch's default. `pickled_weights`: also load
+    weights that are not safetensors.
     """
 
     model: str
     device: str = "auto"
     dtype: str = "auto"
+    pickled_weights: bool = False
     max_batch: int | None = None
     kv_bytes: int | None = None
     memory_share: float = 1.0

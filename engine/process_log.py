@@ -8,6 +8,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
+from engine.printable import printable
 from engine.tracebacks import without_values
 
 TOLD = (OSError, RuntimeError)
@@ -18,6 +19,10 @@ log = logging.getLogger(__name__)
 
 class Formatter(logging.Formatter):
     """Writes lines whose tracebacks hold no values."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+        """See `logging.Formatter`."""
+        return printable(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is logging's
         """See `logging.Formatter`."""

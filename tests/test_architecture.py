@@ -46,8 +46,10 @@ ROOMS = {
             "errors",
             "options",
             "tracebacks",
+            "printable",
             "process_log",
             "free_memory",
+            "child_environment",
         ),
         *("durations", "stream", "door", "embedding"),
         *(
@@ -370,8 +372,8 @@ def test_the_environment_is_read_in_few_places() -> None:
         "app.settings",
         "app.cli",
         "engine.process.__main__",
-        "engine.process.child",
+        "engine.child_environment",
         "engine.launcher.child",
-        "speech.process.child",
+        "speech.process.environment",
         "midstream.terminal.home",
     }

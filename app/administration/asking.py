@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
+
+from midstream.address import is_here
 
 PATH = "/v1/admin"
 ANSWER_S = 60.0
@@ -24,8 +27,8 @@ class Service:
     """A service's admin API. Every method raises AdminFailed."""
 
     def __init__(self, url: str, key: str) -> None:
-        """`url`: the page's address, or HOST:PORT."""
-        self._url = (url if "://" in url else f"http://{url}").rstrip("/")
+        """`url`: the page's address, or HOST:PORT, which means TLS unless it is this machine."""
+        self._url = (url if "://" in url else f"{_scheme(url)}://{url}").rstrip("/")
         self._headers = {"Authorization": f"Bearer {key}"}
         self.silent: set[str] = set()
         """The replicas that did not answer so far."""
@@ -88,6 +91,11 @@ class Service:
                 yield response
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise AdminFailed(f"{self._url} does not answer: {error or type(error).__name__}.") from None
+
+
+def _scheme(place: str) -> str:
+    """Return the scheme for HOST:PORT: an admin key is not sent over a network in the clear unless that is written."""
+    return "http" if is_here(urlsplit(f"//{place}").hostname) else "https"
 
 
 def _patience(path: str) -> httpx.Timeout:

@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 import click
 
+from engine.printable import printable
+
 if TYPE_CHECKING:
     from app.administration.asking import Service
 
@@ -163,7 +165,7 @@ def _service(asked: tuple[str, str | None]) -> Iterator[Service]:
         yield service
         _complain_of(sorted(service.silent))
     except AdminFailed as failure:
-        click.echo(f"midstream: {failure}", err=True)
+        click.echo(f"midstream: {printable(str(failure))}", err=True)
         sys.exit(1)
 
 
@@ -193,7 +195,7 @@ def _show(rows: Iterable[dict[str, Any]], columns: tuple[str, ...], *, as_json: 
     table = [columns]
     for row in rows:
         if as_json:
-            click.echo(json.dumps(row, ensure_ascii=False))
+            click.echo(json.dumps(row))
         else:
             table.append(tuple(_cell(name, row[name]) for name in columns))
     if not as_json:
@@ -209,13 +211,13 @@ def _cell(name: str, value: Any) -> str:
         return f"{datetime.fromtimestamp(value / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return ",".join(value) if isinstance(value, list) else str(value)
+    return printable(",".join(map(str, value)) if isinstance(value, list) else str(value))
 
 
 def _tell(told: dict[str, Any], words: str, *, as_json: bool) -> None:
-    click.echo(json.dumps(told, ensure_ascii=False) if as_json else words)
+    click.echo(json.dumps(told) if as_json else printable(words))
 
 
 def _complain_of(silent: list[str]) -> None:
     if silent:
-        click.echo(f"midstream: replicas that did not answer: {', '.join(silent)}", err=True)
+        click.echo(f"midstream: replicas that did not answer: {printable(', '.join(silent))}", err=True)

@@ -12,6 +12,7 @@ from app.doctor.findings import Finding, Verdict
 from app.doctor.machine import machine
 from app.doctor.network import network
 from app.settings import Settings
+from engine.printable import printable
 
 _COLOURS = {Verdict.GOOD: "green", Verdict.POOR: "yellow", Verdict.BAD: "red"}
 _WIDTH = max(len(verdict.value) for verdict in Verdict)
@@ -41,9 +42,9 @@ async def tell(settings: Settings, *, as_json: bool) -> bool:
 
 def _say(finding: Finding) -> None:
     mark = click.style(f"{finding.verdict.value:{_WIDTH}}", fg=_COLOURS[finding.verdict])
-    click.echo(f"{mark}  {finding.subject}: {finding.words}")
+    click.echo(f"{mark}  {finding.subject}: {printable(finding.words)}")
     if finding.mend:
-        click.echo(f"{'':{_WIDTH}}  → {finding.mend}")
+        click.echo(f"{'':{_WIDTH}}  → {printable(finding.mend)}")
 
 
 def _summary(found: list[Finding]) -> str:

@@ -16,6 +16,7 @@ import structlog
 
 from connections.admin import audit
 from engine import trace, tracebacks
+from engine.printable import printable, printable_lines
 
 OURS = ("midstream", tracebacks.__package__)
 """Names of our own loggers."""
@@ -44,6 +45,7 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.ExceptionRenderer(_traceback),
+            _printable,
             renderer,
         ],
     )
@@ -68,6 +70,25 @@ def _whose(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mutab
     for name, value in trace.current.get().facts.items():
         event.setdefault(name, value)
     return event
+
+
+def _printable(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape what terminals obey: headers, names of models and errors of others are chosen by peers."""
+    return {name: _escaped(value, lines=name == "exception") for name, value in event.items()}
+
+
+def _escaped(value: object, *, lines: bool = False) -> object:
+    match value:
+        case str():
+            return printable_lines(value) if lines else printable(value)
+        case dict():
+            return {_escaped(name): _escaped(item) for name, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_escaped(item) for item in value]
+        case None | bool() | int() | float():
+            return value
+        case _:
+            return printable(str(value))
 
 
 def _what_happened(record: logging.LogRecord) -> bool:

@@ -80,6 +80,7 @@ def _options(settings: Settings) -> EngineOptions:
     return EngineOptions(
         model=settings.model_path,
         dtype=settings.dtype,
+        pickled_weights=settings.pickled_weights,
         max_batch=settings.max_batch,
         kv_bytes=settings.kv_bytes,
         forward=ForwardOptions(

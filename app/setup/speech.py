@@ -179,6 +179,7 @@ def _options(settings: Settings, model: str) -> Options:
         model=model,
         device=settings.speech_device.strip(),
         dtype=settings.speech_dtype,
+        pickled_weights=settings.pickled_weights,
         vocoder=settings.speech_vocoder,
         speakers=settings.speech_speakers,
     )

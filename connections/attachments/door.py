@@ -39,8 +39,8 @@ from sessions.store.redis.asker import asking_for
 from sessions.turn.prompt import NO_IMAGES
 
 Act = Callable[[Exchange, Caller], Awaitable[Response]]
-_FOR_A_YEAR = "private, max-age=31536000, immutable"
-"""For what never changes, since its digest names it."""
+_ASKED_AGAIN = "private, no-cache"
+"""A browser keeps the image, but shows it only after the server has said that its user may still see it."""
 
 
 class BadImage(Refused):
@@ -133,11 +133,15 @@ class AttachmentsDoor:
         if image is None:
             raise NotFound("There is no such attachment.")
         headers = {
-            "Cache-Control": _FOR_A_YEAR,
+            "Cache-Control": _ASKED_AGAIN,
+            "ETag": (tag := f'"{named["attachment_id"]}"'),
+            "Vary": "Authorization",
             "Content-Disposition": "inline",
             "X-Content-Type-Options": "nosniff",
             "Content-Security-Policy": "default-src 'none'; sandbox",
         }
+        if exchange.request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
         return Response(image.data, headers=headers, media_type=image.media_type)
 
 

@@ -32,7 +32,7 @@ from engine.loading.compiling import compile_forward
 from engine.loading.forward_choice import check_forward, check_quantization
 from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
 from engine.loading.languages import Tongues
-from engine.loading.preflight import check_folder
+from engine.loading.preflight import SAFE_WEIGHTS, check_folder
 from engine.loading.probe import Probed, agrees, largest_step, probe, through_pages
 from engine.loading.tokenizer import read_tokenizer
 from engine.loading.translators import PAGE as TRANSLATIONS_PAGE
@@ -68,6 +68,7 @@ def load(
     *,
     device: str | None = None,
     dtype: str | None = None,
+    pickled_weights: bool = False,
     max_batch: int | None = None,
     kv_bytes: int | None = None,
     memory_share: float = 1.0,
@@ -76,6 +77,7 @@ def load(
 ) -> LoadedModel:
     """Load a model by its hub name or folder. `None` and "auto" let the loader choose device and dtype.
 
+    `pickled_weights`: weights need not be safetensors.
     `kv_bytes` bounds the memory for keys and values of `max_batch` replies, and so the context.
     `memory_share`: this engine's part of the memory that is taken for them if `kv_bytes` is None.
     `progress` is called with a stage, in words, and a share from 0 to 1. Raises ModelNotUsable.
@@ -102,7 +104,7 @@ def load(
         check_architecture(model, config, target, precision)
     with _memory_told(model, target):
         with weights_progress(lambda share: progress("reading the weights", 0.1 + 0.7 * share)):
-            module = _read_weights(model, config, precision)
+            module = _read_weights(model, config, precision, pickled=pickled_weights)
         cast("torch.nn.Module", module).to(target)
         if config.is_encoder_decoder:
             progress("warming up", 0.8)
@@ -242,7 +244,9 @@ def _read_config(model: str) -> PreTrainedConfig:
         ) from error
 
 
-def _read_weights(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+def _read_weights(
+    model: str, config: PreTrainedConfig, dtype: torch.dtype, *, pickled: bool
+) -> PreTrainedModel:
     # The probe compares with transformers' "eager" attention.
     untyped: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     if takes_images(config):
@@ -250,10 +254,15 @@ def _read_weights(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> P
     arguments = {"config": config, "dtype": dtype, "attn_implementation": "eager"}
     try:
         module, report = untyped.from_pretrained(
-            model, output_loading_info=True, trust_remote_code=False, **arguments
+            model,
+            output_loading_info=True,
+            trust_remote_code=False,
+            use_safetensors=None if pickled else True,
+            **arguments,
         )
     except OSError as error:
-        raise ModelNotUsable(f"The weights of {model!r} are missing or can't be read.") from error
+        other = "" if pickled else f" If they are not safetensors: {SAFE_WEIGHTS}."
+        raise ModelNotUsable(f"The weights of {model!r} are missing or can't be read.{other}") from error
     except (SafetensorError, ValueError, ImportError) as error:
         raise ModelNotUsable(
             f"The weights of {model!r} can't be used: {str(error).partition(chr(10))[0]}"

@@ -15,6 +15,10 @@ from engine.loading.forward_choice import INT8_DTYPES, check_forward, check_quan
 from engine.options import EngineOptions
 
 _DEVICE = re.compile(r"(auto|cpu|cuda|mps)(:\d+)?")
+SAFE_WEIGHTS = (
+    "convert them with transformers' save_pretrained, or if you trust their author, set MIDSTREAM_PICKLED_WEIGHTS "
+    "(--pickled-weights)"
+)
 _SOME_DTYPE = min(INT8_DTYPES)
 
 
@@ -27,6 +31,8 @@ def check_options(options: EngineOptions) -> None:
         check_quantization(options.forward, device=kind, dtype=dtype)
     check_device(options.device)
     check_folder(options.model)
+    if not options.pickled_weights:
+        check_weights(options.model)
 
 
 def device_type(asked: str) -> str:
@@ -62,6 +68,13 @@ def check_folder(model: str) -> None:
         json.loads(config.read_bytes())
     except (OSError, ValueError) as error:
         raise ModelNotUsable(f"The file config.json in {model!r} can't be read.") from error
+
+
+def check_weights(model: str) -> None:
+    """Raise ModelNotUsable if the weights in a folder are pickled, since reading those may run code."""
+    folder = Path(model)
+    if any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors")):
+        raise ModelNotUsable(f"The weights of {model!r} are not safetensors: {SAFE_WEIGHTS}.")
 
 
 def looks_like_a_folder(model: str) -> bool:

@@ -99,6 +99,7 @@ def _load(
         options.model,
         device=options.device,
         dtype=options.dtype,
+        pickled_weights=options.pickled_weights,
         max_batch=options.max_batch,
         kv_bytes=options.kv_bytes,
         memory_share=options.memory_share,

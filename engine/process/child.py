@@ -15,6 +15,7 @@ from sysconfig import get_paths
 
 import msgspec
 
+from engine.child_environment import child_environment
 from engine.messages import FromEngine
 from engine.options import EngineOptions
 from engine.process.channel import Unpacker
@@ -132,8 +133,9 @@ def _command(descriptor: int, options: EngineOptions) -> list[str]:
 
 def _environment() -> dict[str, str]:
     """Return an environment in which a child finds the same sources from any folder."""
+    environment = child_environment()
     if str(_ROOT) in get_paths().values():
-        return dict(os.environ)  # it is found anyway; named here, it would come before the standard library
-    inherited = os.environ.get("PYTHONPATH")
+        return environment  # it is found anyway; named here, it would come before the standard library
+    inherited = environment.get("PYTHONPATH")
     path = os.pathsep.join([str(_ROOT), *([inherited] if inherited else [])])
-    return {**os.environ, "PYTHONPATH": path}
+    return {**environment, "PYTHONPATH": path}

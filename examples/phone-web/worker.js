@@ -7,8 +7,10 @@ const NAMED = /(?:href|src)="([^":]+)"|from "(\.[^"]+)"/g;
 addEventListener("install", (event) => event.waitUntil(keepAll()));
 
 addEventListener("fetch", (event) => {
-  const { method, url } = event.request;
-  if (method === "GET" && new URL(url).origin === location.origin) event.respondWith(answer(event.request));
+  const { method, url, mode } = event.request;
+  if (method !== "GET" || new URL(url).origin !== location.origin) return;
+  event.respondWith(answer(event.request));
+  if (mode === "navigate") event.waitUntil(keepAll().catch(() => {})); // without a network, the kept files stay
 });
 
 /** Keeps all that the page needs before it was opened a second time. */
@@ -26,15 +28,16 @@ async function keepAll() {
   }
 }
 
-/** @param {Request} request */
+/**
+ * Answers with the network, else with a kept file. Nothing else is kept: histories, images and exports belong to whoever
+ * is logged in, and streams do not end.
+ * @param {Request} request
+ */
 async function answer(request) {
-  const kept = await caches.open(KEPT);
   try {
-    const fresh = await fetch(request);
-    if (fresh.ok) await kept.put(request, fresh.clone());
-    return fresh;
+    return await fetch(request);
   } catch (error) {
-    const old = await kept.match(request, { ignoreSearch: true });
+    const old = await (await caches.open(KEPT)).match(request, { ignoreSearch: true });
     if (old === undefined) throw error;
     return old;
   }

@@ -11,6 +11,7 @@ import orjson
 from midstream.bench.page import page
 from midstream.bench.plots import Lines
 from midstream.bench.report import lines
+from midstream.terminal.plain_page import clean
 
 STANDARD_OUTPUT = Path("-")
 
@@ -27,7 +28,7 @@ def write(report: dict[str, Any], curves: Lines, json_file: Path | None, html_fi
     """Write a report. With JSON on the standard output the table goes to standard error. Raises OSError."""
     packed = orjson.dumps(report, option=orjson.OPT_INDENT_2).decode()
     told = sys.stderr if json_file == STANDARD_OUTPUT else sys.stdout
-    print("\n".join(lines(report)), file=told)
+    print(clean("\n".join(lines(report))), file=told)
     if json_file == STANDARD_OUTPUT:
         print(packed)
     elif json_file is not None:

@@ -18,7 +18,7 @@ from midstream.errors import ClientError, Disconnected, Refused
 from midstream.terminal.conversations import Conversations, new_id
 from midstream.terminal.face import Face
 from midstream.terminal.home import kept_client_id, typed_before
-from midstream.terminal.pipe import Pipe
+from midstream.terminal.pipe import Pipe, complain
 from midstream.terminal.talk import Talk
 from midstream.terminal.troubles import trouble
 from midstream.terminal.voice.beginning import Voice, talk_aloud
@@ -67,10 +67,10 @@ async def run(url: str, *, who: Who | None = None, how: How | None = None) -> in
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except NoSound as why:
-        print(f"midstream: {why}", file=sys.stderr)
+        complain(str(why))
         return 1
     except (ClientError, OSError) as error:
-        print(f"midstream: {trouble(url, error)}", file=sys.stderr)
+        complain(trouble(url, error))
         return 1
 
 
@@ -82,7 +82,7 @@ async def _chat(url: str, who: Who, how: How) -> int:
     reconnecting = Reconnecting(patience_s=how.patience_s, watch=tell)
     async with connect(
         url,
-        client_id=who.client_id or kept_client_id(),
+        client_id=who.client_id or kept_client_id(url),
         token=who.key,
         features=("reasoning", "tools", *(() if device is None else ("audio",))),
         reconnecting=reconnecting,

@@ -1,22 +1,30 @@
-"""The terminal client's files in the user's folders, readable only by the user: the client id, and typed lines."""
+"""The terminal client's files in the user's folders, readable only by the user: a secret for client ids, and typed lines."""
 
 from __future__ import annotations
 
+import hmac
 import os
 import re
 import secrets
 from pathlib import Path
 
+from midstream.address import origin_of
+
 MOST_HISTORY_BYTES = 1024 * 1024
 """Bytes of typed lines. When a chat begins with more, the older half is dropped."""
 
 
-def kept_client_id() -> str:
-    """Return the id by which this user's conversations are found again; made at the first call."""
-    path = _folder("XDG_CONFIG_HOME", "~/.config") / "client-id"
+def kept_client_id(url: str) -> str:
+    """Return the id by which this user's conversations on one server are found again.
+
+    Where nobody needs a key, it is as good as a password: so each server gets another one, made from a secret that
+    stays here.
+    """
+    path = _folder("XDG_CONFIG_HOME", "~/.config") / "identity"
     if not path.exists():
-        _private(path).write_text(secrets.token_hex(16))
-    return path.read_text().strip()
+        _private(path).write_text(secrets.token_hex(32))
+    secret = path.read_text().strip()
+    return hmac.digest(secret.encode(), origin_of(url).encode(), "sha256").hex()[:32]
 
 
 def typed_before() -> Path:

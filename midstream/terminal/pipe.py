@@ -17,6 +17,11 @@ Frame = dict[str, Any]
 _UNASKED = "asks, and nobody can answer where the input is no terminal: it is denied"
 
 
+def complain(line: str) -> None:
+    """Print a line to standard error, which is a terminal more often than not: a server may have chosen its words."""
+    print(f"midstream: {clean(line)}", file=sys.stderr, flush=True)
+
+
 class Pipe(Stoppable):
     """Files. `has_failed`: a line was refused, or a reply is incomplete."""
 
@@ -36,7 +41,7 @@ class Pipe(Stoppable):
 
     def tell(self, *lines: str) -> None:
         """Print the answer to a command."""
-        print(*lines, sep="\n", flush=True)
+        print(*map(clean, lines), sep="\n", flush=True)
 
     def note(self, line: str) -> None:
         """Print nothing: nobody watches."""
@@ -54,7 +59,7 @@ class Pipe(Stoppable):
     def fail(self, line: str) -> None:
         """Print a failure to standard error."""
         self.has_failed = True
-        print(f"midstream: {line}", file=sys.stderr, flush=True)
+        complain(line)
 
     def page(self, before: str) -> PlainPage:  # noqa: ARG002 - it was written with the earlier reply
         """Return a page for the text as it is; on a terminal without control characters."""
@@ -66,7 +71,7 @@ class Pipe(Stoppable):
 
     async def answer(self, asking: Asking) -> str | None:
         """Deny: nobody can be asked."""
-        print(f"midstream: {asking.call.name} {_UNASKED}.", file=sys.stderr, flush=True)
+        complain(f"{asking.call.name} {_UNASKED}.")
         return None
 
     def ended(self, reason: str) -> None:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable
 from typing import TextIO
 
-_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Characters that terminals obey, and those that change the order or the lines of the text around them."""
 
 
 def clean(text: str) -> str:
-    """Return a text with line feeds as line ends, and with control characters as escapes."""
-    return _STEERING.sub(lambda char: f"\\x{ord(char[0]):02x}", text.replace("\r\n", "\n"))
+    """Return a text with line feeds as line ends, and with characters that change what is shown around as escapes."""
+    return _STEERING.sub(lambda char: char[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
 class PlainPage:

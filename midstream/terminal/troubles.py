@@ -7,9 +7,8 @@ import socket
 import ssl
 from urllib.parse import urlsplit
 
+from midstream.address import is_here
 from midstream.errors import ClientError, NotConnected
-
-_HERE = {"127.0.0.1", "localhost", "::1"}
 
 
 def trouble(url: str, error: ClientError | OSError) -> str:
@@ -28,13 +27,13 @@ def _unreachable(place: str, host: str | None, error: OSError) -> str:
         case socket.gaierror():
             return f"There is no host of the name {host}."
         case ssl.SSLError():
-            return f"{place} can't be reached by TLS: {error}"
+            return f"{place} can't be reached by TLS: {error}. If it has no TLS, write ws://{place}."
         case TimeoutError():
             return f"{place} does not answer."
         case _ if error.errno == errno.ECONNREFUSED or "Connect call failed" in str(error):
             what = (
                 "start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`."
-                if host in _HERE
+                if is_here(host)
                 else "is the service running?"
             )
             return f"Nothing listens at {place}; {what}"

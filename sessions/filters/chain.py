@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from sessions.errors import Filtered
 from sessions.filters.filter_hook import Filter
 from sessions.filters.filtered_reply import FilteredReply
+
+UNREAD = frozenset(("role", "tool_choice", "tool_name", "images"))
+"""Fields without text that a client wrote: choices of a few words, names of listed tools, and bytes."""
 
 
 class Filters:
@@ -15,11 +20,11 @@ class Filters:
     def __init__(self, filters: Sequence[Filter] = ()) -> None:
         self._filters = tuple(filters)
 
-    async def check(self, *texts: str | None) -> None:
-        """Check a client's text for the model (None: nothing). Raises Filtered."""
-        for text in texts:
-            for one in self._filters if text else ():
-                if text and await one.refuses(text):
+    async def check(self, *values: object) -> None:
+        """Check what a client sends for a prompt: texts, or structs with texts at any depth. Raises Filtered."""
+        for text in filter(None, _texts(values) if self._filters else ()):
+            for one in self._filters:
+                if await one.refuses(text):
                     raise Filtered("A filter of this server refuses the message.")
 
     def reply(self) -> FilteredReply:
@@ -29,3 +34,36 @@ class Filters:
 
 
 NO_FILTERS = Filters()
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield all texts of a value: every field of a struct counts that is neither listed above nor at its default."""
+    match value:
+        case str():
+            yield value
+            yield from _unescaped(value)
+        case msgspec.Struct():
+            for field in msgspec.structs.fields(value):
+                content = getattr(value, field.name)
+                if field.name not in UNREAD and content != field.default:
+                    yield from _texts(content)
+        case dict():
+            for name, content in value.items():
+                yield from _texts(name)
+                yield from _texts(content)
+        case list() | tuple():
+            for item in value:
+                yield from _texts(item)
+        case int() | float() if not isinstance(value, bool):
+            yield str(value)
+
+
+def _unescaped(text: str) -> Iterator[str]:
+    """Yield the texts of JSON with escapes, such as schemas and arguments, which chat templates show decoded."""
+    if "\\" not in text or not text.lstrip().startswith(("{", "[")):
+        return
+    try:
+        decoded = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return
+    yield from _texts(decoded)

@@ -33,7 +33,10 @@ class Filter:
     """A filter that passes everything. Derive from it to refuse messages, to end replies, or both."""
 
     async def refuses(self, message: str) -> bool:  # noqa: ARG002 - for those who derive from it
-        """Return whether to refuse a user's whole message. It may wait, as for a service that judges it."""
+        """Return whether to refuse a whole text for the prompt: a message, or a tool's name, description or schema.
+
+        It may wait, as for a service that judges it.
+        """
         return False
 
     def reply(self) -> ReplyFilter | None:

@@ -36,7 +36,7 @@ from sessions.turn.choosing import ModelChoice
 from sessions.turn.engine_wait import CONFIRM_S
 from sessions.turn.generating import Generator
 from sessions.turn.policy import Policy, SystemPrompt
-from sessions.turn.prompt import as_refusals, refuse_endless, refuse_unserved, texts_of
+from sessions.turn.prompt import as_refusals, refuse_endless, refuse_unserved
 from sessions.turn.turn import Names, Turn, TurnIds
 
 MAX_SEED = 2**63 - 1
@@ -210,7 +210,7 @@ class EphemeralTurns:
     async def _prepared(self, owner: Owner, ask: Ask) -> _Prepared:
         """Return the request to the engine. Raises Refused."""
         requested = self._choice.asked(ask.model)
-        await self._filters.check(*texts_of(ask.messages, ask.spec))
+        await self._filters.check(ask.messages, ask.spec)
         messages = tuple(one for one in ask.messages if one.role != "system" or one.content)
         named = "\n".join(message.content for message in messages if message.role == "system")
         system = SystemPrompt(named, "" if ask.spec.raw else self._policy.system_prompt)

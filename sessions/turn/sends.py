@@ -96,6 +96,12 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
             translation=self.translation,
         )
 
+    @property
+    def clients_spec(self) -> ReplySpec:
+        """Return the spec without server tools, which the operator describes."""
+        theirs = tuple(offered for offered in self.tools if offered.where == "client")
+        return msgspec.structs.replace(self, tools=theirs).spec
+
     def in_round(self, number: int, *, at_most: int) -> Generation:
         """Return the same for a turn after `number` others that called; after `at_most` of them it answers in text."""
         if not number:

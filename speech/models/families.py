@@ -30,6 +30,8 @@ class Family(StrEnum):
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What a process loads. `model`: a hub name or a folder; "auto": device and dtype suit the machine.
 
+    `pickled_weights`: also load weights that are not safetensors.
+
     `vocoder`: a hub name or a folder of a model that converts spectrograms to sound. `speakers`: a folder of
     speaker embeddings.
     """
@@ -37,6 +39,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     device: str = "auto"
     dtype: str = "auto"
+    pickled_weights: bool = False
     vocoder: str | None = None
     speakers: str | None = None
 

@@ -56,11 +56,21 @@ def read_config(model: str) -> Mapping[str, Any]:
     return config
 
 
-def read_weights(kind: Any, model: str, device: torch.device, dtype: torch.dtype) -> Any:
-    """Return a model of a transformers class, in evaluation mode. Raises ModelUnusable."""
+def read_weights(
+    kind: Any, model: str, device: torch.device, dtype: torch.dtype, *, pickled: bool = False
+) -> Any:
+    """Return a model of a transformers class, in evaluation mode. `pickled`: its weights need not be safetensors.
+
+    Raises ModelUnusable.
+    """
+    _refuse_pickled(model, allowed=pickled)
     with told(f"The weights of {model!r}"):
         module, report = kind.from_pretrained(
-            model, dtype=dtype, output_loading_info=True, trust_remote_code=False
+            model,
+            dtype=dtype,
+            output_loading_info=True,
+            trust_remote_code=False,
+            use_safetensors=None if pickled else True,
         )
     missing = sorted(report["missing_keys"])
     if missing:
@@ -69,6 +79,16 @@ def read_weights(kind: Any, model: str, device: torch.device, dtype: torch.dtype
         )
     with told(f"The model {model!r} on {device}"):
         return module.to(device).eval()
+
+
+def _refuse_pickled(model: str, *, allowed: bool) -> None:
+    """Raise ModelUnusable for weights in a folder whose reading may run code."""
+    folder = Path(model)
+    if not allowed and any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors")):
+        raise ModelUnusable(
+            f"The weights of {model!r} are not safetensors: convert them with transformers' save_pretrained, or if you "
+            "trust their author, set MIDSTREAM_PICKLED_WEIGHTS (--pickled-weights)."
+        )
 
 
 def read_part(kind: Any, model: str, what: str, **options: Any) -> Any:

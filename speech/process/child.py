@@ -13,6 +13,7 @@ from sysconfig import get_paths
 
 import msgspec
 
+from speech.process.environment import child_environment
 from speech.process.messages import LENGTH, pack
 
 _ROOT = Path(__file__).resolve().parents[len(__name__.split(".")) - 1]
@@ -78,8 +79,9 @@ async def running(module: str, *arguments: str) -> AsyncIterator[Child]:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment, with which a child finds the same sources from any folder."""
+    """Return an environment in which a child finds the same sources from any folder."""
+    environment = child_environment()
     if str(_ROOT) in get_paths().values():
-        return dict(os.environ)
-    inherited = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), *([inherited] if inherited else [])])}
+        return environment
+    inherited = environment.get("PYTHONPATH")
+    return {**environment, "PYTHONPATH": os.pathsep.join([str(_ROOT), *([inherited] if inherited else [])])}

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from speech.errors import VoiceFailed
+from speech.process.environment import child_environment
 
 T = TypeVar("T")
 
@@ -39,7 +40,12 @@ def voices() -> tuple[str, ...]:
         return ()
     try:
         listed = subprocess.run(  # noqa: S603 - a program of the system
-            [path, "--voices"], capture_output=True, text=True, check=True, timeout=_LIST_S
+            [path, "--voices"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_LIST_S,
+            env=child_environment(),
         )
     except (OSError, subprocess.SubprocessError):
         return ()
@@ -129,6 +135,7 @@ def _spawned(voice: str, speed: float, connection: int) -> subprocess.Popen[byte
         stdin=connection,
         stdout=connection,
         stderr=subprocess.DEVNULL,  # it may quote the text
+        env=child_environment(),
         close_fds=False,  # Python's own are inherited by nobody (PEP 446)
     )
 

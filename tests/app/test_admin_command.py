@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 import stat
 from collections.abc import AsyncIterator, Iterator
@@ -208,6 +209,54 @@ def test_another_server_is_told_from_this_one(tmp_path: Path) -> None:
             other.shutdown()
             serving.join()
     assert not list(tmp_path.iterdir())
+
+
+class _Hostile(BaseHTTPRequestHandler):
+    """A server whose words command terminals."""
+
+    def do_GET(self) -> None:
+        words = "olga\x1b]0;x\x07\x9b2J\u202ero"
+        row = dict.fromkeys(("turn_id", "state", "chars", "principal", "client_id"), words)
+        row |= dict.fromkeys(("conversation_id", "model", "replica"), words)
+        told: dict[str, object] = {"turns": [row], "next": None, "silent": [words]}
+        if self.path.startswith("/v1/admin/keys"):
+            told = {"error": {"message": words}}
+        said = json.dumps(told, ensure_ascii=False).encode()
+        self.send_response(200 if "turns" in told else 403)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+        """Log nothing."""
+
+
+@pytest.mark.parametrize("words", [["turns"], ["turns", "--json"], ["keys"]])
+async def test_no_word_of_a_server_commands_the_terminal(words: list[str]) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Hostile) as other:
+        serving = Thread(target=other.serve_forever)
+        serving.start()
+        try:
+            result = await run("--url", f"127.0.0.1:{other.server_port}", *words, key="key")
+        finally:
+            other.shutdown()
+            serving.join()
+    assert "olga" in result.output
+    assert all(line.isprintable() for line in result.output.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("localhost:1", "http://localhost:1"),
+        ("[::1]:1", "http://[::1]:1"),
+        ("a.invalid:1", "https://a.invalid:1"),
+        ("http://a.invalid:1", "http://a.invalid:1"),
+    ],
+)
+def test_an_admin_key_leaves_this_machine_by_tls_unless_said_otherwise(place: str, told: str) -> None:
+    with pytest.raises(AdminFailed, match=re.escape(f"{told} does not answer")):
+        Service(place, "key").ask("GET", "/turns")
 
 
 async def test_the_guides_commands_do_what_it_says(guide: tuple[str, str], tmp_path: Path) -> None:

@@ -49,8 +49,10 @@ async def kept(running: Running, data: bytes) -> str:
     return str(answered.json()["id"])
 
 
-async def read(running: Running, attachment: str, place: str = "c", **params: str) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=running.url) as client:
+async def read(
+    running: Running, attachment: str, place: str = "c", headers: dict[str, str] | None = None, **params: str
+) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=running.url, headers=headers) as client:
         return await client.get(f"/v1/attachments/{place}/{attachment}", params=CLIENT | params)
 
 
@@ -279,6 +281,20 @@ async def test_images_that_were_shown_before_count_as_those_that_are_sent(
         assert (await socket.next("accepted"))["client_msg_id"] == "t"
         await socket.send(type="cancel", conversation_id="c")
         await socket.next("done")
+
+
+async def test_a_browser_asks_again_before_it_shows_an_image_from_its_cache(service: Running) -> None:
+    """Its copy says nothing about whether the image was deleted since, or who is logged in now."""
+    attachment = await kept(service, PNG.data)
+    async with service.socket(CLIENT) as socket:
+        await said(socket, "Look.", attachment)
+        first = await read(service, attachment)
+        assert (first.status_code, first.headers["cache-control"]) == (200, "private, no-cache")
+        known = {"If-None-Match": first.headers["etag"]}
+        again = await read(service, attachment, headers=known)
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+        await socket.ask(type="delete", conversation_id="c")
+        assert (await read(service, attachment, headers=known)).status_code == 404
 
 
 async def test_what_waits_keeps_its_images_as_long_as_its_conversation(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from app.operations import logs
@@ -22,6 +23,11 @@ words = ["darn"]
 words = ["heck"]
 patterns = ['\\d{4}-\\d{4}']
 """
+
+
+async def lamp(on: bool) -> str:  # noqa: FBT001 - a tool's parameter
+    """Switch the lamp on or off."""
+    return "on" if on else "off"
 
 
 class Faulty(Broken):
@@ -63,6 +69,86 @@ async def test_a_message_that_is_filtered_leaves_no_trace(fields: Frame, filteri
         await socket.send(type="send", client_msg_id="m1", content="Hello.")
         assert (await socket.until("done"))[-1]["reason"] == "stop"
     assert len(filtering.engine.requests) == 1
+
+
+TOOLS = {"features": ["tools"]}
+SCHEMA = {"type": "object", "properties": {"q": {"type": "string", "description": "Oh darn."}}}
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"name": "darn"},
+        {"name": "look", "description": "Say: darn."},
+        {"name": "look", "parameters": SCHEMA},
+        {"name": "look", "parameters": {"type": "object", "properties": {"darn": {"type": "string"}}}},
+    ],
+)
+async def test_a_tool_is_filtered_as_a_message_is(tool: Frame, filtering: Running) -> None:
+    async with filtering.socket(TOOLS) as socket:
+        refused = await socket.ask(type="send", client_msg_id="m1", content="Hello.", tools=[tool])
+        assert (refused["type"], refused["code"]) == ("error", "filtered")
+        accepted = await socket.ask(
+            type="send", client_msg_id="m1", content="Hello.", tools=[{"name": "look"}]
+        )
+        assert accepted["type"] == "accepted"
+
+
+TOOL = {"name": "look", "description": "Say: darn.", "parameters": {"type": "object"}}
+ESCAPED = '{"type":"object","properties":{"q":{"type":"string","description":"\\u0064arn"}}}'
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", '"tools":[{"type":"function","function":{"name":"darn"}}]'),
+        (
+            "/v1/chat/completions",
+            f'"tools":[{{"type":"function","function":{{"name":"f","parameters":{ESCAPED}}}}}]',
+        ),
+        ("/v1/chat/completions", '"chat_template_kwargs":{"date_string":"darn"}'),
+        ("/v1/chat/completions", '"chat_template_kwargs":{"darn":1}'),
+        (
+            "/v1/chat/completions",
+            f'"response_format":{{"type":"json_schema","json_schema":{{"name":"f","schema":{ESCAPED}}}}}',
+        ),
+        (
+            "/v1/responses",
+            '"store":true,"tools":[{"type":"function","name":"f","description":"darn","parameters":null}]',
+        ),
+        ("/v1/responses", f'"store":true,"tools":[{{"type":"function","name":"f","parameters":{ESCAPED}}}]'),
+        ("/v1/responses", '"store":true,"instructions":"darn"'),
+        (
+            "/v1/responses",
+            f'"store":true,"text":{{"format":{{"type":"json_schema","name":"f","schema":{ESCAPED}}}}}',
+        ),
+        (
+            "/v1/messages",
+            f'"max_tokens":9,"tools":[{{"name":"f","description":"darn","input_schema":{ESCAPED}}}]',
+        ),
+    ],
+)
+async def test_all_that_enters_a_prompt_is_filtered(path: str, body: str, filtering: Running) -> None:
+    """So are names, schemas with escapes, and the variables of a chat template."""
+    asked = '"input":"Hi"' if path.endswith("responses") else '"messages":[{"role":"user","content":"Hi"}]'
+    sent = {
+        "content": f'{{"model":"midstream-demo",{asked},{body}}}',
+        "headers": {"Content-Type": "application/json"},
+    }
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{filtering.port}") as client:
+        response = await client.post(path, **sent)
+    assert response.json()["error"]["message"] == "A filter of this server refuses the message."
+    assert filtering.engine.requests == []
+
+
+async def test_words_of_the_protocol_and_server_tools_are_not_filtered(tmp_path: Path) -> None:
+    """A listed word that every request has would refuse them all; what the operator wrote is theirs."""
+    (tmp_path / "filters.toml").write_text('[input]\nwords = ["auto", "user", "object", "lamp"]')
+    settings = {"filters": str(tmp_path / "filters.toml"), "tools": ("tests.app.test_filters:lamp",)}
+    async with serving(tmp_path, **settings) as service, service.socket(TOOLS) as socket:
+        offered = [{"name": "lamp", "where": "server"}, {"name": "look"}]
+        asked = {"type": "send", "client_msg_id": "m1", "content": "Hello.", "tools": offered}
+        assert (await socket.ask(**asked))["type"] == "accepted"
 
 
 async def test_an_edit_is_filtered_as_a_message_is(filtering: Running) -> None:

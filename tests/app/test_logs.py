@@ -8,14 +8,22 @@ import io
 import json
 import logging
 import sys
+from pathlib import Path
 from typing import Literal
 
 import pytest
 import structlog
 
 from app.operations import logs
+from engine.process_log import Formatter
+from tests.app.in_process import serving
 
 pytestmark = pytest.mark.usefixtures("logging_as_it_was")
+
+UPGRADE = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
 
 
 class Terminal(io.StringIO):
@@ -139,3 +147,38 @@ def test_lines_of_the_server_that_hold_query_strings_are_left_out(monkeypatch: p
     logs.set_up(style="json", level="debug")
     logging.getLogger("uvicorn.error").info('"WebSocket /v1/ws?token=secret" [accepted]')
     assert not stream.getvalue()
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_no_value_of_a_line_commands_the_terminal(
+    style: Literal["text", "json"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither C0 nor C1 characters pass, nor what reverses the order of text or begins a line; other scripts do."""
+    stream = written(monkeypatch, io.StringIO())
+    logs.set_up(style=style, level="info")
+    peers = "http://ä.猫\x1b]0;x\x07\x9b2J\x9d\u202egro\r\nforged"
+    log = structlog.get_logger("c")
+    log.warning("refused", origin=peers, listed=[peers], by={peers: peers}, error=ValueError(peers))
+    logging.getLogger("other").warning("not understood: %s", peers)
+    shown = stream.getvalue()
+    assert all(char.isprintable() or char == "\n" for char in shown)
+    assert (shown.count("\n"), shown.count("ä.猫")) == (2, 6)
+
+
+async def test_an_origin_is_logged_without_control_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = written(monkeypatch, io.StringIO())
+    logs.set_up(style="text", level="info")
+    async with serving(tmp_path) as service:
+        reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+        origin = b"http://\x9b31m\x9d0;x"
+        writer.write(b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nOrigin: " + origin + b"\r\n" + UPGRADE)
+        assert b" 403 " in await reader.readline()
+        writer.close()
+    assert r"http://\x9b31m\x9d0;x" in stream.getvalue()
+
+
+def test_the_engines_lines_do_not_command_the_terminal() -> None:
+    record = logging.LogRecord("e", logging.WARNING, "", 1, "the model %s\n", ("\x1b[2J\x9b",), None)
+    assert Formatter("engine: %(message)s").format(record) == r"engine: the model \x1b[2J\x9b\n"

@@ -259,3 +259,19 @@ async def test_sound_keeps_its_tone_at_another_rate_however_it_is_cut(
     assert same
     assert abs(length - 4_000 * 16_000 / rate) < 60
     assert error < 0.01
+
+
+async def test_each_server_has_a_client_id_of_its_own(chat: ChatPage, peer: Peer) -> None:
+    """The page's own server has the place that it always had."""
+    body = """
+        const { host } = location, kept = new Map();
+        const storage = { getItem: (key) => kept.get(key) ?? null, setItem: (key, id) => kept.set(key, id) };
+        const keeper = (url) => module.clientIdKeeper(storage, url);
+        const [here, there] = [`ws://${host}/v1/ws`, "wss://b.example/v1/ws"];
+        keeper(here).keep("mine");
+        const other = keeper(there).get();
+        keeper(there).keep("theirs");
+        return [other, keeper(here).get(), keeper("https://b.example/v1/ws").get(), [...kept.keys()]];
+    """
+    told = await run(chat, peer, "client/identity.js", body, None)
+    assert told == [None, "mine", "theirs", ["midstream.client_id", "midstream.client_id wss://b.example"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.address import socket_url
+from midstream.address import origin_of, socket_url
 
 
 @pytest.mark.parametrize(
@@ -17,10 +17,27 @@ from midstream.address import socket_url
         ("https://example.org/chat/v1/ws", "wss://example.org/chat/v1/ws"),
         ("localhost:8000", "ws://localhost:8000/v1/ws"),
         ("[::1]:8000", "ws://[::1]:8000/v1/ws"),
-        ("chat.example:443/v1/ws", "ws://chat.example:443/v1/ws"),
+        ("127.1.2.3:8000", "ws://127.1.2.3:8000/v1/ws"),
+        ("chat.example:443/v1/ws", "wss://chat.example:443/v1/ws"),
+        ("192.168.0.7:8000", "wss://192.168.0.7:8000/v1/ws"),
+        ("localhost.example:8000", "wss://localhost.example:8000/v1/ws"),
+        ("http://192.168.0.7:8000", "ws://192.168.0.7:8000/v1/ws"),
         ("not-a-url", "not-a-url"),
         ("ftp://chat.example", "ftp://chat.example"),
     ],
 )
 def test_what_people_write_becomes_the_url_of_the_socket(written: str, url: str) -> None:
     assert socket_url(written) == url
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("ws://127.0.0.1:8000/v1/ws", "ws://localhost:8000"),
+        ("ws://[::1]:8000/v1/ws", "ws://localhost:8000"),
+        ("wss://Chat.Example/a/v1/ws", "wss://chat.example:443"),
+        ("ws://chat.example/v1/ws", "ws://chat.example:80"),
+    ],
+)
+def test_an_origin_is_scheme_host_and_port(url: str, origin: str) -> None:
+    assert origin_of(url) == origin

@@ -122,7 +122,7 @@ export class ChatClient extends EventTarget {
     super();
     this.#credentials = credentials;
     this.#features = features;
-    this.#clientId = clientIdKeeper(storage);
+    this.#clientId = clientIdKeeper(storage, url);
     const awaits = () => this.#requests.waiting || this.#live.awaited;
     this.#link = new Link({ url, hello: () => this.#hello(), Socket, backoff, awaits });
     this.#link.addEventListener("frame", (event) => this.#take(/** @type {CustomEvent} */ (event).detail));

@@ -16,18 +16,24 @@ export function randomId(source = globalThis.crypto) {
 }
 
 /**
- * Keeps the client id that the server gave, in a Web Storage; without one, for this visit only.
+ * Keeps the client id that a server gave, in a Web Storage; without one, for this visit only. Where nobody needs a key,
+ * an id is as good as a password: no other server gets it.
  * @param {Storage | null} storage
+ * @param {string} url  of the server's WebSocket
  */
-export function clientIdKeeper(storage) {
-  let current = storage?.getItem(CLIENT_ID_KEY) ?? null;
+export function clientIdKeeper(storage, url) {
+  const { protocol, host } = new URL(url, globalThis.location?.href);
+  const origin = `${protocol.replace(/^http/, "ws")}//${host}`;
+  const own = globalThis.location?.origin?.replace(/^http/, "ws");
+  const key = origin === own ? CLIENT_ID_KEY : `${CLIENT_ID_KEY} ${origin}`;
+  let current = storage?.getItem(key) ?? null;
   return {
     get: () => current,
     /** @param {string} clientId */
     keep(clientId) {
       if (clientId === current) return;
       current = clientId;
-      storage?.setItem(CLIENT_ID_KEY, clientId);
+      storage?.setItem(key, clientId);
     },
   };
 }

@@ -28,6 +28,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, RedisError
 
+from engine.child_environment import child_environment
+
 EMBEDDED_BYTES = 1024**3
 """Its memory, unless the operator sets it."""
 LOCK_S = 5.0
@@ -142,6 +144,7 @@ class _Server:
             *arguments,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
+            env=child_environment(),
             preexec_fn=_die_with_parent,
             pass_fds=(self._lock.fileno(),),
             start_new_session=True,  # Ctrl-C in the terminal is for the service, which stops its store last

@@ -134,7 +134,7 @@ def _checked(schema: dict[str, Any]) -> str:
         raise _LeftOut("its schema is not of an object")
     try:
         validator_for(schema, default=Draft202012Validator).check_schema(schema)
-    except (SchemaError, RecursionError):
+    except (SchemaError, RecursionError, TypeError):  # TypeError: a `$schema` that is no text
         raise _LeftOut("its schema is no JSON Schema") from None
     return text
 

@@ -70,6 +70,8 @@ class Ctc:
 def load(options: Options) -> Ctc:
     """Return the model of a folder or of the hub. Raises ModelUnusable."""
     name, device = place(options.model), device_of(options.device)
-    model = read_weights(AutoModelForCTC, name, device, dtype_of(options.dtype, device))
+    model = read_weights(
+        AutoModelForCTC, name, device, dtype_of(options.dtype, device), pickled=options.pickled_weights
+    )
     features = read_part(AutoFeatureExtractor, name, "preprocessor_config.json")
     return Ctc(model, features, read_part(AutoTokenizer, name, "tokenizer"))

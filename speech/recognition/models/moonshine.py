@@ -102,6 +102,12 @@ def _together(encoded: Sequence[torch.Tensor]) -> MoonshineEncoderModelOutput:
 def load(options: Options) -> Moonshine:
     """Return the model of a folder or of the hub. Raises ModelUnusable."""
     name, device = place(options.model), device_of(options.device)
-    model = read_weights(MoonshineForConditionalGeneration, name, device, dtype_of(options.dtype, device))
+    model = read_weights(
+        MoonshineForConditionalGeneration,
+        name,
+        device,
+        dtype_of(options.dtype, device),
+        pickled=options.pickled_weights,
+    )
     features = read_part(AutoFeatureExtractor, name, "preprocessor_config.json")
     return Moonshine(model, features, read_part(AutoTokenizer, name, "tokenizer"))

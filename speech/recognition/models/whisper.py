@@ -179,7 +179,13 @@ def _mask(frames: Sequence[int], windows: torch.Tensor) -> torch.Tensor:
 def load(options: Options) -> Whisper:
     """Return the model of a folder or of the hub. Raises ModelUnusable."""
     name, device = place(options.model), device_of(options.device)
-    model = read_weights(WhisperForConditionalGeneration, name, device, dtype_of(options.dtype, device))
+    model = read_weights(
+        WhisperForConditionalGeneration,
+        name,
+        device,
+        dtype_of(options.dtype, device),
+        pickled=options.pickled_weights,
+    )
     if getattr(model.generation_config, "no_timestamps_token_id", None) is None:
         raise ModelUnusable(
             f"The generation_config.json of {options.model!r} has no no_timestamps_token_id: without it there are no times."

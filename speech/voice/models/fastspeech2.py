@@ -91,9 +91,17 @@ def load(options: Options) -> FastSpeech2:
     dtype = dtype_of(options.dtype, device)
     tokenizer = read_part(FastSpeech2ConformerTokenizer, name, "tokenizer")
     if read_config(name)["model_type"].endswith("_with_hifigan"):
-        whole = read_weights(FastSpeech2ConformerWithHifiGan, name, device, dtype)
+        whole = read_weights(
+            FastSpeech2ConformerWithHifiGan, name, device, dtype, pickled=options.pickled_weights
+        )
         model, vocoder = whole.model, whole.vocoder
     else:
-        model = read_weights(FastSpeech2ConformerModel, name, device, dtype)
-        vocoder = read_weights(FastSpeech2ConformerHifiGan, place(options.vocoder or ""), device, dtype)
+        model = read_weights(FastSpeech2ConformerModel, name, device, dtype, pickled=options.pickled_weights)
+        vocoder = read_weights(
+            FastSpeech2ConformerHifiGan,
+            place(options.vocoder or ""),
+            device,
+            dtype,
+            pickled=options.pickled_weights,
+        )
     return FastSpeech2(model, vocoder, lambda text: tokenizer(text).input_ids)

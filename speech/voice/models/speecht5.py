@@ -57,8 +57,10 @@ def load(options: Options) -> SpeechT5:
     dtype = dtype_of(options.dtype, device)
     name = place(options.model)
     tokenizer = read_part(SpeechT5Tokenizer, name, "tokenizer")
-    model = read_weights(SpeechT5ForTextToSpeech, name, device, dtype)
-    vocoder = read_weights(SpeechT5HifiGan, place(options.vocoder or ""), device, dtype)
+    model = read_weights(SpeechT5ForTextToSpeech, name, device, dtype, pickled=options.pickled_weights)
+    vocoder = read_weights(
+        SpeechT5HifiGan, place(options.vocoder or ""), device, dtype, pickled=options.pickled_weights
+    )
     folder = Path(options.speakers or "").expanduser()
     size: int = model.config.speaker_embedding_dim
     speakers = {file.stem: _embedding(file, size).to(device, dtype) for file in folder.glob("*.npy")}

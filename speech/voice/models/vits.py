@@ -98,4 +98,9 @@ def load(options: Options) -> Vits:
         )
     if tokenizer.is_uroman and not is_uroman_available():
         raise ModelUnusable(f"The model {options.model!r} reads Roman letters: pip install uroman.")
-    return Vits(read_weights(VitsModel, name, device, dtype_of(options.dtype, device)), tokenizer)
+    return Vits(
+        read_weights(
+            VitsModel, name, device, dtype_of(options.dtype, device), pickled=options.pickled_weights
+        ),
+        tokenizer,
+    )

@@ -161,6 +161,18 @@ async def test_without_a_network_it_opens_with_what_was_not_sent(
     await expect(box).to_have_value("")
 
 
+async def test_only_the_apps_own_files_are_kept(phone: Phone) -> None:
+    """Whoever uses the phone next must not find what the service answered to somebody else."""
+    kept = "caches.open('files').then((kept) => kept.keys()).then((all) => all.map(({ url }) => url))"
+    await phone.page.evaluate("navigator.serviceWorker.ready")
+    await phone.page.reload()  # now the worker answers
+    assert await phone.page.evaluate("navigator.serviceWorker.controller !== null")
+    before = await phone.page.evaluate(kept)
+    status = await phone.page.evaluate("fetch('worker.js?conversations').then(({ status }) => status)")
+    assert (status, await phone.page.evaluate(kept)) == (200, before)
+    assert not any("worker.js" in url for url in before)
+
+
 async def test_a_browser_finds_nothing_against_installing_it(phone: Phone, tmp_path: Path) -> None:
     """Only the whole browser judges that, and not in a private window."""
     path = shutil.which("chromium")

@@ -28,7 +28,8 @@ from transformers import (
 
 from engine.errors import ModelNotUsable
 from engine.loading.loader import load
-from engine.options import ForwardOptions
+from engine.loading.preflight import check_options
+from engine.options import EngineOptions, ForwardOptions
 from tests.engine.conftest import small_tokenizer
 
 
@@ -276,3 +277,15 @@ def test_too_little_memory_for_a_forward_pass_is_told(
 
     monkeypatch.setattr("engine.cache.paged_cache.LayerPages.make", hungry)
     assert "does not fit into the memory of cpu" in refusal(tiny_llama)
+
+
+def test_weights_that_are_not_safetensors_are_loaded_only_if_that_is_set(folder: Path) -> None:
+    """PyTorch unpickles them, and a flaw in that would run code of their author."""
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    load(str(folder), device="cpu", dtype="float32")
+    (folder / "model.safetensors").unlink()
+    assert "safetensors: convert them" in refusal(folder)
+    with pytest.raises(ModelNotUsable, match="--pickled-weights"):
+        check_options(EngineOptions(model=str(folder), device="cpu"))
+    check_options(EngineOptions(model=str(folder), device="cpu", pickled_weights=True))
+    load(str(folder), device="cpu", dtype="float32", pickled_weights=True)

@@ -20,12 +20,21 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_the_client_id_is_kept_for_the_user_alone(home: Path) -> None:
-    """Without authentication it is what opens one's conversations."""
-    first = kept_client_id()
-    assert len(first) == 32
-    assert kept_client_id() == first
-    assert mode(home / "client-id") == 0o600
+def test_each_server_gets_a_client_id_of_its_own(home: Path) -> None:
+    """Without authentication it opens one's conversations: another server must not learn it, nor the network."""
+    urls = [
+        "ws://a.example/v1/ws",
+        "ws://b.example/v1/ws",
+        "wss://a.example/v1/ws",
+        "ws://a.example:81/v1/ws",
+    ]
+    ids = [kept_client_id(url) for url in urls]
+    assert len(set(ids)) == len(urls)
+    assert ids == [kept_client_id(url) for url in urls]
+    assert {len(one) for one in ids} == {32}
+    assert kept_client_id("ws://127.0.0.1:8000/v1/ws") == kept_client_id("ws://localhost:8000/v1/ws")
+    assert mode(home / "identity") == 0o600
+    assert not any(one in (home / "identity").read_text() for one in ids)
 
 
 def test_what_was_typed_is_kept_for_the_user_alone(home: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
 
 import midstream
 from app.operations import key_file
@@ -281,3 +282,20 @@ async def test_a_model_that_can_not_call_is_offered_no_tools(tmp_path: Path) -> 
     async with serving(tmp_path / "service", engine, tools=TOOLS) as running:
         told = await piped(running.ws_url, tmp_path, "Hello?\n")
     assert told == (0, "Hello.\n", "")
+
+
+HOSTILE = "Full.\x1b]0;x\x07\x1b[7m\x9b2J\u202eyb"
+
+
+async def hang_up(connection: ServerConnection) -> None:
+    await connection.recv()
+    await connection.close(4403, HOSTILE)
+
+
+async def test_no_word_of_a_server_commands_the_terminal_by_the_errors(tmp_path: Path) -> None:
+    async with serve(hang_up, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        code, out, err = await piped(f"127.0.0.1:{port}", tmp_path, "Hello.\n", "--patience-s", "0")
+    assert (code, out) == (1, "")
+    assert "Full." in err
+    assert err.rstrip("\n").isprintable()

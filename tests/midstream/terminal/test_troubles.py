@@ -29,7 +29,11 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.
             "Nothing listens at localhost:1; start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`.",
         ),
         ("ws://no.example/v1/ws", socket.gaierror(-2, "?"), "There is no host of the name no.example."),
-        ("wss://a.example/v1/ws", ssl.SSLError("bad"), "a.example can't be reached by TLS: ('bad',)"),
+        (
+            "wss://a.example/v1/ws",
+            ssl.SSLError("bad"),
+            "a.example can't be reached by TLS: ('bad',). If it has no TLS, write ws://a.example.",
+        ),
         ("ws://a.example/v1/ws", TimeoutError(), "a.example does not answer."),
         ("ws://a.example/v1/ws", Disconnected(1013, "Full."), "a.example: disconnected (1013): Full."),
         ("ws://a.example/v1/ws", OSError(5, "Broken"), "a.example: [Errno 5] Broken"),

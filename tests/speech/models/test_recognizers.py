@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -12,8 +13,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
+from safetensors.torch import load_file
 from transformers import WhisperForConditionalGeneration, pipeline
 
+from speech.errors import ModelUnusable
 from speech.models.families import Options
 from speech.recognition.messages import Segment
 from speech.recognition.models.choosing import load
@@ -230,3 +234,15 @@ def test_what_are_no_numbers_is_not_passed_off_as_words(folder: str, request: py
             weights.fill_(torch.nan)
     job = model.begin(noise(1), language=None, wants_words=False)
     assert model.hear([job], lambda: [False]) == [None]
+
+
+def test_weights_that_are_not_safetensors_are_loaded_only_if_that_is_set(
+    ctc_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(ctc_folder, tmp_path / "model"))
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    options = Options(model=str(folder), device="cpu")
+    with pytest.raises(ModelUnusable, match="--pickled-weights"):
+        load(options)
+    load(structs.replace(options, pickled_weights=True))

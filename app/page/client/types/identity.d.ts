@@ -5,10 +5,12 @@
  */
 export declare function randomId(source?: Crypto): string;
 /**
- * Keeps the client id that the server gave, in a Web Storage; without one, for this visit only.
+ * Keeps the client id that a server gave, in a Web Storage; without one, for this visit only. Where nobody needs a key,
+ * an id is as good as a password: no other server gets it.
  * @param {Storage | null} storage
+ * @param {string} url  of the server's WebSocket
  */
-export declare function clientIdKeeper(storage: Storage | null): {
+export declare function clientIdKeeper(storage: Storage | null, url: string): {
     get: () => string | null;
     /** @param {string} clientId */
     keep(clientId: string): void;
