@@ -137,6 +137,7 @@ class Threads(StoredTurns):
             reasoning=ask.spec.reasoning,
             paces_thoughts=True,
             only=tuple(sorted(caller.grant.models)),
+            user=request.thread_id,
         )
         stored = await self.send(caller, send, generation)
         stored.ignored = ask.ignored
