@@ -145,7 +145,7 @@ async def test_an_approval_interrupts_a_run_and_the_next_one_resumes_it(kept: Ru
     assert (open_["type"], open_["code"]) == ("RUN_ERROR", "interrupts_open")
     (odd,) = await thread.run("Pay Ann.", resume=answered(asked, allowed=True))
     assert "`resume[0].payload` must be an object" in odd["message"]
-    (stranger,) = await Thread(kept, "somebody else").run(resume=answered(asked, approved=True))
+    (stranger,) = await Thread(kept, KEY[::-1]).run(resume=answered(asked, approved=True))
     assert stranger["code"] == "interrupt_not_found"
     forged = answered(asked, approved=True)
     forged[0]["interruptId"] = forged[0]["interruptId"][:-64] + "0" * 64

@@ -318,7 +318,7 @@ async def test_an_owner_has_so_many_bytes_of_responses_and_the_oldest_leave(
     sdk: AsyncOpenAI, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their turns stay in the history, and so does what somebody else keeps."""
-    async with client_of(running, "another") as other:
+    async with client_of(running, KEY[::-1]) as other:
         theirs = await ask(other, "Mine?", metadata={"a": "x" * 500})
         monkeypatch.setattr(notes, "MOST_BYTES", 6_000)
         asked = [await ask(sdk, "Hello?", metadata={"a": "x" * 500, "b": "y" * 500}) for _ in range(6)]
