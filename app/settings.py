@@ -38,7 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allowed_hosts: Annotated[
         tuple[str, ...],
         Meta(
-            description="Host names that the server answers to, besides those of loopback, separated by commas; *.example.org and * match several. Unset: only loopback's if it listens on loopback, else any."
+            description="Host names that the server answers to, besides those of loopback, separated by commas; *.example.org and * match several. Unset: any if it listens beyond loopback and authenticates its clients; else none, but without authentication any IP address."
         ),
     ] = ()
     allowed_ips: Annotated[
@@ -143,7 +143,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="URL of an OpenID Connect issuer that signs JWTs; its keys are found by discovery. Needs an audience."
         ),
     ] = None
-    jwt_audience: Annotated[str | None, Meta(description="Required `aud` of JWTs; unset: any.")] = None
+    jwt_audience: Annotated[
+        str | None,
+        Meta(
+            description="Required `aud` of JWTs; * means any. A key set or an issuer needs one: they also sign for other services."
+        ),
+    ] = None
     jwt_issuer: Annotated[str | None, Meta(description="Required `iss` of JWTs; unset: any.")] = None
     insecure: Annotated[bool, Meta(description="Serve beyond loopback without any authentication.")] = False
     device: Annotated[
@@ -355,7 +360,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         except msgspec.ValidationError as error:
             raise SettingsError(complaint(str(error), values, kinds())) from None
-        settings.check_issuer()
+        settings.check_signers()
         settings.check_safety()
         return settings
 
@@ -376,14 +381,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Whether clients must authenticate."""
         return not (self.api_keys is self.jwt_secret is self.jwks_url is self.oidc_issuer is None)
 
-    def check_issuer(self) -> None:
-        """Raise SettingsError if tokens that an issuer made for other services would be accepted."""
+    def check_signers(self) -> None:
+        """Raise SettingsError if tokens that were signed for other services would be accepted."""
+        for name in ("jwks_url", "oidc_issuer"):
+            if getattr(self, name) is not None and self.jwt_audience is None:
+                raise SettingsError(
+                    f"{called(name)} needs {called('jwt_audience')}: its keys may also sign tokens for other services, whose "
+                    "users would get in. Give the `aud` of your tokens, or * if these keys sign for this service alone."
+                )
         if self.oidc_issuer is None:
             return
-        if self.jwt_audience is None:
-            raise SettingsError(
-                f"{called('oidc_issuer')} needs {called('jwt_audience')}: an issuer also signs for others."
-            )
         for name in ("jwks_url", "jwt_issuer"):
             if getattr(self, name) is not None:
                 raise SettingsError(

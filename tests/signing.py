@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 SECRET = "a secret of the operator's, long enough"
+KEY = "sk-5f0c9e1b7a3d4826e9b0"
+"""A key that names an owner where no authentication is configured: nobody guesses it."""
 SignKey = str | rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 

@@ -27,7 +27,7 @@ def gate_of(settings: Settings, refusals: Refusals) -> Callable[[ASGIApp], ASGIA
         allowed=_networks("allowed_ips", settings.allowed_ips),
         trusted=proxies_of(settings),
     )
-    hosts = host_rule(settings.allowed_hosts, listening=settings.host)
+    hosts = host_rule(settings.allowed_hosts, listening=settings.host, authenticates=settings.authenticates)
     return lambda app: Gate(app, addresses=addresses, hosts=hosts, refusals=refusals)
 
 

@@ -17,7 +17,7 @@ from connections.authentication.key_ring import KeyRing
 from connections.authentication.key_sets import KeySet
 from connections.authentication.ticket_store import RedisTickets
 from connections.authentication.tickets import Tickets
-from connections.gate.origin import Origins
+from connections.gate.origin import ANY, Origins
 from connections.wire.errors import BadList
 
 
@@ -36,10 +36,11 @@ def access_of(settings: Settings, store: Redis, *, refresh_s: float) -> AccessCo
 def _web_tokens(settings: Settings) -> JsonWebTokens | None:
     if settings.jwt_secret is settings.jwks_url is settings.oidc_issuer is None:
         return None
+    audience = None if settings.jwt_audience == ANY else settings.jwt_audience
     return JsonWebTokens(
         secret=settings.jwt_secret,
         key_set=_key_set(settings),
-        claims=Claims(audience=settings.jwt_audience, issuer=settings.oidc_issuer or settings.jwt_issuer),
+        claims=Claims(audience=audience, issuer=settings.oidc_issuer or settings.jwt_issuer),
     )
 
 

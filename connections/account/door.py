@@ -19,9 +19,8 @@ from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
 from connections.http.exchange import Exchange
 from connections.http.json_answers import answer, counted_as, foreign_page, refused
-from connections.http.queries import client_named
 from connections.http.refusals import Door, Refusal, Refusals
-from connections.limits.caller import Caller, caller_of
+from connections.limits.caller import Caller, named_caller
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.wire.errors import BadParams, Unauthenticated
@@ -62,7 +61,7 @@ class AccountDoor:
         try:
             identity = await self._identify(exchange)
             identity.grant.check(scope)
-            caller = _caller(exchange, identity)
+            caller = named_caller(identity, exchange.request)
             self._count(caller)
             with asking_for(caller.group or caller.client.client_id):
                 await act(exchange, identity, caller)
@@ -97,15 +96,6 @@ class AccountDoor:
 
     async def _erase(self, exchange: Exchange, _: Identity, caller: Caller) -> None:
         await exchange.answer(answer(Erased(await self._acts.erase(caller.owner, caller.subject))))
-
-
-def _caller(exchange: Exchange, identity: Identity) -> Caller:
-    """Return the owner that the request names. Raises BadParams."""
-    client_id = exchange.request.query_params.get("client_id")
-    if client_id is None and not identity.is_person:
-        raise BadParams("client_id: is missing.")
-    name = "" if client_id is None else client_named(client_id)
-    return caller_of(identity, name, exchange.request.scope)
 
 
 def account_routes(door: AccountDoor, origins: Origins, refusals: Refusals) -> list[BaseRoute]:

@@ -16,9 +16,8 @@ import msgspec
 
 from connections.agui.asking import ask_of
 from connections.agui.fields import Payload, ResumeEntry, RunInput, RunMessage, RunTool
-from connections.limits.caller import Caller
+from connections.limits.caller import Caller, comes_back
 from connections.openai.problems import Problem, invalid
-from connections.openai.reception import comes_back
 from connections.replies.server_calls import ServerCall
 from connections.replies.stored_reply import StoredReply
 from connections.replies.stored_turns import StoredTurns
@@ -138,6 +137,7 @@ class Threads(StoredTurns):
             reasoning=ask.spec.reasoning,
             paces_thoughts=True,
             only=tuple(sorted(caller.grant.models)),
+            user=request.thread_id,
         )
         stored = await self.send(caller, send, generation)
         stored.ignored = ask.ignored
@@ -170,7 +170,10 @@ def interrupt_id(call: ServerCall) -> str:
 def _check_kept(caller: Caller, request: RunInput) -> None:
     """Raise Problem if the thread can't be kept."""
     if not comes_back(caller):
-        why = "Threads with the server's tools are kept, and so for whoever sends a key alone."
+        why = (
+            "Threads with the server's tools are kept, so the client must send a key; without authentication, "
+            "a random one of 22 characters or more."
+        )
         raise invalid("forwardedProps.server_tools", why)
     if not _is_name(request.thread_id):
         why = "must have 1 to 128 letters, digits, or any of `.`, `_`, `:` and `-`, where its thread is kept."

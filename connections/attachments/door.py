@@ -20,11 +20,11 @@ from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
 from connections.http.exchange import Exchange
 from connections.http.json_answers import answer, foreign_page, refused
-from connections.http.queries import client_named, name_of
+from connections.http.queries import name_of
 from connections.http.refusals import Door, Refusal, Refusals
 from connections.images.headers import NotAnImage
 from connections.images.reading import MAX_BYTES, from_bytes
-from connections.limits.caller import Caller, caller_of
+from connections.limits.caller import Caller, named_caller
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.wire.errors import BadParams, Unauthenticated
@@ -91,10 +91,7 @@ class AttachmentsDoor:
         """Return the owner of the images. Raises BadParams, Unauthenticated, Refused."""
         request = exchange.request
         identity = await self._access.identify(authorization=request.headers.get("authorization"), token=None)
-        named = request.query_params.get("client_id")
-        if named is None and not identity.is_person:
-            raise BadParams("client_id: is missing.")
-        return caller_of(identity, "" if named is None else client_named(named), request.scope)
+        return named_caller(identity, request)
 
     def _count(self, caller: Caller, counts: Counts) -> None:
         """Count a request. Raises RateLimited."""

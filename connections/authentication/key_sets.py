@@ -23,7 +23,9 @@ PublicKey = RSAPublicKey | EllipticCurvePublicKey
 Keys = dict[tuple[str | None, str], PublicKey]
 
 KEPT_S = 600.0
-"""How long a set is used before it is fetched again: a withdrawn key is valid no longer than that."""
+"""How long a set is used before it is fetched again: a withdrawn key is valid no longer than that, if the fetch succeeds."""
+MOST_S = 3600.0
+"""How long a set is used while fetching it fails. Tokens live about as long, so an issuer that is away for longer has issued no new ones."""
 APART_S = 30.0
 """Least seconds between two fetches, so that tokens with made-up key ids cost the issuer little."""
 FETCH_S = 5.0
@@ -60,12 +62,15 @@ class KeySet:
     async def find(self, kid: str | None, algorithm: str) -> PublicKey:
         """Return the key of this id for this algorithm; without an id, the only one for it.
 
-        Raises Unauthenticated if there is none, and KeySetDown if no set was ever fetched.
+        Raises Unauthenticated if there is none, and KeySetDown if no set was fetched within the last hour.
         """
         known = self._known(kid, algorithm)
-        if known is None or (self._is_old() and not self._fetching.locked()):
+        if known is None or (self._age_s > KEPT_S and not self._fetching.locked()):
             await self._renew()
-            known = self._known(kid, algorithm)
+        if self._age_s > MOST_S and self._keys is not None:
+            _log.error("key set dropped", url=self._url, why=f"not fetched for {MOST_S:g} s")
+            self._keys = None
+        known = self._known(kid, algorithm)
         if self._keys is None:
             raise KeySetDown("The keys that verify tokens are not available at the moment.")
         if known is None:
@@ -75,8 +80,9 @@ class KeySet:
     def _known(self, kid: str | None, algorithm: str) -> PublicKey | None:
         return (self._keys or {}).get((kid, algorithm))
 
-    def _is_old(self) -> bool:
-        return self._clock() - self._fetched > KEPT_S
+    @property
+    def _age_s(self) -> float:
+        return self._clock() - self._fetched
 
     async def _renew(self) -> None:
         """Fetch the set, unless that was tried a moment ago; a failure keeps the last one."""

@@ -22,6 +22,11 @@ class AddressRule(msgspec.Struct, frozen=True, kw_only=True):
         """Return the address of the client behind this peer, or None if it is not known."""
         return client_address(peer, forwarded_for, trusted=self.trusted)
 
+    def is_trusted(self, peer: str | None) -> bool:
+        """Return whether this peer is a trusted proxy."""
+        address = None if peer is None else _address(peer)
+        return address is not None and _is_in(address, self.trusted)
+
     def admits(self, peer: str | None, forwarded_for: Sequence[str]) -> bool:
         """Return whether the client behind this peer may connect. With a list, an unknown address may not."""
         if not self.allowed:

@@ -6,6 +6,7 @@ orchestrator's probe knows neither list.
 
 from __future__ import annotations
 
+import structlog
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -14,12 +15,18 @@ from connections.gate.hosts import HostRule
 from connections.http.json_answers import refusal
 from connections.http.refusals import Refusal, Refusals
 
+RELAYED = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
+"""Headers of proxies. A request from this machine that has one comes from somewhere else."""
+MOST_PROXIES = 16
+"""Proxies that are missing in MIDSTREAM_TRUSTED_PROXIES and are logged, each once."""
 HEALTH = ("/health", "/healthz", "/readyz")
 _WORDS = {
     # names no setting: a refused client need not learn what runs here
     Refusal.ADDRESS: "Your address may not connect here.",
     Refusal.HOST: "This server does not answer to that name. Its operator allows names by MIDSTREAM_ALLOWED_HOSTS.",
 }
+
+_log = structlog.get_logger("midstream.gate")
 
 
 class Gate:
@@ -30,6 +37,7 @@ class Gate:
         self._addresses = addresses
         self._hosts = hosts
         self._refusals = refusals
+        self._unnamed = set[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -46,9 +54,26 @@ class Gate:
         forwarded = headers.getlist("x-forwarded-for")
         is_health = scope["path"] in HEALTH
         is_own_probe = is_health and is_loopback(peer) and not forwarded
-        note_client(scope, self._addresses.client(peer, forwarded))
+        client = self._addresses.client(peer, forwarded)
+        if not self._addresses.is_trusted(peer):
+            if forwarded and peer is not None:
+                self._warn_of_proxy(peer)
+            if is_loopback(peer) and any(name in headers for name in RELAYED):
+                client = None
+        note_client(scope, client)
         if not (is_own_probe or self._addresses.admits(peer, forwarded)):
             return Refusal.ADDRESS
         if not (is_health or self._hosts.admits(headers.getlist("host"))):
             return Refusal.HOST
         return None
+
+    def _warn_of_proxy(self, peer: str) -> None:
+        if peer in self._unnamed or len(self._unnamed) >= MOST_PROXIES:
+            return
+        self._unnamed.add(peer)
+        _log.warning(
+            "X-Forwarded-For of an untrusted peer ignored",
+            peer=peer,
+            remedy=f"If {peer} is your proxy, add it to MIDSTREAM_TRUSTED_PROXIES. Until then all of its clients count as one "
+            "address and share its limits.",
+        )

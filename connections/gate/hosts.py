@@ -1,7 +1,8 @@
 """The host names that the server answers to. Pure.
 
 A page of another site can point its own name at this machine (DNS rebinding). Its requests then have the server's origin, and
-only their `Host` shows it. So a server on loopback answers only to loopback's names, unless more are set.
+only their `Host` shows it. So a server on loopback, and one without authentication, answers only to loopback's names, unless more
+are set.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ ANY = "*"
 
 
 class HostRule(msgspec.Struct, frozen=True):
-    """`names`: lower case, without ports; `*.example.org` matches every name below it; None: any name."""
+    """`names`: lower case, without ports; `*.example.org` matches every name below it; None: any name.
+
+    `addresses`: whether any IP address is one of them, since nobody can point an address at another machine.
+    """
 
     names: frozenset[str] | None
+    addresses: bool = False
 
     def admits(self, headers: Sequence[str]) -> bool:
         """Return whether a request with these `Host` headers is for this server. Without one it is not from a browser."""
@@ -26,14 +31,21 @@ class HostRule(msgspec.Struct, frozen=True):
         if len(headers) > 1:
             return False
         name = _name(headers[0])
+        if self.addresses and _is_address(name):
+            return True
         return is_loopback_name(name) or name in self.names or any(_is_below(name, one) for one in self.names)
 
 
-def host_rule(allowed: Collection[str], *, listening: str) -> HostRule:
-    """Make the rule from an operator's list and the listening address."""
-    if ANY in allowed or not (allowed or is_loopback_name(listening.lower())):
+def host_rule(allowed: Collection[str], *, listening: str, authenticates: bool) -> HostRule:
+    """Make the rule from an operator's list and the listening address.
+
+    Without authentication, a page that gets past it may do what its reader may. So any name has to be allowed by `*`.
+    """
+    is_local = is_loopback_name(listening.lower())
+    if ANY in allowed or (not (allowed or is_local) and authenticates):
         return HostRule(None)
-    return HostRule(frozenset(_name(name) for name in (*allowed, listening)))
+    names = frozenset(_name(name) for name in (*allowed, listening))
+    return HostRule(names, addresses=not (is_local or authenticates))
 
 
 def is_loopback_name(name: str) -> bool:
@@ -42,6 +54,14 @@ def is_loopback_name(name: str) -> bool:
         return ip_address(name).is_loopback
     except ValueError:
         return name == "localhost" or name.endswith(".localhost")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _name(host: str) -> str:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
+
 import msgspec
+from starlette.requests import Request
 from starlette.types import Scope
 
+from connections.authentication.authenticator import bearer
 from connections.authentication.identity import ANONYMOUS, Identity
+from connections.gate.client_address import client_of
+from connections.http.queries import client_named
 from connections.limits.groups import group_of
+from connections.wire.errors import BadParams
 from connections.wire.scopes import EVERYTHING, Grant
 from sessions.records import Client, Owner
 from sessions.shares import Subject
+
+CLIENT = "/openai"
+"""The client id of requests that name no client. No client of a WebSocket has it, since those ids have no slash."""
+_NAMELESS = f"{CLIENT}/-"
+"""Begins the client id of clients that nobody can tell from others: without authentication, and without a secret token."""
+SECRET_CHARS = 22
+"""Least length of a token that names an owner: 128 random bits in base64."""
+_SECRET_DISTINCT = 8
+"""Least number of different characters in one; 22 random ones have fewer once in millions."""
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -39,3 +56,52 @@ def caller_of(identity: Identity, client_id: str, scope: Scope) -> Caller:
         identity.grant,
         identity,
     )
+
+
+def named_caller(identity: Identity, request: Request) -> Caller:
+    """Return the caller that a request names by its `client_id`. Raises BadParams.
+
+    Without authentication, the owner that a token stands for can be named by that token alone: its hash is no secret.
+    """
+    named = request.query_params.get("client_id")
+    name = "" if named is None else client_named(named)
+    if identity == ANONYMOUS and (named is None or name == CLIENT or name.startswith(f"{CLIENT}/")):
+        own = client_id_of(identity, bearer(request.headers.get("authorization")))
+        if own.startswith(_NAMELESS) and named is None:
+            raise BadParams("client_id: is missing.")
+        if own.startswith(_NAMELESS) or not f"{name or own}/".startswith(f"{own}/"):
+            raise BadParams("belongs to an API key: send that key in `Authorization`.", field="client_id")
+        name = name or own
+    elif named is None and not identity.is_person:
+        raise BadParams("client_id: is missing.")
+    return caller_of(identity, name, request.scope)
+
+
+def client_id_of(identity: Identity, token: str | None, scope: Scope | None = None) -> str:
+    """Return the client id of a request that names none, as those of OpenAI's clients.
+
+    Without authentication, a secret token stands for its client. Tokens that others may send as well ("none", "EMPTY") stand
+    for nobody. With a `scope`, those of one address share an id, and so their prompts' keys and values; nothing is kept for it.
+    """
+    if identity.principal != ANONYMOUS.principal:
+        return CLIENT
+    if token and is_secret(token):
+        return f"{CLIENT}/{_digest(token)}"
+    if token and scope is not None and client_of(scope) is not None:
+        return _NAMELESS + _digest(f"{group_of(identity, scope)} {token}")
+    return _NAMELESS + secrets.token_hex(16)
+
+
+def comes_back(caller: Caller) -> bool:
+    """Return whether this client can come back for stored data: one without a secret token can't."""
+    return not caller.client.client_id.startswith(_NAMELESS)
+
+
+def is_secret(token: str) -> bool:
+    """Return whether a token may be random: it is long, and not a phrase, a number or a repetition. Pure."""
+    kinds = (any(map(kind, token)) for kind in (str.islower, str.isupper, str.isdigit))
+    return len(token) >= SECRET_CHARS and len(set(token)) >= _SECRET_DISTINCT and sum(kinds) > 1
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -12,24 +12,25 @@ from connections.gate.client_address import Network, client_of
 from sessions.shares import ADDRESS
 
 _LOOPBACK = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
-"""Addresses at which a proxy that is missing in MIDSTREAM_TRUSTED_PROXIES would stand for all of its clients."""
+"""Addresses of this machine's own clients. Those of a proxy on it have other addresses, or none that is known."""
+_UNKNOWN = "unknown"
 SITE_BITS = 64
 """Prefix of an IPv6 address: a subscriber usually has a whole network (RFC 6177)."""
 
 
 def group_of(identity: Identity, scope: Scope) -> str:
-    """Return the group of a request's owner; empty if it is not known, as over a socket without addresses."""
+    """Return the group of a request's owner; empty for clients of this machine."""
     if identity.principal != ANONYMOUS.principal:
         return identity.principal
     return address_group(scope)
 
 
 def address_group(scope: Scope) -> str:
-    """Return the group by address alone, before authentication."""
+    """Return the group by address alone, before authentication. Clients whose address is not known are one group."""
     address = client_of(scope)
     if address in _LOOPBACK:
         return ""
-    return "" if address is None else f"{ADDRESS}{_site(address)}"
+    return f"{ADDRESS}{_UNKNOWN if address is None else _site(address)}"
 
 
 def site_of(told: str, proxies: Iterable[Network] = ()) -> str:

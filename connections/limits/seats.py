@@ -44,8 +44,8 @@ HOUSEHOLD_BITS = 64
 class WaitingRoom:
     """Connections that are not admitted yet: their `hello` is awaited, or their token is being verified.
 
-    One address has an eighth of the places at most. Addresses of this machine have no such share: a proxy that is missing in
-    MIDSTREAM_TRUSTED_PROXIES has all of its clients there.
+    One address has an eighth of the places at most, and so have all clients whose address is not known, together. Clients of
+    this machine have no such share.
     """
 
     def __init__(self, *, places: int) -> None:

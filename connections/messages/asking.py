@@ -73,7 +73,8 @@ def count_request(body: bytes) -> CountRequest:
 def ask_of(request: MessageRequest, limits: Limits) -> Ask:
     """Return the messages and how to answer them. Raises Problem."""
     messages, spec = _prompt(request, limits)
-    return Ask(messages, _params(request, limits), spec=spec)
+    user = request.metadata.user_id if request.metadata else None
+    return Ask(messages, _params(request, limits), user=user or "", spec=spec)
 
 
 def prompt_of(request: CountRequest, limits: Limits) -> Ask:

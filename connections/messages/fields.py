@@ -103,8 +103,14 @@ class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
     output_config: OutputConfig | None = None
 
 
+class RequestMetadata(msgspec.Struct, frozen=True):
+    """The user for whom an application asks."""
+
+    user_id: str | None = None
+
+
 class MessageRequest(CountRequest, frozen=True, kw_only=True):
-    """A request of `POST /v1/messages`. `metadata` and `service_tier` have no effect here."""
+    """A request of `POST /v1/messages`. `metadata` names the user; `service_tier` has no effect here."""
 
     max_tokens: int
     stream: bool | None = None
@@ -112,6 +118,7 @@ class MessageRequest(CountRequest, frozen=True, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    metadata: RequestMetadata | None = None
 
     @property
     def shows_thoughts(self) -> bool:

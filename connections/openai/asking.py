@@ -63,6 +63,7 @@ def ask_of(request: ChatRequest, limits: Limits) -> Ask:
         messages_of(request.messages, limits),
         params_of(request, limits, length=_length(request), top_logprobs=_top_logprobs(request)),
         affinity=request.prompt_cache_key or "",
+        user=request.cached_for,
         spec=_spec(request),
         replies=replies_of(request),
     )
@@ -81,7 +82,14 @@ def asks_of(request: CompletionRequest, limits: Limits) -> list[Ask]:
     spec = ReplySpec(raw=True, format=found[1] if found else None)
     replies, affinity = replies_of(request, len(prompts)), request.prompt_cache_key or ""
     return [
-        Ask((Message("user", prompt),), params, affinity=affinity, spec=spec, replies=replies)
+        Ask(
+            (Message("user", prompt),),
+            params,
+            affinity=affinity,
+            user=request.cached_for,
+            spec=spec,
+            replies=replies,
+        )
         for prompt in prompts
     ]
 

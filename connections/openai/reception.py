@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import partial
@@ -16,10 +14,10 @@ from starlette.responses import Response
 
 from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import bearer
-from connections.authentication.identity import ANONYMOUS, Identity
+from connections.authentication.identity import Identity
 from connections.http.exchange import LARGE_BODY_BYTES, Exchange
 from connections.http.refusals import Door, Refusal
-from connections.limits.caller import Caller, caller_of
+from connections.limits.caller import Caller, caller_of, client_id_of
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.native.greeting import Greeter
@@ -35,11 +33,6 @@ from sessions.errors import EngineDown, Forbidden, ModelNotFound, Overloaded, Re
 from sessions.running.admission import AGAIN_MS
 from sessions.running.ephemeral import Ask
 from sessions.store.redis.asker import asking_for
-
-CLIENT = "/openai"
-"""The client id at these doors. No client of a WebSocket has it, since those ids have no slash."""
-_NAMELESS = f"{CLIENT}/-"
-"""Begins the client id of a client without a token, if there is no authentication: a new id each time."""
 
 T = TypeVar("T")
 
@@ -80,7 +73,8 @@ class Reception:
         authorization = request.headers.get("authorization")
         identity = await self.identity(authorization, token)
         shown = bearer(authorization)
-        return caller_of(identity, client_id_of(identity, token if shown is None else shown), request.scope)
+        name = client_id_of(identity, token if shown is None else shown, request.scope)
+        return caller_of(identity, name, request.scope)
 
     async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
         """Return the identity behind a header, or else a token. Raises Refused."""
@@ -178,24 +172,6 @@ class Reception:
         """Count tokens outside turns."""
         if (meter := self._limiters.meter) is not None:
             meter.used(caller.client, tokens)
-
-
-def client_id_of(identity: Identity, token: str | None) -> str:
-    """Return a client id at these doors, whose clients send none.
-
-    Without authentication the token that a client sends is used instead. Clients with the same token share
-    kept keys and values; those without a token share them with nobody.
-    """
-    if identity.principal != ANONYMOUS.principal:
-        return CLIENT
-    if not token:
-        return _NAMELESS + secrets.token_hex(16)
-    return f"{CLIENT}/{hashlib.sha256(token.encode()).hexdigest()[:32]}"
-
-
-def comes_back(caller: Caller) -> bool:
-    """Return whether this client can come back for stored data: without a token it is another client each time."""
-    return not caller.client.client_id.startswith(_NAMELESS)
 
 
 def asked_by(caller: Caller, ask: Ask, model: str) -> Ask:

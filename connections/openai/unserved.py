@@ -1,6 +1,6 @@
 """Unsupported fields that would change the text: each is refused by its name, unless its value has no effect. Pure.
 
-Other unsupported fields have no effect on the text (`user`, `store`, `metadata`, `prediction`, …) or are
+Other unsupported fields have no effect on the text (`store`, `metadata`, `prediction`, …) or are
 unknown; they are accepted.
 """
 

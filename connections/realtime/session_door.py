@@ -11,14 +11,14 @@ from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import bearer
 from connections.authentication.identity import Identity
 from connections.http.refusals import Door
-from connections.limits.caller import Caller, caller_of
+from connections.limits.caller import Caller, caller_of, client_id_of
 from connections.limits.limiters import Limiters
 from connections.line.connection import Handler
 from connections.line.presence import Presence
 from connections.line.rate_limiting import RateLimiter
 from connections.native.handler import Asked, FrameHandler
 from connections.openai.problems import invalid
-from connections.openai.reception import Reception, client_id_of
+from connections.openai.reception import Reception
 from connections.openai.sockets import OpenAiSocketDoor
 from connections.realtime.handshake import Arrival, arrival
 from connections.spoken.desk import SpokenDesk

@@ -10,9 +10,9 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from connections.http.exchange import Exchange
-from connections.limits.caller import Caller
+from connections.limits.caller import Caller, comes_back
 from connections.openai.problems import invalid, renamed
-from connections.openai.reception import Reception, asked_by, comes_back
+from connections.openai.reception import Reception, asked_by
 from connections.replies.server_calls import ServerCall
 from connections.replies.stored_reply import StoredReply
 from connections.responses.answers import wire
@@ -54,11 +54,12 @@ T = TypeVar("T")
 
 _UNFIT = (
     "This request brings what no conversation here keeps: messages of the assistant, calls, or more than one kind "
-    "of input. Leave `{}` out, or send `store` as false."
+    "of input. Or its key is not secret: without authentication, send a random one of 22 characters or more. Leave `{}` out, "
+    "or send `store` as false."
 )
 _NOT_KEPT = (
-    "MCP servers are for responses that are kept: send a key, leave `store`, `logprobs` and `parallel_tool_calls` out, and "
-    "continue by `previous_response_id`."
+    "MCP servers are for responses that are kept: send a key (without authentication, a random one of 22 characters or more), "
+    "leave `store`, `logprobs` and `parallel_tool_calls` out, and continue by `previous_response_id`."
 )
 _OPEN = (
     "The response before this one waits: answer all of its approvals, by `mcp_approval_response`, and bring the outputs of "

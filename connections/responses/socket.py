@@ -10,7 +10,7 @@ from connections.authentication.authenticator import bearer
 from connections.authentication.identity import Identity
 from connections.authentication.tickets import PREFIX as TICKET
 from connections.http.refusals import Door
-from connections.limits.caller import Caller, caller_of
+from connections.limits.caller import Caller, caller_of, client_id_of
 from connections.limits.limiters import Limiters
 from connections.line.connection import Connection
 from connections.line.lines import Lines
@@ -18,7 +18,7 @@ from connections.line.outbox import Outbox
 from connections.line.presence import Presence
 from connections.line.socket import Socket
 from connections.line.socket_door import OUTBOX_BYTES
-from connections.openai.reception import Reception, client_id_of
+from connections.openai.reception import Reception
 from connections.openai.sockets import OpenAiSocketDoor
 from connections.responses.asks import decode
 from connections.responses.creating import Creator
@@ -56,7 +56,7 @@ class ResponsesSocket(OpenAiSocketDoor[Guest]):
         token = ticket if ticket is not None and ticket.startswith(TICKET) else None
         identity = await self._reception.identity(authorization, token)
         identity.grant.check(KeyScope.CHAT)
-        name = client_id_of(identity, bearer(authorization))
+        name = client_id_of(identity, bearer(authorization), websocket.scope)
         return Guest(identity, caller_of(identity, name, websocket.scope))
 
     async def serve(self, socket: Socket, guest: Guest) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
+import secrets
 from contextlib import suppress
 from hashlib import sha256
+from pathlib import Path
 
 import midstream
 
@@ -103,6 +106,16 @@ def lines_of(text: str, told: int) -> tuple[list[str], int]:
     return parts, end
 
 
+def client_id_in(path: Path) -> str:
+    """Return the client id in a file, which is made if it is missing. It is as secret as a password."""
+    with (
+        suppress(FileExistsError),
+        os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file,
+    ):
+        file.write(secrets.token_hex(16))
+    return path.read_text().strip()
+
+
 async def main() -> None:
     """Serves until one of both connections is gone."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition(":")[0])
@@ -111,9 +124,16 @@ async def main() -> None:
     parser.add_argument("--nick", default="midstream")
     parser.add_argument("--service", default="127.0.0.1:8000", help="Midstream, as HOST:PORT or its URL")
     parser.add_argument("--key", help="an API key, where the service wants one")
+    parser.add_argument(
+        "--id-file",
+        default="irc-bot.id",
+        type=Path,
+        help="file of the bot's client id; made if it is missing",
+    )
     chosen = parser.parse_args()
     host, _, port = chosen.irc.rpartition(":")
-    async with midstream.connect(chosen.service, client_id=f"irc-{chosen.nick}", token=chosen.key) as client:
+    client_id = client_id_in(chosen.id_file)
+    async with midstream.connect(chosen.service, client_id=client_id, token=chosen.key) as client:
         reader, writer = await asyncio.open_connection(host, int(port))
         bot = Bot(client, writer, chosen.nick)
         await bot.say(f"NICK {chosen.nick}")

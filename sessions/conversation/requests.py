@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import msgspec
 
 from engine.messages import IN_GROUP, Message, Params, Request
@@ -17,6 +19,9 @@ from sessions.turn.sends import Generation, Send
 
 UNDER_THE_OPERATORS = "\x00operator"
 """Ends the salt of prompts under the operator's system prompt. Client ids have no such character."""
+
+USER = "\x00user"
+"""Separates the owner and the digest of its user in the salt. A user's name may have any characters."""
 
 
 def accepted_event(
@@ -66,6 +71,7 @@ def request_of(
         system=system,
         answering=answering,
         spec=generation.spec,
+        user=generation.user,
     )
 
 
@@ -80,14 +86,16 @@ def asked_of_the_engine(
     system: SystemPrompt,
     answering: Answering,
     spec: ReplySpec = PLAIN,
+    user: str = "",
 ) -> Request:
     """Return an owner's request, for any conversation.
 
     A client's own system prompt is never shared. Sharing is by matching tokens, and `cached_tokens` would tell how
     much of another's secret instructions they have guessed. Prompts under the operator's have a salt of their own:
-    a client can't guess the operator's instructions with system prompts of its own.
+    a client can't guess the operator's instructions with system prompts of its own. `user`: one of an application's many
+    users behind one key, none of whom may guess another's prompts.
     """
-    salt = str(owner)
+    salt = f"{owner}{USER}{sha256(user.encode()).hexdigest()}" if user else str(owner)
     return Request(
         turn_id,
         messages,

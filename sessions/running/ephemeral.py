@@ -50,7 +50,7 @@ class Ask(msgspec.Struct, frozen=True):
     """The messages for the model, and how to generate the reply. Empty system messages are ignored.
 
     `model`: the requested one, by name or alias; None: the default. `affinity`: requests with the same one go to one engine;
-    empty: it follows from the first messages.
+    empty: it follows from the first messages. `user`: whom an application asks for; users share no cached prompts.
 
     `group`: the key or the address that its sender came by, for which it is counted beside its owner; `client_id`: of the
     client that asks, whom its tokens count for. `replies`: how many are written; where a seed is given, each has the next one.
@@ -63,6 +63,7 @@ class Ask(msgspec.Struct, frozen=True):
     client_id: str = ""
     model: str | None = None
     affinity: str = ""
+    user: str = ""
     spec: ReplySpec = PLAIN
     replies: int = 1
     ignored: tuple[str, ...] = ()
@@ -227,6 +228,7 @@ class EphemeralTurns:
             conversation_id=_resemblance(ask.affinity, messages),
             system=system,
             answering=self._choice.answering(requested, model),
+            user=ask.user,
         )
         ignored = ("tools",) if spec.shown_tools != ask.spec.shown_tools else ()
         return _Prepared(request, requested, (*ignored, *ask.ignored), tokens)

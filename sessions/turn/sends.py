@@ -65,7 +65,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     after its calls may call; `tool_choice`: `auto`, `none`, `required` or a name, for the first reply. `continues`: the first
     reply continues a cut one. `chars_per_s`: the pace of text; None: as it is made. `paces_thoughts`: reasoning has that pace,
     too, since the sender sees it. `keeps_all`: the prompt has the whole history. `only`: the models that the sender may use;
-    empty: all. `translation`: translate the message.
+    empty: all. `translation`: translate the message. `user`: whom an application asks for; users share no cached prompts.
     """
 
     params: Params = Params()
@@ -81,6 +81,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     keeps_all: bool = False
     only: tuple[str, ...] = ()
     translation: Translation | None = None
+    user: str = ""
 
     @property
     def spec(self) -> ReplySpec:

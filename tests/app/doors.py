@@ -14,6 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.app.in_process import Frame
+from tests.signing import KEY
 
 CHAT_ID = "ours"
 """The conversation, at doors that have conversations."""
@@ -284,7 +285,7 @@ class Reply:
 
 @asynccontextmanager
 async def asked(
-    running: Served, way: Way, content: Any = "Hello?", *, model: str = "", key: str = "anything"
+    running: Served, way: Way, content: Any = "Hello?", *, model: str = "", key: str = KEY
 ) -> AsyncIterator[Reply]:
     """Ask at a door; leaving the block disconnects. Raises Refused."""
     headers = {"Authorization": f"Bearer {key}"}

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from sessions.store.history.index import list_name
 from tests.app.in_process import Frame, Running, serving
 from tests.app.test_frames import say
 from tests.sessions.old_store import lay_out
-from tests.signing import SECRET, token
+from tests.signing import KEY, SECRET, token
 
 COUNTS = ("ms:limit:", "ms:charged:", "ms:seats:")
 """Numbers, which end by themselves."""
@@ -275,3 +276,64 @@ async def answered(running: Running, status: int) -> None:
         if (await asked(running, "GET", "/v1/export", shown(f"bob{number}"))).status_code == status:
             return
     raise AssertionError(status)
+
+
+async def respond(client: httpx.AsyncClient, key: str, **more: Any) -> Any:
+    body = {"model": "midstream-demo", "input": "My secret."} | more
+    headers = {"Authorization": f"Bearer {key}"}
+    return (await client.post("/v1/responses", json=body, headers=headers)).json()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "none",
+        "EMPTY",
+        "sk-no-key-required",
+        "ollama",
+        "dummy",
+        "a name of your own",
+        "not-needed-by-this-server",
+    ],
+)
+async def test_nothing_is_kept_for_a_key_that_others_may_send_as_well(key: str, running: Running) -> None:
+    """Without authentication."""
+    known = {"Authorization": f"Bearer {key}"}
+    name = f"/openai/{sha256(key.encode()).hexdigest()[:32]}"
+    async with httpx.AsyncClient(base_url=running.url) as client:
+        response = await respond(client, key)
+        assert (response["status"], response["store"]) == ("completed", False)
+        assert (await client.get(f"/v1/responses/{response['id']}", headers=known)).status_code == 404
+        again = await respond(client, key, previous_response_id=response["id"])
+        assert again["error"]["code"] == "previous_response_not_found"
+        await respond(client, key)
+        for headers, query in ((known, {}), ({}, {"client_id": name}), (known, {"client_id": name})):
+            assert (await client.get("/v1/export", params=query, headers=headers)).status_code == 400
+            assert (await client.delete("/v1/me", params=query, headers=headers)).status_code == 400
+    one, two = running.engine.requests
+    assert one.cache_salt == two.cache_salt  # a conversation over OpenAI's client is still cached
+
+
+async def test_what_is_kept_for_a_secret_key_is_reached_by_the_key_and_not_by_its_hash(
+    running: Running,
+) -> None:
+    own = f"/openai/{sha256(KEY.encode()).hexdigest()[:32]}"
+    known, other = {"Authorization": f"Bearer {KEY}"}, {"Authorization": f"Bearer {KEY[::-1]}"}
+    async with httpx.AsyncClient(base_url=running.url) as client:
+        assert (await respond(client, KEY))["store"] is True
+        for headers in ({}, other):
+            for name in (own, f"{own}/talk", "/openai", "/openai/-"):
+                for method, path in (
+                    ("GET", "/v1/export"),
+                    ("DELETE", "/v1/me"),
+                    ("POST", "/v1/attachments"),
+                ):
+                    answer = await client.request(method, path, params={"client_id": name}, headers=headers)
+                    assert (answer.status_code, "API key" in answer.text) == (400, True)
+        assert (await client.delete("/v1/me", headers=other)).json() == {"conversations": 0}
+        for query in ({}, {"client_id": own}):
+            answer = await client.get("/v1/export", params=query, headers=known)
+            assert "My secret." in answer.text
+        nothing = await client.get("/v1/export", params={"client_id": f"{own}/talk"}, headers=known)
+        assert (nothing.status_code, "My secret." in nothing.text) == (200, False)
+        assert (await client.delete("/v1/me", headers=known)).json() == {"conversations": 1}

@@ -18,6 +18,7 @@ from sessions.events import Deleted
 from sessions.tools.functions.declared import tool
 from tests.app.in_process import Running, serving
 from tests.sessions.chat import eventually
+from tests.signing import KEY
 
 RUN = "/v1/ag-ui"
 HELLO: dict[str, Any] = {
@@ -82,7 +83,7 @@ PAY = Call("pay", '{"to":"Ann"}')
 class Thread:
     """A stored thread. Each run sends what a client would: the user's messages, and names of the server's tools."""
 
-    def __init__(self, running: Running, key: str = "anything", thread_id: str = "t") -> None:
+    def __init__(self, running: Running, key: str = KEY, thread_id: str = "t") -> None:
         self._running = running
         self._key = key
         self._id = thread_id
@@ -144,7 +145,7 @@ async def test_an_approval_interrupts_a_run_and_the_next_one_resumes_it(kept: Ru
     assert (open_["type"], open_["code"]) == ("RUN_ERROR", "interrupts_open")
     (odd,) = await thread.run("Pay Ann.", resume=answered(asked, allowed=True))
     assert "`resume[0].payload` must be an object" in odd["message"]
-    (stranger,) = await Thread(kept, "somebody else").run(resume=answered(asked, approved=True))
+    (stranger,) = await Thread(kept, KEY[::-1]).run(resume=answered(asked, approved=True))
     assert stranger["code"] == "interrupt_not_found"
     forged = answered(asked, approved=True)
     forged[0]["interruptId"] = forged[0]["interruptId"][:-64] + "0" * 64
@@ -228,7 +229,7 @@ async def test_wishes_count_where_the_tools_are_the_servers_alone(kept: Running)
         "forwardedProps": {"server_tools": ["*"]},
     }
     async with client_of(kept) as client:
-        answer = await client.post(RUN, json=body, headers={"Authorization": "Bearer anything"})
+        answer = await client.post(RUN, json=body, headers={"Authorization": f"Bearer {KEY}"})
     assert (answer.status_code, answer.headers["x-midstream-ignored"]) == (200, "messages")
 
 
@@ -255,7 +256,7 @@ async def test_nothing_is_left_of_a_run_that_fails_once_its_turn_was_accepted(
 
 async def test_a_thread_that_is_deleted_ends_its_run_in_an_error(tmp_path: Path) -> None:
     engine = ScriptedEngine(by_hand=True)
-    headers = {"Authorization": "Bearer anything"}
+    headers = {"Authorization": f"Bearer {KEY}"}
     body = HELLO | {"forwardedProps": {"server_tools": ["*"]}}
     async with (
         serving(tmp_path, engine, tools=TOOLS) as running,
@@ -274,7 +275,7 @@ async def test_a_thread_that_is_deleted_ends_its_run_in_an_error(tmp_path: Path)
 async def test_the_servers_tools_are_for_who_comes_back(kept: Running) -> None:
     async with client_of(kept) as client:
         answer = await client.post(RUN, json=HELLO | {"forwardedProps": {"server_tools": ["*"]}})
-        assert (answer.status_code, "sends a key" in answer.text) == (400, True)
+        assert (answer.status_code, "must send a key" in answer.text) == (400, True)
     (odd,) = await Thread(kept).run("Hi.", forwardedProps={"server_tools": ["rob"]})
     assert "`forwardedProps.server_tools[0]` names no tool of this server." in odd["message"]
     assert kept.engine.requests == []

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
@@ -84,6 +86,50 @@ async def test_a_page_that_points_its_name_at_this_machine_gets_nothing(running:
     for status, why in (by_socket, await answer(running, "/", Host="evil.example:8000")):
         assert status == 403
         assert "MIDSTREAM_ALLOWED_HOSTS" in message(why)
+
+
+async def test_such_a_page_gets_nothing_of_a_container_without_keys(tmp_path: Path) -> None:
+    open_to_all: dict[str, Any] = {"host": "0.0.0.0", "insecure": True, "allowed_hosts": ("midstream",)}
+    async with serving(tmp_path, **open_to_all) as running:
+        for path in ("/", "/metrics", "/v1/models", "/v1/export?client_id=ann"):
+            assert (await answer(running, path, Host="evil.example:8000"))[0] == 403
+            for name in ("127.0.0.1:8000", "localhost:8000", "midstream:8000", "192.0.2.1:8000"):
+                assert (await answer(running, path, Host=name))[0] == 200
+        assert (await refused(running, "evil.example", Origin=f"http://evil.example:{running.port}"))[
+            0
+        ] == 403
+
+
+async def test_a_proxy_that_is_not_trusted_is_named_in_the_log_once(tmp_path: Path) -> None:
+    async with serving(tmp_path) as running:
+        with capture_logs() as log:
+            for _ in range(3):
+                await answer(running, "/", X_Forwarded_For="203.0.113.9")
+    (line,) = (line for line in log if line["event"] == "X-Forwarded-For of an untrusted peer ignored")
+    assert line["peer"] == "127.0.0.1"
+    assert "MIDSTREAM_TRUSTED_PROXIES" in line["remedy"]
+    async with serving(tmp_path, trusted_proxies=("127.0.0.1",)) as running:
+        with capture_logs() as log:
+            await answer(running, "/", X_Forwarded_For="203.0.113.9")
+    assert [line for line in log if "untrusted" in line["event"]] == []
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Real-IP", "Forwarded", "Via"])
+async def test_clients_of_a_proxy_on_this_machine_share_limits_if_it_is_not_trusted(
+    header: str, tmp_path: Path
+) -> None:
+    """Each request is that of another client, since none has a key."""
+    body = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello!"}]}
+    async with (
+        serving(tmp_path, message_rate=0.2) as running,
+        httpx.AsyncClient(base_url=running.url) as client,
+    ):
+
+        async def asked(**headers: str) -> int:
+            return (await client.post("/v1/chat/completions", json=body, headers=headers)).status_code
+
+        assert {await asked() for _ in range(20)} == {200}
+        assert {await asked(**{header: f"203.0.113.{number}"}) for number in range(20)} == {200, 429}
 
 
 async def test_names_that_are_set_are_answered_to(tmp_path: Path) -> None:

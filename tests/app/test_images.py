@@ -25,6 +25,7 @@ from sessions.running import admission
 from tests.app.ai_sdk import Chat, user
 from tests.app.in_process import Running, serving
 from tests.pictures import JPEG, PNG, chunk, png
+from tests.signing import KEY
 
 MODEL = "midstream-demo"
 
@@ -171,7 +172,7 @@ def kept(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def client_of(running: Running) -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=f"{running.url}/v1", api_key="anything", max_retries=0)
+    return AsyncOpenAI(base_url=f"{running.url}/v1", api_key=KEY, max_retries=0)
 
 
 async def test_a_response_beside_the_store_is_shown_the_newest_images_as_others_are(service: Running) -> None:
@@ -250,7 +251,7 @@ async def test_who_shows_too_much_at_once_is_refused_and_nobody_else(
     chat = DOORS["chat"]
     large = PNG.url.partition(",")[0] + "," + _large()
     async with serving(tmp_path, engine) as running, httpx.AsyncClient(base_url=running.url) as client:
-        mine = {"Authorization": "Bearer mine"}
+        mine = {"Authorization": f"Bearer {KEY}"}
         body = chat.asks(large) | {"stream": True}
         async with client.stream("POST", chat.path, json=body, headers=mine) as held:
             assert held.status_code == 200

@@ -11,8 +11,10 @@ from pathlib import Path
 from socket import socket as TcpSocket  # noqa: N812 - beside WebSockets, which are called sockets here
 from typing import Any
 
+import httpx
 import pytest
 
+from connections.authentication.api_keys import digest_of
 from connections.http.exchange import MAX_BODY_BYTES
 from connections.limits.limiters import LARGE_BODIES
 from connections.openai.requests.fields import ChatRequest
@@ -24,6 +26,14 @@ from tests.app.raw import peer
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello!"}]}
+
+RUN: dict[str, Any] = {
+    "threadId": "t",
+    "runId": "r",
+    "messages": [{"id": "1", "role": "user", "content": "Hello!"}],
+    "tools": [],
+    "context": [],
+}
 
 
 def post(running: Running, body: str, length: int | None = None, **headers: str) -> str:
@@ -206,6 +216,38 @@ async def test_who_sends_no_token_shares_with_nobody(running: Running) -> None:
             assert " 200 " in await client.rest()
     one, two = running.engine.requests
     assert one.cache_salt != two.cache_salt
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", HELLO),
+        ("/v1/completions", {"model": "midstream-demo", "prompt": "Hello."}),
+        ("/v1/responses", {"model": "midstream-demo", "input": "Hello."}),
+        ("/v1/responses", {"model": "midstream-demo", "input": "Hello.", "store": False}),
+        ("/v1/messages", HELLO | {"max_tokens": 10}),
+        ("/v1/ag-ui", RUN),
+    ],
+)
+async def test_users_of_an_application_can_not_guess_each_others_prompts_by_the_cache(
+    path: str, body: dict[str, Any], tmp_path: Path
+) -> None:
+    """Its key is one client here; `cached_tokens` and the time to the first token would tell."""
+    key = "msk_of-an-application"
+    named = [{}, {"user": "ann"}, {"user": "bob"}, {"safety_identifier": "ann"}, {"prompt_cache_key": "b"}]
+    if path == "/v1/ag-ui":
+        named = [{}, {"threadId": "ann"}, {"threadId": "bob"}]
+    if path == "/v1/messages":
+        named = [{}, *({"metadata": {"user_id": name}} for name in ("ann", "bob"))]
+    async with (
+        serving(tmp_path, api_keys=f"shop:{digest_of(key)}:app") as running,
+        httpx.AsyncClient(base_url=running.url, headers={"Authorization": f"Bearer {key}"}) as client,
+    ):
+        for fields in (*named, named[1]):
+            assert (await client.post(path, json=body | fields)).status_code == 200
+        salts = [request.cache_salt for request in running.engine.requests]
+    assert len(set(salts)) == (4 if len(named) > 3 else 3)
+    assert salts[-1] == salts[1]
 
 
 async def test_a_refused_request_leaves_nothing_to_the_collector(running: Running) -> None:

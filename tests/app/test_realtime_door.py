@@ -17,6 +17,7 @@ from websockets.typing import Subprotocol
 from connections.authentication.api_keys import digest_of
 from tests.app.in_process import Running, Socket, serving
 from tests.app.realtime import LONG, begin, create, paced, prompts, said, session, turn, url_of
+from tests.signing import KEY
 
 
 @pytest.fixture
@@ -116,10 +117,10 @@ async def test_another_doors_branches_take_the_place_of_what_was_there(running: 
 
 async def test_a_key_comes_in_by_a_header_or_by_a_subprotocol(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    keys.write_text(f"ann:{digest_of('sk-ann')}\n")
+    keys.write_text(f"ann:{digest_of(KEY)}\n")
     async with serving(tmp_path, api_keys=str(keys)) as running:
         for options in (
-            {"additional_headers": {"Authorization": "Bearer sk-ann"}},
+            {"additional_headers": {"Authorization": f"Bearer {KEY}"}},
             {"subprotocols": [Subprotocol("realtime"), Subprotocol("openai-insecure-api-key.sk-ann")]},
         ):
             async with connect(url_of(running), **options) as opened:  # type: ignore[arg-type]
@@ -197,8 +198,8 @@ async def test_a_client_has_so_many_connections(tmp_path: Path) -> None:
 
 async def test_a_key_has_many_sessions_and_comes_back_to_each(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    keys.write_text(f"ann:{digest_of('sk-ann')}\n")
-    shown: Any = {"additional_headers": {"Authorization": "Bearer sk-ann"}}
+    keys.write_text(f"ann:{digest_of(KEY)}\n")
+    shown: Any = {"additional_headers": {"Authorization": f"Bearer {KEY}"}}
     async with (
         serving(tmp_path, api_keys=str(keys), max_client_connections=1) as running,
         connect(url_of(running), **shown) as first,
@@ -218,9 +219,9 @@ async def test_a_key_has_many_sessions_and_comes_back_to_each(tmp_path: Path) ->
 
 async def test_a_key_that_is_revoked_ends_its_sessions(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    keys.write_text(f"ann:{digest_of('sk-ann')}\n")
+    keys.write_text(f"ann:{digest_of(KEY)}\n")
     async with serving(tmp_path, api_keys=str(keys)) as running:
-        shown = {"Authorization": "Bearer sk-ann"}
+        shown = {"Authorization": f"Bearer {KEY}"}
         async with connect(url_of(running), additional_headers=shown) as opened:
             await Socket(opened).next("session.created")
             keys.write_text("")

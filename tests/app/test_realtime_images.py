@@ -21,6 +21,7 @@ from tests.app.test_attachments import large, seeing
 from tests.app.test_images import ODD
 from tests.pictures import JPEG, PNG, Picture
 from tests.sessions.store.ledgers import MIB
+from tests.signing import KEY
 
 MODEL = "midstream-demo"
 PART = ("type", "text", "image_url", "detail")
@@ -243,7 +244,7 @@ async def test_openais_client_shows_an_image(running: Running) -> None:
     running.engine.script("A square.")
     user: Any = item(text("What is this?"), shown(PNG.url, detail="high"))
     async with (
-        AsyncOpenAI(api_key="k", base_url=f"{running.url}/v1") as client,
+        AsyncOpenAI(api_key=KEY, base_url=f"{running.url}/v1") as client,
         client.realtime.connect(model=MODEL) as connection,
     ):
         await connection.conversation.item.create(item=user)

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosedError
 
 from tests.app.in_process import Running, serving
 from tests.app.realtime import LONG, paced
+from tests.signing import KEY
 
 MODEL = "midstream-demo"
 
@@ -33,7 +34,7 @@ async def test_openais_client_comes_back_after_a_stop_and_not_after_a_refusal(tm
 
     async with (
         serving(tmp_path, max_client_connections=1) as running,
-        AsyncOpenAI(api_key="k", base_url=f"{running.url}/v1") as client,
+        AsyncOpenAI(api_key=KEY, base_url=f"{running.url}/v1") as client,
         client.realtime.connect(model=MODEL, extra_query=ann, on_reconnecting=reconnecting) as connection,
     ):
         assert (await connection.recv()).type == "session.created"
@@ -55,7 +56,7 @@ async def test_openais_client_works_unchanged(running: Running) -> None:
     running.engine.script("Good day.")
     user: Any = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello!"}]}
     async with (
-        AsyncOpenAI(api_key="k", base_url=f"{running.url}/v1") as client,
+        AsyncOpenAI(api_key=KEY, base_url=f"{running.url}/v1") as client,
         client.realtime.connect(model=MODEL) as connection,
     ):
         await connection.session.update(session={"type": "realtime", "instructions": "Be brief."})

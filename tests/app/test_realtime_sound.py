@@ -26,6 +26,7 @@ from speech.voice.timed_espeak import TimedEspeak
 from tests.app.in_process import Running, serving
 from tests.docs.papers import ROOT, snippets
 from tests.pictures import PNG
+from tests.signing import KEY
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng"),
@@ -98,7 +99,7 @@ class Phone:
 
 def calls(running: Running, place: str) -> Any:
     url = f"{running.url.replace('http', 'ws')}/v1/realtime?conversation_id={place}&client_id={place}"
-    return websockets.connect(url, additional_headers={"Authorization": "Bearer anything"})
+    return websockets.connect(url, additional_headers={"Authorization": f"Bearer {KEY}"})
 
 
 async def kept(running: Running, place: str) -> list[str]:

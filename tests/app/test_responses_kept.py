@@ -20,12 +20,13 @@ from tests.app.in_process import Running, serving
 from tests.app.raw import peer
 from tests.app.responses import talking
 from tests.app.test_responses_http import post
+from tests.signing import KEY
 
 MODEL = "midstream-demo"
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
 
 
-def client_of(running: Running, key: str = "anything") -> AsyncOpenAI:
+def client_of(running: Running, key: str = KEY) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0)
 
 
@@ -86,7 +87,7 @@ async def test_a_response_is_read_again_with_what_it_answered(sdk: AsyncOpenAI, 
 
 async def test_a_response_belongs_to_its_owner(sdk: AsyncOpenAI, running: Running) -> None:
     first = await ask(sdk, "Hello!")
-    async with client_of(running, "somebody else") as other:
+    async with client_of(running, KEY[::-1]) as other:
         with pytest.raises(openai.NotFoundError):
             await other.responses.retrieve(first.id)
         with pytest.raises(openai.NotFoundError):
@@ -171,7 +172,7 @@ async def test_a_conversation_has_a_name_of_its_clients(sdk: AsyncOpenAI, runnin
 
 
 async def test_a_response_outlives_its_socket(running: Running) -> None:
-    headers = {"Authorization": "Bearer anything"}
+    headers = {"Authorization": f"Bearer {KEY}"}
     async with talking(running, additional_headers=headers) as talk:
         first = await talk.response(input="Hello!")
     async with talking(running, additional_headers=headers) as talk:
@@ -317,7 +318,7 @@ async def test_an_owner_has_so_many_bytes_of_responses_and_the_oldest_leave(
     sdk: AsyncOpenAI, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their turns stay in the history, and so does what somebody else keeps."""
-    async with client_of(running, "another") as other:
+    async with client_of(running, KEY[::-1]) as other:
         theirs = await ask(other, "Mine?", metadata={"a": "x" * 500})
         monkeypatch.setattr(notes, "MOST_BYTES", 6_000)
         asked = [await ask(sdk, "Hello?", metadata={"a": "x" * 500, "b": "y" * 500}) for _ in range(6)]

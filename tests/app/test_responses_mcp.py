@@ -25,6 +25,7 @@ from tests.app.in_process import Running, serving
 from tests.app.responses import talking
 from tests.sessions.chat import eventually
 from tests.sessions.tools.servers import Shop
+from tests.signing import KEY
 
 MODEL = "midstream-demo"
 PAID: list[str] = []
@@ -82,7 +83,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
         yield service
 
 
-def client_of(running: Running, key: str = "anything") -> AsyncOpenAI:
+def client_of(running: Running, key: str = KEY) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0)
 
 
@@ -229,7 +230,7 @@ async def test_an_approval_holds_for_its_owner_its_response_and_its_arguments(
         running.engine.script([PAY])
     asked, other = await ask(sdk, "Pay Ann."), await ask(sdk, "Pay Ann.")
     (answer,) = allowing(asked)
-    async with client_of(running, "somebody else") as stranger:
+    async with client_of(running, KEY[::-1]) as stranger:
         with pytest.raises(openai.BadRequestError) as refused:
             await ask(stranger, [answer], previous_response_id=asked.id)
         assert refused.value.code == "previous_response_not_found"
@@ -265,7 +266,7 @@ async def test_a_client_asks_to_be_asked_and_never_not_to(sdk: AsyncOpenAI, runn
 
 
 async def test_approvals_over_a_socket(running: Running) -> None:
-    headers = {"Authorization": "Bearer anything"}
+    headers = {"Authorization": f"Bearer {KEY}"}
     async with talking(running, additional_headers=headers) as talk:
         running.engine.script([PAY])
         running.engine.script("Paid.")
@@ -324,7 +325,7 @@ async def test_a_stop_ends_the_tool_that_runs(tmp_path: Path) -> None:
         )
         async with serving(tmp_path, tools_file=str(file)) as running:
             running.engine.script([Call("s_wait", '{"name": "tea"}')])
-            headers = {"Authorization": "Bearer anything"}
+            headers = {"Authorization": f"Bearer {KEY}"}
             async with talking(running, additional_headers=headers) as talk:
                 named = {"type": "mcp", "server_label": "shop", "require_approval": "never"}
                 await talk.send(input="Wait.", tools=[named])

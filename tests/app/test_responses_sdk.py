@@ -14,6 +14,7 @@ from engine.messages import Message, ToolCall
 from engine.reply_spec import JsonSchema
 from engine.scripted.steps import Call, Thought
 from tests.app.in_process import Running
+from tests.signing import KEY
 
 MODEL = "midstream-demo"
 WEATHER: Any = {
@@ -27,7 +28,7 @@ WEATHER: Any = {
 
 @pytest.fixture
 async def sdk(running: Running) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=f"{running.url}/v1", api_key="anything", max_retries=0) as client:
+    async with AsyncOpenAI(base_url=f"{running.url}/v1", api_key=KEY, max_retries=0) as client:
         yield client
 
 

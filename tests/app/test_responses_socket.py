@@ -14,6 +14,7 @@ from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call
 from tests.app.in_process import Running, serving
 from tests.app.responses import Talk, talking, text_of
+from tests.signing import KEY
 
 WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
 
@@ -21,7 +22,7 @@ WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object
 async def test_the_stock_client_speaks_over_a_socket(running: Running) -> None:
     running.engine.script("Good day to you.")
     async with (
-        AsyncOpenAI(base_url=f"{running.url}/v1", api_key="anything") as sdk,
+        AsyncOpenAI(base_url=f"{running.url}/v1", api_key=KEY) as sdk,
         sdk.responses.connect() as connection,
     ):
         await connection.response.create(model="midstream-demo", input="Hello!")
@@ -72,7 +73,7 @@ async def test_a_cancel_is_one_step_and_the_next_response_reads_what_was_sent(
     tmp_path: Path,
 ) -> None:
     engine = ScriptedEngine(by_hand=True, reply="One two three four five.")
-    known = {"additional_headers": {"Authorization": "Bearer anything"}}
+    known = {"additional_headers": {"Authorization": f"Bearer {KEY}"}}
     async with serving(tmp_path, engine) as running, talking(running, **known) as talk:
         await talk.send(store=store, input="Count.")
         await begun(talk, engine, running)

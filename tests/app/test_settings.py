@@ -179,7 +179,7 @@ def test_beyond_loopback_is_served_only_by_one_who_says_so(host: str) -> None:
     ],
 )
 def test_who_asks_for_keys_or_tokens_is_served_beyond_loopback(name: str, value: str) -> None:
-    settings = Settings.read({"MIDSTREAM_HOST": "0.0.0.0"}, {name: value})
+    settings = Settings.read({"MIDSTREAM_HOST": "0.0.0.0"}, {name: value, "jwt_audience": "chat"})
     assert settings.authenticates
     assert not Settings.read({}).authenticates
 
@@ -196,7 +196,16 @@ def test_a_short_secret_stops_the_start_and_is_not_repeated(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:80/keys", "http://localhost/keys", "https://keys.example"])
 def test_a_key_set_comes_safely(url: str) -> None:
-    assert Settings.read({"MIDSTREAM_JWKS_URL": url}).jwks_url == url
+    assert Settings.read({"MIDSTREAM_JWKS_URL": url}, {"jwt_audience": "chat"}).jwks_url == url
+
+
+@pytest.mark.parametrize("name", ["jwks_url", "oidc_issuer"])
+def test_tokens_that_were_signed_for_other_services_stop_the_start(name: str) -> None:
+    given = {name: "https://provider.example/keys"}
+    with pytest.raises(SettingsError, match=r"needs MIDSTREAM_JWT_AUDIENCE .* or \*"):
+        Settings.read({}, given)
+    for audience in ("chat", "*"):
+        assert Settings.read({}, given | {"jwt_audience": audience}).authenticates
 
 
 @pytest.mark.parametrize(
@@ -205,9 +214,10 @@ def test_a_key_set_comes_safely(url: str) -> None:
 )
 def test_a_key_set_that_somebody_may_put_in_stops_the_start(url: str) -> None:
     with pytest.raises(SettingsError, match=r"^MIDSTREAM_JWKS_URL"):
-        Settings.read({"MIDSTREAM_JWKS_URL": url})
+        Settings.read({"MIDSTREAM_JWKS_URL": url, "MIDSTREAM_JWT_AUDIENCE": "chat"})
     if url.startswith("http:"):
-        assert Settings.read({"MIDSTREAM_JWKS_URL": url, "MIDSTREAM_INSECURE": "1"}).jwks_url == url
+        given = {"MIDSTREAM_JWKS_URL": url, "MIDSTREAM_INSECURE": "1", "MIDSTREAM_JWT_AUDIENCE": "*"}
+        assert Settings.read(given).jwks_url == url
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from engine.scripted.engine import ScriptedEngine
 from engine.served_models import ServedModels
 from tests.app.in_process import Running, Socket, serving
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
+from tests.signing import KEY
 
 Frame = dict[str, Any]
 
@@ -363,7 +364,9 @@ async def test_a_clients_own_key_of_the_prompts_cache_is_passed_on_as_a_digest(t
     for key, content in (("a", "one"), ("a", "two"), ("b", "one")):
         messages = [{"role": "user", "content": content}]
         assert (await two.chat(prompt_cache_key=key, messages=messages)).status_code == 200
-    async with httpx.AsyncClient(base_url=two.running.url, headers={"Authorization": "Bearer me"}) as client:
+    async with httpx.AsyncClient(
+        base_url=two.running.url, headers={"Authorization": f"Bearer {KEY}"}
+    ) as client:
         for key in ("a", "a", "b"):
             await client.post(
                 "/v1/chat/completions",

@@ -18,6 +18,7 @@ from engine.process.client import EngineClient
 from engine.scripted.engine import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from tests.app.in_process import Frame, Running, Socket, serving
+from tests.signing import KEY
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -96,7 +97,7 @@ async def test_words_go_in_one_by_one_and_their_translation_is_told_once(service
 async def test_openais_client_works_unchanged_but_for_text_that_is_typed(service: Running) -> None:
     append: Any = {"type": "session.input_text_buffer.append", "text": "Good morning. "}
     async with (
-        AsyncOpenAI(api_key="k", base_url=f"{service.url}/v1") as client,
+        AsyncOpenAI(api_key=KEY, base_url=f"{service.url}/v1") as client,
         client.realtime.translations.connect(model="en-zh") as connection,
     ):
         assert (await connection.recv()).type == "session.created"

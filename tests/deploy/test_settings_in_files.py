@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import msgspec
@@ -54,6 +55,17 @@ def test_compose_starts_the_service_with_settings_it_takes(deploy: Path) -> None
         {name: re.sub(r"\$\{\w+:-(.+)\}", r"\1", value) for name, value in environment.items()}
     )
     assert settings.redis_url == "redis://redis:6379/0"
+    assert settings.allowed_hosts == ("midstream",)
+
+
+def test_compose_trusts_its_nginx_and_no_other_container(deploy: Path) -> None:
+    text = re.sub(r"\$\{\w+:-([^}]+)\}", r"\1", (deploy / "compose.yaml").read_text())
+    compose = yaml.safe_load(text)
+    services, (network,) = compose["services"], compose["networks"]["default"]["ipam"]["config"]
+    nginx = services["nginx"]["networks"]["default"]["ipv4_address"]
+    assert services["midstream"]["environment"]["MIDSTREAM_TRUSTED_PROXIES"] == nginx
+    assert ip_address(nginx) in ip_network(network["subnet"])
+    assert ip_address(nginx) not in ip_network(network["ip_range"])
 
 
 def test_the_example_of_filters_names_what_can_be_imported(deploy: Path) -> None:

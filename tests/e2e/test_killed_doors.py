@@ -18,6 +18,7 @@ from tests.app.in_process import Frame
 from tests.chaos import gateway
 from tests.e2e.wire import Wire, wire
 from tests.server_process import ServerProcess, serving
+from tests.signing import KEY
 
 KEEPS = [way for way in WAYS if way.keeps]
 OF_ANN = [way for way in KEEPS if not way.name.startswith("responses")]
@@ -45,7 +46,7 @@ async def test_a_reply_ends_once_and_its_history_is_what_was_sent_whichever_door
             replies[way.name] = await open_doors.enter_async_context(asked(server, way))
         seen = {name: await reply.text(SAID) for name, reply in replies.items()}
         client = await open_doors.enter_async_context(httpx.AsyncClient(base_url=server.url))
-        client.headers["Authorization"] = "Bearer anything"
+        client.headers["Authorization"] = f"Bearer {KEY}"
         background = await until_killed(server, client)
         with suppress(httpx.HTTPError, ConnectionClosed):
             await open_doors.aclose()

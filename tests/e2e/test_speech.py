@@ -28,6 +28,7 @@ from speech.voice.timed_espeak import TimedEspeak
 from tests.chaos import gateway
 from tests.docs.papers import ROOT, snippets
 from tests.server_process import ServerProcess, child_of, serving
+from tests.signing import KEY
 from tests.speech.test_wav import wav
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
@@ -64,7 +65,7 @@ def speaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess
 
 @pytest.fixture
 def sdk(speaking: ServerProcess) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{speaking.url}/v1", api_key="anything", max_retries=0) as client:
+    with OpenAI(base_url=f"{speaking.url}/v1", api_key=KEY, max_retries=0) as client:
         yield client
 
 
@@ -264,7 +265,7 @@ async def test_a_recognizer_that_is_killed_is_told_of_and_started_again(
 ) -> None:
     recording = await asyncio.to_thread(long_recording, sdk, 280)
     file = wav(recording.samples, rate=recording.rate)
-    async with AsyncOpenAI(base_url=f"{speaking.url}/v1", api_key="anything", max_retries=0) as client:
+    async with AsyncOpenAI(base_url=f"{speaking.url}/v1", api_key=KEY, max_retries=0) as client:
         events = await client.audio.transcriptions.create(model=EARS, file=("a.wav", file), stream=True)
         assert (await anext(aiter(events))).type == "transcript.text.delta"
         pid = pid_of(speaking, "speech.recognition")

@@ -39,12 +39,12 @@ class Channel:
 
 
 @asynccontextmanager
-async def in_a_channel(service: Running) -> AsyncIterator[Channel]:
+async def in_a_channel(service: Running, folder: Path) -> AsyncIterator[Channel]:
     channel = Channel()
     async with await asyncio.start_server(channel.joins, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         options = ("--irc", f"127.0.0.1:{port}", "--channel", "#tea", "--service", service.ws_url)
-        bot = await asyncio.create_subprocess_exec(sys.executable, str(BOT), *options)
+        bot = await asyncio.create_subprocess_exec(sys.executable, str(BOT), *options, cwd=folder)
         try:
             assert await channel.told() == "NICK midstream"
             assert (await channel.told()).startswith("USER midstream")
@@ -63,8 +63,8 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
         yield service
 
 
-async def test_who_speaks_to_the_bot_is_answered_and_others_are_not(running: Running) -> None:
-    async with in_a_channel(running) as channel:
+async def test_who_speaks_to_the_bot_is_answered_and_others_are_not(running: Running, tmp_path: Path) -> None:
+    async with in_a_channel(running, tmp_path) as channel:
         await channel.tell("PING :here")
         assert await channel.told() == "PONG :here"
         await channel.tell(":ann!a@test PRIVMSG #tea :hello everybody")
@@ -72,24 +72,30 @@ async def test_who_speaks_to_the_bot_is_answered_and_others_are_not(running: Run
         assert (await channel.answer()).startswith("ann: ")
 
 
-async def test_stop_ends_the_reply_and_the_history_has_what_was_told(running: Running) -> None:
+async def test_stop_ends_the_reply_and_the_history_has_what_was_told(
+    running: Running, tmp_path: Path
+) -> None:
     running.engine._pace_s = 0.002
     running.engine.script([f"Sentence {n}. " for n in range(2000)])
-    async with in_a_channel(running) as channel:
+    async with in_a_channel(running, tmp_path) as channel:
         await channel.tell(":ann!a@test PRIVMSG #tea :midstream: go on")
         told = [await channel.answer()]
         await channel.tell(":ann!a@test PRIVMSG #tea :midstream, stop")
         while told[-1] != "ann: (stopped)":
             told.append(await channel.answer())
         assert len(told) < 2000
-        async with midstream.connect(running.ws_url, client_id="irc-midstream") as client:
+        async with midstream.connect(running.ws_url, client_id="irc-midstream") as stranger:
+            assert await stranger.search("Sentence") == []
+        own = tmp_path / "irc-bot.id"
+        assert own.stat().st_mode & 0o077 == 0
+        async with midstream.connect(running.ws_url, client_id=own.read_text()) as client:
             (found,) = await client.search("Sentence")
             history = await client.history(found["conversation_id"])
     assert [f"ann: {line}" for line in ENDS.split(history[-1]["content"].strip())] == told[:-1]
 
 
-async def test_what_a_model_writes_begins_no_command(running: Running) -> None:
+async def test_what_a_model_writes_begins_no_command(running: Running, tmp_path: Path) -> None:
     running.engine.script(["Well\rQUIT :bye\x00 then."])
-    async with in_a_channel(running) as channel:
+    async with in_a_channel(running, tmp_path) as channel:
         await channel.tell(":ann!a@test PRIVMSG midstream :hello")
         assert await channel.told() == "PRIVMSG ann :ann: Well QUIT :bye  then."

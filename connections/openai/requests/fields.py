@@ -178,6 +178,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
     prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    user: str | None = None
+
+    @property
+    def cached_for(self) -> str:
+        """What the application says about its user: prompts of others are cached apart."""
+        return self.prompt_cache_key or self.safety_identifier or self.user or ""
 
     @property
     def includes_usage(self) -> bool:

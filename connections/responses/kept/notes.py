@@ -128,6 +128,7 @@ def generation_of(
         reasoning=spec.reasoning,
         paces_thoughts=True,
         keeps_all=request.truncation != "auto",
+        user=request.cached_for,
     )
 
 

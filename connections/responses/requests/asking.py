@@ -65,6 +65,7 @@ def ask_of(
         (*system, *before, *given),
         params_of(request, limits, length="max_output_tokens", top_logprobs=_top_logprobs(request)),
         affinity=request.prompt_cache_key or "",
+        user=request.cached_for,
         spec=spec_of(request, servers),
     )
 

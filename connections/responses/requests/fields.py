@@ -147,5 +147,3 @@ class Creation(Asked, frozen=True, kw_only=True):
     previous_response_id: str | None = None
     conversation: str | ConversationName | None = None
     service_tier: str | None = None
-    safety_identifier: str | None = None
-    user: str | None = None

@@ -16,7 +16,7 @@ from tests.attack.families.bodies import post
 from tests.chaos.thin_socket import framed
 
 RESPONSES, THREADS, CHAT = "/v1/responses", "/v1/ag-ui", "/v1/ai-sdk/chat"
-OWNER = "attackers-chain"
+OWNER = "attackers-chain-7b1e0c9d42"
 """One name, whose chain of responses all attackers read."""
 LINKS = 40
 LINK = [{"role": "user", "content": "x" * 30_000}] * 8
@@ -44,7 +44,7 @@ async def background_floods(me: Attacker) -> None:
     one = await me.connect()
     async for _ in beats(50):
         fields = {"background": True, "stream": False, "max_output_tokens": 20}
-        await me.ask(one, ask(RESPONSES, key=me.client_id, **fields))
+        await me.ask(one, ask(RESPONSES, key=f"sk-of-a-flooding-{me.client_id}", **fields))
 
 
 async def read_chains(me: Attacker) -> None:
@@ -72,7 +72,7 @@ async def rerun_threads(me: Attacker) -> None:
     async for _ in beats(20):
         props = {"server_tools": ["*"], "max_tokens": 1}
         fields = {"threadId": me.client_id, "forwardedProps": props}
-        one = await _anew(me, one, ask(THREADS, key=me.client_id, **fields))
+        one = await _anew(me, one, ask(THREADS, key=f"sk-of-a-thread-{me.client_id}", **fields))
 
 
 async def unlisted_servers(me: Attacker) -> None:

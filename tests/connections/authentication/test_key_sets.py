@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from connections.authentication import key_sets
-from connections.authentication.key_sets import APART_S, KEPT_S, KeySet, KeySetDown, download, parsed
+from connections.authentication.key_sets import APART_S, KEPT_S, MOST_S, KeySet, KeySetDown, download, parsed
 from connections.wire.errors import Unauthenticated
 from tests.signing import Provider, ec_key, jwk, key_set, provider, rsa_key
 
@@ -87,6 +87,19 @@ async def test_a_provider_that_is_down_changes_nothing_for_keys_that_are_known(
     clock.now += KEPT_S + 1
     assert await keys.find("first", "RS256")
     assert published.asked == 2
+
+
+async def test_keys_expire_while_their_provider_is_down(published: Provider, clock: Clock) -> None:
+    """One of them may have been withdrawn, and whoever has it may keep the provider from answering."""
+    keys = KeySet(published.url, clock=clock)
+    await keys.find("first", "RS256")
+    published.status = 500
+    clock.now += MOST_S + 1
+    with pytest.raises(KeySetDown):
+        await keys.find("first", "RS256")
+    published.status = 200
+    clock.now += APART_S
+    assert await keys.find("first", "RS256")
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])

@@ -13,7 +13,7 @@ LOOPBACK = ["localhost", "LocalHost:8000", "a.localhost", "127.0.0.1:8000", "127
 
 @pytest.mark.parametrize("host", [*LOOPBACK, "localhost."])
 def test_loopback_answers_to_its_names(host: str) -> None:
-    assert host_rule((), listening="127.0.0.1").admits([host])
+    assert host_rule((), listening="127.0.0.1", authenticates=True).admits([host])
 
 
 @pytest.mark.parametrize(
@@ -21,13 +21,13 @@ def test_loopback_answers_to_its_names(host: str) -> None:
     ["evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "", ":8000"],
 )
 def test_a_name_that_somebody_pointed_here_is_not_answered_to(host: str) -> None:
-    assert not host_rule((), listening="localhost").admits([host])
+    assert not host_rule((), listening="localhost", authenticates=True).admits([host])
 
 
 @given(host=st.text())
 def test_beyond_loopback_any_name_is_answered_to_until_some_are_set(host: str) -> None:
-    assert host_rule((), listening="0.0.0.0").admits([host])
-    assert host_rule(("chat.example.org", "*"), listening="0.0.0.0").admits([host])
+    assert host_rule((), listening="0.0.0.0", authenticates=True).admits([host])
+    assert host_rule(("chat.example.org", "*"), listening="0.0.0.0", authenticates=True).admits([host])
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,31 @@ def test_beyond_loopback_any_name_is_answered_to_until_some_are_set(host: str) -
     ],
 )
 def test_a_list_names_all_but_loopback_and_the_own_address(host: str, *, admitted: bool) -> None:
-    rule = host_rule(("chat.example.org", "*.chat.example.net"), listening="192.0.2.7")
+    rule = host_rule(("chat.example.org", "*.chat.example.net"), listening="192.0.2.7", authenticates=True)
     assert rule.admits([host]) is admitted
 
 
+@pytest.mark.parametrize(
+    ("host", "admitted"),
+    [
+        ("evil.example:8000", False),
+        ("127.0.0.1.evil.example", False),
+        ("chat.example.org", True),
+        ("192.0.2.8:8000", True),
+        ("[2001:db8::1]:8000", True),
+        *((name, True) for name in LOOPBACK),
+    ],
+)
+def test_without_authentication_names_are_listed_also_beyond_loopback(host: str, *, admitted: bool) -> None:
+    """A page may point its name at this machine, but no address."""
+    rule = host_rule(("chat.example.org",), listening="0.0.0.0", authenticates=False)
+    assert rule.admits([host]) is admitted
+    assert host_rule(("*",), listening="0.0.0.0", authenticates=False).admits([host])
+
+
 def test_two_names_at_once_are_answered_to_by_nobody() -> None:
-    assert not host_rule((), listening="127.0.0.1").admits(["localhost", "evil.example"])
+    assert not host_rule((), listening="127.0.0.1", authenticates=True).admits(["localhost", "evil.example"])
 
 
 def test_a_request_without_a_name_is_no_browsers() -> None:
-    assert host_rule((), listening="127.0.0.1").admits([])
+    assert host_rule((), listening="127.0.0.1", authenticates=True).admits([])
