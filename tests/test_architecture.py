@@ -47,6 +47,7 @@ ROOMS = {
             "tracebacks",
             "process_log",
             "free_memory",
+            "triton_compiler",
         ),
         *("durations", "stream", "door", "embedding"),
         *(
@@ -371,6 +372,7 @@ def test_the_environment_is_read_in_few_places() -> None:
         "engine.process.__main__",
         "engine.process.child",
         "engine.launcher.child",
+        "engine.triton_compiler",
         "speech.process.child",
         "midstream.terminal.home",
     }
