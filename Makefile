@@ -105,11 +105,12 @@ bench-page: $(DEV) ## the budgets of the page in Chromium: bytes, requests, long
 bench-peers: $(DEV) ## beside vLLM, llama-server and OpenVINO GenAI; installs what is missing, which takes a quarter of an hour
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.bench.peers $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(ARGS)
 
-bench-gpu: $(DEV) ## the same on a CUDA device: models of 1.5 and 8 billion random weights
-	@$(BIN)/python -m tests.bench.engine.gpu $(ARGS)
+# These two install nothing, since machines with a GPU often have no network.
+bench-gpu: ## the same on a CUDA device, offline: models of 1.5 and 8 billion random weights
+	@bash tests/gpu/check.sh tests.bench.engine.gpu $(ARGS)
 
-check-gpu: $(DEV) ## the engine and the service on one CUDA device, offline, in eight minutes: right or wrong, and how fast
-	@PYTHON=$(BIN)/python bash tests/gpu/check.sh
+check-gpu: ## the engine and the service on one CUDA device, offline, in eight minutes: right or wrong, and how fast
+	@bash tests/gpu/check.sh
 
 chaos: $(DEV) ## bad days: kills, stalls, storms, slow readers, nonsense; half an hour, a table and docs/bench/chaos.json
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.chaos $(ARGS)

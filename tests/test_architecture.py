@@ -50,6 +50,7 @@ ROOMS = {
             "process_log",
             "free_memory",
             "child_environment",
+            "triton_compiler",
         ),
         *("durations", "stream", "door", "embedding"),
         *(
@@ -374,6 +375,7 @@ def test_the_environment_is_read_in_few_places() -> None:
         "engine.process.__main__",
         "engine.child_environment",
         "engine.launcher.child",
+        "engine.triton_compiler",
         "speech.process.environment",
         "midstream.terminal.home",
     }

@@ -33,6 +33,7 @@ from connections.wire.errors import BadList
 from engine import errors
 from engine.errors import EngineError
 from engine.free_memory import free_memory
+from engine.triton_compiler import triton_trouble
 from sessions.filters.filter_file import FiltersUnusable, filters_from
 
 TORCH_S = 60.0
@@ -149,6 +150,9 @@ def _kinds(settings: Settings, torch: Torch | None) -> set[str]:
 
 
 def _kernels(kinds: set[str]) -> Finding:
+    if "cuda" in kinds and (trouble := triton_trouble()):
+        reason, remedy = trouble
+        return bad("kernels", f"{reason}, so kernels for CUDA can't be compiled.", remedy)
     if "cpu" not in kinds:
         return good("kernels", f"Those for {', '.join(sorted(kinds))}.")
     if find_spec("._cpu_kernels", errors.__package__) is None:

@@ -54,6 +54,7 @@ from engine.model.int8_linear import quantize
 from engine.model.loaded_model import LoadedModel
 from engine.model.packed_linear import can_pack, pack
 from engine.options import ForwardOptions
+from engine.triton_compiler import triton_trouble
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,8 @@ def load(
     check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
     if target.type == "cpu" and (trouble := cpu_kernels.trouble()):
         log.warning("replies are slower, since the kernels for CPUs are not available: %s", trouble)
+    if target.type == "cuda" and (trouble := triton_trouble()):
+        log.warning("kernels for CUDA can't be compiled: %s. %s", *trouble)
     progress("reading the configuration", 0.0)
     config = _read_config(model)
     if config.is_encoder_decoder:

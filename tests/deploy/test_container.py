@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -78,9 +79,26 @@ def test_every_image_is_pinned_to_a_patch_release(compose: dict[str, Any], docke
     assert all(re.search(r":\d+\.\d+\.\d+", image) for image in bases | images)
 
 
+def stage_of(dockerfile: str, target: str) -> str:
+    return dockerfile.partition(f"FROM runtime AS {target}\n")[2].partition("\nFROM ")[0]
+
+
+def test_the_cuda_image_can_compile_triton_kernels_and_keep_them(
+    dockerfile: str, compose: dict[str, Any], deploy: Path
+) -> None:
+    stage = stage_of(dockerfile, "cuda")
+    assert re.search(r"apt-get install .*\bgcc libc6-dev\b", stage)
+    (cache,) = re.findall(r"TRITON_CACHE_DIR=(\S+)", stage)
+    (volumes,) = re.findall(r"^VOLUME (.*)$", dockerfile, re.MULTILINE)
+    volume = f"/{Path(cache).parts[1]}"
+    assert volume in json.loads(volumes)  # which the user of the image owns
+    assert f"{volume.strip('/')}:{volume}" in compose["services"]["midstream"]["volumes"]
+    assert f"mountPath: {volume}}}" in (deploy / "kubernetes" / "gpu" / "engine.yaml").read_text()
+
+
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_both_images_run_as_an_ordinary_user(dockerfile: str, target: str) -> None:
-    stage = dockerfile.partition(f"FROM runtime AS {target}\n")[2].partition("\nFROM ")[0]
+    stage = stage_of(dockerfile, target)
     assert "\nUSER 10001:10001\n" in stage
 
 

@@ -51,6 +51,9 @@ NO_LAUNCH = frozenset(
 )
 """Operations that only view a tensor differently, or make room for one."""
 
+COPIES = frozenset({"aten::to", "aten::_to_copy", "aten::copy_"})
+"""Operations that copy between devices and compute nothing. In inference mode `cpu()` and `cuda()` are `aten::to`."""
+
 
 class Launches(TorchDispatchMode):
     """Counts the launches of operations on the device, and its copies to and from the host. A matrix product is one launch."""
@@ -68,13 +71,24 @@ class Launches(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
         name = func.name().split(".")[0]
-        devices = [one.device.type for one in _tensors((args, kwargs or {}, made))]
-        if name in {"aten::_to_copy", "aten::copy_"} and len(set(devices)) > 1:
-            fetched = _tensors(made)[0].device.type == "cpu"
-            self.sent["fetched" if fetched else "sent"] += 1
-        elif "cuda" in devices and name not in NO_LAUNCH and not name.startswith("prim::"):
+        given, results = _tensors((args, kwargs or {})), _tensors(made)
+        crossing = _crossing(given, results, copies=name in COPIES)
+        if crossing is not None:
+            self.sent[crossing] += 1
+        devices = {one.device.type for one in (*given, *results)}
+        copied = crossing is not None and name in COPIES
+        if "cuda" in devices and not copied and name not in NO_LAUNCH and not name.startswith("prim::"):
             self.found[name] += LAUNCHES.get(name.removeprefix("midstream::"), 1)
         return made
+
+
+def _crossing(given: list[torch.Tensor], results: list[torch.Tensor], *, copies: bool) -> str | None:
+    """Return which way an operation sends data between host and device. Kernels take a single number with their launch."""
+    sources, targets = {one.device.type for one in given}, {one.device.type for one in results}
+    if "cuda" in sources and "cpu" in targets:
+        return "fetched"
+    large = any(one.device.type == "cpu" and (copies or one.dim() > 0) for one in given)
+    return "sent" if large and "cuda" in targets else None
 
 
 def _tensors(given: Any) -> list[torch.Tensor]:

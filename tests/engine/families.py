@@ -55,6 +55,18 @@ OPT_SIZES: dict[str, Any] = {
     "pad_token_id": None,
 }
 
+SCALED_QUERIES: dict[str, Any] = {"no_rope_layers": [1, 0, 1], "floor_scale": 4, "attn_scale": 1.0}
+"""Llama 4 scales queries in layers without rotary embeddings, from position `floor_scale` on (8,192 by default)."""
+
+SCALED_ROPE: dict[str, Any] = {
+    "rope_type": "yarn",
+    "rope_theta": 10_000.0,
+    "factor": 2.0,
+    "original_max_position_embeddings": 4,
+    "llama_4_scaling_beta": 1.0,
+}
+"""Ministral 3 scales queries by the position, too."""
+
 OWN_WORDS: dict[str, Any] = {"tie_word_embeddings": False, "query_pre_attn_scalar": 8}
 """Without these a Gemma of this size repeats its last word, whatever it attends to."""
 
@@ -88,6 +100,7 @@ FAMILIES: dict[str, Callable[[], PreTrainedModel]] = {
     "qwen3": lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**SIZES)),
     "qwen3 moe": lambda: hf.Qwen3MoeForCausalLM(hf.Qwen3MoeConfig(**SIZES, **EXPERTS)),
     "mistral": lambda: hf.MistralForCausalLM(hf.MistralConfig(**SIZES, sliding_window=SLIDING)),
+    "ministral3": lambda: hf.Ministral3ForCausalLM(hf.Ministral3Config(**SIZES, rope_parameters={**SCALED_ROPE})),
     "mixtral": lambda: hf.MixtralForCausalLM(
         hf.MixtralConfig(**SIZES, num_local_experts=4, sliding_window=SLIDING)
     ),
@@ -135,7 +148,12 @@ FAMILIES: dict[str, Callable[[], PreTrainedModel]] = {
         hf.Exaone4Config(**sized("head_dim"), sliding_window=SLIDING, sliding_window_pattern=2)
     ),
     "llama4": lambda: hf.Llama4ForCausalLM(
-        hf.Llama4TextConfig(**SIZES, num_local_experts=2, intermediate_size_mlp=64, attention_chunk_size=16)
+        hf.Llama4TextConfig(
+            **SIZES, **SCALED_QUERIES, num_local_experts=2, intermediate_size_mlp=64, attention_chunk_size=16
+        )
+    ),
+    "mistral4": lambda: hf.Mistral4ForCausalLM(
+        hf.Mistral4Config(**sized("head_dim", "num_key_value_heads"), **LATENT, rope_parameters={**SCALED_ROPE})
     ),
     "deepseek v3": lambda: hf.DeepseekV3ForCausalLM(
         hf.DeepseekV3Config(**sized("head_dim", "num_key_value_heads"), **LATENT)

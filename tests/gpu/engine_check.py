@@ -36,7 +36,7 @@ TOP_K = msgspec.structs.replace(TOP_P, top_k=20)
 
 MOST_AT_ONCE = 256 if ON_CUDA else 8
 LEVELS = (1, 64, 256) if ON_CUDA else (1, 4)
-NEW = 96 if ON_CUDA else 12
+NEW = 96 if ON_CUDA else 8
 MOST_KV_BYTES = 40 * 2**30 if ON_CUDA else 2**28
 LONG_PROMPT = 7000 if ON_CUDA else 300
 COMPARED_PROMPT = 700 if ON_CUDA else 150
@@ -231,7 +231,8 @@ class EngineCheck:
 
     def measure(self) -> None:
         """Measure throughput: levels with and without CUDA graphs, ways of sampling, lengths of prompts."""
-        self.load(min(16, MOST_AT_ONCE), 32, 8, TOP_P, "warm-up")
+        if ON_CUDA:
+            self.load(16, 32, 8, TOP_P, "warm-up")
         for graphs in (self.graphs, None) if self.graphs else (None,):
             self.runner._graphs = graphs
             for at_once in LEVELS:

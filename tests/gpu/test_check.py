@@ -15,23 +15,24 @@ from tests.gpu.check import Stage, run
 SCRIPT = Path(__file__).with_name("check.sh")
 SUCCESS = ("true",)
 FOREVER = ("sleep", "infinity")
+UNEXPECTED = "from tests.gpu.results import expect; expect(False, '3 + 4 is 7, not 8')"
 
 
-def checked(out: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+def checked(out: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the script; its temporary folder must be gone afterwards."""
     with tempfile.TemporaryDirectory() as scratch:  # the path of a socket is short, so not in `out`
         environment = os.environ | environ | {"OUT": str(out), "PYTHON": sys.executable, "TMPDIR": scratch}
         result = subprocess.run(
-            ["bash", SCRIPT], env=environment, capture_output=True, text=True, check=False
+            ["bash", SCRIPT, *arguments], env=environment, capture_output=True, text=True, check=False
         )
         assert list(Path(scratch).iterdir()) == []
     return result
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1200)  # each stage has its own limit
 def test_all_stages_succeed_on_a_cpu(tmp_path: Path) -> None:
-    result = checked(tmp_path, DEVICE="cpu", BUDGET="1000")
+    # More threads would spin for each other while other tests run.
+    result = checked(tmp_path, DEVICE="cpu", BUDGET="1000", OMP_NUM_THREADS="1")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "3 of 3 stages succeeded" in result.stdout
     assert {"attention.json", "service.json", "engine.json", "summary.txt"} <= {
@@ -60,7 +61,7 @@ def test_the_script_fails_where_a_stage_does_not_run(
     [
         (Stage("a", 60, ("sh", "-c", "exit 3")), "exit code 3"),
         (Stage("a", 60, ("sh", "-c", "kill -9 $$")), "exit code -9"),
-        (Stage("a", 60, ("echo", "WRONG: 3 + 4 is 7, not 8")), "WRONG in 1 lines"),
+        (Stage("a", 60, (sys.executable, "-c", UNEXPECTED)), "WRONG in 1 lines"),
         (Stage("a", 0.1, FOREVER), "not finished within 0.1 s"),
     ],
 )
@@ -85,3 +86,18 @@ def test_no_process_outlives_its_stage(tmp_path: Path) -> None:
     os.set_blocking(reader, True)
     assert os.read(reader, 1) == b""  # all writers are gone
     os.close(reader)
+
+
+@pytest.mark.parametrize("target", ["bench-gpu", "check-gpu"])
+def test_the_targets_for_a_gpu_install_nothing(target: str, tmp_path: Path) -> None:
+    planned = subprocess.run(
+        ["make", "--dry-run", target, f"VENV={tmp_path}"],
+        cwd=SCRIPT.parents[2], capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert [line.split()[:2] for line in planned.stdout.splitlines()] == [["bash", "tests/gpu/check.sh"]]
+
+
+def test_the_benchmark_runs_in_the_environment_of_the_check(tmp_path: Path) -> None:
+    result = checked(tmp_path, "tests.bench.engine.gpu", DEVICE="cuda:99")
+    assert result.returncode == 2, result.stderr
+    assert "no CUDA device cuda:99" in result.stdout

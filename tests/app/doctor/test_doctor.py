@@ -6,6 +6,7 @@ import json
 import re
 import socket
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,18 @@ def test_a_model_that_does_not_fit_the_memory_is_told(
 ) -> None:
     monkeypatch.setattr(looks, "free_memory", lambda: free)
     assert looks._memory(Settings(data_dir=str(tmp_path)), None, {"cpu"}).verdict is verdict
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_a_cuda_device_without_a_c_compiler_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    assert looks._kernels({"cuda"}).verdict is GOOD
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = looks._kernels({"cuda"})
+    assert (found.verdict, found.mend) == (BAD, "Install gcc and libc6-dev.")
+    assert looks._kernels({"cpu"}).verdict is GOOD
 
 
 async def test_a_store_is_asked_how_quick_it_is_and_what_it_would_lose(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Each has the device to itself in turns, since each takes all remaining memory. N
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from datetime import UTC, datetime
@@ -51,24 +52,25 @@ def main() -> int:
     parser.add_argument(
         "--out", type=Path, default=RESULTS, help="the file for results (docs/bench/gpu.json)"
     )
+    parser.add_argument("--device", default=os.environ.get("DEVICE", "cuda:0"), help="cuda:0 by default")
     options = parser.parse_args()
-    device = _device_name()
-    if device is None:
-        print("bench-gpu: PyTorch finds no CUDA device here, and without one there is nothing to measure.")
+    name = _device_name(options.device)
+    if name is None:
+        print(
+            f"bench-gpu: PyTorch finds no CUDA device {options.device} here, so there is nothing to measure."
+        )
         return NO_DEVICE
-    report = conduct(msgspec.structs.replace(PLAN, budget_s=options.budget), device)
-    print(f"\n{report.date}, {device}\n{table(report)}")
+    report = conduct(msgspec.structs.replace(PLAN, budget_s=options.budget), name, device=options.device)
+    print(f"\n{report.date}, {name}\n{table(report)}")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_bytes(encode(report))
     page = options.out.with_suffix(".md")
-    page.write_text(
-        f"# The engine on {device}, {report.date}\n\n```\n{table(report)}\n```\n", encoding="utf-8"
-    )
+    page.write_text(f"# The engine on {name}, {report.date}\n\n```\n{table(report)}\n```\n", encoding="utf-8")
     print(f"Written: {options.out}, {page}")
     return 1 if report.failures else 0
 
 
-def conduct(plan: Plan, processor: str, *, device: str = "cuda") -> EngineReport:
+def conduct(plan: Plan, processor: str, *, device: str) -> EngineReport:
     """Measure a plan on a device; a failure is in the report with its reason. `processor`: the device's name."""
     machine = msgspec.structs.replace(this_machine(PACKAGES), processor=processor)
     with assembled(device=device, most_at_once=plan.fullest) as crew:
@@ -161,10 +163,17 @@ def _compared(session: Session) -> list[Finding]:
     return found
 
 
-def _device_name() -> str | None:
+def _device_name(device: str) -> str | None:
+    """Return the name of a CUDA device, such as `cuda:1`; None if there is no such device."""
     import torch  # noqa: PLC0415 - `--help` need not wait for it
 
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    named = torch.device(device)
+    index = named.index or 0
+    return (
+        torch.cuda.get_device_name(index)
+        if named.type == "cuda" and index < torch.cuda.device_count()
+        else None
+    )
 
 
 if __name__ == "__main__":

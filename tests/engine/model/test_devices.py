@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -23,14 +26,32 @@ def test_a_wish_is_followed() -> None:
     assert choose_dtype("bf16", CPU) is torch.bfloat16
 
 
-@pytest.mark.parametrize(("asked", "index"), [("cuda", 0), ("cuda:1", 1)])
-def test_the_loader_selects_a_cuda_device_named_with_or_without_an_index(
-    asked: str, index: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    selected: list[int] = []
+@pytest.fixture
+def selected(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The CUDA devices that are selected, on a machine that seems to have some."""
+    devices: list[int] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch._C, "_cuda_setDevice", selected.append, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_setDevice", devices.append, raising=False)
+    return devices
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+@pytest.mark.usefixtures("selected")
+def test_the_loader_warns_of_a_missing_c_compiler_on_cuda(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ModelNotUsable, match="no-such-model"):
+        load("./no-such-model", device="cuda", dtype="bf16")
+    assert "Install gcc and libc6-dev." in caplog.text
+
+
+@pytest.mark.parametrize(("asked", "index"), [("cuda", 0), ("cuda:1", 1)])
+def test_the_loader_selects_a_cuda_device_named_with_or_without_an_index(
+    asked: str, index: int, selected: list[int]
+) -> None:
     with pytest.raises(ModelNotUsable, match="no-such-model"):
         load("./no-such-model", device=asked, dtype="bf16")
     assert selected == [index]
