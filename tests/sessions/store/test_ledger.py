@@ -273,3 +273,14 @@ async def test_in_a_full_store_a_reply_that_calls_is_the_last_one(store: Redis, 
         await chat.quiet()
         page = await chat.history()
         assert [call.state for call in page.messages[-1].calls or ()] == [CallState.CANCELLED]
+
+
+async def test_a_deleted_conversation_leaves_nothing_but_a_count(store: Redis, owner: Owner) -> None:
+    """Links to deleted conversations, which no ledger counts, would fill the store within a day."""
+    async with chatting(store, owner, room=MIB) as chat:
+        before = set(await store.keys("*"))
+        await chat.exchange("Hello?", "Hello.")
+        await chat.quiet()
+        await chat.sessions.share(owner, "room")
+        await chat.sessions.delete(owner, "room", ref=None, subscriber=chat.reader)
+        assert {*await store.keys("*")} - before == {f"ms:stored:{{{owner}}}".encode()}
