@@ -113,6 +113,19 @@ async def test_a_message_that_no_replica_takes_is_refused_and_leaves_nothing(
             assert [content for _, content in await chat.told()] == ["Hello?", "Hello."]
 
 
+async def test_a_repeated_message_that_no_replica_has_is_refused(
+    pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sender takes the answer for an acknowledgement, and the first one may never have been given."""
+    master, replica = pair
+    with hasty(monkeypatch):
+        async with chatting(f"redis://127.0.0.1:{master.port}", Durability.REPLICATED) as chat:
+            await chat.exchange("Hello?", "Hello.", client_msg_id="one")
+            with stalled(replica.process.pid), pytest.raises(StoreDown, match="did not confirm"):
+                await chat.send("Hello?", client_msg_id="one")
+            assert (await chat.send("Hello?", client_msg_id="one")).duplicate
+
+
 async def test_a_queued_message_that_no_replica_takes_is_refused_and_leaves_nothing(
     pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
