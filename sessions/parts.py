@@ -256,6 +256,7 @@ def _commands(
         history=storage.history,
         index=storage.index,
         images=storage.images,
+        sharing=storage.sharing,
         compaction=storage.compaction,
         brancher=brancher,
     )
@@ -276,7 +277,6 @@ def _commands(
             directory=base.directory,
             belongings=storage.belongings,
             deleter=deleter,
-            sharing=storage.sharing,
             index=storage.index,
             notes=storage.notes,
             images=storage.images,

@@ -89,10 +89,12 @@ class Remover:
         history: History,
         index: Index,
         images: Images,
+        sharing: Sharing,
         compaction: Compaction,
         brancher: Brancher,
     ) -> None:
         self._history = history
+        self._sharing = sharing
         self._images = images
         self._brancher = brancher
         self._index = index
@@ -159,6 +161,7 @@ class Remover:
             await runner.ended(live)
         async with conversation.locks.writing:
             shown = await self._images.all_of(conversation.keys)
+            await self._sharing.take_back(conversation.owner, conversation.conversation_id)
             epoch = (
                 await self._history.delete(conversation.keys, with_turns=is_last) or epoch
             )  # another request may have been faster
@@ -182,7 +185,6 @@ class Eraser:
         directory: Directory,
         belongings: Belongings,
         deleter: Deleter,
-        sharing: Sharing,
         index: Index,
         notes: Notes,
         images: Images,
@@ -193,7 +195,6 @@ class Eraser:
         self._directory = directory
         self._belongings = belongings
         self._deleter = deleter
-        self._sharing = sharing
         self._index = index
         self._notes = notes
 
@@ -222,7 +223,6 @@ class Eraser:
         )
 
     async def _delete(self, owner: Owner, conversation_id: str) -> bool:
-        await self._sharing.take_back(owner, conversation_id)
         try:
             with self._directory.using(owner, conversation_id):
                 await self._deleter.delete(owner, conversation_id)

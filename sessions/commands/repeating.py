@@ -60,6 +60,8 @@ class Repeater:
         refuse_other_content(record, arrival.send)
         if record.turn_id in self._unsettled or _is_taken_back(conversation, record):
             raise StoreDown(_REFUSED)
+        # who wrote it may have died, or still wait, before it was durable enough
+        await self._history.confirm(conversation.keys, term=self._history.term)
         if record.done is None:
             await self._watching.begin(conversation)
             since = await steady(self._history, conversation, record.accepted_seq)

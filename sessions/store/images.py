@@ -31,8 +31,8 @@ UNSENT_S = 3600
 """How long an image is kept that no message shows. Uploading it again prolongs that once half of it is over."""
 IMAGE_COSTS = 1024
 """Bytes that an image counts beside its own: small ones would take more for their names than for themselves."""
-COPYING_S = 60
-"""How long an image counts as new in a conversation, until it is counted there."""
+ADMITTED_S = 10
+"""How long an image counts as admitted: until the ledger has what its hash notes."""
 SHOWN_IMAGES = 32
 SHOWN_BYTES = 16 * 1024 * 1024
 """Each prompt shows the newest images of a conversation: so many, up to so many bytes."""
@@ -89,14 +89,16 @@ class Images:
         }
         if new:
             size = sum(map(_cost, map(len, new.values())))
-            await self._ledger.admit(Subject(str(owner), group), size, lifetime_s=UNSENT_S)
+            await self._ledger.admit(Subject(str(owner), group), size, lifetime_s=ADMITTED_S)
             await self._list(owner, new)
 
             def queue(pipe: Pipeline) -> None:
                 for digest, one in new.items():
-                    queue_script(pipe, KEEP_IMAGE, [place.key(digest)], _written({digest: one}, renewed=True))
+                    written = _written({digest: one}, renewed=True, group=group)
+                    queue_script(pipe, KEEP_IMAGE, [place.key(digest)], written)
 
-            await piped(self._client, queue)
+            for noted in await piped(self._client, queue):
+                self._ledger.recharge(str(owner), noted)
 
     async def _list(self, owner: Owner, digests: Iterable[str]) -> None:
         """List uploads before they are stored, so that an erasure finds them."""
@@ -122,7 +124,7 @@ class Images:
         named = await self._named(place, there)
         if sent:
             size = sum(map(_cost, sent.values()))
-            await self._ledger.admit(Subject(str(owner), group), size, lifetime_s=COPYING_S)
+            await self._ledger.admit(Subject(str(owner), group), size, lifetime_s=ADMITTED_S)
             for some in _few(sent):
                 kept = await self._kept(uploads, some)
                 noted = await run_script(self._client, KEEP_IMAGE, [place.name], _written(kept, group=group))
@@ -230,10 +232,12 @@ class Images:
             return
         pipe = self._client.pipeline(transaction=False)
         for digest in digests:
+            pipe.hget(place.key(digest), "charged")
             pipe.unlink(place.key(digest))
         pipe.zrem(name, *digests)
         with store_errors():
-            await pipe.execute()
+            answers = await pipe.execute()
+        await self._ledger.deleted(str(owner), [note for note in answers[:-1:2] if note])
 
 
 def _list_name(owner: Owner) -> str:

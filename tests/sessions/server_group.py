@@ -181,9 +181,9 @@ async def take_over(master: Node, replica: Node) -> None:
     await happened(lambda: _follows(master))
 
 
-async def change_places(master: Node, replica: Node) -> None:
+async def change_places(master: Node, replica: Node, *how: str) -> None:
     """The replica takes its master's place as an operator asks for it, and the master becomes its replica."""
-    await replica.ask("CLUSTER", "FAILOVER")
+    await replica.ask("CLUSTER", "FAILOVER", *how)
     await happened(lambda: _has_role(replica, b"master"))
     await happened(lambda: _follows(master))
 

@@ -18,6 +18,7 @@ from redis.backoff import NoBackoff
 from engine.scripted.engine import ScriptedEngine
 from sessions import replica
 from sessions.commands import turns
+from sessions.commands.accepting import AT_ONCE
 from sessions.errors import Busy, StoreDown
 from sessions.events import Accepted, Delta, Done, Journalled, Reason, Removed, Status
 from sessions.observer import Silent
@@ -87,6 +88,21 @@ async def test_a_store_that_hangs_is_an_outage_after_seconds(chat: Chat, reader:
                 chat.send("Hello?", conversation_id="another"),
                 sessions.history(owner, reader, "room", limit=10),
                 sessions.conversations(owner, limit=10, before=None),
+                return_exceptions=True,
+            )
+    assert {type(refusal) for refusal in refusals} == {StoreDown}
+
+
+async def test_however_many_messages_wait_for_a_store_that_hangs_all_are_refused_with_the_first(
+    chat: Chat, pid: int
+) -> None:
+    """Messages to one conversation wait for each other, and so do those of an address, a few at a time."""
+    await chat.exchange("Hello?", "Hello.")
+    with stalled(pid):
+        async with asyncio.timeout(2 * CALL_S):
+            refusals = await asyncio.gather(
+                *(chat.send("And now?") for _ in range(3)),
+                *(chat.send("Hello?", conversation_id=f"room-{number}") for number in range(2 * AT_ONCE)),
                 return_exceptions=True,
             )
     assert {type(refusal) for refusal in refusals} == {StoreDown}

@@ -39,6 +39,7 @@ class Notes:
         weighed = await run_script(self._client, NOTE, [keys.conversation], [turn_id, note, self._ttl_ms])
         if weighed is None:
             return False
+        self._ledger.memory.grew(len(note))
         self._ledger.recharge(str(owner), weighed)
         name, size = f"{turn_id} {conversation_id}", len(note) + ROW_BYTES
         args: list[str | bytes | int] = [name, size, MOST_BYTES, self._ttl_ms]

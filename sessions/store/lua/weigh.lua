@@ -1,6 +1,6 @@
 -- How many bytes a hash takes. The store itself reports it, for a large one from a sample of its fields. A user that may not ask it
 -- (`MEMORY USAGE`) measures fewer, since each takes longer from here.
-local SAMPLED, MEASURED, FIELD_BYTES = 128, 16, 72
+local SAMPLED, MEASURED, FIELD_BYTES = 1024, 16, 72
 
 local function SIZE(key)
   local reported = redis.pcall('MEMORY', 'USAGE', key, 'SAMPLES', SAMPLED)

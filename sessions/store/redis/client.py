@@ -30,7 +30,7 @@ _WRITING = frozenset({"writelines", "drain"})
 """The client's error for a connection whose writer is None, since another task found it lost."""
 
 _PASSING = re.compile(
-    r"(?:^|[\s-])(?:OOM|READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|MISCONF|BUSY|NOAUTH|NOPERM|MOVED|ASK)\b"
+    r"(?:^|[\s-])(?:OOM|READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|UNBLOCKED|MISCONF|BUSY|NOAUTH|NOPERM|MOVED|ASK)\b"
 )
 """Codes of answers that mean that the server takes no writes, or is away, for now. Older servers put a script's name before them."""
 _IN_A_PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: \(['\"]", re.DOTALL)

@@ -89,19 +89,20 @@ class Confirming:
 
 
 async def _ask_in_cluster(cluster: RedisCluster, commands: tuple[tuple[str | int, ...], ...]) -> Any:
-    """A cluster's pipelines know no commands without keys."""
+    """A cluster's pipelines know no commands without keys.
+
+    If the key has moved, it raises MovedError: what its new server's replicas have says nothing about a write to the old one.
+    """
     key = str(commands[0][1])
     await cluster.initialize()
-    for is_last in (False, True):
-        asked = [PipelineCommand(place, *command) for place, command in enumerate(commands)]
-        node = cluster.get_node_from_key(key)
-        if node is None:
-            raise StoreDown("No node has the slot of a conversation.")
-        await node.execute_pipeline(asked)
-        failed = [one.result for one in asked if isinstance(one.result, Exception)]
-        if not failed:
-            break
-        if is_last or not isinstance(failed[0], MovedError):
-            raise failed[0]
+    asked = [PipelineCommand(place, *command) for place, command in enumerate(commands)]
+    node = cluster.get_node_from_key(key)
+    if node is None:
+        raise StoreDown("No node has the slot of a conversation.")
+    await node.execute_pipeline(asked)
+    failed = next((one.result for one in asked if isinstance(one.result, Exception)), None)
+    if isinstance(failed, MovedError):
         await cluster.exists(key)  # the client learns where the slot is
+    if failed is not None:
+        raise failed
     return asked[-1].result

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -19,6 +20,9 @@ from sessions.store.redis.sentinels import Sentinels
 
 CALL_S = 2.5
 """How long a call may take, retries included. A store that hangs is reported as down after that."""
+REST_S = 1.0
+"""How long calls fail at once after one took too long and none was answered meanwhile: callers that waited for it, in a queue or
+for a lock, would take as long again, one after the other."""
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _TROUBLES = (RedisError, RedisClusterException, TimeoutError, OSError)
 
@@ -35,16 +39,24 @@ class StoreTally:
         self.waits = Durations(SECONDS)
         self.errors: Counter[str] = Counter()
         self.running = 0
+        self._answered_at = -inf
+        self._hung_at = -inf
 
     @asynccontextmanager
     async def call(self) -> AsyncIterator[None]:
-        """Time the block, and count its error. Raises TimeoutError if it takes longer than `CALL_S`."""
+        """Time the block, and count its error. Raises TimeoutError if it takes longer than `CALL_S`, or if the store hangs."""
         began = monotonic()
+        if self._answered_at < self._hung_at and began < self._hung_at + REST_S:
+            self.failed(hangs := TimeoutError("The store hangs."))
+            raise hangs
         self.running += 1
         try:
             async with asyncio.timeout(CALL_S):
                 yield
+            self._answered_at = monotonic()
         except _TROUBLES as error:
+            if isinstance(error, TimeoutError) and self._answered_at < began:
+                self._hung_at = monotonic()
             self.failed(error)
             raise
         finally:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisError
 
 from engine.scripted.engine import ScriptedEngine
@@ -28,7 +30,7 @@ from tests.disk import disk
 from tests.refusing_store import pid_of, stalled
 from tests.sessions.chat import Chat
 from tests.sessions.recorder import Recorder, continuous
-from tests.sessions.server_group import Node, cluster, happened, node
+from tests.sessions.server_group import Node, change_places, cluster, happened, node, with_replicas
 
 
 @asynccontextmanager
@@ -109,6 +111,19 @@ async def test_a_message_that_no_replica_takes_is_refused_and_leaves_nothing(
             assert await chat.told() == []
             await chat.exchange("Hello?", "Hello.", client_msg_id="one")
             assert [content for _, content in await chat.told()] == ["Hello?", "Hello."]
+
+
+async def test_a_repeated_message_that_no_replica_has_is_refused(
+    pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sender takes the answer for an acknowledgement, and the first one may never have been given."""
+    master, replica = pair
+    with hasty(monkeypatch):
+        async with chatting(f"redis://127.0.0.1:{master.port}", Durability.REPLICATED) as chat:
+            await chat.exchange("Hello?", "Hello.", client_msg_id="one")
+            with stalled(replica.process.pid), pytest.raises(StoreDown, match="did not confirm"):
+                await chat.send("Hello?", client_msg_id="one")
+            assert (await chat.send("Hello?", client_msg_id="one")).duplicate
 
 
 async def test_a_queued_message_that_no_replica_takes_is_refused_and_leaves_nothing(
@@ -231,3 +246,41 @@ async def test_a_cluster_is_asked_where_the_conversation_is(
             async with chatting(url, Durability.REPLICATED) as chat:
                 with pytest.raises(StoreDown, match="did not confirm"):
                     await chat.send("Hello?", conversation_id="room")
+
+
+async def test_a_write_to_a_master_that_was_replaced_is_not_confirmed(tmp_path: Path) -> None:
+    """The new one may not have it, whatever its own replicas have."""
+    async with (
+        cluster(tmp_path / "masters", repl_diskless_sync_delay=0) as masters,
+        with_replicas(masters, tmp_path / "replicas", repl_diskless_sync_delay=0) as replicas,
+        connect(f"redis+cluster://127.0.0.1:{masters[0].port}") as store,
+    ):
+        confirming = Confirming(store, Durability.REPLICATED)
+        await store.set("key", "written")
+        number = [one.port for one in masters].index(cast("RedisCluster", store).get_node_from_key("key").port)
+        await confirming.confirm("key", ttl_ms=60_000, term=0)
+        await change_places(masters[number], replicas[number], "TAKEOVER")
+        with pytest.raises(StoreDown):
+            await confirming.confirm("key", ttl_ms=60_000, term=0)
+        await confirming.confirm("key", ttl_ms=60_000, term=0)
+
+
+async def test_a_primary_that_becomes_a_replica_while_it_is_asked_is_an_outage(
+    pair: tuple[Node, Node],
+) -> None:
+    """It is no damage of the data, after which a turn is given up."""
+    master, replica = pair
+
+    async def is_asked() -> bool:
+        return bool((await master.ask("INFO", "clients"))["blocked_clients"])
+
+    async with connect(f"redis://127.0.0.1:{master.port}") as store:
+        confirming = Confirming(store, Durability.REPLICATED)
+        with stalled(replica.process.pid):
+            await store.set("key", "written")
+            confirmed = asyncio.ensure_future(confirming.confirm("key", ttl_ms=60_000, term=0))
+            await happened(is_asked)
+            await master.ask("REPLICAOF", "127.0.0.1", replica.port)
+            with pytest.raises(StoreDown) as refused:
+                await confirmed
+        assert type(refused.value) is StoreDown

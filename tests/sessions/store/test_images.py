@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from redis.asyncio import Redis
 
@@ -52,20 +54,33 @@ async def test_an_upload_prolongs_no_other_one(images: Images, store: Redis) -> 
     assert await store.ttl(upload_of(ALICE, JPEG)) > UNSENT_S - 60
 
 
-async def test_an_upload_that_comes_again_is_prolonged_and_counted_once_half_of_its_time_is_over(
-    images: Images, store: Redis
+async def test_an_upload_that_comes_again_counts_once_and_is_prolonged_once_half_of_its_time_is_over(
+    images: Images, ledger: Ledger, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await images.keep(ALICE, PNG.image)
+    monkeypatch.setattr(images_module, "ADMITTED_S", 0)
+    await asyncio.gather(*(images.keep(ALICE, PNG.image, group=GROUP) for _ in range(3)))
+    await store.expire(upload_of(ALICE, PNG), UNSENT_S // 2 - 1)
+    await images.keep(ALICE, PNG.image, group=GROUP)
+    assert await store.ttl(upload_of(ALICE, PNG)) > UNSENT_S - 60
+    await ledger.settle()
+    assert await of(store, ALICE) == await counted(store, f"ms:stored-by:{{{GROUP}}}") == COST
+
+
+async def test_a_deleted_upload_counts_no_longer(images: Images, ledger: Ledger, store: Redis) -> None:
+    await images.keep(ALICE, PNG.image, JPEG.image, group=GROUP)
+    await ledger.settle()
+    both = await of(store, ALICE)
+    await images.forget_uploads(ALICE, [PNG.image.digest])
+    assert await of(store, ALICE) == await counted(store, f"ms:stored-by:{{{GROUP}}}") == both - COST
+
+
+async def test_an_upload_counts_at_once(images: Images, store: Redis) -> None:
     await images.keep(ALICE, PNG.image)
     assert await of(store, ALICE) == COST
-    await store.expire(upload_of(ALICE, PNG), UNSENT_S // 2 - 1)
-    await images.keep(ALICE, PNG.image)
-    assert await store.ttl(upload_of(ALICE, PNG)) > UNSENT_S - 60
-    assert await of(store, ALICE) == 2 * COST
 
 
 async def test_each_copy_counts_once(images: Images, store: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images_module, "COPYING_S", 0)  # what counts until the conversation does
+    monkeypatch.setattr(images_module, "ADMITTED_S", 0)
     await images.keep(ALICE, PNG.image)
     await show(images, ALICE, "a", "b", "b")
     assert await of(store, ALICE) == 3 * COST
@@ -77,7 +92,7 @@ async def test_each_copy_counts_once(images: Images, store: Redis, monkeypatch: 
 async def test_a_deleted_copy_counts_no_longer(
     images: Images, ledger: Ledger, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(images_module, "COPYING_S", 0)
+    monkeypatch.setattr(images_module, "ADMITTED_S", 0)
     await images.keep(ALICE, PNG.image)
     await show(images, ALICE, "a", "b")
     history = History(store, ttl_s=60, replica="here", ledger=ledger)

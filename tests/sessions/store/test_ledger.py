@@ -126,6 +126,28 @@ async def test_a_conversation_counts_about_what_it_takes(chat: Chat, store: Redi
     assert 0.6 * taken < int(size) < 1.6 * taken
 
 
+async def test_a_few_long_messages_among_many_short_ones_count(chat: Chat, store: Redis) -> None:
+    """The store is asked for an average of some fields, and must not miss most of the bytes."""
+    fields = {f"note:{number}": "x" * (100_000 if number % 100 == 0 else 100) for number in range(800)}
+    await chat.exchange("Hello?", "Hello.")
+    await store.hset(chat.keys.conversation, mapping=fields)  # type: ignore[misc]
+    await chat.exchange("And now?", "Now.")
+    await chat.quiet()
+    charged: bytes = await store.hget(chat.keys.conversation, "charged")  # type: ignore[misc]
+    assert 800_000 < int(charged.split(b" ")[1]) < 1_100_000
+
+
+async def test_a_note_takes_room_at_once(chat: Chat) -> None:
+    """Until it is measured, as what a message brings."""
+    done = await chat.exchange("Hello?", "Hello.")
+    await chat.quiet()
+    storage = chat.sessions.parts.base.storage
+    await storage.ledger.memory.up_to_date()
+    free = storage.ledger.memory.free
+    assert await storage.notes.keep(chat.owner, "room", done.turn_id, bytes(100_000))
+    assert storage.ledger.memory.free < free - 90_000
+
+
 async def test_messages_and_replies_count_and_deletion_gives_their_bytes_back(
     chat: Chat, store: Redis
 ) -> None:
@@ -273,3 +295,14 @@ async def test_in_a_full_store_a_reply_that_calls_is_the_last_one(store: Redis, 
         await chat.quiet()
         page = await chat.history()
         assert [call.state for call in page.messages[-1].calls or ()] == [CallState.CANCELLED]
+
+
+async def test_a_deleted_conversation_leaves_nothing_but_a_count(store: Redis, owner: Owner) -> None:
+    """Links to deleted conversations, which no ledger counts, would fill the store within a day."""
+    async with chatting(store, owner, room=MIB) as chat:
+        before = set(await store.keys("*"))
+        await chat.exchange("Hello?", "Hello.")
+        await chat.quiet()
+        await chat.sessions.share(owner, "room")
+        await chat.sessions.delete(owner, "room", ref=None, subscriber=chat.reader)
+        assert {*await store.keys("*")} - before == {f"ms:stored:{{{owner}}}".encode()}

@@ -13,6 +13,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from sessions.store.redis.servers import AT_ONCE, connect
 from sessions.store.redis.watched import StoreTally
 from tests.refusing_store import pid_of, stalled
+from tests.sessions.server_group import happened, node
 
 
 async def test_commands_and_pipelines_are_calls_and_each_waits_for_a_connection(store_url: str) -> None:
@@ -70,3 +71,22 @@ async def test_calls_of_a_store_that_stalls_run_and_those_beyond_the_connections
         assert await asyncio.gather(*calls) == [True] * len(calls)
     assert sum(tally.waits.counts) == len(calls)
     assert tally.running == 0
+
+
+async def test_calls_of_a_store_that_hangs_fail_at_once_for_a_while(tmp_path: Path) -> None:
+    tally = StoreTally()
+    async with node(tmp_path / "one") as one, connect(f"redis://127.0.0.1:{one.port}", tally) as client:
+
+        async def is_answered() -> bool:
+            try:
+                return bool(await client.ping())
+            except TimeoutError:
+                return False
+
+        assert await is_answered()
+        with stalled(one.process.pid):
+            assert not any(await asyncio.gather(*(is_answered() for _ in range(3))))
+            waited = sum(tally.calls.counts)
+            assert not await is_answered()
+            assert sum(tally.calls.counts) == waited
+        await happened(is_answered)
