@@ -125,7 +125,7 @@ class ByPath(Router):
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on. No path has a control character: the `$` of Starlette's patterns matches before a final line feed."""
-        if scope["type"] == "http" and not scope["path"].isprintable():
+        if not scope["path"].isprintable():
             await self.default(scope, receive, send)
             return
         for route in self._whole.get(scope.get("path", ""), ()):

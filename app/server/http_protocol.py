@@ -28,7 +28,9 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 128
 """Header lines of a request. A head of 64 KiB could have 20,000, each an object or two."""
 MAX_FRAMING_BYTES = 8 * 1024
-"""Bytes in a row that carry no body, behind the head: chunk extensions and trailers, which nothing here uses."""
+"""Bytes after a head that carry no body: chunk sizes and extensions, trailers, empty lines before the next head."""
+FRAMED = 8
+"""Bytes on the wire that each byte of a body may take besides these: a chunk of one byte has six."""
 MAX_AHEAD_BYTES = 64 * 1024
 """Bytes of requests behind the one that is being answered; the rest waits in the kernel."""
 
@@ -87,10 +89,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Header lines of the current head; None after its end."""
         self._headers = 0
         self._framing_bytes = 0
-        """Bytes since the last part of the body."""
+        """Bytes since the head, less `FRAMED` for each byte of the body."""
         self._body_left = 0
-        self._is_receiving = False
-        """Whether a request has begun, and not ended."""
         self._is_handshake = False
         self._answered: RequestResponseCycle | None = None
         """The request being answered. uvicorn knows only the newest, which may wait behind it."""
@@ -152,7 +152,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             is_too_long = self._head_bytes > MAX_HEAD_BYTES or self._headers > MAX_HEADERS
         else:
-            is_too_long = self._is_receiving and self._framing_bytes > MAX_FRAMING_BYTES
+            is_too_long = self._framing_bytes > MAX_FRAMING_BYTES
         if is_too_long and not self.transport.is_closing():
             self._bounds.count(Bound.REQUEST_HEAD)
             self._refuse(
@@ -189,7 +189,6 @@ class HttpProtocol(HttpToolsProtocol):
             WRITE: {"write": partial(self._write_now, request), "request": request},
         }
         self._head_bytes = self._body_left = self._headers = self._framing_bytes = 0
-        self._is_receiving = True
         self._ahead.take(1, self.loop.time())
         if self._deadline is None:
             self._begin_to_wait()
@@ -206,7 +205,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
         self._body_left -= len(body)
-        self._framing_bytes = 0
+        self._framing_bytes = max(0, self._framing_bytes - FRAMED * len(body))
         super().on_body(body)
 
     def on_headers_complete(self) -> None:
@@ -218,12 +217,14 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_handshake or not self.parser.should_upgrade():
             self._head_bytes, self._framing_bytes = None, 0
             super().on_headers_complete()
+            if self.expect_100_continue and not self._is_handshake:
+                self.cycle.keep_alive = False  # nobody knows whether the body follows an early answer
 
     def _check_head(self) -> None:
         names = Counter(name for name, _ in self.headers)
         if twice := [name for name in _SINGLE if names[name] > 1]:
             raise BadRequest(f"A request has one {twice[0].decode().title()} header at most.")
-        if names[b"host"] == 0 and self.parser.get_http_version() == "1.1":
+        if names[b"host"] == 0 and self.parser.get_http_version() != "1.0":
             raise BadRequest("A request of HTTP/1.1 has a Host header.")
         if self.parser.get_method() == b"CONNECT":
             raise BadRequest("This server is not a proxy.")
@@ -241,7 +242,6 @@ class HttpProtocol(HttpToolsProtocol):
         """End the request: later ones wait for its answer."""
         if self._head_bytes is not None:  # an upgrade that is ignored: its request begins again, without it
             return
-        self._is_receiving = False
         self._stop_waiting()
         super().on_message_complete()
         if self._is_answering:
@@ -347,8 +347,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def _is_answered(self) -> bool:
-        """Whether the request that is being received has its answer already."""
-        return self._is_receiving and self._head_bytes is None and not self._is_answering
+        """Whether each request that has begun has its answer already, though the last one's body may not have ended."""
+        return self._head_bytes is None and not self._is_answering
 
     def _refuse(self, status: bytes, why: bytes) -> None:
         """End the connection: a request gets one answer, so one that has its answer, or a part of it, gets no other."""

@@ -62,9 +62,8 @@ class Exchange:
                 "This server does not take compressed requests. Send the body without Content-Encoding."
             )
         too_large = RequestTooLarge(f"The request is too large: its body may have {most} bytes at most.")
-        if (
-            int(self.request.headers.get("content-length", 0)) > most
-        ):  # asked for no part of it: "Expect: 100-continue"
+        announced = int(self.request.headers.get("content-length", 0))
+        if announced > most:  # before "Expect: 100-continue" is answered
             raise too_large
         body = bytearray()
         async for part in self.request.stream():

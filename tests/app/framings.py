@@ -32,6 +32,13 @@ MALFORMED = {
     "folded": b"X-Folded: a\r\n b\r\nContent-Length: %d\r\n",
     "space before colon": b"Content-Length : %d\r\n",
     "plus": b"Content-Length: +%d\r\n",
+    "list of lengths": b"Content-Length: %d, %d\r\n",
+    "hexadecimal": b"Content-Length: 0x%d\r\n",
+    "header without a value": b"X-Empty:\r\nContent-Length: %d\r\n",
+    "coding in tabs": b"Transfer-Encoding:\tchunked\t\r\n",
+    "two codings": b"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n",
+    "line feed": b"X-Line: a\nContent-Length: %d\r\n",
+    "carriage return": b"X-Line: a\rContent-Length: %d\r\n",
     "expect": b"Expect: 100-continue\r\nContent-Length: %d\r\n",
 }
 

@@ -52,7 +52,7 @@ async def test_an_empty_line_behind_an_answer_keeps_no_socket(hurried: Running) 
         assert (await slow.head()).startswith("HTTP/1.1 200")
         await slow.body(len('{"status":"ok"}'))
         slow.write("\r\n")
-        assert (await slow.rest()).startswith("HTTP/1.1 408")
+        assert await slow.rest() == ""  # a proxy could take an answer for that to its next request
 
 
 async def test_a_socket_that_shook_hands_is_not_hurried(hurried: Running) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from connections.limits.bounds import Bound
 from tests.app.framings import LAST, UPGRADES, by_length, in_chunks, requests, statuses
 from tests.app.in_process import Running, serving
 from tests.app.raw import exchange, peer
+from tests.app.test_bounds import met
 
 CUTS = {"one write": 1 << 20, "parts of 7": 7, "parts of 512": 512}
 
@@ -55,15 +57,18 @@ async def test_a_header_that_counts_once_comes_once(running: Running, name: str,
     assert statuses(answers) == [400]
 
 
-async def test_a_request_names_its_host(running: Running) -> None:
-    assert statuses(await exchange(running, b"GET /healthz HTTP/1.1\r\n\r\n")) == [400]
+@pytest.mark.parametrize("version", [b" HTTP/1.1", b" HTTP/2.0", b" HTTP/0.9", b""])
+async def test_a_request_names_its_host(running: Running, version: bytes) -> None:
+    assert statuses(await exchange(running, b"GET /healthz" + version + b"\r\n\r\n")) == [400]
 
 
 async def test_a_body_that_is_announced_too_large_is_not_asked_for(running: Running) -> None:
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
     async with peer(running) as one:
         one.write((head + b"Content-Length: 5000000\r\n\r\n").decode())
-        assert (await one.head()).startswith("HTTP/1.1 413 ")
+        head = await one.head()
+    assert head.startswith("HTTP/1.1 413 ")
+    assert "connection: close\r\n" in head  # the client may send its next request instead of the body
 
 
 CHUNKED = b"POST /version HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
@@ -76,6 +81,7 @@ CHUNKED = b"POST /version HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chun
         b"0\r\na: " + b"b" * 20_000,
         b"1;" + b"e" * 20_000,
         b"1;e=" + b"1;" * 10_000,
+        (b"1;" + b"e" * 1_000 + b"\r\nx\r\n") * 20,
     ],
 )
 async def test_trailers_and_chunk_extensions_are_bounded(running: Running, endless: bytes) -> None:
@@ -86,6 +92,25 @@ async def test_trailers_and_chunk_extensions_are_bounded(running: Running, endle
         one.write(endless.decode())
         answers += await one.rest()
     assert statuses(answers.encode()) == [405]
+    assert met(running, Bound.REQUEST_HEAD) == 1
+
+
+async def test_empty_lines_between_requests_are_bounded(running: Running) -> None:
+    """A peer that sends them without a pause has no idle moment at which its time could end."""
+    async with peer(running) as one:
+        one.write(LAST.decode().replace("close", "keep-alive"))
+        await one.head()
+        await one.body(len('{"status":"ok"}'))
+        one.write("\r\n" * 10_000)
+        assert await one.rest() == ""
+    assert met(running, Bound.REQUEST_HEAD) == 1
+
+
+async def test_a_body_in_chunks_of_one_byte_is_read(running: Running) -> None:
+    asked = b'{"model": "midstream-demo", "messages": [{"role": "user", "content": "%b"}]}' % (b"x" * 20_000)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in asked)
+    assert statuses(await exchange(running, head + chunks + b"0\r\n\r\n", LAST)) == [200, 200]
 
 
 async def test_a_trailer_is_no_header(tmp_path: Path) -> None:
