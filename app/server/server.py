@@ -132,10 +132,11 @@ def server(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises SettingsError if the address can't be used."""
+    """Return a listening socket; `::` takes IPv4, too. Raises SettingsError if the address can't be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    both = host == "::" and socket.has_dualstack_ipv6()
     try:
-        listener = socket.create_server((host, port), family=family, backlog=2048)
+        listener = socket.create_server((host, port), family=family, backlog=2048, dualstack_ipv6=both)
     except OSError as error:
         raise SettingsError(
             f"Can't listen on {host}:{port}: {error.strerror}. Choose another with --port, or MIDSTREAM_PORT."
