@@ -2,6 +2,7 @@
 
 VENV    := .venv
 BIN     := $(VENV)/bin
+TORCHED := $(VENV)/.installed-torch
 RUNTIME := $(VENV)/.installed-runtime
 DEV     := $(VENV)/.installed-dev
 DOCS    := $(VENV)/.installed-docs
@@ -11,8 +12,10 @@ KERNELS := $(wildcard engine/*/*.c engine/*/*.h)
 TORCH   := $(shell sed -n '/^torch==/p' constraints.txt)
 PIP     := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --no-compile --constraint constraints.txt
 
-# Where torch comes from, if not from pip's own index: make run TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# Where torch comes from. Default: CPU_INDEX on Linux without an NVIDIA GPU, unless pip's configuration names a source
+# or that index can't be reached; elsewhere pip's own index.
 TORCH_INDEX ?=
+CPU_INDEX := https://download.pytorch.org/whl/cpu
 # Tried in this order; or name one: make install PYTHON=/opt/python/bin/python3
 PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 # Options for the command behind a verb: make run ARGS='--port 9000'
@@ -143,11 +146,23 @@ $(BIN)/python:
 	echo "Debian and Ubuntu: apt install python3-venv.  macOS: brew install python.  Or: make run PYTHON=/path/to/python3" >&2; \
 	exit 1
 
+HAS_GPU := command -v nvidia-smi >/dev/null || test -e /proc/driver/nvidia/version -o -e /dev/dxg
+HAS_SOURCE := $(BIN)/python -m pip config list | grep -Eq 'index-url|find-links|no-index'
+
 # torch goes first and by its exact pin: a looser one can pull in gigabytes of GPU packages.
 # A named index serves torch alone, so its dependencies are left to the second step.
-$(RUNTIME): pyproject.toml midstream/pyproject.toml constraints.txt $(KERNELS) | $(BIN)/python
+$(TORCHED): constraints.txt | $(BIN)/python
 	@echo "Installing the service (1 of 2: $(TORCH)): takes about a minute, longer on a slow network."
-	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX) --no-deps) '$(TORCH)'
+	@index='$(TORCH_INDEX)'; \
+	if [ -z "$$index" ] && [ "$$(uname)" = Linux ] && ! { $(HAS_GPU); } && ! { $(HAS_SOURCE); }; then \
+	    echo "No NVIDIA GPU: taking PyTorch's build for CPUs from $(CPU_INDEX)."; \
+	    $(PIP) --retries 1 --timeout 15 --index-url $(CPU_INDEX) --no-deps '$(TORCH)' && touch $@ && exit; \
+	    echo "That index can't be used. Taking the build of pip's own index, which may be gigabytes." >&2; \
+	fi; \
+	$(PIP) $${index:+--index-url "$$index" --no-deps} '$(TORCH)'
+	@touch $@
+
+$(RUNTIME): pyproject.toml midstream/pyproject.toml constraints.txt $(KERNELS) $(TORCHED) | $(BIN)/python
 	@echo "Installing the service (2 of 2: all else)."
 	@rm -f engine/_cpu_kernels*.so
 	@$(PIP) --editable midstream --editable '.[speech]'

@@ -16,13 +16,16 @@ def socket_url(address: str) -> str:
     """Return the WebSocket URL for the URL of the page, or for `host:port`. Anything else is returned unchanged.
 
     `host:port` means TLS unless it is this machine: keys and client ids are no business of the network between.
+    A `ws` or `wss` URL with a path is the WebSocket's own.
     """
     if _BARE.fullmatch(address):
         address = f"ws://{address}" if is_here(urlsplit(f"ws://{address}").hostname) else f"wss://{address}"
     parts = urlsplit(address)
     if parts.scheme not in _SCHEMES or not parts.netloc:
         return address
-    path = parts.path if parts.path.strip("/") else PATH
+    path = parts.path.rstrip("/")
+    if not path or (parts.scheme.startswith("http") and not path.endswith(PATH)):
+        path += PATH
     return urlunsplit(parts._replace(scheme=_SCHEMES[parts.scheme], path=path, fragment=""))
 
 

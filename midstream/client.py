@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from midstream.address import socket_url
@@ -51,7 +52,7 @@ class Reconnecting:
 class Client(Requests):
     """A connected client. Use `connect` to make one."""
 
-    def __init__(self, dial: Callable[[Callable[[Frame], None]], Any], reconnecting: Reconnecting) -> None:
+    def __init__(self, dial: Callable[..., Awaitable[Line]], reconnecting: Reconnecting) -> None:
         self._dial = dial
         self._reconnecting = reconnecting
         super().__init__(LiveReplies(self))
@@ -69,11 +70,13 @@ class Client(Requests):
             try:
                 return await line.request(frame, ref=ref)
             except Disconnected:
-                await self._left(line)
+                pass
             except Refused as refused:
-                if refused.code != "draining" or self._reconnecting.patience_s <= 0:
+                if refused.code != "draining" or not self._reconnecting.patience_s:
                     raise
-                await self._left(line)  # the server closes the connection soon
+                if not self._live.has_any:
+                    line.abandon()
+            await self._left(line)
 
     async def tell(self, frame: Frame) -> None:
         """Send a frame that has no answer. It is not repeated if the connection is lost."""
@@ -181,7 +184,7 @@ class Client(Requests):
             self._reconnecting.watch(lost)
 
     async def _opened(self) -> Line:
-        line: Line = await self._dial(self._live.take)
+        line = await self._dial(self._live.take, lambda: self._live.has_any)
         try:
             self.ready = await line.request(self._hello)
         except BaseException:
@@ -297,7 +300,7 @@ async def connect(
 
     Raises NotConnected, Refused, Disconnected, OSError.
     """
-    client = Client(lambda hear: opened(socket_url(url), hear, **options), reconnecting or Reconnecting())
+    client = Client(partial(opened, socket_url(url), **options), reconnecting or Reconnecting())
     given = {"client_id": client_id, "token": token, "features": list(features)}
     await client.open({"type": "hello"} | {name: value for name, value in given.items() if value})
     keeping = asyncio.create_task(client.keep())

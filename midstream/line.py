@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
 from typing import Any, cast
 
 import orjson
@@ -17,20 +19,32 @@ from midstream.sound import sound_frame
 
 Frame = dict[str, Any]
 SUBPROTOCOL = "midstream.v1"
+QUIET_S = 2.5
+"""Silence after which the server is pinged while it owes something: an answer, or more of a reply."""
+IDLE_S = 20.0
+"""The same while it owes nothing."""
+ANSWER_S = 3.5
+"""Further silence after which the connection is given up."""
 
 
 class Line:
     """A socket that is read until it ends.
 
     `hear` gets every frame, before the request that it may answer; of errors those that answer none.
+    `awaits`: whether more of a reply is to come.
     """
 
-    def __init__(self, socket: ClientConnection, hear: Callable[[Frame], None]) -> None:
+    def __init__(
+        self, socket: ClientConnection, hear: Callable[[Frame], None], awaits: Callable[[], bool]
+    ) -> None:
         self._socket = socket
         self._hear = hear
+        self._awaits = awaits
+        self._heard_at = monotonic()
         self._answers: dict[str, asyncio.Future[Frame]] = {}
         self._lost: Disconnected | None = None
         self._reading = asyncio.create_task(self._read())
+        self._watching = asyncio.create_task(self._watch())
 
     async def request(self, frame: Frame, *, ref: str | None = None) -> Frame:
         """Send a frame and return its answer. Raises Refused, Disconnected."""
@@ -64,6 +78,10 @@ class Line:
         """Wait for the end; return its reason."""
         return await asyncio.shield(self._reading)
 
+    def abandon(self) -> None:
+        """End the connection at once, as if it were lost."""
+        self._socket.transport.abort()
+
     async def close(self) -> None:
         """End the connection."""
         self._reading.cancel()
@@ -75,6 +93,7 @@ class Line:
         try:
             while True:
                 message = await self._socket.recv()
+                self._heard_at = monotonic()
                 if isinstance(message, str):
                     self._take(orjson.loads(message))
                 elif (sound := sound_frame(message)) is not None:
@@ -84,11 +103,28 @@ class Line:
         except (ValueError, LookupError, TypeError) as error:
             lost = Disconnected(None, f"the server does not speak the protocol: {error!r}", final=True)
         finally:
+            self._watching.cancel()
             self._lost = lost
             for answer in self._answers.values():
                 if not answer.done():
                     answer.set_exception(lost)
         return lost
+
+    async def _watch(self) -> None:
+        """End a connection on which nothing comes any more, not even the answer to a ping."""
+        with suppress(ConnectionClosed):
+            while True:
+                await asyncio.sleep(QUIET_S)
+                owes = self._answers or self._awaits()
+                if monotonic() < self._heard_at + (QUIET_S if owes else IDLE_S):
+                    continue
+                asked_at = monotonic()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(ANSWER_S):
+                        await (await self._socket.ping())
+                    self._heard_at = monotonic()
+                if self._heard_at < asked_at:
+                    self.abandon()
 
     def _take(self, frame: Frame) -> None:
         kind, answer = frame["type"], self._answers.get(frame.get("ref", ""))
@@ -101,13 +137,14 @@ class Line:
                 answer.set_result(frame)
 
 
-async def opened(url: str, hear: Callable[[Frame], None], **options: Any) -> Line:
+async def opened(url: str, hear: Callable[[Frame], None], awaits: Callable[[], bool], **options: Any) -> Line:
     """Open a connection; `options` are those of `websockets`. Raises NotConnected, OSError."""
+    options = {"ping_interval": None} | options  # the line pings by itself
     try:
         socket = await open_socket(url, subprotocols=[SUBPROTOCOL], **options)  # type: ignore[list-item]
     except (InvalidHandshake, InvalidURI) as error:
         raise NotConnected(str(error)) from error
-    return Line(socket, hear)
+    return Line(socket, hear, awaits)
 
 
 def _disconnected(closed: ConnectionClosed) -> Disconnected:

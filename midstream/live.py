@@ -33,6 +33,11 @@ class LiveReplies:
         self._spoken: SpokenConversation | None = None
 
     @property
+    def has_any(self) -> bool:
+        """Return whether a reply is unfinished."""
+        return bool(self._replies)
+
+    @property
     def positions(self) -> dict[str, Position]:
         """Return the conversations that are followed, and those of unfinished replies."""
         positions = dict(self._positions)

@@ -26,6 +26,7 @@ from sessions.store.redis.servers import connect
 from sessions.tools.functions import found
 from sessions.turn import turn_journal
 from tests.distribution import BySharing
+from tests.packages import missing
 from tests.server_process import ServerProcess, serving
 from tests.traced import trace_none, traced
 
@@ -145,6 +146,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: (LONG.isdisjoint(item.path.relative_to(HERE).parts), -tests_of[item.path], item.path)
     )
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say last what was not tested, and which packages would change that."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:
+        return
+    skipped = [report.longrepr for report in reporter.stats.get("skipped", ())]
+    reasons = Counter(str(why[2]).removeprefix("Skipped: ") for why in skipped if isinstance(why, tuple))
+    if reasons:
+        told = "; ".join(f"{count} of “{reason[:80]}”" for reason, count in reasons.most_common())
+        reporter.write_line(f"Not tested: {told}.")
+    if reasons and (packages := [*missing()]):
+        reporter.write_line(f"Packages for more of them: sudo apt-get install {' '.join(packages)}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -179,12 +179,15 @@ def server(
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that has the address, and refuses connections until `start_listening`. Raises SettingsError."""
+    """Return a socket that has the address, and refuses connections until `start_listening`. Raises SettingsError.
+
+    `::` is both all IPv6 and all IPv4 addresses.
+    """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if listener.family is socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != "::")
         listener.bind((host, port))
     except OSError as error:
         listener.close()

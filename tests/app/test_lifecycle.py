@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from contextlib import AsyncExitStack
 from io import StringIO
@@ -254,6 +255,12 @@ def test_an_address_in_use_is_told_with_what_to_do() -> None:
 def test_the_address_shown_can_be_opened_here(host: str, shown: str) -> None:
     with listen(host, 0) as listener:
         assert address(listener) == f"http://{shown}:{listener.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("client", ["127.0.0.1", "::1"])
+def test_all_addresses_are_those_of_both_kinds(client: str) -> None:
+    with listen("::", 0) as listener, socket.create_connection((client, listener.getsockname()[1])):
+        pass
 
 
 async def test_the_logs_hold_one_line_a_turn_and_nothing_of_what_people_write(

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from app.setting_values import SettingsError
 from app.settings import Settings
-from app.setup.store import durability_of, look_at_store, store_url
+from app.setup.store import durability_of, look_at_store, store_client, store_url
 from engine.scripted.engine import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.service import Sessions
@@ -40,6 +40,33 @@ async def careless(tmp_path: Path) -> AsyncIterator[Redis]:
 def settings(durability: str, *, url: str | None = "redis://somewhere") -> Settings:
     environ = {"MIDSTREAM_STORE_DURABILITY": durability} | ({"MIDSTREAM_REDIS_URL": url} if url else {})
     return Settings.read(environ)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(f"redis://:secret{mark}part@127.0.0.1/0" for mark in "/?#["),
+        "redis://ann:secret@one/part@127.0.0.1",
+        "redis+sentinel://:secret/part@127.0.0.1/main",
+    ],
+)
+def test_a_password_that_is_not_escaped_is_refused_and_not_quoted(url: str) -> None:
+    with pytest.raises(SettingsError, match="Write / as %2F") as refused:
+        store_client(url)
+    assert "secret" not in str(refused.value)
+    assert "part" not in str(refused.value).replace("a part", "")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:a%2Fb@127.0.0.1/0",
+        "unix:///tmp/a@b.sock",
+        "redis+sentinel://127.0.0.1/main?sentinel_password=a@b",
+    ],
+)
+def test_a_url_may_hold_an_at_sign_elsewhere(url: str) -> None:
+    assert store_client(url)
 
 
 async def test_a_store_that_may_lose_conversations_is_warned_of(careless: Redis) -> None:

@@ -52,6 +52,10 @@ class Proxy:
         """Let bytes pass again, the held ones first."""
         self._flows.set()
 
+    def lead_to(self, port: int) -> None:
+        """Pass new connections on to another port."""
+        self._to = port
+
     def refuse(self, *, refuse: bool = True) -> None:
         """Reset new connections, or accept them again."""
         self._refuses = refuse

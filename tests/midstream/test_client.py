@@ -15,6 +15,8 @@ from app.operations import key_file
 from connections.wire.errors import Close, CloseCode
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
+from tests.chaos.proxy import proxy
+from tests.sessions.chat import eventually
 
 LONG = "word " * 20_000
 
@@ -163,6 +165,64 @@ async def test_what_is_asked_without_a_connection_is_asked_on_the_next_one(runni
         reply = await client.send("Anybody there?")
         assert (await reply.wait())["reason"] == "stop"
     assert len(running.engine.requests) == 1
+
+
+async def test_a_connection_that_falls_silent_is_noticed_in_seconds(running: Running) -> None:
+    """Nobody closed it: the network merely carries nothing any more."""
+    running.engine._pace_s = 0.002
+    running.engine.script("word " * 300)
+    noticed = asyncio.Event()
+    watching = midstream.Reconnecting(watch=lambda _: noticed.set())
+    async with (
+        proxy(running.port) as between,
+        midstream.connect(f"127.0.0.1:{between.port}", reconnecting=watching) as client,
+    ):
+        reply = await client.send("Go on.")
+        await anext(aiter(reply))
+        between.stall()
+        async with asyncio.timeout(15):  # websockets' own keepalive takes up to 50 seconds
+            await noticed.wait()
+        between.flow()
+        assert (await reply.wait())["reason"] == "stop"
+    assert reply.text == "word " * 300
+
+
+async def test_a_slow_reply_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("QUIET_S", "ANSWER_S"):
+        monkeypatch.setattr(f"midstream.line.{name}", 0.2)
+    engine = ScriptedEngine(by_hand=True)
+    told: list[midstream.Disconnected | None] = []
+    watching = midstream.Reconnecting(watch=told.append)
+    async with (
+        serving(tmp_path, engine) as running,
+        midstream.connect(running.ws_url, reconnecting=watching) as client,
+    ):
+        await client.send("Go on.")
+        line = client._line
+        assert line is not None
+        began = line._heard_at
+        await eventually(lambda: line._heard_at > began + 1.0)  # only answers to pings come
+        assert told == []
+
+
+async def test_what_a_server_that_stops_refuses_is_sent_to_the_next_one(
+    tmp_path: Path, store_url: str
+) -> None:
+    drained = ScriptedEngine(by_hand=True)
+    async with (
+        serving(tmp_path / "old", drained, redis_url=store_url, drain_s=30.0) as old,
+        serving(tmp_path / "new", redis_url=store_url) as new,
+        proxy(old.port) as between,
+        midstream.connect(old.ws_url, client_id="other") as other,
+        midstream.connect(f"127.0.0.1:{between.port}") as client,
+    ):
+        await other.send("This reply keeps the old server from stopping.")
+        old.service.stop()
+        between.lead_to(new.port)
+        reply = await client.send("Anybody there?")
+        assert (await reply.wait())["reason"] == "stop"
+        assert len(new.engine.requests) == 1
+        old.service.stop()
 
 
 async def test_where_the_journal_is_gone_the_reply_is_told_from_its_beginning(running: Running) -> None:

@@ -59,6 +59,11 @@ def connect(url: str, tally: StoreTally | None = None, *, crowd: int = CROWD) ->
     commands take and what fails. `crowd`: the commands that a crowd may have at once; in a cluster it is not looked at, since one
     node may keep all of them waiting.
     """
+    if not _is_escaped(url):
+        raise ValueError(
+            "the user or the password has a character with a meaning of its own in URLs. "
+            "Write / as %2F, ? as %3F, # as %23, @ as %40, [ as %5B and ] as %5D"
+        )
     tally = tally or StoreTally()
     scheme = urlsplit(url).scheme
     match _TLS.get(scheme, scheme):
@@ -68,6 +73,16 @@ def connect(url: str, tally: StoreTally | None = None, *, crowd: int = CROWD) ->
             return _sentinel(url, tally, tls=scheme in _TLS, crowd=crowd)
         case _:
             return _server(url, tally, crowd=crowd)
+
+
+def _is_escaped(url: str) -> bool:
+    """Whether no part of a password is taken for another part of the URL: errors would quote it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    query = "" if "sentinel_password=" in parts.query else parts.query
+    return parts.scheme == "unix" or "@" not in parts.path + query + parts.fragment
 
 
 async def replica_name(client: Redis) -> str:

@@ -257,7 +257,9 @@ async def test_a_write_to_a_master_that_was_replaced_is_not_confirmed(tmp_path: 
     ):
         confirming = Confirming(store, Durability.REPLICATED)
         await store.set("key", "written")
-        number = [one.port for one in masters].index(cast("RedisCluster", store).get_node_from_key("key").port)
+        number = [one.port for one in masters].index(
+            cast("RedisCluster", store).get_node_from_key("key").port
+        )
         await confirming.confirm("key", ttl_ms=60_000, term=0)
         await change_places(masters[number], replicas[number], "TAKEOVER")
         with pytest.raises(StoreDown):
