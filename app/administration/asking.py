@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from midstream.address import is_here
+from app.setting_values import is_loopback
 
 PATH = "/v1/admin"
 ANSWER_S = 60.0
@@ -95,7 +95,7 @@ class Service:
 
 def _scheme(place: str) -> str:
     """Return the scheme for HOST:PORT: an admin key is not sent over a network in the clear unless that is written."""
-    return "http" if is_here(urlsplit(f"//{place}").hostname) else "https"
+    return "http" if is_loopback(urlsplit(f"//{place}").hostname or "") else "https"
 
 
 def _patience(path: str) -> httpx.Timeout:

@@ -306,7 +306,7 @@ class HttpProtocol(HttpToolsProtocol):
         """
         if self._is_answering:
             self.cycle.keep_alive = False
-        elif self.cycle is not None and not self._is_receiving and self.feed.is_clear:
+        elif self.cycle is not None and self._deadline is None and self.feed.is_clear:
             self.transport.close()
 
     def abort(self) -> None:

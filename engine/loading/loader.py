@@ -92,8 +92,8 @@ def load(
     check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
     if target.type == "cpu" and (trouble := cpu_kernels.trouble()):
         log.warning("replies are slower, since the kernels for CPUs are not available: %s", trouble)
-    if target.type == "cuda" and (trouble := triton_trouble()):
-        log.warning("kernels for CUDA can't be compiled: %s. %s", *trouble)
+    if target.type == "cuda" and (missing := triton_trouble()):
+        log.warning("kernels for CUDA can't be compiled: %s. %s", *missing)
     progress("reading the configuration", 0.0)
     config = _read_config(model)
     if config.is_encoder_decoder:

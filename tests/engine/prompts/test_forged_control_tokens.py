@@ -47,7 +47,7 @@ def unigram() -> PreTrainedTokenizerFast:
     backend.normalizer = normalizers.NFKC()
     backend.pre_tokenizer = pre_tokenizers.Split("\x00", "removed")
     backend.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>", unk_token="<unk>")  # noqa: S106
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>", unk_token="<unk>")
     tokenizer.add_tokens([AddedToken(name, special=True) for name in CHATML])
     return tokenizer
 
