@@ -119,3 +119,20 @@ def test_the_image_has_all_that_both_wheels_need(dockerfile: str, deploy: Path) 
 def test_the_service_itself_receives_sigterm(dockerfile: str) -> None:
     assert "\nSTOPSIGNAL SIGTERM\n" in dockerfile
     assert '\nENTRYPOINT ["midstream"]\n' in dockerfile
+
+
+def test_only_the_service_reaches_its_store(deploy: Path, compose: dict[str, Any]) -> None:
+    """The store asks for no password."""
+    files = [yaml.safe_load(path.read_text()) for path in deploy.glob("compose*.yaml")]
+    services = [(name, one) for file in files for name, one in file.get("services", {}).items()]
+    assert {name for name, one in services if "store" in one.get("networks", [])} == {"midstream", "redis"}
+    assert compose["services"]["redis"]["networks"] == ["store"]
+    assert compose["networks"]["store"]["internal"]
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.vllm.yaml", "compose.monitoring.yaml"])
+def test_no_service_has_capabilities_that_it_does_not_need(deploy: Path, name: str) -> None:
+    services = yaml.safe_load((deploy / name).read_text())["services"]
+    for service, one in services.items():
+        if "image" in one:
+            assert (one["cap_drop"], one["security_opt"]) == (["ALL"], ["no-new-privileges:true"]), service
