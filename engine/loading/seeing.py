@@ -165,7 +165,7 @@ def _orientation(opened: Any, media_type: str) -> int:
 
 
 def _upright(opened: Any, media_type: str) -> Any:
-    """Return an image in RGB as it is meant to be viewed. Raises NotSeen."""
+    """Return an opened image in RGB as it is meant to be viewed, and close it. Raises NotSeen."""
     from PIL import Image as Pillow  # noqa: PLC0415 - as above
 
     turn = Pillow.Transpose
@@ -181,6 +181,8 @@ def _upright(opened: Any, media_type: str) -> Any:
     orientation = _orientation(opened, media_type)
     with _as_not_seen():
         coloured = opened.convert("RGB")
+    opened.close()  # frees its pixels: a small file may hold many
     if orientation in turns:
         coloured = coloured.transpose(turns[orientation])
-    return Pillow.fromarray(np.asarray(coloured))  # without Exif data, which would turn it once more
+    coloured.info = {}  # without Exif data, which would turn it once more
+    return coloured

@@ -6,6 +6,8 @@ import io
 import json
 import shutil
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +120,29 @@ def test_the_template_of_an_older_processor_is_found(folder: Path, tmp_path: Pat
         read_tokenizer(str(older))
     (older / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
     assert read_tokenizer(str(older)).chat_template == TEMPLATE
+
+
+PEAK = """
+import io, re
+from pathlib import Path
+from PIL import Image as Pillow
+from engine.images.image import Image
+from engine.loading import seeing
+
+def now(name): return int(re.search(name + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+
+file = io.BytesIO()
+Pillow.new("RGB", (4000, 4000)).save(file, "PNG")
+image = Image("0" * 64, "image/png", 4000, 4000, data=file.getvalue())
+Path("/proc/self/clear_refs").write_text("5")
+before = now("VmRSS")
+with seeing._opened(image) as opened:
+    upright = seeing._upright(opened, image.media_type)
+print((now("VmHWM") - before) / 4000**2)
+"""
+
+
+def test_a_small_file_of_many_pixels_is_in_memory_twice_at_most() -> None:
+    """Pillow takes four bytes for a pixel in RGB: once as it is decoded, and once as it is viewed."""
+    ran = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
+    assert float(ran.stdout) < 3 * 4
