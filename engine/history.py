@@ -60,7 +60,7 @@ def valid(messages: Sequence[Message], rules: Rules, *, continues: bool = False)
         or message.calls
         or (continues and n == last)
     ]
-    if messages and len(said) == continues:
+    if messages and (not said or (continues and len(said) == 1 and said[0].role == "assistant")):
         said.insert(0, Message("user", NO_MESSAGE))
     made = list(_placed(_answered(said, is_open=continues), rules.system))
     if not rules.empty:

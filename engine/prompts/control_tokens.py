@@ -73,7 +73,8 @@ class ControlTokens:
         self._true_text = {**self._true, ord(_BEGIN): None, ord(_END): None}
         self._disguise |= {ord(_BEGIN): None, ord(_END): None}
         quoted = f"{_BEGIN}(?:{self._words.pattern}|{self._names.pattern}){_END}"
-        self._written = re.compile(f"{quoted}|(?<!{_BEGIN})({self._names.pattern})(?!{_END})")
+        self._written = re.compile(f"{quoted}|({self._names.pattern})(?!{_END})")
+        self._known = self.ids - {self._unknown}
 
     def disguised(self, said: Any) -> Any:
         """Return a value in which no text, nor key of an object, can become a control token or a part of one.
@@ -101,15 +102,14 @@ class ControlTokens:
     def parts(self, disguised: str) -> Iterator[Part]:
         """Yield the control tokens that the template wrote in a disguised text, with the true text after each."""
         token, at = "", 0
-        for found in self._written.finditer(disguised):
-            if found[1] is not None:
-                yield Part(token, self.true(disguised[at : found.start()]))
-                token, at = found[1], found.end()
+        for found in self._found(disguised):
+            yield Part(token, self.true(disguised[at : found.start()]))
+            token, at = found[1], found.end()
         yield Part(token, self.true(disguised[at:]))
 
     def are_the_templates(self, token_ids: Iterable[int], text: str, disguised: str) -> bool:
         """Return whether a text's tokens have only the control tokens that the template wrote."""
-        names = [found[1] for found in self._written.finditer(disguised) if found[1] is not None]
+        names = [found[1] for found in self._found(disguised)]
         written = [self.id_of[name] for name in names]
         if self._unknown_name and text.count(self._unknown_name) != names.count(self._unknown_name):
             return False
@@ -121,12 +121,11 @@ class ControlTokens:
 
     def among(self, token_ids: Iterable[int]) -> list[int]:
         """Return the control tokens among tokens, except the unknown token, which stands for many characters."""
-        ids = self.ids
-        return [id_ for id_ in token_ids if id_ in ids and id_ != self._unknown]
+        return list(filter(self._known.__contains__, token_ids))
 
     def replaced(self, disguised: str, name: str, by: Sequence[str]) -> str | None:
         """Return a text with words in place of the template's tokens of a name; None if their numbers differ."""
-        found = [match for match in self._written.finditer(disguised) if match[1] == name]
+        found = [match for match in self._found(disguised) if match[1] == name]
         if len(found) != len(by):
             return None
         made, at = "", 0
@@ -139,6 +138,13 @@ class ControlTokens:
         """Return where a message ends: at the next control token that is no delimiter of a reply. None if there is none."""
         match = self._ending.search(text, at)
         return None if match is None else match.start()
+
+    def _found(self, disguised: str) -> Iterator[re.Match[str]]:
+        """Yield where the template wrote control tokens. One beside a mark was cut from somebody's text."""
+        for found in self._written.finditer(disguised):
+            start = found.start()
+            if found[1] is not None and (start == 0 or disguised[start - 1] != _BEGIN):
+                yield found
 
     def _nested(self, said: Any) -> Any:
         """Return a value within an object, where the template's words are types and names that it compares."""
