@@ -186,6 +186,7 @@ async def composed(
                 server=ServerFacts(SERVER, version("midstream-server")),
                 refusals=refusals,
                 missed=Missed(access, limiters).note,
+                access=access,
             )
             yield Service(
                 engine=models,

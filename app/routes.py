@@ -17,9 +17,12 @@ from app.documentation import documentation
 from app.operations.metrics import CONTENT_TYPE, Metrics
 from app.operations.readiness import Readiness
 from app.unserved import Answers, Doors, Miss, Paths, Unserved
-from connections.http.json_answers import answer
+from connections.authentication.access import AccessControl
+from connections.gate.client_address import client_of, is_inside
+from connections.http.json_answers import answer, refused
 from connections.http.refusals import Refusals
 from connections.shares.door import NOT_FOUND_BY_SEARCH
+from connections.wire.errors import Unauthenticated
 from connections.wire.facts import ServerFacts
 from engine import trace
 
@@ -53,11 +56,12 @@ def application(
     server: ServerFacts,
     refusals: Refusals,
     missed: Miss,
+    access: AccessControl,
 ) -> ASGIApp:
     """Return the ASGI application.
 
     `doors`: the routes of the API; `gate` stands before all routes; `shown` lets pages of other origins read an answer.
-    `missed` is called for requests below the operators' path that no route takes.
+    `missed` is called for requests below the operators' path that no route takes. `access` admits operators to the metrics.
     """
     api = list(doors)
     known = Doors.of(api)
@@ -83,7 +87,12 @@ def application(
         report = await readiness.report()
         return answer(report, status=200 if report.ready else 503)
 
-    async def scrape(_: Request) -> Response:
+    async def scrape(request: Request) -> Response:
+        if not is_inside(client_of(request.scope)):
+            try:
+                access.identify_operator(authorization=request.headers.get("authorization"))
+            except Unauthenticated as why:
+                return refused(why)
         return Response(metrics.render(), media_type=CONTENT_TYPE)
 
     routes = [

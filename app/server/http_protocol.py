@@ -10,6 +10,7 @@ from asyncio import TimerHandle, Transport
 from collections import Counter
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import httptools
 import msgspec
@@ -226,8 +227,19 @@ class HttpProtocol(HttpToolsProtocol):
             raise BadRequest(f"A request has one {twice[0].decode().title()} header at most.")
         if names[b"host"] == 0 and self.parser.get_http_version() != "1.0":
             raise BadRequest("A request of HTTP/1.1 has a Host header.")
+        if not self.url.startswith((b"/", b"*")) and not self._names_its_host:
+            raise BadRequest("The request's target names another host than its Host header.")
         if self.parser.get_method() == b"CONNECT":
             raise BadRequest("This server is not a proxy.")
+
+    @property
+    def _names_its_host(self) -> bool:
+        """Whether a target that is a whole URL (RFC 9112, section 3.2.2) has the host of the `Host` header, which the gate reads."""
+        host = next((value for name, value in self.headers if name == b"host"), b"")
+        try:
+            return urlsplit(self.url).netloc.lower() == host.strip().lower()
+        except ValueError:
+            return False
 
     @property
     def _asks_for_a_websocket(self) -> bool:

@@ -19,10 +19,12 @@ from sessions.service import Sessions
 from sessions.shares import Shares, Subject
 from sessions.store.belongings import ExportedConversation, ExportedMessage
 
-AT_ONCE = 4
-"""Concurrent exports of this replica, and as many erasures."""
+AT_ONCE = 16
+"""Concurrent exports of this replica, and as many erasures. One owner has one of each, an address half of the free ones."""
+PART_S = 10.0
+"""Most seconds until the client has read a part of an export, of 64 KiB; one that reads more slowly is cut off."""
 LONGEST_S = 600.0
-"""Most seconds of an export; one that its client reads more slowly is cut off."""
+"""Most seconds of an export."""
 PART_BYTES = 64 * 1024
 _HEADERS = [
     (b"content-type", b"application/x-ndjson; charset=utf-8"),
@@ -74,10 +76,10 @@ class OwnersActs:
             tally.conversations += isinstance(one, ExportedConversation)
             lines += _line(one)
             if len(lines) >= PART_BYTES:
-                await exchange.write(bytes(lines))
+                await _write(exchange, bytes(lines))
                 lines.clear()
         lines += _line(ExportEnd(tally.conversations))
-        await exchange.write(bytes(lines), more=False)
+        await _write(exchange, bytes(lines), more=False)
 
     async def erase(self, owner: Owner, subject: Subject) -> int:
         """Erase, and return the number of conversations. Goes on if the client leaves: nobody wants half an erasure.
@@ -91,6 +93,12 @@ class OwnersActs:
             async for _ in self._sessions.erase(owner):
                 tally.conversations += 1
         return tally.conversations
+
+
+async def _write(exchange: Exchange, part: bytes, *, more: bool = True) -> None:
+    """Raises TimeoutError, ClientDisconnect."""
+    async with asyncio.timeout(PART_S):
+        await exchange.write(part, more=more)
 
 
 class Cut:

@@ -49,6 +49,11 @@ def client_of(scope: Mapping[str, Any]) -> Address | None:
     return found
 
 
+def is_inside(address: Address | None) -> bool:
+    """Return whether this is an address of this machine or of a private network."""
+    return address is not None and not address.is_global
+
+
 def client_address(
     peer: str | None, forwarded_for: Sequence[str], *, trusted: Iterable[Network]
 ) -> Address | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from connections.gate.origin import ANY, Origins
+from connections.gate.origin import ANY, Origins, is_secure
 from connections.http.refusals import Refusal, Refusals
 
 _SHOWN = "Retry-After, Retry-After-Ms, X-Request-Id, Request-Id, X-Midstream-Ignored, X-Midstream-Code"
@@ -39,7 +40,8 @@ class CrossOrigin:
         """Pass a request on, answer a preflight request, or refuse it."""
         headers = Headers(scope=scope)
         origin = headers.get("origin")
-        if not self._origins.allow(origin, host=headers.get("host")):
+        secure = is_secure(HTTPConnection(scope))
+        if not self._origins.allow(origin, host=headers.get("host"), secure=secure):
             self._refusals.count(Refusal.ORIGIN)
             await self._refusal(origin)(scope, receive, send)
             return

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import structlog
+from starlette.requests import HTTPConnection
 
 from connections.wire.errors import BadList
 
@@ -16,11 +17,14 @@ ANY = "*"
 _log = structlog.get_logger("midstream.authentication")
 
 
-def is_allowed(origin: str | None, *, host: str | None, allowed: Collection[str]) -> bool:
+def is_allowed(
+    origin: str | None, *, host: str | None, allowed: Collection[str], secure: bool = False
+) -> bool:
     """Return whether a handshake with this `Origin` is allowed.
 
     Allowed are: no origin (no browser), the server's own (with host and port of the `Host` header), and exact members of
-    `allowed`. An opaque origin (`null`) is not allowed.
+    `allowed`. An opaque origin (`null`) is not allowed. `secure`: the request came over TLS, so an own page did, too: others on
+    the network can replace pages that did not.
     """
     if origin is None or origin in allowed:
         return True
@@ -28,7 +32,17 @@ def is_allowed(origin: str | None, *, host: str | None, allowed: Collection[str]
         parts = urlsplit(origin)
     except ValueError:  # not a URL, so not an allowed origin
         return False
-    return parts.scheme in ("http", "https") and host is not None and parts.netloc.lower() == host.lower()
+    schemes = ("https",) if secure else ("http", "https")
+    return parts.scheme in schemes and host is not None and parts.netloc.lower() == host.lower()
+
+
+def is_secure(connection: HTTPConnection) -> bool:
+    """Return whether a request came over TLS: to this server, or to a proxy that says so.
+
+    Anybody may say so, since it only refuses more. Without the header, a proxy may still have taken it over TLS.
+    """
+    forwarded = connection.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
+    return connection.scope["scheme"] in ("https", "wss") or forwarded == "https"
 
 
 MOST_TOLD = 100
@@ -54,9 +68,9 @@ class Origins:
         """Whether pages of every origin may connect."""
         return ANY in self._listed
 
-    def allow(self, origin: str | None, *, host: str | None) -> bool:
+    def allow(self, origin: str | None, *, host: str | None, secure: bool = False) -> bool:
         """Return whether a request with these headers is allowed. One that is not is logged, once an origin."""
-        if self.admit_all or is_allowed(origin, host=host, allowed=self._listed):
+        if self.admit_all or is_allowed(origin, host=host, allowed=self._listed, secure=secure):
             return True
         self._tell(origin)
         return False

@@ -12,6 +12,7 @@ from starlette.websockets import WebSocket
 
 from connections.authentication.access import AccessControl
 from connections.gate.client_address import client_of
+from connections.gate.origin import is_secure
 from connections.http.json_answers import about_to_stop, foreign_page, too_many_at_once
 from connections.http.refusals import Door, Refusal
 from connections.limits.bounds import Bound
@@ -73,7 +74,7 @@ class SocketDoor(ABC, Generic[G]):
     def _shut_out(self, websocket: WebSocket) -> Response | None:
         """Return the answer to a handshake that is refused before authentication."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
-        if not self.access.origins.allow(origin, host=host):
+        if not self.access.origins.allow(origin, host=host, secure=is_secure(websocket)):
             self.limiters.refusals.count(Refusal.ORIGIN)
             return foreign_page(origin)
         if self.limiters.waiting_room.is_closed:

@@ -9,6 +9,7 @@ from starlette.types import Scope
 from starlette.websockets import WebSocket
 
 from connections.authentication.access import AccessControl
+from connections.authentication.authenticator import bearer
 from connections.authentication.identity import Identity
 from connections.authentication.standing import Standing
 from connections.gate.client_address import client_of
@@ -85,6 +86,8 @@ class Endpoint(SocketDoor[WebSocket]):
     async def _identify(self, transport: Socket, hello: Hello, authorization: str | None) -> Identity:
         """Return the client that says hello. Raises Close, Disconnected."""
         try:
+            if not self.access.asks_nobody:
+                _check_same(hello.token, bearer(authorization))
             return await self.access.identify(authorization=authorization, token=hello.token)
         except Unauthenticated as refused:
             why = Error(ref=hello.ref, code=refused.code, message=str(refused), retryable=False)
@@ -153,6 +156,14 @@ class Endpoint(SocketDoor[WebSocket]):
         """Return this server's features beyond the base."""
         shares, speaks = self._sessions.shares, self._spoken is not None
         return SERVED + ((SHARE,) if shares else ()) + ((AUDIO,) if speaks else ())
+
+
+def _check_same(token: str | None, shown: str | None) -> None:
+    """Raise Unauthenticated if a client's `hello` has another token than its handshake, which may be that of somebody else."""
+    if None not in (token, shown) and token != shown:
+        raise Unauthenticated(
+            "The token in hello differs from that in the Authorization header.", why="two tokens"
+        )
 
 
 def _tools_of(sessions: Sessions) -> tuple[ServerTool, ...]:

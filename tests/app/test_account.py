@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
 from app.operations import key_file
+from connections.account import acts
 from connections.account.acts import AT_ONCE
 from connections.authentication.api_keys import Kind
 from engine.scripted.engine import ScriptedEngine
@@ -186,9 +188,10 @@ async def test_whoever_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
 
 
 async def test_few_are_served_at_a_time_one_of_each_and_whoever_leaves_gives_the_place_back(
-    keys: Path, tmp_path: Path
+    keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader who takes nothing holds a place, and no more memory than a part of the answer; no longer than the key is good."""
+    monkeypatch.setattr(acts, "PART_S", acts.LONGEST_S)
     engine = ScriptedEngine(reply="much" * 60_000)
     key = key_file.add(keys, "ann", kind=Kind.PERSONAL)
     known: dict[str, Any] = {"api_keys": str(keys), "jwt_secret": SECRET}
@@ -203,6 +206,25 @@ async def test_few_are_served_at_a_time_one_of_each_and_whoever_leaves_gives_the
         await answered(running, 200)
         for one in stuck:
             one.close()
+
+
+async def test_an_export_that_nobody_reads_is_cut_off_and_gives_its_place_back(
+    keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acts, "PART_S", 0.2)
+    key = key_file.add(keys, "ann", kind=Kind.PERSONAL)
+    async with serving(
+        tmp_path, ScriptedEngine(reply="much" * 60_000), api_keys=str(keys), message_rate=1000
+    ) as running:
+        with capture_logs() as log:
+            stuck = await reads_nothing(running, key)
+            while not (ended := [line for line in log if line["event"] == "exported"]):
+                await running.get("/healthz")
+        assert ended[0]["cut_short"] is True
+        with suppress(ConnectionResetError):
+            while await asyncio.get_running_loop().sock_recv(stuck, 1 << 20):
+                pass
+        stuck.close()
 
 
 async def reads_nothing(

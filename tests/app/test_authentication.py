@@ -418,3 +418,14 @@ async def test_a_refresh_that_can_not_be_judged_now_leaves_things_as_they_are(tm
             error = await socket.ask(type="auth.refresh", token=token(rsa_key(), "RS256", kid="k"))
             assert (error["code"], error["retryable"]) == ("unauthenticated", True)
             assert (await socket.ask(type="ping"))["type"] == "pong"
+
+
+async def test_a_hello_with_another_token_than_the_handshakes_is_refused(guarded: Running) -> None:
+    ann = {"additional_headers": {"Authorization": f"Bearer {token(sub='ann')}"}}
+    async with guarded.socket({"token": ann["additional_headers"]["Authorization"][7:]}, **ann) as socket:
+        assert socket.ready
+    async with connect(guarded.ws_url, **ann) as opened:
+        await opened.send(json.dumps({"type": "hello", "token": token(sub="bob")}))
+        error = await Socket(opened).next("error")
+        assert (error["code"], "differs" in error["message"]) == ("unauthenticated", True)
+        assert (await Socket(opened).closed())[0] == 4401

@@ -12,6 +12,8 @@ from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from app.operations import key_file
+from connections.authentication.api_keys import Kind
 from tests.app.in_process import Running, serving
 from tests.app.raw import answer
 
@@ -130,6 +132,26 @@ async def test_clients_of_a_proxy_on_this_machine_share_limits_if_it_is_not_trus
 
         assert {await asked() for _ in range(20)} == {200}
         assert {await asked(**{header: f"203.0.113.{number}"}) for number in range(20)} == {200, 429}
+
+
+async def test_metrics_are_for_this_machine_private_networks_and_operators(
+    keys: Path, tmp_path: Path
+) -> None:
+    operator, ann = (
+        key_file.add(keys, name, kind=kind) for name, kind in (("op", Kind.ADMIN), ("ann", Kind.PERSONAL))
+    )
+    async with serving(tmp_path, api_keys=str(keys), trusted_proxies=("127.0.0.1",)) as running:
+
+        async def scraped(address: str, key: str = "") -> int:
+            headers = {"X-Forwarded-For": address} | ({"Authorization": f"Bearer {key}"} if key else {})
+            return (await running.get("/metrics", **headers))[0]
+
+        assert (await running.get("/metrics"))[0] == 200
+        assert [await scraped(one) for one in ("10.1.2.3", "fd00::1", "100.64.0.1")] == [200] * 3
+        assert [await scraped(one) for one in ("8.8.8.8", "2606:4700::1", "nobody")] == [401] * 3
+        assert (await scraped("8.8.8.8", ann), await scraped("8.8.8.8", operator)) == (401, 200)
+    async with serving(tmp_path / "other", api_keys=str(keys)) as running:
+        assert (await running.get("/metrics", Via="1.1 a-proxy-without-a-name"))[0] == 401
 
 
 async def test_names_that_are_set_are_answered_to(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ async def test_a_key_comes_in_by_a_header_or_by_a_subprotocol(tmp_path: Path) ->
     async with serving(tmp_path, api_keys=str(keys)) as running:
         for options in (
             {"additional_headers": {"Authorization": f"Bearer {KEY}"}},
-            {"subprotocols": [Subprotocol("realtime"), Subprotocol("openai-insecure-api-key.sk-ann")]},
+            {"subprotocols": [Subprotocol("realtime"), Subprotocol(f"openai-insecure-api-key.{KEY}")]},
         ):
             async with connect(url_of(running), **options) as opened:  # type: ignore[arg-type]
                 assert (await Socket(opened).next())["type"] == "session.created"

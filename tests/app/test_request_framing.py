@@ -132,6 +132,24 @@ async def test_a_trailer_is_no_header(tmp_path: Path) -> None:
         assert statuses(answers) == [200, 200]
 
 
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        (b"http://localhost:8000/healthz", 200),
+        (b"http://LOCALHOST:8000/healthz", 200),
+        (b"http://evil.example/healthz", 400),
+        (b"http://localhost/healthz", 400),
+        (b"http://localhost:8000@evil.example/healthz", 400),
+        (b"http://[/healthz", 400),
+    ],
+)
+async def test_a_target_with_another_host_than_the_header_is_refused(
+    target: bytes, status: int, running: Running
+) -> None:
+    head = b"GET " + target + b" HTTP/1.1\r\nHost: localhost:8000\r\nConnection: close\r\n\r\n"
+    assert statuses(await exchange(running, head)) == [status]
+
+
 async def test_the_time_for_a_request_ends_while_its_peer_sends_on(tmp_path: Path) -> None:
     """The answer came at once; the body has no end."""
     async with serving(tmp_path, request_s=0.5) as running:

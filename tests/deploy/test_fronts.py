@@ -151,9 +151,11 @@ def logged(front: Front, *, requests: int) -> list[str]:
 
 
 async def test_the_log_has_no_ticket_no_client_and_no_shared_link(front: Front, client_id: str) -> None:
-    for path in (f"/v1/events?ticket=secret-ticket&client_id={client_id}", "/s/secret-share?x=1", "/healthz"):
+    events = f"/v1/events?ticket=secret-ticket&client_id={client_id}"
+    for path in (events, "/s/secret-share?x=1", "/healthz", "/v1/ai-sdk/chat/secret-chat/messages"):
         get(https(front), path, {"Referer": "https://localhost/s/secret-share"})
-    events, share, health = logged(front, requests=3)
+    events, share, health, chat = logged(front, requests=4)
+    assert chat in {"GET /v1/ai-sdk/chat/- HTTP/1.1", "GET /v1/ai-sdk/chat/ HTTP/1.1"}
     assert (events, health) == ("GET /v1/events HTTP/1.1", "GET /healthz HTTP/1.1")
     assert share in {"GET /s/- HTTP/1.1", "GET /s/ HTTP/1.1"}
     assert not any(word in front.log.read_text() for word in ("secret", client_id))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from starlette.requests import HTTPConnection
 
-from connections.gate.origin import is_allowed
+from connections.gate.origin import is_allowed, is_secure
 
 ALLOWED = ("https://intranet.example.org",)
 
@@ -43,3 +44,24 @@ def test_the_servers_own_pages_and_listed_ones_may(origin: str | None, host: str
 )
 def test_nobody_elses_pages_may(origin: str, host: str | None) -> None:
     assert not is_allowed(origin, host=host, allowed=ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "forwarded", "origin", "admitted"),
+    [
+        ("https", None, "https://chat.example", True),
+        ("wss", None, "http://chat.example", False),
+        ("http", "https", "http://chat.example", False),
+        ("ws", "http, https", "http://chat.example", False),
+        ("http", "https", "https://chat.example", True),
+        ("http", None, "https://chat.example", True),
+        ("http", "http", "http://chat.example", True),
+    ],
+)
+def test_a_page_without_tls_is_another_origin_than_a_server_with_it(
+    scheme: str, forwarded: str | None, origin: str, *, admitted: bool
+) -> None:
+    """A proxy may end TLS and not say so."""
+    headers = [] if forwarded is None else [(b"x-forwarded-proto", forwarded.encode())]
+    secure = is_secure(HTTPConnection({"type": "http", "scheme": scheme, "headers": headers}))
+    assert is_allowed(origin, host="chat.example", allowed=(), secure=secure) is admitted
