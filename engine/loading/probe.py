@@ -51,9 +51,9 @@ def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Pro
     """
     kind = type(module).__name__
     ids = _trial(vocabulary)
-    expected = _by_itself(module, ids)
     attention.register()
     try:
+        expected = _by_itself(module, ids)
         module.set_attn_implementation(attention.NAME)
         got, bytes_per_token = _through_pages(module, ids)
     except Exception as error:

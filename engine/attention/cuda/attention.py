@@ -148,7 +148,7 @@ def _is_right(way: Way, call: Callable[[], None], out: Tensor, expected: Tensor)
     try:
         call()
         found = float((out - expected).abs().max() / expected.abs().max())
-    except RuntimeError as error:  # all errors of CUDA and its libraries are of this class
+    except (RuntimeError, TypeError, ValueError) as error:  # of CUDA, or of a function with other arguments
         log.warning("attention by %s is not used, since the device refuses it: %s", way.name, error)
         return False
     if not found <= DISAGREEMENT:  # also true for NaN

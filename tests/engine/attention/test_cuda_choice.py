@@ -49,6 +49,11 @@ class Refused(ByHand):
         raise RuntimeError("no kernel image is available for execution on the device")
 
 
+class Changed(ByHand):
+    def decode(self, asked: Asked) -> None:
+        raise TypeError("got an unexpected keyword argument 'block_table'")
+
+
 def case_of(*queries: int) -> Case:
     return paged(Shape(4, 2, 16), lengths=(20,) * len(queries), queries=queries, page=16)
 
@@ -98,7 +103,9 @@ def test_rows_are_rounded_up_to_few_numbers() -> None:
     assert len({padded_rows(rows) for rows in range(1, 257)}) == 20
 
 
-@pytest.mark.parametrize(("kind", "why"), [(Wrong, "apart"), (Refused, "no kernel image")])
+@pytest.mark.parametrize(
+    ("kind", "why"), [(Wrong, "apart"), (Refused, "no kernel image"), (Changed, "block_table")]
+)
 def test_a_way_that_is_wrong_or_refused_is_not_taken_and_the_log_says_so(
     kind: type[ByHand], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:

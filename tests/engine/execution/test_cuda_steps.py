@@ -13,6 +13,7 @@ from engine.execution import runner as runners
 from engine.execution.runner import Runner
 from engine.sampling.sampler import Chooser, Sampler
 from engine.text.prepared import Sampling
+from tests.engine.attention.paged import DEVICE
 from tests.engine.execution.shape_of_llama import CONTEXT, LAYERS, PAGE, llama
 from tests.engine.fake_cuda import CUDA, Launches, fake_cuda
 from tests.engine.tiny_models import make, prompt, served
@@ -69,7 +70,7 @@ def test_a_chunk_of_a_prompt_costs_one_launch_a_layer_beside_replies() -> None:
 @torch.inference_mode()
 def test_requests_side_by_side_get_what_they_get_alone(family: str) -> None:
     """Sliding windows, soft caps and chunks among them, by the kernels' own numbers."""
-    run = Runner(served(family).module, pages=10, page_size=16)
+    run = Runner(served(family).module.to(DEVICE), pages=10, page_size=16)
     texts, tables = [prompt(9), prompt(40, 1), prompt(15, 2)], ([5, 0, 3], [7, 1, 8], [2, 9, 4])
     asked = list(enumerate(zip(texts, tables, strict=True)))
     run.run([Span(n, 0, text[:-1], samples=False, pages=table) for n, (text, table) in asked])
@@ -78,4 +79,4 @@ def test_requests_side_by_side_get_what_they_get_alone(family: str) -> None:
     )
     for row, text in zip(logits, texts, strict=True):
         expected = make(family)(torch.tensor([text])).logits[0, -1]
-        torch.testing.assert_close(row, expected, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(row.cpu(), expected, rtol=1e-3, atol=1e-3)

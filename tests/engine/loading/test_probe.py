@@ -53,6 +53,18 @@ def test_an_attention_that_needs_more_than_is_built_is_refused(word: str) -> Non
         probe(eager(UNSERVED[word]()), VOCABULARY)
 
 
+class Broken(LlamaForCausalLM):
+    """Raises whatever it is given."""
+
+    def forward(self, *_arguments: object, **_options: object) -> object:
+        raise TypeError("it needs a processor")
+
+
+def test_a_model_that_computes_nothing_by_itself_is_refused() -> None:
+    with pytest.raises(ModelNotUsable, match="it needs a processor"):
+        probe(eager(Broken(LlamaConfig(**SIZES))), VOCABULARY)
+
+
 class Forgetful(LlamaForCausalLM):
     """Adds up what it saw in a state of its own, which no KV cache knows of."""
 
