@@ -262,7 +262,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Let the next request have its turn: at once if the server waited for it, else within the budget of pipelined ones."""
         super().on_response_complete()
-        if self._is_answering:  # it was in the same part
+        if self._is_answering and not self.cycle.more_body:  # the next one came whole in the same part
             return
         wait_s = self._ahead.wait_s(self.loop.time())
         if self.feed.waits and wait_s:

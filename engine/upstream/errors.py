@@ -26,6 +26,7 @@ _OVERFLOW = re.compile(
 )
 LONGEST_REST_S = 60.0
 """The longest pause that an upstream is granted; then one request tries."""
+_FAILURE = re.compile(r"[45]\d\d", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?")
 
 
@@ -53,12 +54,12 @@ class Complaint(msgspec.Struct, frozen=True):
 
 def complaint_in(error: Any) -> Complaint:
     """Read an error as OpenAI-compatible servers write it: an object, one inside `error` or `detail`, or a text."""
+    while isinstance(error, dict) and (inner := error.get("error", error.get("detail"))) is not None:
+        error = inner
     match error:
-        case {"error": inner} | {"detail": inner}:
-            return complaint_in(inner)
         case {"message": str(message)}:
             code = error.get("code")
-            status = int(code) if str(code).isdecimal() else None
+            status = int(code) if _FAILURE.fullmatch(str(code)) else None
             return Complaint(message, f"{error.get('type') or ''} {code or ''}", status)
         case str(message):
             return Complaint(message)
@@ -70,7 +71,7 @@ def complaint_of(body: bytes) -> Complaint:
     """Read the body of an answer that is not 200."""
     try:
         return complaint_in(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return Complaint(body.decode(errors="replace"))
 
 

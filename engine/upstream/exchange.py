@@ -207,7 +207,7 @@ class Exchange:
             raise _error(options.name, response, body)
         try:
             return msgspec.json.decode(body, type=_Tokenized).count
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise EngineLost(f"The engine {options.name} does not count tokens at {path}.") from error
 
 
@@ -281,7 +281,7 @@ def _completion(name: str, event: ServerSentEvent) -> Completion:
     """Decode a chunk. Raises the error that it means, if it is one."""
     try:
         completion = _decoder.decode(event.data)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         if event.kind == "error":
             raise error_inside(name, event.data) from None
         raise EngineLost(f"The engine {name} sent something that is no chunk of a reply.") from error

@@ -44,7 +44,7 @@ async def trouble_of(client: httpx.AsyncClient, options: UpstreamOptions) -> str
         return f"The engine {options.name} answers {response.status_code} to GET {options.health}."
     try:
         names = {model.id for model in msgspec.json.decode(body, type=_Models).data}
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None  # not OpenAI's list: an answer has to be enough
     if names and options.model not in names:
         return f"The engine {options.name} does not serve {options.model!r}."
@@ -56,7 +56,7 @@ async def window_of(client: httpx.AsyncClient, options: UpstreamOptions) -> int 
     try:
         _, body = await fetch(client, "GET", "models", within_s=options.timeouts.connect_s)
         models = msgspec.json.decode(body, type=_Models).data
-    except (httpx.HTTPError, msgspec.DecodeError):
+    except (httpx.HTTPError, msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     if options.model not in {model.id for model in models}:
         return None

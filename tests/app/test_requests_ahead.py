@@ -61,6 +61,18 @@ async def test_each_request_that_came_ahead_has_a_turn_of_its_own(
     assert list(turns.values()) == [9]
 
 
+async def test_the_body_of_a_request_that_came_ahead_may_come_later(running: Running) -> None:
+    """Its head comes in one part with the request before, whose answer it waits for. Its body used to wait without an end."""
+    asked = '{"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}'
+    chat = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(asked)}\r\n\r\n"
+    async with peer(running) as hasty, asyncio.timeout(WAIT_S):
+        hasty.write(SHORT + chat + asked[:10])
+        assert "200 OK" in await hasty.head()
+        await hasty.body(len('{"status":"ok"}'))
+        hasty.write(asked[10:])
+        assert "200 OK" in await hasty.head()
+
+
 async def test_who_leaves_with_a_request_ahead_stops_the_engine_all_the_same(tmp_path: Path) -> None:
     """uvicorn tells only the newest request that its peer is gone, but an older one is being answered."""
     engine = ScriptedEngine(by_hand=True)

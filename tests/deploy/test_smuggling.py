@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import http.client
+import http.server
 import socket
 import ssl
+import threading
+from collections.abc import Callable
 from contextlib import closing, suppress
 
-from tests.app.framings import requests, statuses
+import pytest
+
+from tests.app.framings import UPGRADES, requests, statuses
 from tests.deploy.front import Front
 
 VICTIMS = 3
@@ -53,3 +58,36 @@ def test_nobody_gets_the_answer_of_a_hidden_request(front: Front) -> None:
         if len(statuses(answers)) > 1 or others != [(200, b'{"status":"ok"}')] * VICTIMS:
             wrong.append((name, statuses(answers), others))
     assert wrong == []
+
+
+class Echo(http.server.BaseHTTPRequestHandler):
+    """Answers with the upgrades that it was offered."""
+
+    def do_GET(self) -> None:
+        offered = ", ".join(self.headers.get_all("Upgrade", [])).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(offered)))
+        self.end_headers()
+        self.wfile.write(offered)
+
+    def log_message(self, *_: object) -> None:
+        """Leave the test's output alone."""
+
+
+@pytest.mark.parametrize("kind", ["nginx", "caddy"])
+def test_no_upgrade_but_websocket_is_offered_to_the_service(
+    kind: str, request: pytest.FixtureRequest, run_front: Callable[[Front], None]
+) -> None:
+    site: Callable[[int], Front] = request.getfixturevalue(f"{kind}_site")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo) as service:
+        serving = threading.Thread(target=service.serve_forever)
+        serving.start()
+        run_front(front := site(service.server_port))
+        start = f"GET /v1/ws HTTP/1.1\r\nHost: localhost:{front.https_port}\r\n".encode()
+        offered = {
+            name: send(front, start + upgrade + b"\r\n").rpartition(b"\r\n\r\n")[2]
+            for name, upgrade in UPGRADES.items()
+        }
+        service.shutdown()
+        serving.join()
+    assert set(offered.values()) == {b"", b"websocket"}, offered

@@ -101,6 +101,6 @@ class UpstreamLogprobs:
 def _read(logprobs: msgspec.Raw) -> tuple[_Chosen, ...]:
     try:
         told = _decode(logprobs)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return ()
     return told.told() if told is not None else ()

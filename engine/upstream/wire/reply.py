@@ -120,7 +120,7 @@ class UpstreamReply:
         """Take an upstream's totals, unless they can't be true: then our own counts stand."""
         try:
             usage = _usage(told)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             usage = None
         if usage is None:
             return

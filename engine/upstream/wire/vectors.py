@@ -1,4 +1,4 @@
-"""Reads the vectors of an answer. Those in the wanted form are passed on unchanged. Pure, but yields to other tasks."""
+"""Reads the vectors of an answer. Those in the wanted form are checked and passed on unchanged. Pure, but yields to other tasks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,14 @@ async def read_vectors(body: bytes, texts: int, *, packed: bool) -> Vectors:
         for one in found:
             vectors.append(as_wanted(one.embedding, packed=packed))
             await asyncio.sleep(0)
-    except (msgspec.DecodeError, UnicodeError, binascii.Error, struct.error, OverflowError) as error:
+    except (
+        msgspec.DecodeError,
+        UnicodeError,
+        RecursionError,
+        binascii.Error,
+        struct.error,
+        OverflowError,
+    ) as error:
         raise IllVectors(type(error).__name__) from error
     usage = answer.usage or _Usage()
     return Vectors(tuple(vectors), usage.prompt_tokens or usage.total_tokens)
@@ -62,14 +69,15 @@ async def read_vectors(body: bytes, texts: int, *, packed: bool) -> Vectors:
 
 def as_wanted(vector: msgspec.Raw, *, packed: bool) -> msgspec.Raw:
     """Return a vector in the wanted form. Raises IllVectors, and the errors of decoders if it is no vector."""
-    match bytes(vector)[:1], packed:
-        case (b'"', True) | (b"[", False):
-            return vector
-        case b"[", True:
+    made: object
+    match bytes(vector)[:1]:
+        case b"[":
             numbers = _numbers(vector)
-            return msgspec.Raw(_encode(b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()))
-        case b'"', False:
+            made = None if not packed else b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+        case b'"':
             raw = b64decode(_text(vector), validate=True)
-            return msgspec.Raw(_encode(struct.unpack(f"<{len(raw) // FLOAT_BYTES}f", raw)))
+            unpacked = struct.unpack(f"<{len(raw) // FLOAT_BYTES}f", raw)
+            made = None if packed else unpacked
         case _:
             raise IllVectors("something that is no vector")
+    return vector if made is None else msgspec.Raw(_encode(made))

@@ -108,6 +108,35 @@ async def test_an_upstream_whose_list_of_models_has_no_end_does_not_serve(
     assert flood.sent < 32 * MIB
 
 
+DEEP = b'{"x": ' + b"[" * 100_000
+MALFORMED = {
+    "deep": DEEP,
+    "no UTF-8": b'{"data": [{"id": "\xff"}]}',
+    "long code": b'{"error": {"message": "no", "code": "' + b"9" * 5_000 + b'"}}',
+    "nested errors": b'{"error": ' * 900 + b"1" + b"}" * 900,
+}
+
+
+@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
+async def test_an_answer_that_can_not_be_read_is_a_wrong_answer(server: UpstreamServer, body: bytes) -> None:
+    """A decoder has an error of its own for each of these; one in a check of the health ended the engine."""
+    async with serving(server, timeouts=HURRIED, features=Features(tokenize="../tokenize")) as engine:
+        server.models = Response(body)
+        for status in (200, 500):
+            server.counted = Response(body, status)
+            assert await engine.count_tokens(HELLO) == 8
+        looks = server.looks
+        while server.looks < looks + 2:
+            assert text_of(await outputs_of(engine.generate(asking()))) == "Hello there."
+
+
+async def test_a_chunk_that_is_too_deep_is_no_chunk(server: UpstreamServer) -> None:
+    async with serving(server, retries=0) as engine:
+        server.answers = [Answer(fail_after=0, raw=f"data: {DEEP.decode()}\n\n")]
+        _, error = await failing(engine.generate(asking()))
+    assert "no chunk of a reply" in str(error)
+
+
 async def test_nobody_is_shown_the_words_of_an_upstreams_error(
     server: UpstreamServer, caplog: pytest.LogCaptureFixture
 ) -> None:
