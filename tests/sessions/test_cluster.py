@@ -26,6 +26,7 @@ from sessions.store.history.keys import Keys
 from sessions.store.images import Images
 from sessions.store.ledger import Ledger, StoreFull
 from sessions.store.ownership import Ownership
+from sessions.store.redis.memory import Memory
 from sessions.store.redis.servers import connect, replica_name
 from sessions.store.redis.watched import WatchedPool
 from sessions.store.restoring import begin_epochs
@@ -380,6 +381,9 @@ async def test_a_node_that_goes_down_takes_only_its_conversations_along(
             assert len(shown.page.messages) == 2
             async with connect(f"redis+cluster://127.0.0.1:{up[0].port}") as starting:
                 assert await starting.exists(_key_of(chat, room))
+        memory = Memory(clustered)  # messages are admitted by what the others hold
+        await memory.up_to_date()
+        assert len(memory.servers) == len(up)
 
 
 async def _node_of(store: Redis, chat: Chat, room: str) -> int:

@@ -16,7 +16,7 @@ from redis.asyncio import Redis, RedisCluster
 
 from sessions.errors import StoreDown
 from sessions.store.redis.asker import for_everybody
-from sessions.store.redis.client import store_errors
+from sessions.store.redis.client import TROUBLES, store_errors
 
 GROWTH_PART = 0.8
 """The part of the store's memory that growth may fill."""
@@ -116,4 +116,12 @@ async def _measured(client: Redis) -> list[dict[str, Any]]:
     if not isinstance(cluster, RedisCluster):
         return [await client.info("memory")]
     await cluster.initialize()
-    return [await cluster.info("memory", target_nodes=node) for node in cluster.get_primaries()]
+    found, trouble = [], None
+    for node in cluster.get_primaries():
+        try:
+            found.append(await cluster.info("memory", target_nodes=node))
+        except TROUBLES as error:  # the others serve on without it
+            trouble = error
+    if trouble is not None and not found:
+        raise trouble
+    return found

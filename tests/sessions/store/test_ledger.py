@@ -21,7 +21,7 @@ from sessions.store.redis.client import load_scripts
 from sessions.store.redis.memory import Memory
 from sessions.turn.policy import Policy
 from tests.pictures import Picture, chunk, png
-from tests.refusing_store import refusing_writes
+from tests.refusing_store import refusing_writes, without_memory
 from tests.sessions.chat import Chat, eventually, named
 from tests.sessions.exchange.offers import BERN, TOOLS
 from tests.sessions.recorder import Recorder
@@ -190,6 +190,16 @@ async def test_differences_wait_for_the_store(store: Redis) -> None:
     ledger.journalled(Subject(str(ALICE)), 10)
     await ledger.settle()
     assert await of(store, ALICE) == 111
+
+
+async def test_differences_are_written_in_a_full_store(store: Redis) -> None:
+    """Else what is deleted there would count on."""
+    ledger = Ledger(store)
+    await ledger.admit(Subject(str(ALICE)), 1, lifetime_s=60)
+    ledger.journalled(Subject(str(ALICE)), 100)
+    async with without_memory(store):
+        await ledger.settle()
+    assert await of(store, ALICE) == 101
 
 
 async def test_a_message_is_admitted_in_the_round_trip_that_lists_it(
