@@ -106,6 +106,10 @@ async def test_empty_lines_between_requests_are_bounded(running: Running) -> Non
     assert met(running, Bound.REQUEST_HEAD) == 1
 
 
+async def test_a_bad_request_is_not_answered_in_place_of_the_one_ahead(running: Running) -> None:
+    assert 400 not in statuses(await exchange(running, LAST.replace(b"close", b"keep-alive") + b"no\r\n\r\n"))
+
+
 async def test_a_body_in_chunks_of_one_byte_is_read(running: Running) -> None:
     asked = b'{"model": "midstream-demo", "messages": [{"role": "user", "content": "%b"}]}' % (b"x" * 20_000)
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
