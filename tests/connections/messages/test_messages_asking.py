@@ -213,12 +213,17 @@ def test_blocks_that_nobody_reads_are_refused(block: dict[str, Any], why: str) -
 
 
 def test_what_changes_nothing_passes() -> None:
-    neutral = {"metadata": {"user_id": "u"}, "service_tier": "auto", "cache_control": {"type": "ephemeral"}}
+    neutral = {"service_tier": "auto", "cache_control": {"type": "ephemeral"}}
     keeps = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
     assert asked(**neutral, mcp_servers=[], context_management=keeps) == asked()
     assert "context_management" in refused(
         context_management={"edits": [{"type": "clear_tool_uses_20250919"}]}
     )
+
+
+def test_metadata_names_the_applications_user() -> None:
+    assert asked(metadata={"user_id": "u"}).user == "u"
+    assert asked().user == asked(metadata={}).user == ""
 
 
 @pytest.mark.parametrize(
