@@ -206,8 +206,9 @@ async def test_a_slow_reply_is_no_silence(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_what_a_server_that_stops_refuses_is_sent_to_the_next_one(
-    tmp_path: Path, store_url: str
+    tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("app.service.NOTICE_S", 0.0)  # it refuses at once
     drained = ScriptedEngine(by_hand=True)
     async with (
         serving(tmp_path / "old", drained, redis_url=store_url, drain_s=30.0) as old,
@@ -218,6 +219,7 @@ async def test_what_a_server_that_stops_refuses_is_sent_to_the_next_one(
     ):
         await other.send("This reply keeps the old server from stopping.")
         old.service.stop()
+        await eventually(lambda: old.service._sessions.parts.base.admission.draining)
         between.lead_to(new.port)
         reply = await client.send("Anybody there?")
         assert (await reply.wait())["reason"] == "stop"
