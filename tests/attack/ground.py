@@ -140,7 +140,8 @@ def _opened(ground: Ground) -> Iterator[Place]:
             named = (
                 f"{secrets.token_hex(4)}:{sha256(key.encode()).hexdigest()}" for key in (*keys, *own_keys)
             )
-            environ |= {"MIDSTREAM_API_KEYS": ",".join(named), "MIDSTREAM_JWKS_URL": issuer.url}
+            environ |= {"MIDSTREAM_API_KEYS": ",".join(named)}
+            environ |= {"MIDSTREAM_JWKS_URL": issuer.url, "MIDSTREAM_JWT_AUDIENCE": "*"}
         if ground is Ground.SPEECH:
             environ |= LISTENING
         if ground is Ground.OPEN:

@@ -18,7 +18,7 @@ MODEL = "midstream-demo"
 BLOCKS = 9_900
 """About as many as a body may have."""
 CONTENT = "x" * 20_000
-OWNER = "attackers-past"
+KEY = "sk-Attackers0Past1Kept2Responses"
 """One name, whose stored response all attackers continue."""
 
 
@@ -75,7 +75,7 @@ def _stored(**fields: object) -> bytes:
     body = _response(
         instructions=CONTENT[:2_000], metadata={f"k{number}": "v" * 500 for number in range(16)}, **fields
     )
-    return post(RESPONSES, json.dumps(body).encode(), key=OWNER)
+    return post(RESPONSES, json.dumps(body).encode(), key=KEY)
 
 
 async def many_blocks(me: Attacker) -> None:

@@ -16,6 +16,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pyte
+import pytest
+
+from midstream.address import socket_url
+from midstream.terminal.home import kept_client_id
 
 CTRL_C, CTRL_D, ENTER, UP = "\x03", "\x04", "\r", "\x1b[A"
 
@@ -23,6 +27,13 @@ CTRL_C, CTRL_D, ENTER, UP = "\x03", "\x04", "\r", "\x1b[A"
 def environment(home: Path) -> dict[str, str]:
     own = {"XDG_CONFIG_HOME": str(home), "XDG_STATE_HOME": str(home), "TERM": "xterm-256color"}
     return {**os.environ, **own}
+
+
+def client_id_of(home: Path, url: str) -> str:
+    """Return the client id that a chat with this environment uses for a server."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(home))
+        return kept_client_id(socket_url(url))
 
 
 def command(address: str, *options: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call
 from sessions.errors import StoreDown
 from tests.app.in_process import Running, serving
-from tests.midstream.terminal.terminals import command, environment, piped
+from tests.midstream.terminal.terminals import client_id_of, command, environment, piped
 from tests.midstream.terminal.tools import TOOLS, refuse_answers
 
 LONG = "word " * 20_000
@@ -218,9 +218,7 @@ async def test_ctrl_c_stops_the_reply_and_a_second_one_the_chat(running: Running
     process.send_signal(signal.SIGINT)
     text += await process.stdout.read()
     assert await process.wait() == 130
-    async with midstream.connect(
-        running.ws_url, client_id=(tmp_path / "midstream" / "client-id").read_text()
-    ) as ann:
+    async with midstream.connect(running.ws_url, client_id=client_id_of(tmp_path, running.url)) as ann:
         (row,) = await ann.conversations()
         _, kept = await ann.history(row["conversation_id"])
     assert text.decode().rstrip("\n") == kept["content"].rstrip("\n")

@@ -21,7 +21,7 @@ from connections.wire.errors import Close, CloseCode
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
 from tests.app.phone import GRAMMAR, spoken
-from tests.midstream.terminal.terminals import CTRL_C, CTRL_D, ENTER, Terminal, chatting, piped
+from tests.midstream.terminal.terminals import CTRL_C, CTRL_D, ENTER, Terminal, chatting, client_id_of, piped
 from tests.midstream.terminal.voice.piped_device import RATE
 
 pytestmark = [
@@ -93,7 +93,7 @@ async def counts(talker: Talker) -> None:
 
 
 async def history(running: Running, home: Path) -> list[str]:
-    client_id = (home / "midstream" / "client-id").read_text().strip()
+    client_id = client_id_of(home, running.url)
     async with midstream.connect(running.url, client_id=client_id) as client:
         return [message["content"] for message in await client.history("terminal")]
 
@@ -218,7 +218,7 @@ async def test_who_loses_the_connection_is_told_to_talk_once_it_is_there_again(
         await terminal.shows("Enter to talk")
         terminal.types(ENTER)
         await terminal.shows("Listening; Enter sends it")
-        client_id = (tmp_path / "midstream" / "client-id").read_text().strip()
+        client_id = client_id_of(tmp_path, running.url)
         (connection,) = [
             one
             for one in running.service._presence._registry.connections()
@@ -247,7 +247,7 @@ async def test_a_device_that_goes_away_is_a_sentence(running: Running, tmp_path:
 async def test_a_chat_that_goes_on_elsewhere_is_a_sentence(running: Running, tmp_path: Path) -> None:
     async with talking(running, tmp_path) as talker:
         await talker.terminal.shows("Listening")
-        client_id = (tmp_path / "midstream" / "client-id").read_text().strip()
+        client_id = client_id_of(tmp_path, running.url)
         async with (
             midstream.connect(running.url, client_id=client_id, features=("audio",)) as client,
             client.speak("terminal"),
