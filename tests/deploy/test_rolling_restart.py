@@ -21,6 +21,8 @@ from tests.deploy.front import Front
 from tests.server_process import ServerProcess, serving
 
 RECONNECT = 1012
+NOTICED_S = 2.0
+"""How long a replica has been ready before the next one is stopped, as deploy/README.md says: Caddy looks each half second."""
 AT_ONCE = 3
 """People of each kind."""
 ASKED = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}
@@ -50,6 +52,11 @@ def replicas(tmp_path: Path, store_url: str) -> Iterator[tuple[ServerProcess, Se
         yield one, two
 
 
+def told(answer: httpx.Response) -> str:
+    """The status, and why where it is an error."""
+    return str(answer.status_code) if answer.is_success else f"{answer.status_code} {answer.text}"
+
+
 class People:
     """They use a site, and note what each attempt gave."""
 
@@ -61,11 +68,11 @@ class People:
         self.seen[f"GET {(await client.get('/v1/models')).status_code}"] += 1
 
     async def post(self, client: httpx.AsyncClient) -> None:
-        self.seen[f"POST {(await client.post('/v1/chat/completions', json=ASKED)).status_code}"] += 1
+        self.seen[f"POST {told(await client.post('/v1/chat/completions', json=ASKED))}"] += 1
 
     async def stream(self, client: httpx.AsyncClient) -> None:
         answer = await client.post("/v1/chat/completions", json=ASKED | {"stream": True})
-        self.seen[f"stream {answer.status_code} {'[DONE]' in answer.text}"] += 1
+        self.seen[f"stream {told(answer)} {'[DONE]' in answer.text}"] += 1
 
     async def greet(self, _: httpx.AsyncClient) -> None:
         url, subprotocols = f"wss://localhost:{self._front.https_port}/v1/ws", [Subprotocol("midstream.v1")]
@@ -103,6 +110,7 @@ async def test_a_rolling_restart_fails_no_request_and_no_handshake(
     try:
         for replica in replicas:
             await asyncio.to_thread(replica.restart)
+            await asyncio.sleep(NOTICED_S)
     finally:
         for one in crowd:
             one.cancel()
