@@ -111,6 +111,19 @@ async def listens_to(store: Redis, sentinels: int) -> None:
     await happened(listens)
 
 
+async def test_a_command_to_a_sentinel_ends_when_it_is_cancelled(group: Watched, store: Redis) -> None:
+    """Wherever the cancellation comes: or following Sentinels would not end."""
+    async with sentinels_of(store).client_of(("127.0.0.1", group.sentinel.port)) as client:
+        for turns in range(1, 12):
+            await client.ping()
+            asking = asyncio.create_task(client.ping())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if asking.cancel():
+                await asyncio.wait([asking], timeout=60)
+                assert asking.cancelled()
+
+
 async def test_a_planned_failover_loses_no_acknowledged_message(group: Watched, store: Redis) -> None:
     async with chatting(store) as chat:
         await listens_to(store, 3)

@@ -113,9 +113,9 @@ def store_errors() -> Iterator[None]:
 
     It also restores cancellations that the client loses.
 
-    In a cluster, and to Sentinels, the client sends through `asyncio.wait_for`. On Python 3.11 that drops a cancellation at the
-    moment of its success (bpo-37658), so a loop around the store could not be ended. Writing to a connection that was just lost
-    raises a RuntimeError of uvloop, or an AttributeError of the client, as when a cluster's node dies.
+    In a cluster the client sends through `asyncio.wait_for`. On Python 3.11 that drops a cancellation at the moment of its
+    success (bpo-37658), so a loop around the store could not be ended. Writing to a connection that was just lost raises a
+    RuntimeError of uvloop, or an AttributeError of the client, as when a cluster's node dies.
     """
     task = asyncio.current_task()
     cancels = task.cancelling() if task is not None else 0

@@ -113,11 +113,10 @@ class Sentinels:
             raise ConnectionLost(f"A failover of {self.name!r} began before a write was confirmed.")
 
     async def aclose(self) -> None:
-        """Stop following. A task may lose a cancellation if its connection fails at the same moment."""
-        while self._tasks:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(self._tasks, timeout=SOON_S)
+        """Stop following."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def decide(self) -> None:
         """Act on the Sentinels' views. If none answers, nothing changes."""

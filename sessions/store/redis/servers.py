@@ -259,12 +259,13 @@ def _sentinel(url: str, tally: StoreTally, *, tls: bool, crowd: int) -> Redis:
 
 
 def _sentinel_client(address: Address, *, password: str | None, tls: bool) -> Redis:
+    """Return a client of a Sentinel. Its connections lose no cancellation, which would keep the looks from ending."""
     host, port = address
-    return Redis(
+    pool = ConnectionPool(
+        connection_class=ServerTlsConnection if tls else ServerConnection,
         host=host,
         port=port,
         password=password,
-        ssl=tls,
         socket_timeout=SENTINEL_TIMEOUT_S,
         socket_connect_timeout=SENTINEL_TIMEOUT_S,
         retry=Retry(NoBackoff(), 0),
@@ -272,6 +273,7 @@ def _sentinel_client(address: Address, *, password: str | None, tls: bool) -> Re
         protocol=2,  # in which the answer to a PING among events has the form that the library expects
         decode_responses=True,
     )
+    return Redis.from_pool(pool)
 
 
 def _hosts(url: str, kind: str) -> list[tuple[str, int]]:

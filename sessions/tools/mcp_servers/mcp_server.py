@@ -146,7 +146,8 @@ class McpServer:
             while True:
                 looked = clock.time()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._look.wait(), self._options.refresh_s)
+                    async with asyncio.timeout(self._options.refresh_s):
+                        await self._look.wait()
                 if guard.gone:
                     following.cancel()
                     return
