@@ -147,7 +147,7 @@ $(BIN)/python:
 	exit 1
 
 HAS_GPU := command -v nvidia-smi >/dev/null || test -e /proc/driver/nvidia/version -o -e /dev/dxg
-HAS_SOURCE := $(BIN)/python -m pip config list | grep -Eq 'index-url|find-links|no-index'
+HAS_SOURCE := $(BIN)/python -m pip config list | grep -E 'index-url|find-links|no-index' >/dev/null
 
 # torch goes first and by its exact pin: a looser one can pull in gigabytes of GPU packages.
 # A named index serves torch alone, so its dependencies are left to the second step.

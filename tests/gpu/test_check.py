@@ -91,7 +91,7 @@ def test_no_process_outlives_its_stage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", ["bench-gpu", "check-gpu"])
 def test_the_targets_for_a_gpu_install_nothing(target: str, tmp_path: Path) -> None:
     planned = subprocess.run(
-        ["make", "--dry-run", target, f"VENV={tmp_path}"],
+        ["make", "--no-print-directory", "--dry-run", target, f"VENV={tmp_path}"],
         cwd=SCRIPT.parents[2], capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert [line.split()[:2] for line in planned.stdout.splitlines()] == [["bash", "tests/gpu/check.sh"]]
