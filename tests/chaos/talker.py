@@ -15,7 +15,7 @@ from tests.chaos.ledger import Frame, differences
 
 PAUSE_S = 0.1
 END_S = 60.0
-LATER = {"busy", "store_unavailable", "engine_unavailable", "overloaded", "draining"}
+LATER = {"busy", "store_unavailable", "store_full", "engine_unavailable", "overloaded", "draining"}
 """Refusals that change nothing: the message is sent again."""
 
 

@@ -80,6 +80,7 @@ TEXTS = st.text(st.sampled_from("helo thruasing \n.é中👍🏽\u200d🇩🇪")
 
 @given(TEXTS, st.integers(0, 99), st.text(max_size=8))
 def test_the_next_prompt_begins_with_what_was_computed(text: str, seed: int, said: str) -> None:
+    assume(text.strip())  # a blank reply is left out of a prompt
     assume(text not in "user\n" and text not in "assistant\n")  # the template's own words
     memory, token_ids, asked = ReplyMemory(), oddly(text, seed), Message("user", said)
     assert write(memory, token_ids) == text
