@@ -61,7 +61,7 @@ def caller_of(identity: Identity, client_id: str, scope: Scope) -> Caller:
 def named_caller(identity: Identity, request: Request) -> Caller:
     """Return the caller that a request names by its `client_id`. Raises BadParams.
 
-    Without authentication, the owner that a token stands for can be named by that token alone: its hash is no secret.
+    Without authentication, the owner that a token stands for can be named by that token alone: its hash is not secret.
     """
     named = request.query_params.get("client_id")
     name = "" if named is None else client_named(named)

@@ -148,15 +148,15 @@ class ChatTemplate:
         text = self._try(
             [_HELLO, Message("assistant", "", calls=tuple(calls)), *results], style, _PROBED_TOOLS
         )
-        told = [_UNCALLED, *(result.content for result in results)]
-        return all(each in text for each in (*told, *(f"value {n} of a call" for n in range(count))))
+        shown = [_UNCALLED, *(result.content for result in results)]
+        return all(each in text for each in (*shown, *(f"value {n} of a call" for n in range(count))))
 
     def _try(
         self, messages: Sequence[Message], style: CallStyle | None = None, tools: Sequence[Tool] = ()
     ) -> str:
         """Return the text of messages, or an empty string if the template refuses them."""
-        told = template_messages(messages, style or self.style, as_is)
-        asked = Asked(told, template_tools(tools, as_is))
+        shown = template_messages(messages, style or self.style, as_is)
+        asked = Asked(shown, template_tools(tools, as_is))
         try:
             return self.render(asked)
         except Exception:  # noqa: BLE001 - a template may raise anything for what it does not know

@@ -167,7 +167,7 @@ def _any_of(names: Iterable[str]) -> re.Pattern[str]:
 
 def parsed_template(template: str) -> jinja2.nodes.Template:
     """Return a chat template's syntax tree, which is empty if it has no valid one."""
-    environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=False)  # noqa: S701 - it is no HTML, and only parsed
+    environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=False)  # noqa: S701 - not HTML, and only parsed
     try:
         return environment.parse(_GENERATION.sub("", template))
     except jinja2.TemplateSyntaxError:

@@ -85,10 +85,10 @@ class Renderer:
         self, known: Sequence[Message], spec: ReplySpec, mark: Mark, *, continues: bool = False
     ) -> Rendered:
         tools, variables = template_tools(spec.shown_tools, mark), self.template.variables(spec)
-        told: dict[str, Any] = {name: mark([value])[0] for name, value in variables.items()}
+        values: dict[str, Any] = {name: mark([value])[0] for name, value in variables.items()}
 
         def text_of(shown: Sequence[Message]) -> str:
-            asked = Asked(template_messages(shown, self.template.style, mark), tools, told)
+            asked = Asked(template_messages(shown, self.template.style, mark), tools, values)
             return self.template.render(asked, continues=continues)
 
         text = text_of(known)

@@ -52,7 +52,7 @@ def replicas(tmp_path: Path, store_url: str) -> Iterator[tuple[ServerProcess, Se
         yield one, two
 
 
-def told(answer: httpx.Response) -> str:
+def outcome(answer: httpx.Response) -> str:
     """The status, and why where it is an error."""
     return str(answer.status_code) if answer.is_success else f"{answer.status_code} {answer.text}"
 
@@ -68,11 +68,11 @@ class People:
         self.seen[f"GET {(await client.get('/v1/models')).status_code}"] += 1
 
     async def post(self, client: httpx.AsyncClient) -> None:
-        self.seen[f"POST {told(await client.post('/v1/chat/completions', json=ASKED))}"] += 1
+        self.seen[f"POST {outcome(await client.post('/v1/chat/completions', json=ASKED))}"] += 1
 
     async def stream(self, client: httpx.AsyncClient) -> None:
         answer = await client.post("/v1/chat/completions", json=ASKED | {"stream": True})
-        self.seen[f"stream {told(answer)} {'[DONE]' in answer.text}"] += 1
+        self.seen[f"stream {outcome(answer)} {'[DONE]' in answer.text}"] += 1
 
     async def greet(self, _: httpx.AsyncClient) -> None:
         url, subprotocols = f"wss://localhost:{self._front.https_port}/v1/ws", [Subprotocol("midstream.v1")]

@@ -24,7 +24,7 @@ def estimated_tokens(messages: Sequence[Message], bytes_per_token: float, spec: 
     """Estimate a prompt's length without a tokenizer: its UTF-8 bytes divided by those of a token, and its frame.
 
     With three bytes a token the estimate is rather too high, since today's vocabularies have four or more for English,
-    and three for most other scripts. Raises PromptRejected if there is no message, or one that is no text.
+    and three for most other scripts. Raises PromptRejected if there is no message, or one that is not text.
     """
     if not messages:
         raise PromptRejected("There is no message to answer.")

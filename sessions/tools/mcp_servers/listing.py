@@ -134,8 +134,8 @@ def _checked(schema: dict[str, Any]) -> str:
         raise _LeftOut("its schema is not of an object")
     try:
         validator_for(schema, default=Draft202012Validator).check_schema(schema)
-    except (SchemaError, RecursionError, TypeError):  # TypeError: a `$schema` that is no text
-        raise _LeftOut("its schema is no JSON Schema") from None
+    except (SchemaError, RecursionError, TypeError):  # TypeError: a `$schema` that is not text
+        raise _LeftOut("its schema is not valid JSON Schema") from None
     return text
 
 

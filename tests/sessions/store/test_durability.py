@@ -270,7 +270,7 @@ async def test_a_write_to_a_master_that_was_replaced_is_not_confirmed(tmp_path: 
 async def test_a_primary_that_becomes_a_replica_while_it_is_asked_is_an_outage(
     pair: tuple[Node, Node],
 ) -> None:
-    """It is no damage of the data, after which a turn is given up."""
+    """Were it taken for damaged data, the turn would be given up."""
     master, replica = pair
 
     async def is_asked() -> bool:

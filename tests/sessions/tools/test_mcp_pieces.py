@@ -130,10 +130,10 @@ def deep(levels: int) -> dict[str, Any]:
     [
         ({}, "its schema is not of an object"),
         ({"type": ["object"]}, "its schema is not of an object"),
-        ({"type": "object", "$schema": []}, "its schema is no JSON Schema"),
-        ({"type": "object", "$schema": {}}, "its schema is no JSON Schema"),
-        ({"type": "object", "required": "a"}, "its schema is no JSON Schema"),
-        ({"type": "object", "properties": {"a": {"pattern": "("}}}, "its schema is no JSON Schema"),
+        ({"type": "object", "$schema": []}, "its schema is not valid JSON Schema"),
+        ({"type": "object", "$schema": {}}, "its schema is not valid JSON Schema"),
+        ({"type": "object", "required": "a"}, "its schema is not valid JSON Schema"),
+        ({"type": "object", "properties": {"a": {"pattern": "("}}}, "its schema is not valid JSON Schema"),
         (
             {"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}},
             "its schema refers to another document",

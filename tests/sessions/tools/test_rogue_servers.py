@@ -123,7 +123,10 @@ async def test_a_server_that_swallows_cancellations_keeps_nobody_waiting() -> No
 
 
 LISTS: list[tuple[Any, str]] = [
-    (tool_of("work", inputSchema={"type": "object", "minProperties": "x"}), "its schema is no JSON Schema"),
+    (
+        tool_of("work", inputSchema={"type": "object", "minProperties": "x"}),
+        "its schema is not valid JSON Schema",
+    ),
     (
         tool_of("work", inputSchema={"type": "object", "$ref": "http://10.0.0.1/"}),
         "its schema refers to another document",
