@@ -65,7 +65,7 @@ class KeySet:
         Raises Unauthenticated if there is none, and KeySetDown if no set was fetched within the last hour.
         """
         known = self._known(kid, algorithm)
-        if known is None or (self._age_s > KEPT_S and not self._fetching.locked()):
+        if known is None or self._age_s > (MOST_S if self._fetching.locked() else KEPT_S):
             await self._renew()
         if self._age_s > MOST_S and self._keys is not None:
             _log.error("key set dropped", url=self._url, why=f"not fetched for {MOST_S:g} s")

@@ -27,12 +27,9 @@ class AddressRule(msgspec.Struct, frozen=True, kw_only=True):
         address = None if peer is None else _address(peer)
         return address is not None and _is_in(address, self.trusted)
 
-    def admits(self, peer: str | None, forwarded_for: Sequence[str]) -> bool:
-        """Return whether the client behind this peer may connect. With a list, an unknown address may not."""
-        if not self.allowed:
-            return True
-        client = self.client(peer, forwarded_for)
-        return client is not None and _is_in(client, self.allowed)
+    def admits(self, client: Address | None) -> bool:
+        """Return whether the client with this address may connect. With a list, an unknown address may not."""
+        return not self.allowed or (client is not None and _is_in(client, self.allowed))
 
 
 _CLIENT = "midstream.client"

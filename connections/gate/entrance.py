@@ -61,7 +61,7 @@ class Gate:
             if is_loopback(peer) and any(name in headers for name in RELAYED):
                 client = None
         note_client(scope, client)
-        if not (is_own_probe or self._addresses.admits(peer, forwarded)):
+        if not (is_own_probe or self._addresses.admits(client)):
             return Refusal.ADDRESS
         if not (is_health or self._hosts.admits(headers.getlist("host"))):
             return Refusal.HOST

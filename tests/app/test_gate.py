@@ -102,6 +102,15 @@ async def test_such_a_page_gets_nothing_of_a_container_without_keys(tmp_path: Pa
         ] == 403
 
 
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Real-IP", "Forwarded", "Via"])
+async def test_a_proxy_on_this_machine_that_is_not_trusted_passes_nobody_off_as_this_machine(
+    header: str, tmp_path: Path
+) -> None:
+    async with serving(tmp_path, allowed_ips=("127.0.0.1",)) as running:
+        assert (await answer(running, "/"))[0] == 200
+        assert (await answer(running, "/", **{header.replace("-", "_"): "127.0.0.1"}))[0] == 403
+
+
 async def test_a_proxy_that_is_not_trusted_is_named_in_the_log_once(tmp_path: Path) -> None:
     async with serving(tmp_path) as running:
         with capture_logs() as log:

@@ -102,6 +102,16 @@ async def test_keys_expire_while_their_provider_is_down(published: Provider, clo
     assert await keys.find("first", "RS256")
 
 
+async def test_all_who_come_after_a_quiet_hour_wait_for_the_new_set(
+    published: Provider, clock: Clock
+) -> None:
+    keys = KeySet(published.url, clock=clock)
+    await keys.find("first", "RS256")
+    clock.now += MOST_S + 1
+    found = await asyncio.gather(*(keys.find("first", "RS256") for _ in range(4)))
+    assert (len(set(map(id, found))), published.asked) == (1, 2)
+
+
 @pytest.mark.parametrize("status", [302, 404, 500])
 async def test_where_no_set_was_ever_had_nobody_is_called_a_forger(
     status: int, published: Provider, clock: Clock
