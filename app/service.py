@@ -68,13 +68,15 @@ def cancelled_by_signals() -> Iterator[None]:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if task is None:
         raise RuntimeError("cancelled_by_signals is for tasks.")
-    stopping = False
+    stopping, asked_at = False, 0.0
 
     def stop() -> None:
-        nonlocal stopping
+        """Cancel the task, and again at each later signal: something may have lost the cancellation."""
+        nonlocal stopping, asked_at
         if not stopping:
-            stopping = True
             _log.info("stopping before the start has ended")
+        if not stopping or time.monotonic() - asked_at >= TOGETHER_S:
+            stopping, asked_at = True, time.monotonic()
             task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,7 +86,8 @@ def cancelled_by_signals() -> Iterator[None]:
     except asyncio.CancelledError:
         if not stopping:
             raise
-        task.uncancel()
+        while task.uncancel():
+            pass
         _log.info("stopped")
 
 

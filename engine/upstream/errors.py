@@ -27,16 +27,21 @@ _OVERFLOW = re.compile(
 LONGEST_REST_S = 60.0
 """The longest pause that an upstream is granted; then one request tries."""
 _FAILURE = re.compile(r"[45]\d\d", re.ASCII)
+_LONGEST_WORDS = 200
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?")
 
 
 class RequestRefused(EngineError):
     """The upstream refuses the request, and will refuse it again."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        """Take the kind of fault, and a sentence of ours for the sender: the upstream's may quote keys, addresses and texts."""
+    def __init__(self, code: ErrorCode, message: str, words: str = "") -> None:
+        """Take the kind of fault, and a sentence of ours for the sender: the upstream's may quote keys, addresses and texts.
+
+        `words`: its codes and types, for the log.
+        """
         super().__init__(message)
         self.code = code
+        self.words = words[:_LONGEST_WORDS]
 
 
 class Complaint(msgspec.Struct, frozen=True):
@@ -92,6 +97,7 @@ def error_for(
     return RequestRefused(
         ErrorCode.BAD_PARAMS,
         f"The model's server refuses the request ({status}). It may not support one of the parameters, tools or messages.",
+        complaint.words,
     )
 
 

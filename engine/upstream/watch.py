@@ -77,7 +77,7 @@ class UpstreamWatch:
         try:
             yield self._circuit
         except RequestRefused as refusal:
-            log.warning("the engine %s refused a request: %s", self._options.name, refusal)
+            log.warning("the engine %s refused a request: %s %s", self._options.name, refusal, refusal.words)
             self._succeed()
             raise
         except EngineError as error:

@@ -18,6 +18,7 @@ from websockets.exceptions import InvalidStatus
 
 from app.operations import logs
 from app.server.server import address, listen
+from app.service import TOGETHER_S, cancelled_by_signals
 from app.setting_values import SettingsError
 from engine.errors import EngineUnavailable
 from engine.scripted.engine import ScriptedEngine
@@ -283,3 +284,24 @@ async def test_the_logs_hold_one_line_a_turn_and_nothing_of_what_people_write(
     assert (ended["reason"], ended["conversation_id"], ended["generated_tokens"]) == ("stop", "default", 4)
     for kept_out in ("private", "secret", "Traceback"):
         assert kept_out not in stream.getvalue()
+
+
+async def test_a_later_signal_ends_a_start_that_lost_the_first_one() -> None:
+    lost = asyncio.Event()
+
+    async def start() -> None:
+        with cancelled_by_signals():
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:  # as wait_for does before Python 3.12
+                lost.set()
+            await asyncio.Event().wait()
+
+    starting = asyncio.create_task(start())
+    await asyncio.sleep(0)
+    signal.raise_signal(signal.SIGTERM)
+    await lost.wait()
+    await asyncio.sleep(TOGETHER_S)
+    signal.raise_signal(signal.SIGTERM)
+    async with asyncio.timeout(30):
+        await starting

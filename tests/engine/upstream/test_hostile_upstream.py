@@ -141,12 +141,15 @@ async def test_nobody_is_shown_the_words_of_an_upstreams_error(
     server: UpstreamServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(server, features=Features(tokenize="../tokenize")) as engine:
-        server.answers = [Answer(status=400, error={"error": {"message": "key sk-secret at 10.0.0.7"}})]
+        error = {"message": "key sk-secret at 10.0.0.7", "type": "BadRequestError", "code": "no_tools"}
+        server.answers = [Answer(status=400, error={"error": error})]
         end = await end_of(engine.generate(asking()))
         assert end.error is not None
         assert "(400)" in end.error
         assert "secret" not in end.error
+        assert "no_tools" not in end.error
     assert "(400)" in caplog.text
+    assert "BadRequestError no_tools" in caplog.text  # so that the operator can find the cause
     assert "secret" not in caplog.text
 
 
