@@ -6,17 +6,17 @@ The engine has a module like this one; neither package imports the other.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
-KEPT = frozenset(("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"))
-"""Secrets that loading a model needs."""
-SECRET = frozenset(
-    (
-        *("KEY", "KEYS", "APIKEY", "TOKEN", "TOKENS", "AUTH", "AUTHORIZATION", "SECRET", "SECRETS"),
-        *("PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "DSN"),
-    )
-)
+KEPT = frozenset(("HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "PWD", "OLDPWD"))
+"""What loading a model needs, and names that only look like secrets."""
+SECRET = frozenset(("KEY", "KEYS", "TOKEN", "TOKENS", "AUTH", "DSN", "PAT"))
 """Words of a variable's name, between underscores, that mark a secret."""
+SECRET_PARTS = re.compile("APIKEY|AUTHORIZATION|CONNECTION_?STRING|CREDENTIAL|PASSPHRASE|PASSW|PWD|SECRET")
+"""Parts of a name that mark one."""
+_LOGIN = re.compile(r"://[^/@\s]*:[^/@\s]*@")
+"""A URL's user and password."""
 
 
 def child_environment() -> dict[str, str]:
@@ -25,9 +25,13 @@ def child_environment() -> dict[str, str]:
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that are neither the service's settings nor secrets by their names. Pure."""
-    return {name: value for name, value in environ.items() if name in KEPT or not _is_hidden(name.upper())}
+    """Return the variables that are neither the service's settings nor, by name or value, secrets. Pure."""
+    return {
+        name: value for name, value in environ.items() if name in KEPT or not _is_hidden(name.upper(), value)
+    }
 
 
-def _is_hidden(name: str) -> bool:
-    return name.startswith("MIDSTREAM_") or not SECRET.isdisjoint(name.split("_"))
+def _is_hidden(name: str, value: str) -> bool:
+    if name.startswith("MIDSTREAM_") or not SECRET.isdisjoint(name.split("_")) or SECRET_PARTS.search(name):
+        return True
+    return bool(_LOGIN.search(value)) and not name.endswith("_PROXY")  # models may come through a proxy

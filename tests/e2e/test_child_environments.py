@@ -16,8 +16,21 @@ SECRETS = {
     "UPSTREAM_API_KEY": "hidden-key",
     "CLOUD_SECRET_ACCESS_KEY": "hidden-cloud",
     "DB_PASSWORD": "hidden-password",
+    "PGPASSWORD": "hidden-postgres",
+    "MYSQL_PWD": "hidden-mysql",
+    "GITHUB_PAT": "hidden-github",
+    "AZURE_STORAGE_CONNECTION_STRING": "hidden-azure",
+    "DATABASE_URL": "postgres://chat:hidden-login@db/chat",
+    "CACHE_URL": "redis://:hidden-cache@db",
 }
-SEEN = {"HF_TOKEN": "for models", "TOKENIZERS_PARALLELISM": "true", "LANG": "C.UTF-8"}
+SEEN = {
+    "HF_TOKEN": "for models",
+    "HF_TOKEN_PATH": "/run/token",
+    "TOKENIZERS_PARALLELISM": "true",
+    "LANG": "C.UTF-8",
+    "PWD": "/",
+    "DOCS_URL": "https://example.org/a:b@c",
+}
 
 
 @pytest.fixture
