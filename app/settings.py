@@ -162,6 +162,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"], Meta(description="Number type of the weights.")
     ] = "auto"
+    reply_tokens: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="The longest reply, in tokens, if neither its sender nor the model's generation config names a limit.",
+        ),
+    ] = 8192
     pickled_weights: Annotated[
         bool,
         Meta(

@@ -49,6 +49,10 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, images=tuple(image.named() for image in self.images))
 
 
+REPLY_TOKENS = 8192
+"""The longest reply if neither its sender nor the model nor the operator names a limit."""
+
+
 class Params(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a reply is generated. `None` means: the model's own generation config.
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from engine.messages import REPLY_TOKENS
+
 _ON_CPU = frozenset({"cpu", "auto"})
 
 
@@ -28,13 +30,14 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `kv_bytes` bounds the memory for keys and values. If it is None, this engine gets the share `memory_share` of what
     the loader would take. `threads`: compute threads on the CPU; None: PyTorch's default. `pickled_weights`: also load
-    weights that are not safetensors.
+    weights that are not safetensors. `reply_tokens`: the longest reply whose sender names no limit.
     """
 
     model: str
     device: str = "auto"
     dtype: str = "auto"
     pickled_weights: bool = False
+    reply_tokens: int = REPLY_TOKENS
     max_batch: int | None = None
     kv_bytes: int | None = None
     memory_share: float = 1.0

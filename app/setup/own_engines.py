@@ -81,6 +81,7 @@ def _options(settings: Settings) -> EngineOptions:
         model=settings.model_path,
         dtype=settings.dtype,
         pickled_weights=settings.pickled_weights,
+        reply_tokens=settings.reply_tokens,
         max_batch=settings.max_batch,
         kv_bytes=settings.kv_bytes,
         forward=ForwardOptions(

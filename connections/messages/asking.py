@@ -160,7 +160,7 @@ def _reasoning(thinking: ThinkingConfig | None, effort: str | None) -> str:
 def _params(request: MessageRequest, limits: Limits) -> Params:
     """Return the parameters. A length beyond the server's limit becomes that limit. Raises Problem."""
     asked = frames.Params(
-        max_new_tokens=min(request.max_tokens, limits.max_new_tokens),
+        max_new_tokens=request.max_tokens,
         temperature=request.temperature,
         top_p=request.top_p,
         top_k=request.top_k,

@@ -22,13 +22,18 @@ SMALLEST_TOP_P = 1e-6
 MAX_TIME_S = 86_400
 MIN_CHARS_PER_S, MAX_CHARS_PER_S = 10, 1000
 MAX_INTEGER = 2**63 - 1
+UNLIMITED = -1
 
 
 def generation(params: frames.Params, *, max_new_tokens: int) -> Generation:
-    """Return the parameters for the floors below. Raises BadParams, which names the field and its range."""
-    for field, why in _wrong(params, max_new_tokens):
+    """Return the parameters for the floors below. Raises BadParams, which names the field and its range.
+
+    A longer reply than `max_new_tokens` is as long as that.
+    """
+    for field, why in _wrong(params):
         raise BadParams(why, field=f"params.{field}")
     fields = msgspec.structs.asdict(params)
+    fields["max_new_tokens"] = _length(params.max_new_tokens, max_new_tokens)
     system, model = fields.pop("system"), fields.pop("model")
     reply_format, reasoning = format_of(fields.pop("format")), fields.pop("reasoning")
     chars_per_s, translation = (
@@ -54,10 +59,14 @@ def _translation(target: str | None, source: str | None) -> Translation | None:
     return None if target is None and source is None else Translation(target or "", source or "")
 
 
-def _wrong(params: frames.Params, max_new_tokens: int) -> Iterator[tuple[str, str]]:
+def _length(asked: int | None, most: int) -> int | None:
+    return None if asked in (None, UNLIMITED) else min(asked, most)
+
+
+def _wrong(params: frames.Params) -> Iterator[tuple[str, str]]:
     """Yield the fields that are out of range, each with the text that follows its name."""
     ranges: tuple[tuple[str, Callable[[float], bool], str], ...] = (
-        ("max_new_tokens", lambda n: 1 <= n <= max_new_tokens, f"from 1 to {max_new_tokens}"),
+        ("max_new_tokens", lambda n: n >= 1 or n == UNLIMITED, f"1 or more, or {UNLIMITED} for no limit"),
         ("temperature", lambda n: 0 <= n <= MAX_TEMPERATURE, f"from 0 to {MAX_TEMPERATURE}"),
         ("top_p", lambda n: SMALLEST_TOP_P <= n <= 1, f"from {SMALLEST_TOP_P:f} to 1"),
         ("top_k", lambda n: 0 <= n <= MAX_INTEGER, "0 or more"),

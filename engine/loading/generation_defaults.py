@@ -6,21 +6,23 @@ from typing import Any
 
 from transformers import GenerationConfig, PreTrainedConfig
 
-from engine.messages import Params
-from engine.text.prepared import FALLBACK_MAX_NEW_TOKENS
+from engine.messages import REPLY_TOKENS, Params
 
 SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "min_p")
 
 
-def defaults_of(generation: GenerationConfig) -> Params:
-    """Return the sampling values of a generation config, with transformers' defaults where it names none."""
+def defaults_of(generation: GenerationConfig, reply_tokens: int = REPLY_TOKENS) -> Params:
+    """Return the sampling values of a generation config, with transformers' defaults where it names none.
+
+    `reply_tokens`: the longest reply if the config names none.
+    """
     given = {name: getattr(generation, name, None) for name in SAMPLING_FIELDS}
     fallback: dict[str, Any] = {
         "do_sample": False, "temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0,
     }  # fmt: skip
     known = {name: value for name, value in given.items() if value is not None}
     return Params(
-        max_new_tokens=generation.max_new_tokens or FALLBACK_MAX_NEW_TOKENS,
+        max_new_tokens=generation.max_new_tokens or reply_tokens,
         max_time_s=generation.max_time,
         **(fallback | known),
     )

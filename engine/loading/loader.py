@@ -39,6 +39,7 @@ from engine.loading.translators import PAGE as TRANSLATIONS_PAGE
 from engine.loading.translators import Prepared, check_translator, translates, translating_defaults
 from engine.loading.vision import check_seeing, parted, takes_images
 from engine.loading.weights_progress import weights_progress
+from engine.messages import REPLY_TOKENS
 from engine.model import cpu_linear
 from engine.model.cpu_model import is_known
 from engine.model.cpu_prefill import prefills
@@ -70,6 +71,7 @@ def load(
     device: str | None = None,
     dtype: str | None = None,
     pickled_weights: bool = False,
+    reply_tokens: int = REPLY_TOKENS,
     max_batch: int | None = None,
     kv_bytes: int | None = None,
     memory_share: float = 1.0,
@@ -78,7 +80,7 @@ def load(
 ) -> LoadedModel:
     """Load a model by its hub name or folder. `None` and "auto" let the loader choose device and dtype.
 
-    `pickled_weights`: weights need not be safetensors.
+    `pickled_weights`: weights need not be safetensors. `reply_tokens`: the longest reply whose sender names no limit.
     `kv_bytes` bounds the memory for keys and values of `max_batch` replies, and so the context.
     `memory_share`: this engine's part of the memory that is taken for them if `kv_bytes` is None.
     `progress` is called with a stage, in words, and a share from 0 to 1. Raises ModelNotUsable.
@@ -127,7 +129,7 @@ def load(
         name=model,
         module=probed.module,
         tokenizer=tokenizer,
-        defaults=defaults_of(module.generation_config),
+        defaults=defaults_of(module.generation_config, reply_tokens),
         eos_ids=ends,
         max_batch=batch,
         vocabulary=vocabulary,

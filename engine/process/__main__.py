@@ -100,6 +100,7 @@ def _load(
         device=options.device,
         dtype=options.dtype,
         pickled_weights=options.pickled_weights,
+        reply_tokens=options.reply_tokens,
         max_batch=options.max_batch,
         kv_bytes=options.kv_bytes,
         memory_share=options.memory_share,

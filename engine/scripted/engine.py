@@ -12,7 +12,7 @@ from itertools import islice
 
 from engine.door import Engine, EngineState, EngineStatus
 from engine.errors import PromptRejected
-from engine.messages import EngineStatistics, FinishReason, Message, ModelFacts, Params, Request
+from engine.messages import REPLY_TOKENS, EngineStatistics, FinishReason, Message, ModelFacts, Params, Request
 from engine.process.supervision import Lifecycle
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted.reply import ScriptedReply
@@ -64,7 +64,7 @@ class ScriptedEngine:
         self._facts = ModelFacts(
             model="scripted",
             context_tokens=context_tokens,
-            defaults=Params(max_new_tokens=512, do_sample=False),
+            defaults=Params(max_new_tokens=REPLY_TOKENS, do_sample=False),
             device="none",
             dtype="none",
             max_batch=max_batch,
@@ -120,7 +120,7 @@ class ScriptedEngine:
         stream = ReplyStream(request.request_id, self._cancel)
         script = self._scripts.popleft() if self._scripts else words_of(self._reply)
         prompt_tokens = count_words(request.messages, request.spec)
-        asked = request.params.max_new_tokens or self._facts.defaults.max_new_tokens or 512
+        asked = request.params.max_new_tokens or REPLY_TOKENS
         self._runs[request.request_id] = ScriptedReply(
             request,
             stream,

@@ -14,14 +14,13 @@ import msgspec
 from engine.errors import EngineError
 from engine.grammar.source import Source
 from engine.images.tiling import Shown
-from engine.messages import Params
+from engine.messages import REPLY_TOKENS, Params
 from engine.text.pieces import Piece, ReplyStep
 from engine.text.reply_logprobs import ReplyLogprobs
 from engine.trace import NOBODYS, Trace
 
 T = TypeVar("T")
 
-FALLBACK_MAX_NEW_TOKENS = 512
 """Used if neither the request nor the model's generation config sets a number."""
 
 
@@ -159,7 +158,7 @@ def resolve_sampling(params: Params, defaults: Params) -> Sampling:
     if asked is None and params.temperature is not None:
         asked = True
     return Sampling(
-        max_new_tokens=_first(params.max_new_tokens, defaults.max_new_tokens, FALLBACK_MAX_NEW_TOKENS),
+        max_new_tokens=_first(params.max_new_tokens, defaults.max_new_tokens, REPLY_TOKENS),
         do_sample=_first(asked, defaults.do_sample, False) and temperature > 0,
         temperature=temperature,
         top_p=_first(params.top_p, defaults.top_p, 1.0),

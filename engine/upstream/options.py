@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from engine.messages import REPLY_TOKENS
+
 Seconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
 
@@ -165,7 +167,7 @@ class UpstreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ca_file: str | None = None
     max_requests: Count = 256
     retries: Annotated[int, Meta(ge=0, le=10)] = 2
-    max_new_tokens: Count = 1024
+    max_new_tokens: Count = REPLY_TOKENS
     bytes_per_token: Annotated[float, Meta(gt=0)] = 3.0
     health: str = "models"
     server: Server | None = None

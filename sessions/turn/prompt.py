@@ -12,7 +12,7 @@ import msgspec
 from engine.door import Engine, has_feature, messages_not_served, not_served, spec_not_served
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
 from engine.images.image import NOT_SEEN, Seen, joined
-from engine.messages import Message, ModelFacts, Params, Request
+from engine.messages import REPLY_TOKENS, Message, ModelFacts, Params, Request
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.served_models import ServedModel
 from sessions.errors import BadParams, ContextOverflow, EngineDown, Overloaded
@@ -178,7 +178,6 @@ def _flat(groups: Sequence[Sequence[MessageRecord]]) -> list[MessageRecord]:
     return [record for group in groups for record in group]
 
 
-DEFAULT_NEW_TOKENS = 512
 NO_IMAGES = "This model does not take images."
 NO_TARGET = "This model does not translate: leave `target` and `source` out, or name one that does."
 _UNSERVED = {"images": NO_IMAGES, "target": NO_TARGET}
@@ -274,7 +273,7 @@ class Prompts:
 
 def new_tokens(params: Params, facts: ModelFacts) -> int:
     """Return the longest possible reply."""
-    return params.max_new_tokens or facts.defaults.max_new_tokens or DEFAULT_NEW_TOKENS
+    return params.max_new_tokens or facts.defaults.max_new_tokens or REPLY_TOKENS
 
 
 async def stand_in(choice: ModelChoice, request: Request, *, shortens: bool) -> Request | None:
@@ -344,9 +343,6 @@ def refuse_unserved(
     if field is not None:
         other = f"`{field}` can't be followed by the engine behind this server."
         raise BadParams(_UNSERVED.get(field, other), field=field)
-    if (params.max_new_tokens or 0) > facts.context_tokens:
-        why = f"`max_new_tokens` must be from 1 to {facts.context_tokens} for this model."
-        raise BadParams(why, field="max_new_tokens")
 
 
 @contextmanager

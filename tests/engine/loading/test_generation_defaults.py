@@ -8,13 +8,12 @@ import pytest
 from transformers import Gemma3TextConfig, GenerationConfig, LlamaConfig, MambaConfig
 
 from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
-from engine.messages import Params
-from engine.text.prepared import FALLBACK_MAX_NEW_TOKENS
+from engine.messages import REPLY_TOKENS, Params
 
 
 def test_an_empty_generation_config_gives_transformers_own_values() -> None:
     expected = Params(
-        FALLBACK_MAX_NEW_TOKENS, do_sample=False, temperature=1.0, top_p=1.0, top_k=50, repetition_penalty=1.0
+        REPLY_TOKENS, do_sample=False, temperature=1.0, top_p=1.0, top_k=50, repetition_penalty=1.0
     )
     assert defaults_of(GenerationConfig()) == expected
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.messages import Params
-from engine.text.prepared import FALLBACK_MAX_NEW_TOKENS, resolve_sampling
+from engine.messages import REPLY_TOKENS, Params
+from engine.text.prepared import resolve_sampling
 
 
 def test_the_request_wins_over_the_model() -> None:
@@ -28,7 +28,7 @@ def test_the_request_wins_over_the_model() -> None:
 
 def test_where_nobody_says_anything_transformers_does() -> None:
     got = resolve_sampling(Params(), Params())
-    assert (got.max_new_tokens, got.do_sample, got.temperature) == (FALLBACK_MAX_NEW_TOKENS, False, 1.0)
+    assert (got.max_new_tokens, got.do_sample, got.temperature) == (REPLY_TOKENS, False, 1.0)
     assert (got.top_p, got.top_k, got.repetition_penalty, got.seed) == (1.0, 50, 1.0, None)
 
 
