@@ -270,7 +270,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(description="TOML file with those four limits and both rates; reread when it changes."),
     ] = None
-    max_content_chars: Annotated[int, Meta(ge=1, description="Characters of one message.")] = 32_000
+    max_content_chars: Annotated[
+        int,
+        Meta(ge=1, description="Characters of one message; the window and the request's size bound it, too."),
+    ] = 1_048_576
     unsupported_tools: Annotated[
         Literal["refuse", "ignore"],
         Meta(

@@ -1,4 +1,4 @@
-"""The ranges of a turn's parameters. A value out of range is refused, never clamped."""
+"""The ranges of a turn's parameters. A value out of range is refused; only the length is clamped, to the window."""
 
 from __future__ import annotations
 

@@ -231,17 +231,18 @@ async def test_the_window_is_that_of_the_model_which_is_asked(two: Two) -> None:
         await socket.send(type="send", client_msg_id="2", content=long, params={"model": "small"})
         refusal = await socket.next("error")
         assert (refusal["code"], "room for 399" in refusal["message"]) == ("context_overflow", True)
-        await socket.send(
-            type="send", client_msg_id="3", content="x", params={"model": "small", "max_new_tokens": 401}
-        )
-        refusal = await socket.next("error")
-        assert (refusal["code"], "from 1 to 400" in refusal["message"]) == ("bad_params", True)
+        for max_new_tokens in (0, -2):
+            params = {"model": "small", "max_new_tokens": max_new_tokens}
+            await socket.send(type="send", client_msg_id="3", content="x", params=params)
+            refusal = await socket.next("error")
+            assert (refusal["code"], "-1 for no limit" in refusal["message"]) == ("bad_params", True)
         await exchange(socket, 4, max_new_tokens=401, model="big")
     answer = await two.chat(model="small", messages=[{"role": "user", "content": long}])
     assert answer.json()["error"]["code"] == "context_length_exceeded"
-    answer = await two.chat(model="small", max_tokens=401)
-    assert answer.json()["error"]["param"] == "max_tokens"
     assert not two.small.bodies
+    for max_tokens in (401, -1):
+        assert (await two.chat(model="small", max_tokens=max_tokens)).status_code == 200
+    assert [body["max_tokens"] <= 400 for body in two.small.bodies] == [True, True]
 
 
 async def test_the_parameters_are_those_of_the_model_which_is_asked(two: Two) -> None:

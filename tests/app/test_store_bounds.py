@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from functools import partial
@@ -12,10 +11,12 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from app.settings import DEMO_MODEL, Settings
+from app.settings import Settings
 from app.sizing.estimate import JOURNAL_BYTES, STORE_SPARE
 from connections.authentication.tickets import TTL_S
+from connections.http.exchange import MAX_BODY_BYTES
 from connections.images.reading import MAX_BYTES
+from connections.limits.limits import MAX_FRAME_BYTES
 from connections.limits.rates import GROUPS_TIMES
 from sessions.shares import ADDRESS, most_of_group, most_of_owner
 from sessions.store.history.notes import MOST_BYTES
@@ -27,7 +28,8 @@ from tests.deploy.front import DEPLOY
 
 MIB = 1024**2
 SETTINGS = Settings()
-WINDOW = json.loads((DEMO_MODEL / "config.json").read_text())["max_position_embeddings"]
+LONGEST_REPLY = SETTINGS.reply_tokens
+"""Tokens; a sender may ask for more where the window is larger."""
 UTF8 = 4
 """Bytes of a character at most."""
 TICKET_BYTES = 512
@@ -71,7 +73,7 @@ def limit_in(arguments: str) -> int:
 
 def kept_in_the_reserve(store: Shipped) -> dict[str, float]:
     """What is written beside, or beyond, what growth may fill, with the most of each."""
-    longest_reply = WINDOW * JOURNAL_BYTES
+    longest_reply = LONGEST_REPLY * JOURNAL_BYTES
     return {
         "growth that other replicas have not measured": store.replicas * store.bytes * UNSEEN_PART,
         "replies that run when the store is full": store.replicas * SETTINGS.max_batch * longest_reply,
@@ -89,7 +91,7 @@ def test_what_is_written_in_a_full_store_fits_into_the_reserve(name: str) -> Non
     assert store.replicas <= ONCE_PART, "together they may write as much at once as is free"
 
 
-LONGEST_MESSAGE = MESSAGE_BYTES + COPIES * UTF8 * SETTINGS.max_content_chars
+LONGEST_MESSAGE = MESSAGE_BYTES + COPIES * min(UTF8 * SETTINGS.max_content_chars, MAX_BODY_BYTES)
 SHARES: dict[str, Callable[[int], int]] = {
     "owner": most_of_owner,
     "address": partial(most_of_group, f"{ADDRESS}192.0.2.7"),
@@ -111,18 +113,19 @@ def growth(name: str) -> int:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_those_who_take_all_that_they_may_leave_room_for_the_longest_message_of_another(name: str) -> None:
+def test_those_who_take_all_that_they_may_leave_room_for_any_message_of_a_page(name: str) -> None:
+    """Larger ones, which only requests can carry, may find a store that attackers have filled to be full."""
     free = growth(name)
     for greedy in ("key", *["address"] * ATTACKERS):
         free -= taken(free, SHARES[greedy])
-    assert min(most_of_owner(free), free // ONCE_PART) >= LONGEST_MESSAGE
+    assert min(most_of_owner(free), free // ONCE_PART) >= MESSAGE_BYTES + COPIES * MAX_FRAME_BYTES
 
 
 @pytest.mark.parametrize("name", shipped())
 def test_a_share_has_room_for_all_that_else_has_a_bound_of_its_own(name: str) -> None:
     alone = taken(growth(name), most_of_owner)
     image = MAX_BYTES + IMAGE_COSTS
-    assert alone >= MOST_BYTES + 2 * image + LONGEST_MESSAGE + WINDOW * JOURNAL_BYTES
+    assert alone >= MOST_BYTES + 2 * image + LONGEST_MESSAGE + LONGEST_REPLY * JOURNAL_BYTES
     assert image <= growth(name) // ONCE_PART
 
 
