@@ -60,7 +60,7 @@ class Eyes:
             return cls(_kind(config).from_pretrained(model), config)
         except ImportError as error:
             raise ModelNotUsable(
-                f"The model {model!r} takes images, which need Pillow: pip install 'midstream[images]'."
+                f"The model {model!r} takes images, which need Pillow: pip install 'midstream-server[images]'."
             ) from error
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ModelNotUsable(

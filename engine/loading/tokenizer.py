@@ -25,7 +25,7 @@ def read_tokenizer(model: str) -> PreTrainedTokenizerBase:
     except ImportError as error:
         if find_spec("sentencepiece") is None:
             raise ModelNotUsable(
-                f"The tokenizer of {model!r} needs sentencepiece: pip install 'midstream[translation]'."
+                f"The tokenizer of {model!r} needs sentencepiece: pip install 'midstream-server[translation]'."
             ) from error
         raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
     except (OSError, ValueError, KeyError) as error:
