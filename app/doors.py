@@ -58,7 +58,9 @@ def doors(
         spoken=spoken,
         hello_s=hello_s,
     )
-    reception = Reception(access=access, limiters=limiters, greeter=greeter)
+    reception = Reception(
+        access=access, limiters=limiters, greeter=greeter, refuses_tools=sessions.refuses_tools
+    )
     realtime = RealtimeDoor(
         sessions=sessions,
         reception=reception,

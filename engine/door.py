@@ -169,13 +169,12 @@ def has_feature(facts: ModelFacts, feature: str, part: str) -> bool:
 def spec_not_served(spec: ReplySpec, facts: ModelFacts) -> str | None:
     """Return the field of the first part of a spec that the engine can't follow, or None.
 
-    Every engine accepts `reasoning: off`: most models without a switch for it do not reason.
+    Every engine accepts `reasoning`: most models without a switch for it do not reason, and an effort is a hint.
     """
     form = "" if spec.format is None else spec.format.__struct_config__.tag
     asked = (
         ("tools", "tools", spec.tool_choice, bool(spec.shown_tools)),
         ("format", "format", str(form), spec.format is not None),
-        ("reasoning", "reasoning", "", spec.reasoning not in ("auto", "off")),
         ("template", "template", "", bool(spec.template)),
         ("continues", "continue", "", spec.continues),
         ("raw", "raw", "", spec.raw),

@@ -75,7 +75,7 @@ class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `tool_choice`: `auto`, `none` (the model is not shown the tools), `required`, or `named`: the one in `tool_name`.
     `parallel_calls`: a reply may have more than one call. `reasoning`: `auto`, `off`, `least` (as little as the template
-    allows), or an effort that it knows.
+    allows), or an effort, which a model without efforts ignores.
     `template`: further variables of the chat template. `continues`: the reply continues the last message, which is the
     assistant's. `raw`: the only message is the prompt, without a template. `translation`: the last message is translated.
     """
@@ -90,6 +90,11 @@ class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     continues: bool = False
     raw: bool = False
     translation: Translation | None = None
+
+    @property
+    def must_call(self) -> bool:
+        """Whether the reply is a call: it has no text that a format could apply to."""
+        return bool(self.tools) and self.tool_choice in ("required", "named")
 
     @property
     def shown_tools(self) -> tuple[Tool, ...]:

@@ -101,6 +101,7 @@ class Sessions:
     ) -> None:
         self.tools = tools or ToolBox()
         self.shares = policy.sharing
+        self.refuses_tools = policy.unsupported_tools == "refuse"
         self._searches = FairPlaces(SEARCHES)
         self.choice = ModelChoice(engine)
         self.parts = compose(

@@ -50,7 +50,7 @@ class AgUiDoor(OneReplyDoor[RunInput]):
         limits = await self.reception.limits(model)
         await self.reception.count(caller)
         with asking_for(caller.group or caller.client.client_id):
-            run = await self._threads.begin(caller, request, model.name, limits)
+            run = await self._threads.begin(caller, request, model, limits)
         place.close()
         stored = run.stored
         names = {"thread_id": request.thread_id, "run_id": request.run_id}

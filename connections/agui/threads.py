@@ -14,10 +14,11 @@ from typing import ClassVar
 
 import msgspec
 
-from connections.agui.asking import ask_of
+from connections.agui.asking import ask_of, names_of
 from connections.agui.fields import Payload, ResumeEntry, RunInput, RunMessage, RunTool
 from connections.limits.caller import Caller, comes_back
 from connections.openai.problems import Problem, invalid
+from connections.openai.reception import ignored_by
 from connections.replies.server_calls import ServerCall
 from connections.replies.stored_reply import StoredReply
 from connections.replies.stored_turns import StoredTurns
@@ -25,6 +26,7 @@ from connections.wire.facts import Limits
 from connections.wire.frames import Name
 from connections.wire.sentences import worded
 from engine.messages import Message
+from engine.served_models import ServedModel
 from sessions.conversation.paging import ShownMessage
 from sessions.errors import NotFound
 from sessions.events import CallState, ShownCall
@@ -67,7 +69,7 @@ class Threads(StoredTurns):
         }
         return any(entry.interrupt_id in asked for entry in request.resume)
 
-    async def begin(self, caller: Caller, request: RunInput, model: str, limits: Limits) -> KeptRun:
+    async def begin(self, caller: Caller, request: RunInput, model: ServedModel, limits: Limits) -> KeptRun:
         """Begin a run, with the user's last message or with answers to calls. Raises Refused."""
         _check_kept(caller, request)
         shown = await self._shown(caller, request.thread_id)
@@ -96,7 +98,9 @@ class Threads(StoredTurns):
             self.sessions.disconnect(reader)
         return shown.page.messages
 
-    async def _say(self, caller: Caller, request: RunInput, model: str, limits: Limits) -> StoredReply:
+    async def _say(
+        self, caller: Caller, request: RunInput, model: ServedModel, limits: Limits
+    ) -> StoredReply:
         """Begin a run with the user's last message. Raises Refused."""
         last = request.messages[-1] if request.messages else RunMessage("")
         if last.role != "user":
@@ -131,7 +135,7 @@ class Threads(StoredTurns):
         generation = Generation(
             ask.params,
             _system(request, limits),
-            model,
+            model.name,
             tools=(*theirs, *ours),
             tool_choice=ask.spec.tool_name if ask.spec.tool_choice == "named" else ask.spec.tool_choice,
             reasoning=ask.spec.reasoning,
@@ -140,7 +144,7 @@ class Threads(StoredTurns):
             user=request.thread_id,
         )
         stored = await self.send(caller, send, generation)
-        stored.ignored = ask.ignored
+        stored.ignored = ignored_by(model, ask, names_of(request))
         return stored
 
     def _server_tools(self, request: RunInput) -> tuple[OfferedTool, ...]:

@@ -11,7 +11,7 @@ import msgspec
 from connections.http.json_shape import check_shape
 from connections.messages.blocks import messages_of
 from connections.messages.fields import CountRequest, MessageRequest, OutputConfig, ThinkingConfig
-from connections.messages.tools import tools_spec
+from connections.messages.tools import tools_left_out, tools_spec
 from connections.openai.problems import Problem, invalid
 from connections.openai.requests.schemas import schema_text
 from connections.openai.unserved import says
@@ -74,7 +74,8 @@ def ask_of(request: MessageRequest, limits: Limits) -> Ask:
     """Return the messages and how to answer them. Raises Problem."""
     messages, spec = _prompt(request, limits)
     user = request.metadata.user_id if request.metadata else None
-    return Ask(messages, _params(request, limits), user=user or "", spec=spec)
+    left_out = tools_left_out(request.tools)
+    return Ask(messages, _params(request, limits), user=user or "", spec=spec, ignored=left_out)
 
 
 def prompt_of(request: CountRequest, limits: Limits) -> Ask:
@@ -114,10 +115,7 @@ def _spec(request: CountRequest, messages: tuple[Message, ...]) -> ReplySpec:
     if last.role == "assistant" and last.calls:
         raise invalid("messages", "`messages` end with calls: their results (tool_result) are missing.")
     config = request.output_config or OutputConfig()
-    schema = _schema(config)
-    if schema is not None and spec.tools and spec.tool_choice in ("required", "named"):
-        where = "output_config.format"
-        raise invalid(where, f"`{where}` excludes a `tool_choice` that leaves no text.")
+    schema = None if spec.must_call else _schema(config)
     return msgspec.structs.replace(
         spec,
         format=None if schema is None else JsonSchema(schema),

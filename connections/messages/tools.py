@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from connections.messages.fields import ClientTool, ToolUseChoice
 from connections.openai.problems import invalid
 from connections.openai.requests.schemas import schema_text
-from connections.openai.requests.tools import MAX_DESCRIPTION_CHARS, MAX_TOOLS
+from connections.openai.requests.tools import MAX_TOOLS
 from connections.wire.sentences import worded
 from engine import reply_spec
 from engine.reply_spec import ReplySpec
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
+_CLIENTS = (None, "custom")
+"""Types of tools that the client runs."""
 
 
 def tools_spec(given: Sequence[ClientTool] | None, choice: ToolUseChoice | None) -> ReplySpec:
@@ -40,31 +42,30 @@ def tools_spec(given: Sequence[ClientTool] | None, choice: ToolUseChoice | None)
 def _tools(given: Sequence[ClientTool]) -> tuple[reply_spec.Tool, ...]:
     if len(given) > MAX_TOOLS:
         raise invalid("tools", worded("tools", f"may have at most {MAX_TOOLS} tools."))
-    tools = tuple(_tool(tool, f"tools[{number}]") for number, tool in enumerate(given))
-    names = [tool.name for tool in tools]
-    for number, name in enumerate(names):
-        if name in names[:number]:
+    tools: dict[str, reply_spec.Tool] = {}
+    for number, one in enumerate(given):
+        if one.type not in _CLIENTS:
+            continue
+        tool = _tool(one, f"tools[{number}]")
+        if tool.name in tools:
             where = f"tools[{number}].name"
             raise invalid(where, worded(where, "is the name of another tool, too."))
-    return tools
+        tools[tool.name] = tool
+    return tuple(tools.values())
+
+
+def tools_left_out(given: Sequence[ClientTool] | None) -> tuple[str, ...]:
+    """Return the places of tools that Anthropic's servers run."""
+    return tuple(f"tools[{number}]" for number, tool in enumerate(given or ()) if tool.type not in _CLIENTS)
 
 
 def _tool(tool: ClientTool, where: str) -> reply_spec.Tool:
-    if tool.type not in (None, "custom"):
-        why = (
-            "This server runs no tools of its own here: it takes tools with an `input_schema`, which you run."
-        )
-        raise invalid(f"{where}.type", why)
     if not _NAME.match(tool.name):
         why = "must have 1 to 128 letters, digits, _ or -."
         raise invalid(f"{where}.name", worded(f"{where}.name", why))
-    description = tool.description or ""
-    if len(description) > MAX_DESCRIPTION_CHARS:
-        why = f"may have at most {MAX_DESCRIPTION_CHARS} characters."
-        raise invalid(f"{where}.description", worded(f"{where}.description", why))
     if (schema := schema_text(tool.input_schema, f"{where}.input_schema")) is None:
         raise invalid(f"{where}.input_schema", worded(f"{where}.input_schema", "is missing."))
-    return reply_spec.Tool(tool.name, description, schema, strict=bool(tool.strict))
+    return reply_spec.Tool(tool.name, tool.description or "", schema, strict=bool(tool.strict))
 
 
 def _known(choice: ToolUseChoice | None, tools: Sequence[reply_spec.Tool]) -> str:

@@ -15,7 +15,7 @@ from connections.limits.caller import Caller
 from connections.openai.asking import fields_of
 from connections.openai.door import HttpDoor
 from connections.openai.problems import Problem, renamed
-from connections.openai.reception import Reception, asked_by
+from connections.openai.reception import Reception
 from connections.openai.requests.fields import Asked
 from connections.wire.facts import Limits
 from engine.messages import ToolCall
@@ -27,7 +27,7 @@ from sessions.running.waiting_pieces import Piece
 from sessions.service import Sessions
 
 IGNORED = "X-Midstream-Ignored"
-"""The header with the ignored fields of a request: its model can't follow them, and the operator allows that."""
+"""The header with the ignored fields of a request: hints, and tools that can't be called if the operator allows that."""
 
 R = TypeVar("R", bound=Asked)
 
@@ -91,7 +91,7 @@ class AnsweringDoor(HttpDoor[R]):
         model = self.reception.model(request.model, caller.grant)
         limits = await self.reception.limits(model)
         asks = await self.reception.apart(exchange, lambda: self.asks(request, limits))
-        return [asked_by(caller, ask, model.name) for ask in asks]
+        return [self.reception.asked_by(caller, ask, model, fields_of(request)) for ask in asks]
 
     async def _count(self, caller: Caller, asks: Sequence[Ask]) -> None:
         """Count each reply as a message; one was counted when the request came. Raises RateLimited."""

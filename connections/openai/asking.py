@@ -14,7 +14,7 @@ from connections.openai.requests.formats import format_of
 from connections.openai.requests.messages import messages_of
 from connections.openai.requests.sampling import MAX_TOP_LOGPROBS, params_of, replies_of
 from connections.openai.requests.thinking import reasoning_of, template_field, template_of
-from connections.openai.requests.tools import tools_spec
+from connections.openai.requests.tools import tools_left_out, tools_spec
 from connections.openai.unserved import refuse_unserved
 from connections.wire.facts import Limits
 from connections.wire.sentences import complaint, worded
@@ -66,6 +66,10 @@ def ask_of(request: ChatRequest, limits: Limits) -> Ask:
         user=request.cached_for,
         spec=_spec(request),
         replies=replies_of(request),
+        ignored=(
+            *tools_left_out(request.tools),
+            *(("verbosity",) if request.verbosity not in (None, "medium") else ()),
+        ),
     )
 
 
@@ -119,12 +123,9 @@ def fields_of(request: Asked) -> dict[str, str]:
 def _spec(request: ChatRequest) -> ReplySpec:
     """Return the requirements of the reply. Raises Problem."""
     spec, found = tools_spec(request), format_of(request)
-    if found is not None and spec.tools and spec.tool_choice in ("required", "named"):
-        why = f"`{found[0]}` excludes a `tool_choice` that leaves no text."
-        raise invalid(found[0], why)
     return msgspec.structs.replace(
         spec,
-        format=found[1] if found else None,
+        format=found[1] if found and not spec.must_call else None,
         reasoning=reasoning_of(request)[0],
         template=template_of(request),
         continues=_continues(request),

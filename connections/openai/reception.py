@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
@@ -21,11 +21,12 @@ from connections.limits.caller import Caller, caller_of, client_id_of
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.native.greeting import Greeter
-from connections.openai.problems import counted_as, nobody, problem_of
+from connections.openai.problems import counted_as, invalid, nobody, problem_of
 from connections.wire.errors import Close, Unauthenticated
 from connections.wire.facts import Limits
 from connections.wire.frames import Frame
 from connections.wire.scopes import Grant
+from connections.wire.sentences import worded
 from connections.wire.table import Counts
 from engine.errors import EngineError
 from engine.served_models import ServedModel
@@ -54,7 +55,11 @@ class _Line:
 class Reception:
     """Admits every request of these doors."""
 
-    def __init__(self, *, access: AccessControl, limiters: Limiters, greeter: Greeter) -> None:
+    def __init__(
+        self, *, access: AccessControl, limiters: Limiters, greeter: Greeter, refuses_tools: bool = False
+    ) -> None:
+        """`refuses_tools`: requests with tools that can't be offered are refused, and not answered without them."""
+        self._refuses_tools = refuses_tools
         self._access = access
         self._limiters = limiters
         self._greeter = greeter
@@ -173,7 +178,22 @@ class Reception:
         if (meter := self._limiters.meter) is not None:
             meter.used(caller.client, tokens)
 
+    def asked_by(self, caller: Caller, ask: Ask, model: ServedModel, names: Mapping[str, str]) -> Ask:
+        """Return an ask for its caller and for a model. `names`: as in `renamed`. Raises Problem."""
+        if self._refuses_tools and (left_out := [name for name in ask.ignored if name.startswith("tools[")]):
+            where = f"{left_out[0]}.type"
+            raise invalid(where, worded(where, "is of tools that can't be called here."))
+        return msgspec.structs.replace(
+            ask,
+            client_id=caller.client.client_id,
+            group=caller.group,
+            model=model.name,
+            ignored=ignored_by(model, ask, names),
+        )
 
-def asked_by(caller: Caller, ask: Ask, model: str) -> Ask:
-    """Return an ask for its caller and for a model by its name."""
-    return msgspec.structs.replace(ask, client_id=caller.client.client_id, group=caller.group, model=model)
+
+def ignored_by(model: ServedModel, ask: Ask, names: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what is ignored of an ask: beside what its door ignores, an effort of reasoning that the model does not know."""
+    facts = model.engine.facts
+    knows = facts is None or "effort" in facts.features or ask.spec.reasoning in ("auto", "off", "least")
+    return ask.ignored if knows else (*ask.ignored, names.get("reasoning", "reasoning"))

@@ -30,7 +30,6 @@ _NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     "function_call": (("none", "auto"), _NO_FUNCTIONS),
     "modalities": ((["text"],), _NO_VOICE),
     "audio": ((), _NO_VOICE),
-    "verbosity": (("medium",), "This server does not apply `verbosity`."),
     "web_search_options": ((), "This server does not search the web."),
     # sampling
     "best_of": ((1,), "This server writes as many replies as it gives: `best_of` must be 1."),

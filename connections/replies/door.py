@@ -12,7 +12,7 @@ from connections.limits.caller import Caller
 from connections.openai.answering import IGNORED
 from connections.openai.door import HttpDoor
 from connections.openai.problems import renamed
-from connections.openai.reception import Reception, asked_by
+from connections.openai.reception import Reception
 from connections.replies.streaming import Reply
 from connections.wire.facts import Limits
 from sessions.errors import BadParams
@@ -56,7 +56,7 @@ class AskingDoor(HttpDoor[R]):
         model = self.reception.model(request.model, caller.grant)
         limits = await self.reception.limits(model)
         ask = await self.reception.apart(exchange, lambda: self.ask(request, limits))
-        return asked_by(caller, ask, model.name)
+        return self.reception.asked_by(caller, ask, model, self.names(request))
 
     async def serve(self, exchange: Exchange, caller: Caller, request: R, place: ExitStack) -> None:
         """Answer a request. Raises Refused, with the client's own names."""

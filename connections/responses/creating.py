@@ -12,14 +12,14 @@ import msgspec
 from connections.http.exchange import Exchange
 from connections.limits.caller import Caller, comes_back
 from connections.openai.problems import invalid, renamed
-from connections.openai.reception import Reception, asked_by
+from connections.openai.reception import Reception
 from connections.replies.server_calls import ServerCall
 from connections.replies.stored_reply import StoredReply
 from connections.responses.answers import wire
 from connections.responses.answers.mcp_items import Labels, approval_id, call_item, list_item
 from connections.responses.answers.mcp_wire import McpItem
 from connections.responses.answers.resource import asked_for
-from connections.responses.answers.telling import NO_CALLS, ServerCalls, Telling
+from connections.responses.answers.telling import ServerCalls, Telling
 from connections.responses.kept.decisions import decisions_in, parted
 from connections.responses.kept.ids import Place, is_name, new_conversation
 from connections.responses.kept.keeper import Keeper, Kept, Where
@@ -40,8 +40,10 @@ from connections.responses.requests.asking import ask_of, fields_of, seals_thoug
 from connections.responses.requests.fields import ConversationName, Creation
 from connections.responses.requests.items import messages_of
 from connections.responses.requests.servers import Listed, listed
+from connections.responses.requests.tools import namespaces_of
 from connections.wire.facts import Limits
 from engine.messages import Message
+from engine.served_models import ServedModel
 from sessions.errors import BadParams, Overloaded
 from sessions.events import CallState, Cause, Done
 from sessions.records import CallRecord
@@ -113,7 +115,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     caller: Caller
     request: Creation
-    model: str
+    model: ServedModel
     limits: Limits
     stream_id: str | msgspec.UnsetType
     before: tuple[Message, ...]
@@ -123,8 +125,9 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @property
     def labels(self) -> Labels:
-        """The labels of the servers' tools."""
-        return Labels({tool.name: one.label for one in self.servers for tool in one.tools})
+        """The labels of the servers' tools, and the namespaces of functions."""
+        servers = {tool.name: one.label for one in self.servers for tool in one.tools}
+        return Labels(servers, namespaces_of(self.request.tools))
 
 
 class Creator:
@@ -157,7 +160,7 @@ class Creator:
                 behind = await self._behind(caller, request)
             said = tuple(before or ()) if behind is None else behind.said
             servers = listed(request.tools or (), self._sessions.tools)
-            wanted = Wanted(caller, request, model.name, limits, stream_id, said, servers, behind, exchange)
+            wanted = Wanted(caller, request, model, limits, stream_id, said, servers, behind, exchange)
             given = None if before is not None else await self._apart(wanted, lambda: self._input(wanted))
             await self._reception.count(caller)
             if given is None:
@@ -191,7 +194,8 @@ class Creator:
             read = msgspec.structs.replace(request, input=given)
             return ask_of(read, limits, () if behind is None else behind.said, servers)
 
-        return asked_by(caller, await self._reception.apart(exchange, asked), model.name)
+        ask = await self._reception.apart(exchange, asked)
+        return self._reception.asked_by(caller, ask, model, fields_of())
 
     async def _behind(self, caller: Caller, request: Creation) -> Kept | None:
         """The response that a request goes on from. Raises Problem, StoreDown."""
@@ -247,7 +251,7 @@ class Creator:
         if wanted.behind is not None:
             before = await self.keeper.with_bytes(caller, wanted.behind.place, before)
         asked = await self._apart(wanted, lambda: ask_of(request, wanted.limits, before))
-        ask = asked_by(caller, asked, wanted.model)
+        ask = self._reception.asked_by(caller, asked, wanted.model, fields_of())
         try:
             reply = await self._sessions.answer(caller.owner, ask)
         except BadParams as refused:
@@ -256,7 +260,7 @@ class Creator:
         response = msgspec.structs.replace(_response(wanted, f"resp_{name}"), model=reply.model)
         return Begun(
             reply,
-            _telling(wanted, response, name),
+            _telling(wanted, response, name, ServerCalls(wanted.labels)),
             reply.turn_id,
             partial(reply.cancel, Cause.CLIENT),
             reply.cancel,
@@ -275,8 +279,8 @@ class Creator:
         place = Place(conversation_id, stored.turn_id)
         response = msgspec.structs.replace(
             _response(wanted, place.response_id),
-            model=stored.model or wanted.model,
-            conversation=wire.ConversationId(conversation_id),
+            model=stored.model or wanted.model.name,
+            conversation=None if request.conversation is None else wire.ConversationId(conversation_id),
             store=True,
         )
         try:
@@ -312,12 +316,17 @@ class Creator:
         if isinstance(given, Outputs) and behind is not None:
             return await self.keeper.go_on(wanted.caller, given, behind)
         said = given if isinstance(given, Said) else Said("", "")
-        ask = await self._apart(wanted, lambda: ask_of(request, wanted.limits, wanted.before, wanted.servers))
+        asked = await self._apart(
+            wanted, lambda: ask_of(request, wanted.limits, wanted.before, wanted.servers)
+        )
+        ask = self._reception.asked_by(wanted.caller, asked, wanted.model, fields_of())
         offered = [tool for one in wanted.servers for tool in one.offered]
         generation = generation_of(request, said, ask.params, ask.spec, offered)
         only = tuple(sorted(wanted.caller.grant.models))
-        generation = msgspec.structs.replace(generation, model=wanted.model, only=only)
-        return await self.keeper.begin(wanted.caller, said, generation, Where(conversation_id, behind))
+        generation = msgspec.structs.replace(generation, model=wanted.model.name, only=only)
+        reply = await self.keeper.begin(wanted.caller, said, generation, Where(conversation_id, behind))
+        reply.ignored = ask.ignored
+        return reply
 
 
 def _conversation_of(request: Creation) -> str:
@@ -333,18 +342,20 @@ def _conversation_of(request: Creation) -> str:
 
 
 def _response(wanted: Wanted, response_id: str) -> wire.Response:
-    return asked_for(wanted.request, response_id=response_id, model=wanted.model, created=int(time.time()))
+    return asked_for(
+        wanted.request, response_id=response_id, model=wanted.model.name, created=int(time.time())
+    )
 
 
 def _note_before(wanted: Wanted, name: str = "") -> Note:
     """Return the note of a response without its results of calls, which have a limit of their own."""
-    known = {} if wanted.behind is None else wanted.behind.note.labels.by_tool
-    told = set(known.values())
+    known = Labels() if wanted.behind is None else wanted.behind.note.labels
+    told = set(known.by_tool.values())
     new = [one for one in wanted.servers if one.label not in told]
     return Note(
         _response(wanted, f"resp_{name}"),
         system="" if wanted.behind is None else wanted.behind.note.system,
-        labels=Labels({**known, **wanted.labels.by_tool}),
+        labels=Labels(known.by_tool | wanted.labels.by_tool, known.namespaces | wanted.labels.namespaces),
         before=tuple(list_item(one, f"mcpl_{name}_{number}") for number, one in enumerate(new)),
     )
 
@@ -379,7 +390,7 @@ def _check_answers(
             raise invalid("input", f'`input` may have one output of the call "{call.call_id[:160]}".')
 
 
-def _telling(wanted: Wanted, response: wire.Response, name: str, calls: ServerCalls = NO_CALLS) -> Telling:
+def _telling(wanted: Wanted, response: wire.Response, name: str, calls: ServerCalls) -> Telling:
     return Telling(
         response,
         name=name,

@@ -102,9 +102,13 @@ class ChatTemplate:
             if not switches:
                 raise PromptRejected("The model's reasoning can't be switched off.", field="reasoning")
             return dict.fromkeys(switches, False)
-        if EFFORT not in self._variables:
-            raise PromptRejected("The model's chat template has no effort of reasoning.", field="reasoning")
-        return {EFFORT: wish, **dict.fromkeys(switches, True)}
+        effort: dict[str, TemplateValue] = {EFFORT: wish} if self.knows_efforts else {}
+        return effort | dict.fromkeys(switches, True)
+
+    @property
+    def knows_efforts(self) -> bool:
+        """Whether the template has efforts of reasoning; without them an effort only switches reasoning on."""
+        return EFFORT in self._variables
 
     def _rules(self) -> Rules:
         """Try histories that strict templates refuse or shorten."""

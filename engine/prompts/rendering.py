@@ -56,6 +56,7 @@ class Renderer:
         known = {
             "tools": self.takes_tools,
             "reasoning": self.template.switches_reasoning,
+            "effort": self.template.knows_efforts,
             "template": True,
             "continue": True,
             "raw": True,

@@ -21,7 +21,7 @@ from engine.stream import ReplyStream
 
 LONGEST_WORD = 2**24
 """The most bytes of a token. A word is one token, however long it is."""
-FEATURES = ("tools", "format", "reasoning", "template", "continue", "raw")
+FEATURES = ("tools", "format", "reasoning", "effort", "template", "continue", "raw")
 """All features, since a script does not depend on them."""
 
 

@@ -96,6 +96,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The parts of `ReplySpec` and messages that are followed, as in `ModelFacts.features`."""
         by_field = {
             "reasoning": self.reasoning,
+            "effort": self.reasoning,
             "template": self.template,
             "continue": self.continue_final_message,
             "raw": self.completions,

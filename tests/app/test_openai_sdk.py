@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI
@@ -15,6 +16,7 @@ from connections.authentication.api_keys import digest_of
 from engine.messages import Message
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
+from tests.signing import KEY
 
 MODEL = "midstream-demo"
 HELLO: list[Any] = [{"role": "user", "content": "Hello!"}]
@@ -170,8 +172,6 @@ async def test_neutral_values_and_fields_without_effect_pass(sdk: AsyncOpenAI) -
         ("tool_choice", "required", "tools"),
         ("response_format", {"type": "json_object"}, "response_format"),
         ("extra_body", {"guided_regex": "a+"}, "guided_regex"),
-        ("reasoning_effort", "high", "reasoning_effort"),
-        ("extra_body", {"think": "high"}, "think"),
         ("extra_body", {"chat_template_kwargs": {"shout": True}}, "chat_template_kwargs"),
         (
             "extra_body",
@@ -197,6 +197,40 @@ async def test_what_the_model_can_not_follow_is_refused_by_the_clients_name_for_
         assert (error.param, error.code, error.type) == (name, "bad_params", "invalid_request_error")
         assert f"`{name}` can't be followed" in error.message
         assert running.engine.requests == []
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "name"),
+    [
+        ("chat/completions", {"messages": HELLO, "reasoning_effort": "high"}, "reasoning_effort"),
+        ("chat/completions", {"messages": HELLO, "think": "high"}, "think"),
+        (
+            "messages",
+            {"messages": HELLO, "max_tokens": 9, "output_config": {"effort": "high"}},
+            "output_config.effort",
+        ),
+        ("responses", {"input": "Hi!", "reasoning": {"effort": "low"}}, "reasoning.effort"),
+        ("responses", {"input": "Hi!", "reasoning": {"effort": "low"}, "store": False}, "reasoning.effort"),
+        (
+            "ag-ui",
+            {
+                "threadId": "t",
+                "runId": "r",
+                "messages": [{"id": "m", "role": "user", "content": "Hi!"}],
+                "forwardedProps": {"reasoning_effort": "low"},
+            },
+            "reasoning_effort",
+        ),
+    ],
+)
+async def test_an_effort_is_a_hint_and_named_where_the_model_knows_none(
+    path: str, fields: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    body = {"model": MODEL} | fields
+    for engine, ignored in ((ScriptedEngine(features=()), name), (ScriptedEngine(), None)):
+        async with serving(tmp_path, engine) as running, httpx.AsyncClient(base_url=running.url) as client:
+            answer = await client.post(f"/v1/{path}", json=body, headers={"Authorization": f"Bearer {KEY}"})
+        assert (answer.status_code, answer.headers.get("X-Midstream-Ignored")) == (200, ignored), answer.text
 
 
 async def test_a_client_that_goes_away_stops_the_engine(sdk: AsyncOpenAI, running: Running) -> None:

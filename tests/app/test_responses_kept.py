@@ -48,7 +48,7 @@ async def test_a_response_is_gone_on_from_and_a_fork_is_free(sdk: AsyncOpenAI, r
     for text in ("One.", "Two.", "Three."):
         running.engine.script(text)
     first = await ask(sdk, "First?")
-    assert (first.store, first.conversation is not None) == (True, True)  # type: ignore[attr-defined]
+    assert (first.store, first.conversation) == (True, None)  # type: ignore[attr-defined]
     await ask(sdk, "Second?", previous_response_id=first.id)
     await ask(sdk, "Or third?", previous_response_id=first.id)
     said = [("user", "First?"), ("assistant", "One.")]
@@ -321,15 +321,16 @@ async def test_an_owner_has_so_many_bytes_of_responses_and_the_oldest_leave(
     async with client_of(running, KEY[::-1]) as other:
         theirs = await ask(other, "Mine?", metadata={"a": "x" * 500})
         monkeypatch.setattr(notes, "MOST_BYTES", 6_000)
-        asked = [await ask(sdk, "Hello?", metadata={"a": "x" * 500, "b": "y" * 500}) for _ in range(6)]
+        large = {"a": "x" * 500, "b": "y" * 500}
+        asked = [await ask(sdk, "Hello?", metadata=large, conversation="mine")]
+        asked += [await ask(sdk, "Hello?", metadata=large) for _ in range(5)]
         kept = [one for one in asked if await is_kept(sdk, one)]
         assert 1 <= len(kept) <= 4
         assert kept == asked[-len(kept) :]
         assert await is_kept(other, theirs)
     with pytest.raises(openai.BadRequestError, match="Send the whole conversation"):
         await ask(sdk, "And?", previous_response_id=asked[0].id)
-    assert asked[0].conversation is not None
-    await ask(sdk, "And?", conversation=asked[0].conversation.id)
+    await ask(sdk, "And?", conversation="mine")
     assert read(running)[0] == ("user", "Hello?")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -13,7 +14,7 @@ from openai.types.responses import Response, ResponseFunctionToolCall, ResponseS
 from engine.messages import Message, ToolCall
 from engine.reply_spec import JsonSchema
 from engine.scripted.steps import Call, Thought
-from tests.app.in_process import Running
+from tests.app.in_process import Running, serving
 from tests.signing import KEY
 
 MODEL = "midstream-demo"
@@ -170,7 +171,8 @@ async def test_a_response_that_was_cut_is_incomplete(sdk: AsyncOpenAI, running: 
 async def test_a_refusal_names_the_field(sdk: AsyncOpenAI) -> None:
     picture = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
         (
             {"tools": [{"type": "mcp", "server_label": "x", "server_url": "http://h/mcp"}]},
             "tools[0].server_label",
@@ -190,3 +192,67 @@ async def test_a_refusal_names_the_field(sdk: AsyncOpenAI) -> None:
             await sdk.responses.create(**{"model": MODEL, "input": "Hello!"} | asked)
         assert error.value.body is not None
         assert error.value.param == field, (asked, error.value.message)
+
+
+AGENTS: Any = {
+    "type": "namespace",
+    "name": "agents",
+    "description": "Other agents.",
+    "tools": [{"type": "function", "name": "spawn", "parameters": {"type": "object", "properties": {}}}],
+}
+
+
+async def test_what_can_not_be_followed_or_run_is_named_in_a_header(
+    sdk: AsyncOpenAI, running: Running
+) -> None:
+    search: Any = {"type": "web_search"}
+    raw = await sdk.responses.with_raw_response.create(
+        model=MODEL, input="Hi!", tools=[search, WEATHER], text={"verbosity": "low"}
+    )
+    assert raw.headers["X-Midstream-Ignored"] == "tools[0], text.verbosity"
+    assert [tool.name for tool in running.engine.requests[-1].spec.tools] == ["weather"]
+    assert [tool.type for tool in (await raw.parse()).tools] == ["function"]
+
+
+async def test_an_operator_may_refuse_what_can_not_be_run(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, unsupported_tools="refuse") as running,
+        AsyncOpenAI(base_url=f"{running.url}/v1", api_key=KEY, max_retries=0) as sdk,
+    ):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await sdk.responses.create(model=MODEL, input="Hi!", tools=[{"type": "web_search"}])
+        assert refused.value.param == "tools[0].type"
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_the_functions_of_a_namespace_are_called_under_it(
+    sdk: AsyncOpenAI, running: Running, *, is_kept: bool
+) -> None:
+    running.engine.script([Call("agents__spawn")])
+    events = [
+        event
+        async for event in await sdk.responses.create(
+            model=MODEL, input="Help!", tools=[AGENTS, WEATHER], stream=True, store=is_kept
+        )
+    ]
+    shown = [tool.name for tool in running.engine.requests[-1].spec.tools]
+    assert shown == ["agents__spawn", "weather"]
+    last: Any = events[-1]
+    (call,) = last.response.output
+    assert (call.name, call.namespace) == ("spawn", "agents")
+    assert [tool.type for tool in last.response.tools] == ["namespace", "function"]
+    running.engine.script("Done.")
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "ready"}
+    if is_kept:
+        asked: dict[str, Any] = {"previous_response_id": last.response.id, "input": [output]}
+    else:
+        asked = {"input": [{"role": "user", "content": "Help!"}, call.to_dict(), output], "store": False}
+    await sdk.responses.create(model=MODEL, tools=[AGENTS, WEATHER], **asked)
+    _, called, result = running.engine.requests[-1].messages
+    assert [one.name for one in called.calls] == ["agents__spawn"]
+    assert result == Message("tool", "ready", call_id=call.call_id)
+    if is_kept:
+        items = await sdk.responses.input_items.list(last.response.id)
+        assert items.data
+        again = await sdk.responses.retrieve(last.response.id)
+        assert again.output[0] == call

@@ -294,7 +294,6 @@ async def test_what_an_upstream_can_not_follow_is_refused_by_name(
         for fields, name in (
             ({"tools": TOOLS, "tool_choice": "required"}, "tools"),
             ({"response_format": {"type": "json_object"}}, "response_format"),
-            ({"reasoning_effort": "high"}, "reasoning_effort"),
             ({"min_p": 0.1}, "min_p"),
             ({"messages": CALLED}, "messages"),
         ):

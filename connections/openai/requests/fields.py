@@ -202,6 +202,7 @@ class ChatRequest(Asked, frozen=True, kw_only=True):
     tools: list[FunctionTool] | None = None
     tool_choice: str | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    verbosity: str | None = None
     reasoning_effort: str | None = None
     reasoning: Reasoning | None = None
     think: bool | str | None = None

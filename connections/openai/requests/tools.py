@@ -22,7 +22,7 @@ from connections.wire.sentences import worded
 from engine.reply_spec import ReplySpec, Tool
 
 MAX_TOOLS = 128
-MAX_DESCRIPTION_CHARS = 16_384
+_FUNCTION = "function"
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _ANYTHING = '{"type":"object","properties":{}}'
 _MODES = ("auto", "none", "required")
@@ -55,18 +55,24 @@ def tools_spec(request: ChatRequest) -> ReplySpec:
 def _tools(given: Sequence[FunctionTool]) -> tuple[Tool, ...]:
     if len(given) > MAX_TOOLS:
         raise invalid("tools", worded("tools", f"may have at most {MAX_TOOLS} tools."))
-    tools = tuple(_tool(tool, f"tools[{number}]") for number, tool in enumerate(given))
-    names = [tool.name for tool in tools]
-    for number, name in enumerate(names):
-        if name in names[:number]:
+    tools: dict[str, Tool] = {}
+    for number, one in enumerate(given):
+        if one.type != _FUNCTION:
+            continue
+        tool = _tool(one, f"tools[{number}]")
+        if tool.name in tools:
             where = f"tools[{number}].function.name"
             raise invalid(where, worded(where, "is the name of another tool, too."))
-    return tools
+        tools[tool.name] = tool
+    return tuple(tools.values())
+
+
+def tools_left_out(given: Sequence[FunctionTool] | None) -> tuple[str, ...]:
+    """Return the places of tools that are not functions: only their client's own server runs them."""
+    return tuple(f"tools[{number}]" for number, tool in enumerate(given or ()) if tool.type != _FUNCTION)
 
 
 def _tool(tool: FunctionTool, where: str) -> Tool:
-    if tool.type != "function":
-        raise invalid(f"{where}.type", worded(f"{where}.type", "must be function."))
     if tool.function is None:
         raise invalid(f"{where}.function", worded(f"{where}.function", "is missing."))
     return _function(tool.function, f"{where}.function")
@@ -76,12 +82,8 @@ def _function(function: Function, where: str) -> Tool:
     if not _NAME.match(function.name):
         why = "must have 1 to 64 letters, digits, _ or -."
         raise invalid(f"{where}.name", worded(f"{where}.name", why))
-    description = function.description or ""
-    if len(description) > MAX_DESCRIPTION_CHARS:
-        why = f"may have at most {MAX_DESCRIPTION_CHARS} characters."
-        raise invalid(f"{where}.description", worded(f"{where}.description", why))
     parameters = schema_text(function.parameters, f"{where}.parameters")
-    return Tool(function.name, description, parameters or _ANYTHING)
+    return Tool(function.name, function.description or "", parameters or _ANYTHING)
 
 
 def _choice(given: str | ToolChoice | None, tools: tuple[Tool, ...]) -> _Choice:

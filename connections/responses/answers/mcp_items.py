@@ -17,18 +17,33 @@ from connections.responses.answers.mcp_wire import (
     McpStatus,
     ToolError,
 )
+from connections.responses.answers.wire import FunctionCall
 from connections.responses.requests.servers import Listed
+from engine.messages import ToolCall
 from sessions.tools.server_tool import ServerTool
 
 
 class Labels(msgspec.Struct, frozen=True):
-    """Maps tools to the labels of their servers."""
+    """Maps tools to the labels of their servers, and functions to their namespaces."""
 
     by_tool: dict[str, str] = {}
+    namespaces: dict[str, str] = {}
 
     def of(self, tool: str) -> str:
         """Return the label of a tool's server; that of no server if it is unknown by now."""
         return self.by_tool.get(tool, "")
+
+    def call(self, call: ToolCall, item_id: str) -> FunctionCall:
+        """Return the item of a function's call, under the namespace in which the client has it."""
+        space = self.namespaces.get(call.name)
+        return FunctionCall(
+            id=item_id,
+            status="completed",
+            call_id=call.call_id,
+            name=call.name.removeprefix(f"{space}__") if space else call.name,
+            namespace=space or msgspec.UNSET,
+            arguments=call.arguments,
+        )
 
 
 def list_item(listed: Listed, item_id: str) -> McpListTools:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from connections.responses.answers import wire
 from connections.responses.answers.mcp_wire import McpTool
 from connections.responses.requests import fields
 from connections.responses.requests.fields import Creation
+from connections.responses.requests.tools import joined_name
 from engine.messages import Message, ToolCall
 from sessions.events import Usage
 
@@ -20,7 +22,7 @@ def asked_for(request: Creation, *, response_id: str, model: str, created: int) 
         model=model,
         previous_response_id=request.previous_response_id,
         instructions=request.instructions,
-        tools=tuple(_tool(tool) for tool in request.tools or ()),
+        tools=tuple(_tools(request.tools or ())),
         tool_choice=_choice(request.tool_choice),
         parallel_tool_calls=request.parallel_tool_calls is not False,
         max_tool_calls=request.max_tool_calls,
@@ -63,7 +65,7 @@ def said_in(output: tuple[wire.Output, ...]) -> tuple[Message, ...]:
     ]
     thoughts = [part.text for item in output if isinstance(item, wire.ReasoningItem) for part in item.content]
     calls = tuple(
-        ToolCall(item.call_id, item.name, item.arguments)
+        ToolCall(item.call_id, joined_name(item.namespace or None, item.name), item.arguments)
         for item in output
         if isinstance(item, wire.FunctionCall)
     )
@@ -72,15 +74,26 @@ def said_in(output: tuple[wire.Output, ...]) -> tuple[Message, ...]:
     return (Message("assistant", "".join(texts), reasoning="".join(thoughts), calls=calls),)
 
 
-def _tool(tool: fields.Tool) -> wire.FunctionTool | McpTool:
-    if tool.type == "mcp":
-        return McpTool(
-            server_label=tool.server_label or "",
-            server_description=tool.server_description,
-            server_url=tool.server_url,
-            allowed_tools=tool.allowed_tools,
-            require_approval=tool.require_approval or "always",
-        )
+def _tools(given: Sequence[fields.Tool]) -> Iterator[wire.FunctionTool | wire.NamespaceTool | McpTool]:
+    """Yield the tools that are offered."""
+    for tool in given:
+        match tool.type:
+            case "function":
+                yield _function(tool)
+            case "namespace":
+                functions = tuple(_function(one) for one in tool.tools or () if one.type == "function")
+                yield wire.NamespaceTool(name=tool.name or "", description=tool.description, tools=functions)
+            case "mcp":
+                yield McpTool(
+                    server_label=tool.server_label or "",
+                    server_description=tool.server_description,
+                    server_url=tool.server_url,
+                    allowed_tools=tool.allowed_tools,
+                    require_approval=tool.require_approval or "always",
+                )
+
+
+def _function(tool: fields.Tool) -> wire.FunctionTool:
     return wire.FunctionTool(
         name=tool.name or "", description=tool.description, parameters=tool.parameters, strict=tool.strict
     )

@@ -195,18 +195,12 @@ class Telling:
 
     def _call(self, call: ToolCall) -> Iterator[wire.StreamEvent]:
         index = len(self._done)
-        item = wire.FunctionCall(
-            id=f"fc_{self._name}_{index}",
-            status="completed",
-            call_id=call.call_id,
-            name=call.name,
-            arguments=call.arguments,
-        )
+        item = self._calls.labels.call(call, f"fc_{self._name}_{index}")
         begun = msgspec.structs.replace(item, status="in_progress", arguments="")
         yield wire.ItemAdded(output_index=index, item=begun)
         yield wire.ArgumentsDelta(item_id=item.id, output_index=index, delta=call.arguments)
         yield wire.ArgumentsDone(
-            item_id=item.id, output_index=index, name=call.name, arguments=call.arguments
+            item_id=item.id, output_index=index, name=item.name, arguments=call.arguments
         )
         self._done.append(item)
         yield wire.ItemDone(output_index=index, item=item)

@@ -67,12 +67,13 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
 
 
 class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, tag="function_call"):
-    """A call. `arguments`: the text of a JSON object; `call_id`: its output refers to this."""
+    """A call. `arguments`: the text of a JSON object; `call_id`: its output refers to this; `namespace`: of the function."""
 
     id: str
     status: ItemStatus
     call_id: str
     name: str
+    namespace: str | msgspec.UnsetType = msgspec.UNSET
     arguments: str
 
 
@@ -154,6 +155,14 @@ class FunctionTool(msgspec.Struct, frozen=True, kw_only=True, tag="function"):
     strict: bool | None
 
 
+class NamespaceTool(msgspec.Struct, frozen=True, kw_only=True, tag="namespace"):
+    """Functions that the reply may call under the name of their namespace."""
+
+    name: str
+    description: str | None
+    tools: tuple[FunctionTool, ...]
+
+
 class ConversationId(msgspec.Struct, frozen=True):
     """The conversation that stores a response."""
 
@@ -176,7 +185,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     previous_response_id: str | None = None
     conversation: ConversationId | None = None
     instructions: str | None = None
-    tools: tuple[FunctionTool | McpTool, ...] = ()
+    tools: tuple[FunctionTool | NamespaceTool | McpTool, ...] = ()
     tool_choice: str | dict[str, Any] = "auto"
     parallel_tool_calls: bool = True
     max_tool_calls: int | None = None

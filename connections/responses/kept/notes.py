@@ -18,7 +18,7 @@ from connections.responses.requests.asking import shows_logprobs
 from connections.responses.requests.fields import Creation
 from connections.wire.params import MAX_SYSTEM_CHARS
 from engine.images.image import Image, in_order, together
-from engine.messages import Message, Params
+from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import ReplySpec
 from sessions.conversation.kept import KeptTurn
 from sessions.events import CallState, Reason, Usage
@@ -280,15 +280,7 @@ def output_of(
         elif call.where == "server":
             items.append(call_item(ServerCall.kept(call), name, labels, is_cut=is_over))
         else:
-            items.append(
-                wire.FunctionCall(
-                    id=named("fc"),
-                    status="completed",
-                    call_id=call.call_id,
-                    name=call.name,
-                    arguments=call.args,
-                )
-            )
+            items.append(labels.call(ToolCall(call.call_id, call.name, call.args), named("fc")))
     return tuple(items)
 
 

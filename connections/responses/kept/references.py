@@ -94,7 +94,13 @@ def _as_given(item: wire.Output) -> Item:
             parts = [Part("reasoning_text", part.text) for part in item.content]
             return Item("reasoning", content=parts)
         case wire.FunctionCall():
-            return Item("function_call", call_id=item.call_id, name=item.name, arguments=item.arguments)
+            return Item(
+                "function_call",
+                call_id=item.call_id,
+                name=item.name,
+                namespace=item.namespace or None,
+                arguments=item.arguments,
+            )
         case McpListTools():
             return Item("mcp_list_tools", id=item.id)
         case McpApprovalRequest():

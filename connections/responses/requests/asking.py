@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from connections.openai.unserved import says
 from connections.responses.requests.fields import Creation, Metadata
 from connections.responses.requests.items import messages_of
 from connections.responses.requests.servers import Listed
-from connections.responses.requests.tools import tools_spec
+from connections.responses.requests.tools import tools_left_out, tools_spec
 from connections.wire.facts import Limits
 from connections.wire.sentences import worded
 from engine.messages import Message
@@ -46,9 +46,6 @@ def creation(body: bytes) -> Creation:
     _check_metadata(request.metadata or {})
     if request.truncation not in (None, "auto", "disabled"):
         raise invalid("truncation", worded("truncation", "must be auto or disabled."))
-    if request.text is not None and request.text.verbosity not in (None, "medium"):
-        why = "This server does not apply `text.verbosity`."
-        raise invalid("text.verbosity", why, code="unsupported_parameter")
     return request
 
 
@@ -67,16 +64,21 @@ def ask_of(
         affinity=request.prompt_cache_key or "",
         user=request.cached_for,
         spec=spec_of(request, servers),
+        ignored=(*tools_left_out(request.tools), *_unserved_hints(request)),
     )
+
+
+def _unserved_hints(request: Creation) -> Iterator[str]:
+    if request.text is not None and request.text.verbosity not in (None, "medium"):
+        yield "text.verbosity"
 
 
 def spec_of(request: Creation, servers: Sequence[Listed] = ()) -> ReplySpec:
     """Return the requirements of the reply. Raises Problem."""
     spec, found = tools_spec(request, servers), format_of(request)
-    if found is not None and spec.tools and spec.tool_choice in ("required", "named"):
-        why = "`text.format` excludes a `tool_choice` that leaves no text."
-        raise invalid("text.format", why)
-    return msgspec.structs.replace(spec, format=found, reasoning=_reasoning_of(request))
+    return msgspec.structs.replace(
+        spec, format=None if spec.must_call else found, reasoning=_reasoning_of(request)
+    )
 
 
 def format_of(request: Creation) -> Format | None:

@@ -32,6 +32,7 @@ class Item(msgspec.Struct, frozen=True):
     content: str | list[Part] | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None
     arguments: str | None = None
     output: str | list[Part] | None = None
     encrypted_content: str | None = None
@@ -56,15 +57,16 @@ class Approvals(msgspec.Struct, frozen=True):
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A function, or tools of an MCP server (`mcp`), that may be called.
+    """A function, several in a `namespace`, or tools of an MCP server (`mcp`), that may be called.
 
     `parameters`: a JSON Schema of an object. `strict` has no effect, as at the chat's door. `server_label`:
     the operator's name of the server; `server_url` is ignored. `authorization`, `headers`: refused, since
-    they are not passed on.
+    they are not passed on. `tools`: the functions of a namespace.
     """
 
     type: str
     name: str | None = None
+    tools: list[Tool] | None = None
     description: str | None = None
     parameters: msgspec.Raw = msgspec.field(default_factory=null)
     strict: bool | None = None

@@ -15,6 +15,7 @@ from connections.openai.requests.messages import MAX_MESSAGES, MAX_NAME_CHARS
 from connections.openai.requests.schemas import json_object
 from connections.openai.unserved import no_part
 from connections.responses.requests.fields import Item, Part
+from connections.responses.requests.tools import joined_name
 from connections.wire.facts import Limits
 from connections.wire.sentences import worded
 from engine.images.image import Image, Seen, joined
@@ -211,7 +212,7 @@ def _call(item: Item, where: str) -> ToolCall:
     if not json_object(arguments):
         place = f"{where}.arguments"
         raise invalid(place, worded(place, "must be the text of a JSON object."))
-    return ToolCall(item.call_id or "", item.name or "", arguments)
+    return ToolCall(item.call_id or "", joined_name(item.namespace, item.name), arguments)
 
 
 def _thought(item: Item, where: str) -> str:

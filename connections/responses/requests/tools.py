@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from connections.openai.problems import invalid
 from connections.openai.requests.schemas import schema_text
-from connections.openai.requests.tools import MAX_DESCRIPTION_CHARS, MAX_TOOLS
+from connections.openai.requests.tools import MAX_TOOLS
 from connections.responses.requests.fields import Creation, Tool, ToolChoice
 from connections.responses.requests.servers import Listed
 from connections.wire.sentences import worded
@@ -16,6 +16,7 @@ from engine import reply_spec
 from engine.reply_spec import ReplySpec
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+_TYPES = ("function", "mcp", "namespace")
 _ANYTHING = '{"type":"object","properties":{}}'
 
 Tools = tuple[reply_spec.Tool, ...]
@@ -38,39 +39,59 @@ def tools_spec(request: Creation, servers: Sequence[Listed] = ()) -> ReplySpec:
 
 def tools_of(given: Sequence[Tool], servers: Sequence[Listed] = ()) -> Tools:
     """Return the functions, and after them the tools of servers. Raises Problem."""
-    functions = [(number, tool) for number, tool in enumerate(given) if tool.type != "mcp"]
-    tools = [_tool(tool, f"tools[{number}]") for number, tool in functions]
-    names: list[str] = []
-    for (number, _), tool in zip(functions, tools, strict=True):
-        if tool.name in names:
-            where = f"tools[{number}].name"
-            raise invalid(where, worded(where, "is the name of another tool, too."))
-        names.append(tool.name)
+    tools: dict[str, reply_spec.Tool] = {}
+    for where, namespace, one in _functions(given):
+        tool = _tool(one, namespace, where)
+        if tool.name in tools:
+            raise invalid(f"{where}.name", worded(f"{where}.name", "is the name of another tool, too."))
+        tools[tool.name] = tool
     for server in servers:
         for offered in server.offered:
-            if offered.tool.name in names:
+            if offered.tool.name in tools:
                 raise invalid("tools", f'Two of `tools` have the name "{offered.tool.name}".')
-            tools.append(offered.tool)
+            tools[offered.tool.name] = offered.tool
     if len(tools) > MAX_TOOLS:
         raise invalid("tools", worded("tools", f"may have at most {MAX_TOOLS} tools."))
-    return tuple(tools)
+    return tuple(tools.values())
 
 
-def _tool(tool: Tool, where: str) -> reply_spec.Tool:
-    if tool.type != "function":
-        why = (
-            f"This server has no tools of the type {tool.type[:64]}: it takes functions, which its clients run, and "
-            "MCP servers of its operator's."
-        )
-        raise invalid(f"{where}.type", why, code="unsupported_parameter")
+def tools_left_out(given: Sequence[Tool] | None) -> tuple[str, ...]:
+    """Return the places of tools that only OpenAI's servers run."""
+    return tuple(f"tools[{number}]" for number, tool in enumerate(given or ()) if tool.type not in _TYPES)
+
+
+def namespaces_of(given: Sequence[Tool] | None) -> dict[str, str]:
+    """Return the namespaces of functions, by the names that the model sees."""
+    functions = _functions(given or ())
+    return {joined_name(space, tool.name): space for _, space, tool in functions if space}
+
+
+def joined_name(namespace: str | None, name: str | None) -> str:
+    """Return the name of a function as the model sees it: two namespaces may have functions of the same name."""
+    return f"{namespace}__{name}" if namespace else name or ""
+
+
+def _functions(given: Sequence[Tool]) -> Iterator[tuple[str, str | None, Tool]]:
+    """Yield the functions, each with its place and its namespace."""
+    for number, tool in enumerate(given):
+        where = f"tools[{number}]"
+        if tool.type == "function":
+            yield where, None, tool
+        if tool.type == "namespace":
+            for place, one in enumerate(tool.tools or ()):
+                if one.type == "function":
+                    yield f"{where}.tools[{place}]", tool.name or "", one
+
+
+def _tool(tool: Tool, namespace: str | None, where: str) -> reply_spec.Tool:
+    name = joined_name(namespace, tool.name)
+    if namespace is not None and not _NAME.match(name):
+        why = "must have letters, digits, _ or -, and with its namespace and __ between them 64 at most."
+        raise invalid(f"{where}.name", worded(f"{where}.name", why))
     if not _NAME.match(tool.name or ""):
         raise invalid(f"{where}.name", worded(f"{where}.name", "must have 1 to 64 letters, digits, _ or -."))
-    description = tool.description or ""
-    if len(description) > MAX_DESCRIPTION_CHARS:
-        field = f"{where}.description"
-        raise invalid(field, worded(field, f"may have at most {MAX_DESCRIPTION_CHARS} characters."))
     parameters = schema_text(tool.parameters, f"{where}.parameters")
-    return reply_spec.Tool(tool.name or "", description, parameters or _ANYTHING)
+    return reply_spec.Tool(name, tool.description or "", parameters or _ANYTHING)
 
 
 def _chosen(given: str | ToolChoice | None, tools: Tools) -> ReplySpec:

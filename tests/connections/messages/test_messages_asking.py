@@ -126,6 +126,18 @@ def test_one_call_at_a_time_may_be_asked_for() -> None:
     assert asked(tools=[LOOK | {"strict": True}]).spec.tools[0].strict
 
 
+def test_a_tool_of_anthropics_servers_is_left_out_and_named() -> None:
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    ask = asked(tools=[search, LOOK | {"type": "custom"}])
+    assert ([tool.name for tool in ask.spec.tools], ask.ignored) == (["look"], ("tools[0]",))
+    assert "tool_choice" in refused(tools=[search], tool_choice={"type": "any"})
+
+
+def test_a_tool_may_be_described_at_length() -> None:
+    words = "Looks. " * 5_000
+    assert asked(tools=[LOOK | {"description": words}]).spec.tools[0].description == words
+
+
 def test_how_much_is_thought() -> None:
     assert asked(thinking={"type": "disabled"}).spec.reasoning == "off"
     assert asked(thinking={"type": "adaptive"}).spec == PLAIN
@@ -139,8 +151,8 @@ def test_a_schema_is_kept_to() -> None:
     assert asked(output_config={"format": form}).spec.format == JsonSchema(
         '{"type":"object","properties":{}}'
     )
-    forced = {"type": "any"}
-    assert "tool_choice" in refused(output_config={"format": form}, tools=[LOOK], tool_choice=forced)
+    forced = asked(output_config={"format": form}, tools=[LOOK], tool_choice={"type": "any"})
+    assert forced.spec.format is None
 
 
 def test_how_a_reply_is_sampled() -> None:
@@ -171,10 +183,6 @@ def test_a_length_beyond_the_servers_is_the_servers() -> None:
         ({"tools": [LOOK, LOOK]}, "`tools[1].name` is the name of another tool, too."),
         ({"tools": [LOOK | {"name": "a b"}]}, "`tools[0].name` must have 1 to 128 letters, digits, _ or -."),
         ({"tools": [{"name": "look"}]}, "`tools[0].input_schema` is missing."),
-        (
-            {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
-            "This server runs no tools of its own here: it takes tools with an `input_schema`, which you run.",
-        ),
         ({"container": "c"}, "This server has no containers."),
         ({"messages": []}, "`messages` must have at least one message."),
         (

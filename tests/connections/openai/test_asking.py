@@ -231,7 +231,6 @@ def test_a_field_that_changes_nothing_passes(fields: dict[str, Any]) -> None:
         {"repeat_penalty": 1.1},
         {"thinking_budget": 100},
         {"include_stop_str_in_output": True},
-        {"verbosity": "low"},
         {"suffix": "The end."},
         {"best_of": 2},
         {"echo": True},
@@ -301,3 +300,8 @@ def test_a_system_message_alone_is_answered() -> None:
 def test_a_byte_order_mark_is_no_part_of_the_body() -> None:
     body = b"\xef\xbb\xbf" + msgspec.json.encode({"model": "m", "messages": [USER]})
     assert ask_of(chat_request(body), LIMITS) == asked()
+
+
+@pytest.mark.parametrize(("verbosity", "ignored"), [("low", ("verbosity",)), ("medium", ()), (None, ())])
+def test_verbosity_is_a_hint(verbosity: str | None, ignored: tuple[str, ...]) -> None:
+    assert asked(verbosity=verbosity).ignored == ignored
