@@ -53,9 +53,8 @@ class AgUiDoor(OneReplyDoor[RunInput]):
             run = await self._threads.begin(caller, request, model, limits)
         place.close()
         stored = run.stored
-        names = {"thread_id": request.thread_id, "run_id": request.run_id}
         try:
-            telling = Telling(stored.turn_id, **names, calls=run.calls)
+            telling = Telling(stored.turn_id, request, run.calls)
             await stream(exchange, stored, telling, ignored(stored))
         finally:
             self._threads.leave(caller.owner, stored, request.thread_id)
@@ -78,7 +77,7 @@ class AgUiDoor(OneReplyDoor[RunInput]):
 
     async def tell(self, exchange: Exchange, request: RunInput, reply: EphemeralReply) -> None:
         """Send a run as a stream of events."""
-        telling = Telling(reply.turn_id, thread_id=request.thread_id, run_id=request.run_id)
+        telling = Telling(reply.turn_id, request)
         await stream(exchange, reply, telling, ignored(reply))
 
 

@@ -109,7 +109,10 @@ _of_thread = msgspec.json.Decoder(OfThread).decode
 
 
 class RunInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A request of `POST /v1/ag-ui`. `forwarded_props`: any JSON; `resume` answers the interrupts of the last run."""
+    """A request of `POST /v1/ag-ui`. `forwarded_props`: any JSON; `resume` answers the interrupts of the last run.
+
+    `protocol_version`: from AG-UI 1.0 on; clients before it refuse events with fields that they do not know.
+    """
 
     thread_id: str
     run_id: str
@@ -118,6 +121,7 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     context: list[RunContext] | None = None
     forwarded_props: msgspec.Raw = msgspec.field(default_factory=null)
     resume: list[ResumeEntry] | None = None
+    protocol_version: str | None = None
 
     @property
     def props(self) -> ForwardedProps:

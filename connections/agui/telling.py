@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from connections.agui import wire
+from connections.agui.fields import RunInput
 from connections.agui.threads import interrupt_id
 from connections.agui.wire import RunEvent
 from connections.openai.problems import Problem, problem_of
@@ -32,12 +33,11 @@ class Telling:
     `calls`: those that the run before asked about, with their outcomes.
     """
 
-    def __init__(
-        self, turn_id: str, *, thread_id: str, run_id: str, calls: Sequence[ServerCall] = ()
-    ) -> None:
+    def __init__(self, turn_id: str, request: RunInput, calls: Sequence[ServerCall] = ()) -> None:
         self._name = turn_id.removeprefix("turn_")
-        self._thread_id = thread_id
-        self._run_id = run_id
+        self._thread_id = request.thread_id
+        self._run_id = request.run_id
+        self._is_old = request.protocol_version is None
         self._messages = 0
         self._open: type[Text | Thought] | None = None
         self._parent = self._named("msg")
@@ -84,13 +84,13 @@ class Telling:
         )
         return _told(*self._close(), finished)
 
-    def _outcome(self, reason: Reason) -> wire.Success | wire.Interrupted | wire.Cancelled:
+    def _outcome(self, reason: Reason) -> wire.Success | wire.Interrupted | wire.Cancelled | None:
         """Return the outcome. A reply that was cut off is no success: nobody may take it for whole."""
         if reason not in (Reason.STOP, Reason.TOOLS):
-            return wire.Cancelled()
+            return None if self._is_old else wire.Cancelled()
         if self._interrupts:
             return wire.Interrupted(interrupts=tuple(self._interrupts))
-        return wire.Success(pending_tool_call_ids=tuple(self._calls))
+        return wire.Success(pending_tool_call_ids=() if self._is_old else tuple(self._calls))
 
     def fail(self, refused: Refused) -> bytes:
         """Return a failure outside the reply."""

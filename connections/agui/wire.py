@@ -155,7 +155,7 @@ class RunFinished(RunEvent, frozen=True, kw_only=True, tag="RUN_FINISHED"):
 
     thread_id: str
     run_id: str
-    outcome: Success | Interrupted | Cancelled
+    outcome: Success | Interrupted | Cancelled | None = None
     usage: tuple[RunUsage, ...]
     metadata: Ended
 

@@ -11,6 +11,7 @@ import msgspec
 from connections.http.json_shape import check_shape
 from connections.messages.blocks import messages_of
 from connections.messages.fields import CountRequest, MessageRequest, OutputConfig, ThinkingConfig
+from connections.messages.problems import THREADS
 from connections.messages.tools import tools_left_out, tools_spec
 from connections.openai.problems import Problem, invalid
 from connections.openai.requests.schemas import schema_text
@@ -50,6 +51,7 @@ _UNSERVED: Mapping[str, tuple[tuple[object, ...], str]] = {
         ({"edits": []}, _KEEPS_ALL),
         "This server does not edit what you send: leave `context_management` out.",
     ),
+    "thread": ((), "This server keeps no threads: send all messages."),
     "inference_geo": ((), "This server can't choose where it runs: leave `inference_geo` out."),
 }
 """Fields that would change the reply, or promise what is not done here; and for each the values that change nothing."""
@@ -101,7 +103,7 @@ def _request(body: bytes, decode: Callable[[bytes], T]) -> T:
 def _refuse_unserved(fields: Mapping[str, msgspec.Raw]) -> None:
     for field, (neutral, why) in _UNSERVED.items():
         if field in fields and not says(fields[field], neutral):
-            raise invalid(field, why, code="unsupported_parameter")
+            raise invalid(field, why, code=THREADS if field == "thread" else "unsupported_parameter")
 
 
 def _prompt(request: CountRequest, limits: Limits) -> tuple[tuple[Message, ...], ReplySpec]:

@@ -9,10 +9,12 @@ import msgspec
 from starlette.responses import Response
 
 from connections.http.json_answers import foreign_words
-from connections.messages.wire import MessageError, MessageProblem
+from connections.messages.wire import MessageError, MessageProblem, ProblemDetails
 from connections.openai.problems import Problem, problem_of
 from sessions.errors import Overloaded, Refused
 
+THREADS = "thread_unsupported_request"
+"""Code of a refusal after which Anthropic's SDKs go on without threads."""
 OVERLOADED = 529
 """Anthropic's own status for overload, which its clients know."""
 _TYPES = {
@@ -36,7 +38,8 @@ def refused(why: Refused, named: str) -> Response:
     problem = problem_of(why)
     told = problem.response()
     kept = {name: value for name, value in told.headers.items() if name in _KEPT}
-    return _response(status_of(problem), str(problem), named, kept)
+    details = ProblemDetails(problem.word) if problem.word == THREADS else msgspec.UNSET
+    return _response(status_of(problem), str(problem), named, kept, details)
 
 
 def error_of(problem: Problem) -> MessageProblem:
@@ -61,7 +64,13 @@ def _type(status: int) -> str:
     return _TYPES.get(status, "api_error" if status >= _SERVERS else "invalid_request_error")
 
 
-def _response(status: int, message: str, named: str, headers: Mapping[str, str]) -> Response:
-    body = msgspec.json.encode(MessageError(MessageProblem(_type(status), message), named))
+def _response(
+    status: int,
+    message: str,
+    named: str,
+    headers: Mapping[str, str],
+    details: ProblemDetails | msgspec.UnsetType = msgspec.UNSET,
+) -> Response:
+    body = msgspec.json.encode(MessageError(MessageProblem(_type(status), message, details), named))
     shown = {"Cache-Control": "no-store", "Request-Id": named, **headers}
     return Response(body, status, shown, media_type="application/json")

@@ -137,11 +137,19 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
     """The stream is alive."""
 
 
+class ProblemDetails(msgspec.Struct, frozen=True):
+    """Why a field can't be followed, in a form that Anthropic's SDKs act on."""
+
+    error_code: str
+    unsupported: tuple[()] = ()
+
+
 class MessageProblem(msgspec.Struct, frozen=True):
     """A failure: a type for programs, a sentence for people."""
 
     type: str
     message: str
+    details: ProblemDetails | msgspec.UnsetType = msgspec.UNSET
 
 
 class MessageError(msgspec.Struct, frozen=True, tag="error"):

@@ -77,7 +77,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     affinity_header: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+$")] | None = None
     prompt_cache_key: bool = False
     tokenize: str | None = None
-    tools: Literal["off", "auto", "all"] = "off"
+    tools: Literal["off", "auto", "all"] = "all"
     format: FormatFields = "off"
     reasoning: bool = False
     template: bool = False

@@ -22,6 +22,7 @@ from tests.signing import KEY
 
 RUN = "/v1/ag-ui"
 HELLO: dict[str, Any] = {
+    "protocolVersion": "1.0",
     "threadId": "t",
     "runId": "r",
     "state": {},
@@ -204,7 +205,7 @@ async def test_where_one_answer_is_refused_none_is_taken(kept: Running) -> None:
     thread = Thread(kept)
     asked = await thread.run("Pay both.")
     first, second = answered(asked, approved=True)
-    long = second | {"payload": {"approved": True, "editedArgs": {"to": "x" * 200_000}}}
+    long = second | {"payload": {"approved": True, "editedArgs": {"to": "x" * 1_100_000}}}
     (refused,) = await thread.run("Pay both.", resume=[first, long])
     assert (refused["code"], PAID) == ("content_too_long", [])
     (twice,) = await thread.run("Pay both.", resume=[first, second, first])

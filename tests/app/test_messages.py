@@ -158,3 +158,12 @@ async def test_a_key_may_come_either_way(tmp_path: Path) -> None:
 async def test_pages_that_may_not_ask_are_told_so_in_this_shape(client: httpx.AsyncClient) -> None:
     answer = await client.post(MESSAGES, json=HELLO, headers={"Origin": "https://evil.example"})
     assert (answer.status_code, answer.json()["error"]["type"]) == (403, "permission_error")
+
+
+async def test_a_thread_is_refused_so_that_anthropics_clients_go_on_without(
+    client: httpx.AsyncClient,
+) -> None:
+    answer = await client.post(MESSAGES, json=HELLO | {"thread": {"type": "create"}})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"]) == (400, "invalid_request_error")
+    assert error["details"] == {"error_code": "thread_unsupported_request", "unsupported": []}

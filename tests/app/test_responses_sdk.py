@@ -211,7 +211,7 @@ async def test_what_can_not_be_followed_or_run_is_named_in_a_header(
     )
     assert raw.headers["X-Midstream-Ignored"] == "tools[0], text.verbosity"
     assert [tool.name for tool in running.engine.requests[-1].spec.tools] == ["weather"]
-    assert [tool.type for tool in (await raw.parse()).tools] == ["function"]
+    assert [tool.type for tool in raw.parse().tools] == ["function"]
 
 
 async def test_an_operator_may_refuse_what_can_not_be_run(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connections.agui.fields import RunInput
 from connections.agui.telling import Telling
 from engine.messages import ToolCall
 from sessions.events import Reason
@@ -23,8 +24,10 @@ PIECES = st.lists(
 )
 
 
-def events(pieces: list[Piece], reason: Reason = Reason.STOP) -> list[dict[str, Any]]:
-    telling = Telling("turn_1", thread_id="t", run_id="r")
+def events(
+    pieces: list[Piece], reason: Reason = Reason.STOP, version: str | None = "1.0"
+) -> list[dict[str, Any]]:
+    telling = Telling("turn_1", RunInput(thread_id="t", run_id="r", messages=[], protocol_version=version))
     told = telling.open() + b"".join(map(telling.piece, pieces)) + telling.ping() + telling.end(ended(reason))
     blocks = told.decode().removesuffix("\n\n").split("\n\n")
     return [json.loads(block.removeprefix("data: ")) for block in blocks if block != ":"]
@@ -83,3 +86,11 @@ def test_a_client_puts_together_what_was_written(pieces: list[Piece]) -> None:
 def test_a_reply_that_was_cut_short_is_not_passed_off_as_whole() -> None:
     last = events([Text("Hi")], Reason.LENGTH)[-1]
     assert (last["outcome"], last["metadata"]) == ({"type": "cancelled"}, {"finishReason": "length"})
+
+
+def test_a_client_before_1_0_gets_no_field_that_it_would_refuse() -> None:
+    *_, last = events([ToolCall("c_1", "look", "{}")], version=None)
+    assert last["outcome"] == {"type": "success"}
+    *_, last = events([Text("So")], Reason.LENGTH, version=None)
+    assert "outcome" not in last
+    assert last["metadata"] == {"finishReason": "length"}

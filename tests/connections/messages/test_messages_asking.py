@@ -170,7 +170,7 @@ def test_a_length_beyond_the_servers_is_the_servers() -> None:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"max_tokens": 0}, "`max_tokens` must be from 1 to 64."),
+        ({"max_tokens": 0}, "`max_tokens` must be 1 or more, or -1 for no limit."),
         ({"max_tokens": None}, "`max_tokens` must be a whole number."),
         ({"temperature": 3}, "`temperature` must be from 0 to 2."),
         ({"stop_sequences": [""]}, "`stop_sequences` must have strings of 1 to 256 characters."),

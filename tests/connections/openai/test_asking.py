@@ -58,6 +58,13 @@ def test_the_newer_name_of_the_length_counts() -> None:
     assert asked(max_tokens=5, max_completion_tokens=6).params.max_new_tokens == 6
 
 
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_a_length_is_at_most_the_window_and_may_be_without_limit(field: str) -> None:
+    """Agents send what their own models can write."""
+    assert asked(**{field: 32_000}).params.max_new_tokens == LIMITS.max_new_tokens
+    assert [asked(**{field: none}).params.max_new_tokens for none in (-1, None)] == [None, None]
+
+
 def test_an_assistants_message_may_be_empty_and_long() -> None:
     for content in (None, "", "x" * 50):
         ask = asked(messages=[{"role": "assistant", "content": content}, USER])
@@ -95,7 +102,7 @@ def test_an_assistants_message_may_be_empty_and_long() -> None:
         ({"top_k": -2}, "top_k", "invalid_value"),
         ({"seed": 10**30}, "seed", "invalid_value"),
         ({"max_tokens": 0}, "max_tokens", "invalid_value"),
-        ({"max_completion_tokens": 101}, "max_completion_tokens", "invalid_value"),
+        ({"max_completion_tokens": -2}, "max_completion_tokens", "invalid_value"),
         ({"stop": [""]}, "stop", "invalid_value"),
         ({"stop": ["x"] * 9}, "stop", "invalid_value"),
         ({"n": True}, "n", "invalid_type"),
@@ -267,7 +274,7 @@ def part(kind: str) -> dict[str, Any]:
         ({"temperature": "hot"}, "`temperature` must be a number."),
         ({"temperature": 3}, "`temperature` must be from 0 to 2."),
         ({"top_p": 0}, "`top_p` must be from 0.000001 to 1."),
-        ({"max_tokens": 101}, "`max_tokens` must be from 1 to 100."),
+        ({"max_tokens": 0}, "`max_tokens` must be 1 or more, or -1 for no limit."),
         ({"messages": []}, "`messages` must have at least one message."),
         ({"messages": [{"role": "user"}]}, "`messages[0].content` is missing."),
         ({"messages": [USER | {"role": "narrator"}]}, "`messages[0].role` must be system, developer, user, assistant or tool."),

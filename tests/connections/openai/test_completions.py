@@ -46,7 +46,7 @@ def test_a_prompt_may_be_longer_than_a_message() -> None:
         ({"prompt": ["x", "y", "z"], "n": 2}, "n", "invalid_value"),
         ({"prompt": "x", "logprobs": 21}, "logprobs", "invalid_value"),
         ({"prompt": "x", "logprobs": True}, "logprobs", "invalid_type"),
-        ({"prompt": "x", "max_tokens": 101}, "max_tokens", "invalid_value"),
+        ({"prompt": "x", "max_tokens": 0}, "max_tokens", "invalid_value"),
     ],
 )
 def test_a_refusal_names_its_field(fields: dict[str, Any], param: str, code: str) -> None:

@@ -126,11 +126,6 @@ def test_any_name_of_letters_digits_and_lines_is_taken(name: str) -> None:
             "tool_choice",
             "invalid_value",
         ),
-        (
-            {"tools": [tool()], "tool_choice": "required", "response_format": {"type": "json_object"}},
-            "response_format",
-            "invalid_value",
-        ),
     ],
 )  # fmt: skip
 def test_tools_that_can_not_be_had_are_refused_by_name(fields: dict[str, Any], param: str, code: str) -> None:

@@ -140,7 +140,7 @@ def test_the_prompts_cache_is_told_a_digest_of_owner_and_conversation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "prompt", "limit"), [(None, 10, 1024), (50, 10, 50), (5000, 4000, 96), (9, 5000, 1)]
+    ("asked", "prompt", "limit"), [(None, 10, 4086), (50, 10, 50), (5000, 4000, 96), (9, 5000, 1)]
 )
 def test_a_reply_gets_no_longer_than_the_window_has_room_for(
     asked: int | None, prompt: int, limit: int

@@ -205,12 +205,12 @@ ALL = (
 @pytest.mark.parametrize(
     ("features", "refused"),
     [
-        (Features(), ["tools"] * 2 + ["format"] * 4 + ["reasoning", "template", "continues", "raw"]),
+        (Features(), [None] * 2 + ["format"] * 4 + [None, "template", "continues", "raw"]),
         (Features(tools="auto"), [None, "tools"]),
-        (Features(tools="all"), [None, None]),
-        (Features(format="json_object"), ["tools"] * 2 + [None, "format", "format", "format"]),
-        (Features(format="json_schema"), ["tools"] * 2 + [None, None, "format", "format"]),
-        (Features(format="sglang"), ["tools"] * 2 + [None, None, None, "format"]),
+        (Features(tools="off"), ["tools", "tools"]),
+        (Features(format="json_object"), [None] * 3 + ["format", "format", "format"]),
+        (Features(format="json_schema"), [None] * 4 + ["format", "format"]),
+        (Features(format="sglang"), [None] * 5 + ["format"]),
         (VLLM, [None] * len(ALL)),
     ],
 )
