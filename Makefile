@@ -165,7 +165,7 @@ $(TORCHED): constraints.txt | $(BIN)/python
 $(RUNTIME): pyproject.toml midstream/pyproject.toml constraints.txt $(KERNELS) $(TORCHED) | $(BIN)/python
 	@echo "Installing the service (2 of 2: all else)."
 	@rm -f engine/_cpu_kernels*.so
-	@$(PIP) --editable midstream --editable '.[speech]'
+	@$(PIP) --editable midstream --editable '.[speech,audio]'
 	@touch $@
 
 $(DEV): $(RUNTIME)

@@ -81,6 +81,8 @@ _TOLD = (
     sound.VerboseTranscription,
     sound.TextDelta,
     sound.TextDone,
+    sound.AudioDelta,
+    sound.AudioDone,
 )
 _RANGES: dict[str, Schema] = {field: {"minimum": OFF, "maximum": MAX_INTEGER} for field in ("top_k", "seed")}
 """What OpenAI's doors take beside the native one: none, by a number."""

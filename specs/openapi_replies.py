@@ -11,6 +11,7 @@ from connections.aisdk.door import ChatStopped
 from connections.aisdk.routes import PATH as AI_SDK
 from connections.audio import routes as audio
 from connections.audio import wire as sound
+from connections.audio.speech_door import MEDIA_TYPES
 from connections.embeddings.wire import EmbeddingList, EmbeddingRequest
 from connections.messages.fields import CountRequest, MessageRequest
 from connections.messages.problems import OVERLOADED
@@ -259,8 +260,12 @@ def _audio() -> Part:
     hear = operation("The words of a recording.", {"200": words, **why_not}) | {"requestBody": form}
     example = {"model": "espeak-ng", "voice": "en-us", "input": "Hello!"}
     text = {"application/json": {"schema": of_type(sound.SpeechRequest), "example": example}}
-    bytes_ = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("audio/wav", "audio/pcm")}
-    spoken = {"200": {"description": "Sound, as it is made.", "content": bytes_}, **why_not}
+    content: Part = {
+        kind.decode(): {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES.values()
+    }
+    parts = {"oneOf": [of_type(sound.AudioDelta), of_type(sound.AudioDone)]}
+    content["text/event-stream"] = {"schema": event("One of these.") | {"x-data": parts}}
+    spoken = {"200": {"description": "Sound, as it is made.", "content": content}, **why_not}
     speak = operation("A text as sound.", spoken) | {"requestBody": {"required": True, "content": text}}
     return {audio.TRANSCRIPTIONS: {"post": hear | BEARER}, audio.SPEECH: {"post": speak | BEARER}}
 

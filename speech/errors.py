@@ -2,6 +2,7 @@
 
 SpeechError
 ├── BadSound            the file is not a supported kind of sound
+│   └── TooMuchSound    it lasts too long
 ├── RecognizerLost      the recognizer's process ended, or is not ready yet
 ├── TooFarBehind        more sound came than can be processed
 ├── VoiceFailed         the voice's process ended, or is not ready yet
@@ -17,6 +18,10 @@ class SpeechError(Exception):
 
 class BadSound(SpeechError):
     """The file is not a supported kind of sound."""
+
+
+class TooMuchSound(BadSound):
+    """A recording lasts too long."""
 
 
 class RecognizerLost(SpeechError):

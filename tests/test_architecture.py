@@ -69,7 +69,7 @@ ROOMS = {
         *("process", "fleet", "upstream", "launcher", "served_models", "scripted"),
     ),
     "speech": (
-        *("errors", "sound", "contract", "activity", "process", "models"),
+        *("errors", "sound", "contract", "activity", "process", "decoding", "models"),
         *("recognition", "listening", "voice"),
     ),
     "sessions": (
@@ -269,6 +269,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         "torch",
         "transformers",
         "soxr",
+        "av",
         "pocketsphinx",
         "mcp",
         "pydantic",
@@ -335,6 +336,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ),
         ("pocketsphinx", {"speech.listening.stream", "speech.recognition.decoding"}),
         ("soxr", {"speech.sound.samples"}),
+        ("av", {"speech.decoding.__main__", "speech.sound.encoding"}),
         ("sounddevice", {"midstream.terminal.voice.sound_card"}),
         ("prompt_toolkit", {"midstream.terminal.screen"}),
         ("rich", {f"midstream.terminal.{name}" for name in ("live_rows", "markdown", "screen", "tables")}),

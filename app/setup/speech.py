@@ -43,10 +43,9 @@ async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[Spo
     if ear is None:
         yield None
         return
-    names = voices() if settings.speech == "both" and settings.speech_voice == PROGRAM else ()
-    first = sorted(names, key=lambda name: name != _FIRST_VOICE)
+    names = _voices() if settings.speech == "both" and settings.speech_voice == PROGRAM else ()
     desk = SpokenDesk(
-        sessions=sessions, ear=ear, voice=TimedEspeak(first) if names else None, places=settings.max_speech
+        sessions=sessions, ear=ear, voice=TimedEspeak(names) if names else None, places=settings.max_speech
     )
     async with AsyncExitStack() as stack:
         await _start(stack, ear.running(), "speech_recognizer")
@@ -151,7 +150,7 @@ def _speaker(settings: Settings) -> Speaker | None:
 
 
 def _espeak() -> Espeak:
-    found = voices()
+    found = _voices()
     if not found:
         raise SettingsError(
             f"{called('speech')}: {PROGRAM} is not on PATH. Install it, as by `apt-get install {PROGRAM}`, "
@@ -159,6 +158,11 @@ def _espeak() -> Espeak:
         )
     _log.info("voices", program=PROGRAM, count=len(found))
     return Espeak(found)
+
+
+def _voices() -> list[str]:
+    """Return the voices of the system's program, the default first."""
+    return sorted(voices(), key=lambda name: name != _FIRST_VOICE)
 
 
 def _model_voice(settings: Settings) -> ModelVoice:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from importlib.util import find_spec
+from typing import Literal, cast, get_args
 
 import msgspec
 
+from connections.audio.openai_names import SPEECH_MODELS, VOICES
 from connections.audio.transcription_request import check_model
 from connections.audio.wire import SpeechRequest
 from connections.http.json_shape import check_shape
@@ -13,16 +15,20 @@ from connections.openai.problems import invalid
 from connections.wire.sentences import complaint
 from speech.voice.speaker import Speaker
 
+Format = Literal["wav", "pcm", "mp3", "opus", "aac", "flac"]
+UNCOMPRESSED = frozenset(("wav", "pcm"))
 _decode = msgspec.json.Decoder(SpeechRequest).decode
 
 
 class Spoken(msgspec.Struct, frozen=True):
-    """A text, and how to speak it."""
+    """A text, and how to speak it. `has_events`: the sound is sent as server-sent events. `ignored`: names of fields."""
 
     text: str
     voice: str
     speed: float
-    format: Literal["wav", "pcm"]
+    format: Format
+    has_events: bool
+    ignored: tuple[str, ...]
 
 
 def speech_request(body: bytes, *, speaker: Speaker, most_chars: int) -> Spoken:
@@ -35,9 +41,16 @@ def speech_request(body: bytes, *, speaker: Speaker, most_chars: int) -> Spoken:
         raise invalid(wrong.field, wrong.told(whole="The request")) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise invalid(None, "The request is not JSON.") from None
-    check_model(request.model, speaker.name)
+    check_model(request.model, speaker.name, SPEECH_MODELS)
     _check_text(request, most_chars)
-    return Spoken(request.input, _voice(request, speaker), _speed(request, speaker), _format(request))
+    return Spoken(
+        text=request.input,
+        voice=_voice(request, speaker),
+        speed=_speed(request, speaker),
+        format=_format(request),
+        has_events=_has_events(request),
+        ignored=("instructions",) if request.instructions else (),
+    )
 
 
 def _check_text(request: SpeechRequest, most_chars: int) -> None:
@@ -46,15 +59,14 @@ def _check_text(request: SpeechRequest, most_chars: int) -> None:
     if len(request.input) > most_chars:
         why = f"`input` is too long: it has {len(request.input):,} characters, and may have {most_chars:,}."
         raise invalid("input", why, code="content_too_long")
-    if request.instructions:
-        why = "The voice of this server does not follow `instructions`."
-        raise invalid("instructions", why, code="unsupported_parameter")
 
 
 def _voice(request: SpeechRequest, speaker: Speaker) -> str:
-    if request.voice not in speaker.voices:
-        raise invalid("voice", f"This server has no such voice. It has {speaker.examples}.")
-    return request.voice
+    if request.voice in speaker.voices:
+        return request.voice
+    if request.voice in VOICES:
+        return speaker.voices[0]
+    raise invalid("voice", f"This server has no such voice. It has {speaker.examples}.")
 
 
 def _speed(request: SpeechRequest, speaker: Speaker) -> float:
@@ -67,13 +79,22 @@ def _speed(request: SpeechRequest, speaker: Speaker) -> float:
     raise invalid("speed", f"`speed` must be from {slowest} to {fastest}.")
 
 
-def _format(request: SpeechRequest) -> Literal["wav", "pcm"]:
-    if request.stream_format not in {None, "audio"}:
-        raise invalid("stream_format", "This server sends sound as it is: use `stream_format` audio.")
-    match request.response_format:
-        case None | "wav":
-            return "wav"
-        case "pcm":
-            return "pcm"
-        case _:
-            raise invalid("response_format", "This server speaks as wav or pcm: name one of them.")
+def _has_events(request: SpeechRequest) -> bool:
+    if request.stream_format not in {None, "audio", "sse"}:
+        raise invalid("stream_format", "`stream_format` must be audio or sse.")
+    return request.stream_format == "sse"
+
+
+def _format(request: SpeechRequest) -> Format:
+    """Return the requested format: by default OpenAI's, MP3, or WAV where no encoder is installed. Raises Problem."""
+    can_compress = find_spec("av") is not None
+    name = request.response_format or ("mp3" if can_compress else "wav")
+    if name not in get_args(Format):
+        raise invalid("response_format", f"`response_format` must be one of {', '.join(get_args(Format))}.")
+    if name not in UNCOMPRESSED and not can_compress:
+        why = (
+            f"This server can't make {name}: use `response_format` wav or pcm. "
+            "Its operator installs the encoder by: pip install 'midstream-server[audio]'"
+        )
+        raise invalid("response_format", why)
+    return cast("Format", name)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import Literal, cast, get_args
 
 import msgspec
 
 from connections.audio.multipart import File, Form
+from connections.audio.openai_names import TRANSCRIPTION_MODELS
 from connections.openai.problems import Problem, invalid
 from connections.wire.errors import shorten
-from speech.errors import BadSound
 from speech.recognition.messages import Ready
-from speech.sound.wav import Recording, recording_of
 
 Format = Literal["json", "text", "srt", "verbose_json", "vtt"]
 Granularity = Literal["word", "segment"]
@@ -21,18 +21,19 @@ _SWITCH = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 
 class TranscriptionRequest(msgspec.Struct, frozen=True):
-    """A recording, and the requested format. `language`: its code; None: any."""
+    """A file, and the requested format. `is_raw`: it has no header. `language`: its code; None: any."""
 
-    recording: Recording
+    file: bytes
+    is_raw: bool
     language: str | None
     format: Format
     granularities: tuple[Granularity, ...]
     is_streamed: bool
 
 
-def transcription_request(form: Form, *, model: str, facts: Ready, longest_s: int) -> TranscriptionRequest:
+def transcription_request(form: Form, *, model: str, facts: Ready) -> TranscriptionRequest:
     """Return what a form requests of the model of this name, with these facts. Raises Problem."""
-    check_model(_value(form, "model"), model)
+    check_model(_value(form, "model"), model, TRANSCRIPTION_MODELS)
     language = _language(_value(form, "language"), facts)
     wanted = _format(_value(form, "response_format"))
     streamed = _SWITCH.get((_value(form, "stream") or "").lower())
@@ -41,14 +42,16 @@ def transcription_request(form: Form, *, model: str, facts: Ready, longest_s: in
     if streamed and wanted not in {"json", "text"}:
         raise invalid("stream", "A stream of words has no times: use `response_format` json with `stream`.")
     granularities = _granularities(form, wanted, facts)
-    return TranscriptionRequest(_recording(form, longest_s), language, wanted, granularities, streamed)
+    if (file := form.files.get("file")) is None:
+        raise invalid("file", "`file` is missing: it is the recording.")
+    return TranscriptionRequest(file.content, _is_raw(file), language, wanted, granularities, streamed)
 
 
-def check_model(name: str | None, served: str) -> None:
-    """Raise Problem for any model but the served one."""
+def check_model(name: str | None, served: str, aliases: AbstractSet[str]) -> None:
+    """Raise Problem for any model but the served one, which has these other names."""
     if name is None:
         raise invalid("model", f"`model` is missing. This server has {served} here.")
-    if name != served:
+    if name != served and name not in aliases:
         why = f'This server has "{served}" here, and no model "{shorten(name)}".'
         raise Problem(404, why, code="model_not_found", param="model")
 
@@ -96,21 +99,6 @@ def _granularities(form: Form, wanted: Format, facts: Ready) -> tuple[Granularit
     if "word" in told and not facts.times_words:
         raise invalid("timestamp_granularities", "This model does not give the times of words: use segment.")
     return tuple(cast("list[Granularity]", told)) or ("segment",)
-
-
-def _recording(form: Form, longest_s: int) -> Recording:
-    if (file := form.files.get("file")) is None:
-        raise invalid("file", "`file` is missing: it is the recording.")
-    try:
-        recording = recording_of(file.content, is_raw=_is_raw(file))
-    except BadSound as refused:
-        raise invalid("file", str(refused)) from None
-    if recording.seconds > longest_s:
-        why = (
-            f"The recording is too long: it has {recording.seconds:,.0f} seconds, and may have {longest_s:,}."
-        )
-        raise invalid("file", why, code="content_too_long")
-    return recording
 
 
 def _is_raw(file: File) -> bool:

@@ -16,10 +16,13 @@ from connections.audio.transcription_request import TranscriptionRequest, transc
 from connections.audio.transcripts import media_type, text_of, transcript
 from connections.audio.wire import Duration, TextDelta, TextDone
 from connections.http.exchange import Exchange
+from connections.openai.problems import invalid
 from sessions.shares import Subject
-from speech.errors import RecognizerLost
+from speech.decoding.decoder import recording_in
+from speech.errors import BadSound, RecognizerLost, TooMuchSound
 from speech.recognition.messages import Segment
 from speech.recognition.recognizer import Recognizer
+from speech.sound.wav import Recording
 
 MOST_BYTES = 25 * 1024 * 1024
 """Bytes of a form; OpenAI's limit."""
@@ -45,37 +48,45 @@ class TranscriptionsDoor:
             body = await exchange.body(lambda: None, most=MOST_BYTES)
             form = form_of(body, exchange.request.headers.get("content-type", ""))
             del body
-            request = transcription_request(
-                form, model=self._recognizer.name, facts=self._recognizer.facts, longest_s=self._longest_s
-            )
+            request = transcription_request(form, model=self._recognizer.name, facts=self._recognizer.facts)
             del form
             answered = self._answer(exchange, caller.subject, request)
             await self._counter.while_good(exchange, caller, answered)
 
     async def _answer(self, exchange: Exchange, subject: Subject, request: TranscriptionRequest) -> None:
+        recording = await self._recording(request)
         heard = self._recognizer.hear(
-            request.recording,
+            recording,
             owner=subject.owner,
             language=request.language,
             wants_words="word" in request.granularities,
         )
         async with aclosing(heard) as segments:
             if request.is_streamed:
-                await _stream(exchange, segments, request.recording.seconds)
+                await _stream(exchange, segments, recording.seconds)
             else:
-                await _whole(exchange, segments, request, self._recognizer.facts.languages)
+                await _whole(exchange, segments, request, recording.seconds, self._recognizer.facts.languages)
+
+    async def _recording(self, request: TranscriptionRequest) -> Recording:
+        """Raises Problem, RecognizerLost."""
+        try:
+            return await recording_in(request.file, is_raw=request.is_raw, longest_s=self._longest_s)
+        except TooMuchSound as refused:
+            raise invalid("file", str(refused), code="content_too_long") from None
+        except BadSound as refused:
+            raise invalid("file", str(refused)) from None
 
 
 async def _whole(
     exchange: Exchange,
     segments: AsyncIterator[Segment],
     request: TranscriptionRequest,
+    seconds: float,
     languages: Mapping[str, str],
 ) -> None:
     heard = [segment async for segment in segments]
     code = next((segment.language for segment in heard if segment.language), request.language)
     language = "unknown" if code is None else languages.get(code, code)
-    seconds = request.recording.seconds
     body = transcript(heard, seconds, request.format, request.granularities, language)
     headers = {"Cache-Control": "no-store"}
     await exchange.answer(Response(body, headers=headers, media_type=media_type(request.format)))

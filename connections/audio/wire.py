@@ -62,6 +62,26 @@ class TextDone(msgspec.Struct, frozen=True, tag_field="type", tag="transcript.te
     usage: Duration
 
 
+class SpeechUsage(msgspec.Struct, frozen=True):
+    """Tokens of a spoken text, all 0: voices here count none."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+
+class AudioDelta(msgspec.Struct, frozen=True, tag_field="type", tag="speech.audio.delta"):
+    """More of the sound, in a stream of events. Together, the decoded parts are the file."""
+
+    audio: bytes
+
+
+class AudioDone(msgspec.Struct, frozen=True, tag_field="type", tag="speech.audio.done"):
+    """The end of the sound, in a stream of events."""
+
+    usage: SpeechUsage = SpeechUsage()
+
+
 class SpeechRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to speak, and how."""
 

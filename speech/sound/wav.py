@@ -25,7 +25,10 @@ _MOST_CHUNKS = 64
 _UNKNOWN = 0xFFFFFFFF
 """The length in a header that is sent before the length is known."""
 
-OTHER_FORMATS = "Send a WAV file (16-bit PCM, µ-law or A-law), or 16-bit PCM at 24,000 Hz named *.pcm."
+OTHER_FORMATS = (
+    "Send a WAV file (16-bit PCM, µ-law or A-law), MP3, WebM, Ogg, FLAC or M4A, or 16-bit PCM at 24,000 Hz "
+    "named *.pcm."
+)
 
 
 class Coding(StrEnum):

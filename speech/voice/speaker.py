@@ -32,7 +32,7 @@ class Speaker(Protocol):
 
     @property
     def voices(self) -> Sequence[str]:
-        """The names of its voices."""
+        """The names of its voices, the default first."""
         ...
 
     @property
@@ -59,7 +59,7 @@ class Espeak:
     speeds = (espeak.SLOWEST, espeak.FASTEST)
 
     def __init__(self, voices: Sequence[str]) -> None:
-        """`voices`: the ones that were found."""
+        """`voices`: the ones that were found, the default first."""
         self.voices = voices
 
     @property

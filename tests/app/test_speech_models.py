@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from app.settings import Settings
 from app.setup.speech import audio_of
 from speech.sound.wav import recording_of
 from tests.app.in_process import serving
+from tests.speech.compressed import compressed, tone
 from tests.speech.models import checkpoints
 from tests.speech.test_wav import wav
 
@@ -66,7 +68,8 @@ async def heard(sdk: AsyncOpenAI, file: bytes) -> str:
 
 
 async def said(sdk: AsyncOpenAI, text: str, **more: Any) -> bytes:
-    answer = await sdk.audio.speech.create(model=VOICE, voice="default", input=text, **more)
+    asked = {"model": VOICE, "voice": "default", "input": text, "response_format": "wav"}
+    answer = await sdk.audio.speech.create(**asked | more)
     return answer.content
 
 
@@ -103,6 +106,29 @@ async def test_a_text_becomes_sound_clause_by_clause(sdk: AsyncOpenAI) -> None:
     assert len(pcm) / 48_000 == pytest.approx(len(parts[0]) / 32_000, abs=0.01)
 
 
+async def test_openais_names_are_the_models(sdk: AsyncOpenAI) -> None:
+    text = "The light was red."
+    assert await said(sdk, text, model="tts-1", voice="coral") == await said(sdk, text)
+    told = await sdk.audio.transcriptions.create(
+        model="gpt-4o-transcribe", file=("a.wav", sound(4)), language="en"
+    )
+    assert told.text == await heard(sdk, sound(4))
+
+
+async def test_a_service_without_pyav_speaks_as_wav_and_names_what_is_missing(
+    sdk: AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = ("a.webm", compressed(tone(1), "webm"))
+    monkeypatch.setitem(sys.modules, "av", None)  # as if it were not installed
+    asked = {"model": "tts-1", "voice": "alloy", "input": "He said that."}
+    answer = await sdk.audio.speech.create(**asked)
+    assert answer.response.headers["content-type"] == "audio/wav"
+    with pytest.raises(openai.BadRequestError, match=r"pip install 'midstream-server\[audio\]'"):
+        await sdk.audio.speech.create(**asked, response_format="mp3")
+    with pytest.raises(openai.BadRequestError, match=r"pip install 'midstream-server\[audio\]'"):
+        await sdk.audio.transcriptions.create(model="whisper-1", file=recording)
+
+
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
@@ -123,7 +149,7 @@ async def test_what_can_not_be_heard_is_refused_by_a_sentence(
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"voice": "alloy"}, "no such voice. It has default"),
+        ({"voice": "nobody"}, "no such voice. It has default"),
         ({"speed": 3.0}, "from 0.5 to 2.0"),
         ({"input": "你好"}, "The voice made no sound"),
         ({"model": "espeak-ng"}, f'This server has "{VOICE}" here'),

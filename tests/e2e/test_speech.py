@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import os
 import shutil
 import signal
@@ -19,6 +21,7 @@ import pytest
 import soxr
 from openai import AsyncOpenAI, OpenAI
 
+from connections.audio.openai_names import VOICES
 from speech.errors import RecognizerLost
 from speech.recognition.decoding import Listener
 from speech.recognition.recognizer import Recognizer, pocketsphinx
@@ -29,6 +32,7 @@ from tests.chaos import gateway
 from tests.docs.papers import ROOT, snippets
 from tests.server_process import ServerProcess, child_of, serving
 from tests.signing import KEY
+from tests.speech.compressed import compressed
 from tests.speech.test_wav import wav
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
@@ -70,7 +74,8 @@ def sdk(speaking: ServerProcess) -> Iterator[OpenAI]:
 
 
 def said(sdk: OpenAI, text: str, voice: str = "en-us") -> bytes:
-    return sdk.audio.speech.create(model=VOICE, voice=voice, input=text, speed=0.8).content
+    spoken = sdk.audio.speech.create(model=VOICE, voice=voice, input=text, speed=0.8, response_format="wav")
+    return spoken.content
 
 
 def heard(sdk: OpenAI, file: bytes, name: str = "a.wav") -> str:
@@ -165,6 +170,74 @@ def test_sound_is_streamed_while_it_is_made(sdk: OpenAI) -> None:
     assert "lighthouse" in heard(sdk, b"".join(parts), "a.pcm")
 
 
+SPOKEN = SENTENCES[3]
+
+
+def test_openais_defaults_are_spoken_as_mp3_and_heard(sdk: OpenAI) -> None:
+    answer = sdk.audio.speech.create(model="gpt-4o-mini-tts", voice="alloy", input=SPOKEN, speed=0.8)
+    assert answer.response.headers["content-type"] == "audio/mpeg"
+    told = sdk.audio.transcriptions.create(model="whisper-1", file=("a.mp3", answer.content))
+    assert "lighthouse" in told.text
+
+
+@pytest.mark.parametrize("format_", ["mp3", "opus", "aac", "flac"])
+def test_each_compression_is_heard_again(sdk: OpenAI, format_: str) -> None:
+    with sdk.audio.speech.with_streaming_response.create(
+        model="tts-1", voice="nova", input=SPOKEN, speed=0.8, response_format=format_
+    ) as answer:
+        parts = list(answer.iter_bytes())
+    assert len(parts) > 1
+    told = sdk.audio.transcriptions.create(
+        model="gpt-4o-mini-transcribe", file=(f"a.{format_}", b"".join(parts))
+    )
+    assert "lighthouse" in told.text
+
+
+@pytest.mark.parametrize("suffix", ["mp3", "webm", "ogg", "flac", "m4a"])
+def test_recordings_of_phones_and_browsers_are_heard(sdk: OpenAI, suffix: str) -> None:
+    samples = mono(recording_of(said(sdk, SPOKEN), is_raw=False), 48_000)
+    file = compressed(samples.tobytes(), suffix)
+    assert heard(sdk, file, f"a.{suffix}") == "tell me a story about a lighthouse"
+
+
+@pytest.mark.parametrize("voice", sorted(VOICES))
+def test_openais_voices_are_the_default_voice(sdk: OpenAI, voice: str) -> None:
+    spoken = [
+        sdk.audio.speech.create(model="tts-1-hd", voice=name, input="Hello!", response_format="wav").content
+        for name in (voice, "en-us")
+    ]
+    assert spoken[0] == spoken[1]
+
+
+@pytest.mark.parametrize("format_", ["mp3", "wav"])
+def test_sound_comes_as_events(speaking: ServerProcess, sdk: OpenAI, format_: str) -> None:
+    asked = {"model": "tts-1", "voice": "echo", "input": SPOKEN, "response_format": format_, "speed": 0.8}
+    headers = {"Authorization": f"Bearer {KEY}"}
+    answer = httpx.post(
+        f"{speaking.url}/v1/audio/speech", json=asked | {"stream_format": "sse"}, headers=headers
+    )
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    *deltas, done = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+    assert {event["type"] for event in deltas} == {"speech.audio.delta"}
+    assert done == {
+        "type": "speech.audio.done",
+        "usage": {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0},
+    }
+    whole = sdk.audio.speech.create(**asked).content
+    assert b"".join(base64.b64decode(event["audio"]) for event in deltas) == whole
+
+
+def test_instructions_for_a_voice_are_a_hint(sdk: OpenAI) -> None:
+    answer = sdk.audio.speech.create(model=VOICE, voice="alloy", input="Hello!", instructions="Whisper.")
+    assert answer.response.headers["x-midstream-ignored"] == "instructions"
+
+
+def test_a_recording_is_too_long_by_what_it_decodes_to(sdk: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="may have 300 seconds") as refused:
+        heard(sdk, compressed(bytes(2 * 8_000 * 301), "flac", rate=8_000), "a.flac")
+    assert refused.value.code == "content_too_long"
+
+
 @pytest.mark.parametrize("coding", [Coding.MULAW, Coding.ALAW])
 def test_sound_of_telephones_is_heard(sdk: OpenAI, coding: Coding) -> None:
     narrow = mono(recording_of(said(sdk, SENTENCES[3]), is_raw=False), 8_000)
@@ -191,10 +264,10 @@ def test_minutes_of_silence_and_noise_have_few_words(sdk: OpenAI) -> None:
     ("asked", "status", "why"),
     [
         ({"file": ("a.wav", b"")}, 400, "The file is empty"),
-        ({"file": ("a.mp3", b"ID3 garbage" * 999)}, 400, "not a kind of sound that this server takes"),
+        ({"file": ("a.mp3", b"ID3 garbage" * 999)}, 400, "The file is damaged"),
         ({"file": ("a.wav", wav(b"\xff" * 8_000 * 2_400, tag=7, rate=8_000, bits=8))}, 400, "2,400 seconds"),
         ({"file": ("a.wav", bytes(26 << 20))}, 413, "too large"),
-        ({"model": "whisper-1"}, 404, 'This server has "pocketsphinx"'),
+        ({"model": "gpt-4o-transcribe-diarize"}, 404, 'This server has "pocketsphinx"'),
         ({"language": "de"}, 400, "English only"),
         ({"response_format": "diarized_json"}, 400, "must be one of json"),
         ({"timestamp_granularities": ["word"]}, 400, "verbose_json"),
@@ -212,15 +285,14 @@ def test_a_recording_that_can_not_be_had_is_refused_by_a_sentence(
 @pytest.mark.parametrize(
     ("asked", "status", "why"),
     [
-        ({"voice": "alloy"}, 400, "It has en-029, en-gb"),
+        ({"voice": "nobody"}, 400, "It has en-us, en-029, en-gb"),
         ({"voice": "en-us; id"}, 400, "no such voice"),
-        ({"response_format": "mp3"}, 400, "wav or pcm"),
+        ({"response_format": "ac3"}, 400, "must be one of wav, pcm, mp3"),
         ({"speed": 4.0}, 400, "0.5 to 2.5"),
         ({"input": " \n"}, 400, "nothing to speak"),
         ({"input": "x" * 4097}, 400, "4,097 characters"),
-        ({"instructions": "Whisper."}, 400, "does not follow `instructions`"),
-        ({"stream_format": "sse"}, 400, "stream_format"),
-        ({"model": "tts-1"}, 404, 'This server has "espeak-ng"'),
+        ({"stream_format": "lines"}, 400, "must be audio or sse"),
+        ({"model": "tts-9"}, 404, 'This server has "espeak-ng"'),
         ({"input": 7}, 400, "`input` must be a string"),
     ],
 )
@@ -236,7 +308,7 @@ def test_refusals_are_counted_by_their_door(speaking: ServerProcess, sdk: OpenAI
     with pytest.raises(openai.BadRequestError):
         heard(sdk, b"")
     with pytest.raises(openai.NotFoundError):
-        sdk.audio.speech.create(model="tts-1", voice="en-us", input="Hello!")
+        sdk.audio.speech.create(model="tts-9", voice="en-us", input="Hello!")
     figures = httpx.get(f"{speaking.url}/metrics").text.splitlines()
     assert any('door="transcriptions"' in line and 'code="invalid_value"' in line for line in figures)
     assert any('door="speech"' in line and 'code="model_not_found"' in line for line in figures)

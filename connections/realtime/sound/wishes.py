@@ -8,16 +8,13 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from connections.audio.openai_names import VOICES
 from connections.realtime.problems import Invalid
 from connections.wire.audio import AudioInput, AudioOutput, AudioStart, Format, TurnDetection
 from connections.wire.sentences import complaint
 from speech.sound.wav import HIGHEST_RATE, LOWEST_RATE
 
 PCM_RATE, TELEPHONE_RATE = 24_000, 8_000
-OPENAIS_VOICES = frozenset(
-    ("alloy", "ash", "ballad", "cedar", "coral", "echo", "marin", "sage", "shimmer", "verse")
-)
-"""Voices that stock clients name even if their user chose none: the default voice speaks for them."""
 SILENCES_MS = {"low": 1500, "medium": 800, "auto": 800, "high": 500}
 """The silences for each `eagerness`. Only a grammar can tell here whether a sentence is complete; then less is enough."""
 _FORMATS: dict[str, tuple[Format, int]] = {
@@ -242,11 +239,11 @@ def _coding(wished: AudioFormat, field: str) -> tuple[Format, int]:
 
 def _voice(wished: str | VoiceId | None, offer: Offer, field: str) -> str | None:
     name = wished.id if isinstance(wished, VoiceId) else wished
-    if name is None or name in OPENAIS_VOICES or not offer.voices:
+    if name in offer.voices:
+        return name
+    if name is None or name in VOICES or not offer.voices:
         return None
-    if name not in offer.voices:
-        raise Invalid(f"is none of this server's voices, such as {offer.voices[0]}.", field=field)
-    return name
+    raise Invalid(f"is none of this server's voices, such as {offer.voices[0]}.", field=field)
 
 
 def _check_language(wished: Transcription | None, offer: Offer, field: str) -> None:

@@ -1,0 +1,1 @@
+"""Decodes recordings that are not WAV files, each in a process of its own."""

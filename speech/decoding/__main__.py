@@ -1,0 +1,109 @@
+"""The process that decodes one recording: `python -m speech.decoding DESCRIPTOR`. Ends with the gateway."""
+
+from __future__ import annotations
+
+import io
+import resource
+import sys
+from math import ceil
+
+import av
+import av.error
+from av.audio.frame import AudioFrame
+
+from speech.decoding.messages import Decode, Decoded, FromDecoder, Undecodable
+from speech.errors import BadSound, TooMuchSound
+from speech.process.line import Line
+from speech.sound.wav import LOWEST_RATE, Coding, Recording, header
+
+RATE = 16_000
+"""Samples per second of the result: what recognizers work with."""
+_HIGHEST_RATE = 192_000
+_CODECS = frozenset(
+    (
+        *("mp3float", "mp3", "opus", "libopus", "vorbis", "flac", "aac", "alac"),
+        *("pcm_s16le", "pcm_s24le", "pcm_f32le"),
+    )
+)
+_MEMORY = 1 << 30
+"""Bytes of address space; the libraries take a quarter of it."""
+_COPIES = 6
+"""Copies of the samples while they are collected and sent."""
+_DAMAGED = "The file is damaged, or is not the kind of sound that its first bytes say."
+
+
+def main() -> None:
+    """Decode the recording."""
+    line = Line(int(sys.argv[1]), Decode)
+    request = line.wait()
+    assert isinstance(request, Decode)  # noqa: S101 - the gateway sends nothing else
+    decoded(header(RATE) + bytes(RATE), "wav", longest_s=1)  # PyAV imports modules at their first use
+    _restrict(request)
+    line.send(_answer(request))
+
+
+def _answer(request: Decode) -> FromDecoder:
+    try:
+        samples = decoded(request.file, request.container, longest_s=request.longest_s)
+    except TooMuchSound as error:
+        return Undecodable(str(error), is_too_long=True)
+    except BadSound as error:
+        return Undecodable(str(error))
+    except (av.error.FFmpegError, ValueError, MemoryError):
+        return Undecodable(_DAMAGED)
+    return Decoded(Recording(Coding.PCM16, RATE, 1, samples))
+
+
+def decoded(file: bytes, container: str, *, longest_s: int) -> bytes:
+    """Return the first audio track as 16-bit PCM with one channel at `RATE`. Damaged packets are left out.
+
+    Raises BadSound, TooMuchSound, av.FFmpegError, ValueError, MemoryError.
+    """
+    # A container can name other files and addresses; nothing but `file` is read.
+    options = {"protocol_whitelist": "none", "codec_whitelist": ",".join(sorted(_CODECS))}
+    with av.open(io.BytesIO(file), "r", format=container, container_options=options) as source:
+        if not source.streams.audio:
+            raise BadSound("The file has no sound in it.")
+        track = source.streams.audio[0]
+        if track.codec_context.name not in _CODECS:
+            raise BadSound(f"The file's codec, {track.codec_context.name}, is not supported.")
+        track.codec_context.thread_count = 1
+        resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE)
+        pcm = bytearray()
+        for packet in source.demux(track):
+            try:
+                frames = packet.decode()
+            except av.error.InvalidDataError:
+                continue
+            for frame in frames:
+                pcm += _samples(resampler, frame)
+            if len(pcm) > longest_s * RATE * 2:
+                raise TooMuchSound(f"The recording is too long: it may have {longest_s:,} seconds.")
+        pcm += _samples(resampler, None)
+    if not pcm:
+        raise BadSound(_DAMAGED)
+    return bytes(pcm)
+
+
+def _samples(resampler: av.AudioResampler, frame: AudioFrame | None) -> bytes:
+    """Return what is ready after a frame; None: after the last one. Raises BadSound."""
+    if frame is not None and not LOWEST_RATE <= frame.sample_rate <= _HIGHEST_RATE:
+        raise BadSound(
+            f"The file has {frame.sample_rate:,} samples a second; {LOWEST_RATE:,} to {_HIGHEST_RATE:,} are taken."
+        )
+    ready = [part for part in resampler.resample(frame) if part is not None]
+    return b"".join(bytes(part.planes[0])[: part.samples * 2] for part in ready)
+
+
+def _restrict(request: Decode) -> None:
+    """Limit what a hostile file can cost: no further file or connection, and bounded memory and time."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+    cpu_s = ceil(request.patience_s) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+    if sys.platform == "linux":  # macOS refuses this limit
+        most = _MEMORY + _COPIES * request.longest_s * RATE * 2
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+if __name__ == "__main__":
+    main()
