@@ -14,6 +14,7 @@ from tests.clients.programs import PATIENCE_S, Lines, run
 from tests.server_process import ServerProcess, serving
 
 Runner = Callable[..., Lines]
+GRAMMAR = HERE.parent / "e2e" / "demo.jsgf"
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +37,18 @@ def run_script(pytestconfig: pytest.Config) -> Runner:
         return run(command, url, environ=environ, patience_s=patience_s)
 
     return run_script
+
+
+@pytest.fixture(scope="module")
+def speaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A running server with the demo model that hears and speaks."""
+    environ = {
+        "MIDSTREAM_SPEECH": "both",
+        "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR),
+        "MIDSTREAM_MESSAGE_RATE": "1000",
+    }
+    with serving(tmp_path_factory.mktemp("speaking"), environ) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +16,11 @@ import soxr
 from speech.voice.timed_espeak import TimedEspeak
 from tests.clients.conftest import Runner
 from tests.clients.programs import Lines
-from tests.server_process import ServerProcess, serving
+from tests.server_process import ServerProcess
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
 RATE = 24_000
-GRAMMAR = Path(__file__).parent.parent / "e2e" / "demo.jsgf"
 SENTENCES = {
     "name": "My name is Robert.",
     "story": "Tell me a story about a lighthouse.",
@@ -40,17 +38,6 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lead = bytes(RATE // 2)
         (folder / f"{name}.pcm").write_bytes(lead + np.asarray(samples, "<i2").tobytes())
     return folder
-
-
-@pytest.fixture(scope="module")
-def speaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    environ = {
-        "MIDSTREAM_SPEECH": "both",
-        "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR),
-        "MIDSTREAM_MESSAGE_RATE": "1000",
-    }
-    with serving(tmp_path_factory.mktemp("speaking"), environ) as server:
-        yield server
 
 
 @pytest.fixture(
