@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import av
 import numpy as np
@@ -16,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speech.decoding.__main__ import decoded
-from speech.decoding.decoder import container_of, recording_in
+from speech.decoding.decoder import _decoded, container_of, recording_in
+from speech.decoding.messages import Decode
 from speech.errors import BadSound, TooMuchSound
 from speech.sound.encoding import Encoder
 from speech.sound.samples import mono
@@ -93,6 +95,14 @@ def test_a_codec_that_is_not_of_speech_is_refused() -> None:
         container.mux([*sound.encode(silence), *sound.encode(None)])
     with pytest.raises(BadSound, match="ac3, is not supported"):
         decoded(file.getvalue(), "matroska", longest_s=9)
+
+
+async def test_a_decoder_opens_no_other_file(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.aac"
+    secret.write_bytes(compressed(tone(1), "aac"))
+    playlist = f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile://{secret}\n#EXT-X-ENDLIST\n".encode()
+    with pytest.raises(BadSound, match="damaged"):  # no playlist gets this far by its first bytes
+        await _decoded(Decode(playlist, "hls", 9, 30))
 
 
 async def test_a_file_that_takes_too_long_ends_its_process() -> None:
