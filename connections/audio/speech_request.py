@@ -7,10 +7,10 @@ from typing import Literal, cast, get_args
 
 import msgspec
 
-from connections.audio.openai_names import SPEECH_MODELS, VOICES
 from connections.audio.transcription_request import check_model
 from connections.audio.wire import SpeechRequest
 from connections.http.json_shape import check_shape
+from connections.openai.audio_names import SPEECH_MODELS, VOICES
 from connections.openai.problems import invalid
 from connections.wire.sentences import complaint
 from speech.voice.speaker import Speaker

@@ -8,7 +8,7 @@ from typing import Literal, cast, get_args
 import msgspec
 
 from connections.audio.multipart import File, Form
-from connections.audio.openai_names import TRANSCRIPTION_MODELS
+from connections.openai.audio_names import TRANSCRIPTION_MODELS
 from connections.openai.problems import Problem, invalid
 from connections.wire.errors import shorten
 from speech.recognition.messages import Ready

@@ -21,7 +21,7 @@ import pytest
 import soxr
 from openai import AsyncOpenAI, OpenAI
 
-from connections.audio.openai_names import VOICES
+from connections.openai.audio_names import VOICES
 from speech.errors import RecognizerLost
 from speech.recognition.decoding import Listener
 from speech.recognition.recognizer import Recognizer, pocketsphinx

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connections.audio.openai_names import VOICES
+from connections.openai.audio_names import VOICES
 from connections.realtime.problems import Invalid
 from connections.wire.audio import AudioInput, AudioOutput, AudioStart, Format, TurnDetection
 from connections.wire.sentences import complaint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from connections.audio.openai_names import VOICES
+from connections.openai.audio_names import VOICES
 from connections.realtime.problems import Invalid
 from connections.realtime.sound.wishes import Offer, SoundSettings, changed
 
