@@ -1,4 +1,4 @@
-"""A long conversation that a peer tells in pages, and what is to be seen of it while it is scrolled."""
+"""A long conversation that a peer sends in pages, the ways to scroll it, and what is to be seen of it meanwhile."""
 
 from __future__ import annotations
 
@@ -98,3 +98,30 @@ async def loaded_all(chat: ChatPage) -> None:
     older = chat.page.locator("#older")
     while not await older.is_hidden():
         await chat.page.evaluate(f"async () => {{ {SCROLLER}.scrollTop = 0; {FRAMES} }}")
+
+
+async def turn_wheel(chat: ChatPage, pixels: int) -> None:
+    """A trackpad: many wheel events of a few pixels."""
+    await chat.page.mouse.move(300, 400)
+    for _ in range(20):
+        await chat.page.mouse.wheel(0, -pixels)
+        await chat.page.evaluate(f"async () => {{ {FRAMES} }}")
+
+
+async def drag(chat: ChatPage, pixels: int) -> None:
+    """A finger that moves a few pixels at a time."""
+    session = await chat.page.context.new_cdp_session(chat.page)
+    for step in range(30):
+        kind = "touchMove" if step else "touchStart"
+        points = [{"x": 300, "y": 300 + step * pixels}]
+        await session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        await chat.page.evaluate(f"async () => {{ {FRAMES} }}")
+    await session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+async def press_up(chat: ChatPage, count: int) -> None:
+    """The arrow key."""
+    await chat.page.locator("#scroller").focus()
+    for _ in range(count):
+        await chat.page.keyboard.press("ArrowUp")
+        await chat.page.evaluate(f"async () => {{ {FRAMES} }}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,14 +15,17 @@ from tests.browser.long_history import (
     CONVERSATION,
     FRAMES,
     SCROLLER,
+    drag,
     loaded_all,
     moved,
     nodes,
     open_long,
+    press_up,
     scroll_by,
     scroll_to,
     settled,
     tops,
+    turn_wheel,
 )
 from tests.browser.peer import Line, Peer
 from tests.browser.test_modules import run
@@ -52,6 +56,64 @@ async def test_only_what_is_near_the_view_is_in_the_document(chat: ChatPage, pee
         await delta(line, send, "More of it.\n\n", off=13 * seq, seq=9_002 + seq)
     await chat.until_shown("More of it.")
     assert await nodes(chat) < MOST_NODES
+
+
+AT_END = f"""() => {{
+  const {{ scrollHeight, scrollTop, clientHeight }} = {SCROLLER};
+  return scrollHeight - scrollTop - clientHeight < 1;
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("scroll", "amount", "least"),
+    [
+        (turn_wheel, 2, 38),
+        (turn_wheel, 5, 95),
+        (turn_wheel, 20, 380),
+        (drag, 5, 100),
+        (drag, 10, 200),
+        (press_up, 5, 150),
+    ],
+)
+@pytest.mark.parametrize("running", [False, True])
+async def test_a_gentle_scroll_up_leaves_the_end_and_a_scroll_down_finds_it_again(
+    chat: ChatPage,
+    peer: Peer,
+    *,
+    scroll: Callable[[ChatPage, int], Awaitable[None]],
+    amount: int,
+    least: int,
+    running: bool,
+) -> None:
+    line = await open_long(chat, peer, 30)
+    if running:
+        send = await say(chat, line, "And now?")
+        await delta(line, send, "aaa " * 400, off=0, seq=9_002)
+        await chat.until_shown("aaa")
+        await settled(chat)
+    start = await chat.page.evaluate(f"{SCROLLER}.scrollTop")
+    await scroll(chat, amount)
+    await chat.page.wait_for_function(f"() => {start} - {SCROLLER}.scrollTop >= {least}")
+    await expect(chat.page.get_by_role("button", name=LATEST)).to_be_visible()
+    await turn_wheel(chat, -100)
+    await expect(chat.page.get_by_role("button", name=LATEST)).to_be_hidden()
+
+
+async def test_a_view_that_grows_at_the_end_stays_there(chat: ChatPage, peer: Peer) -> None:
+    line = await open_long(chat, peer, 30)
+    await chat.box.fill("\n".join("And now?" for _ in range(6)))
+    await settled(chat)
+    await chat.box.press("Enter")
+    send = await line.hear("send")
+    await line.accept(send, turn="t", seq=9_001, parent_id=None)
+    await delta(line, send, "aaa " * 400, off=0, seq=9_002)
+    await chat.until_shown("aaa")
+    await chat.page.set_viewport_size({"width": 1280, "height": 1_000})
+    await settled(chat)
+    await delta(line, send, "bbb " * 400, off=1_600, seq=9_003)
+    await chat.until_shown("bbb")
+    await chat.page.wait_for_function(AT_END)
+    await expect(chat.page.get_by_role("button", name=LATEST)).to_be_hidden()
 
 
 async def test_all_of_it_is_there_while_it_is_printed(chat: ChatPage, peer: Peer) -> None:

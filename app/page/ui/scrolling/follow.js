@@ -1,4 +1,7 @@
+/** A reader who scrolls down to within this of the end is back at it. */
 const NEAR_PX = 24;
+/** Heights are rounded to whole pixels, so less than one may be left at the very end. */
+const LEAST_PX = 1;
 
 /**
  * Tells whether to keep the end of a growing text in view: until the reader scrolls up, and again when they are back at the
@@ -24,6 +27,11 @@ export class Follow {
     return this.#following;
   }
 
+  /** Whether the very end is in view. */
+  get atEnd() {
+    return this.#left < LEAST_PX;
+  }
+
   /** Keeps the end in view from now on. */
   resume() {
     this.#set(true);
@@ -36,12 +44,12 @@ export class Follow {
 
   /** Call when the view was scrolled. */
   scrolled() {
-    const { scrollTop, scrollHeight, clientHeight } = this.#scroller;
-    // A text that shrinks moves the view too. Only a move within the same text is the reader's.
-    const wentUp = scrollTop < this.#top - 1 && scrollHeight >= this.#height;
-    const atEnd = scrollHeight - scrollTop - clientHeight <= NEAR_PX;
-    if (wentUp && !atEnd) this.#set(false);
-    else if (atEnd && scrollTop > this.#top) this.#set(true);
+    const { scrollTop, scrollHeight } = this.#scroller;
+    // A text that shrinks and a view that grows move the view too, but not away from the end.
+    const wentUp = scrollTop < this.#top && scrollHeight >= this.#height && !this.atEnd;
+    // However small: a finger, a trackpad and a smooth scroll move by a few pixels an event.
+    if (wentUp) this.#set(false);
+    else if (this.#left <= NEAR_PX && scrollTop > this.#top) this.#set(true);
     this.remember();
   }
 
@@ -49,6 +57,12 @@ export class Follow {
   remember() {
     this.#top = this.#scroller.scrollTop;
     this.#height = this.#scroller.scrollHeight;
+  }
+
+  /** Pixels of the text below the view. */
+  get #left() {
+    const { scrollTop, scrollHeight, clientHeight } = this.#scroller;
+    return scrollHeight - scrollTop - clientHeight;
   }
 
   /** @param {boolean} following */

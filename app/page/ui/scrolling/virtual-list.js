@@ -214,7 +214,8 @@ export class VirtualList {
   /** Brings the end into view, or what was in view back to where it was. */
   #bringBack() {
     if (this.#follow.following) {
-      this.#scroller.scrollTop = this.#scroller.scrollHeight;
+      // At the end nothing is moved, since that would end a smooth scroll that has just begun.
+      if (!this.#follow.atEnd) this.#scroller.scrollTop = this.#scroller.scrollHeight;
       return;
     }
     const moved = this.#anchor.moved() ?? 0;
@@ -293,6 +294,7 @@ export class VirtualList {
   #resized() {
     this.#spaced.measure();
     this.#bringBack();
+    this.#hold();
     this.#ask();
   }
 
