@@ -66,6 +66,7 @@ async function showMore() {
   asking = false;
   if (typeof page === "number") {
     told.hidden = false;
+    told.classList.remove("waiting");
     told.textContent = wordsFor(page);
     return;
   }

@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from playwright.async_api import BrowserContext, expect
+from playwright.async_api import BrowserContext, ViewportSize, expect
 
+from engine.scripted.engine import ScriptedEngine
+from tests.app.in_process import serving as in_process
 from tests.browser.chat_page import ChatPage
-from tests.browser.conftest import Complaints
+from tests.browser.conftest import DESKTOP, Complaints
+from tests.browser.long_history import drag, settled, turn_wheel
+from tests.browser.scenes import PHONE
 from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -131,3 +135,27 @@ async def test_a_shared_conversation_is_read_without_a_key_until_it_is_taken_bac
     await expect(reader.page.locator("#told")).to_have_text(
         "There is no such shared conversation, or it is no longer shared."
     )
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
+async def test_a_long_shared_conversation_is_scrolled_by_wheel_and_finger(
+    chat: ChatPage, tmp_path: Path, viewport: ViewportSize
+) -> None:
+    async with in_process(tmp_path, ScriptedEngine(reply="A paragraph.\n\n" * 60)) as service:
+        async with service.socket({"client_id": "ann"}) as socket:
+            await socket.send(type="send", client_msg_id="m", conversation_id="c", content="Tell me.")
+            await socket.until("done")
+            await socket.send(type="share", conversation_id="c")
+            share = (await socket.next("shared"))["share_id"]
+        await chat.page.set_viewport_size(viewport)
+        await chat.page.goto(f"{service.url}/s/{share}")
+        await expect(chat.text).to_contain_text("A paragraph.")
+        await settled(chat)
+        place = "document.querySelector('.message').getBoundingClientRect().top"
+        start = await chat.page.evaluate(place)
+        await turn_wheel(chat, -20)
+        await chat.page.wait_for_function(f"() => {place} <= {start} - 390")
+        await drag(chat, 10)
+        await chat.page.wait_for_function(f"() => {place} >= {start} - 300")
+        await expect(chat.page.locator(".bar")).to_be_in_viewport(ratio=1)
+        await chat.page.close()
