@@ -121,7 +121,8 @@ class Client(Requests):
     async def begin(self, fields: Frame) -> Reply:
         """Send a message of any kind, under its `client_msg_id`; return its reply. Raises Refused, Disconnected."""
         name: str = fields.get("client_msg_id") or uuid.uuid4().hex
-        frame = {"grace_s": self._reconnecting.grace_s} | fields | {"client_msg_id": name}
+        seen = self._live.seen(fields["conversation_id"]) if fields.get("on_busy") == "interrupt" else {}
+        frame = {"grace_s": self._reconnecting.grace_s} | seen | fields | {"client_msg_id": name}
         self._live.expect(frame)
         try:
             await self.request(frame, ref=name)

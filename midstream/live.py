@@ -57,6 +57,13 @@ class LiveReplies:
         """Return the unfinished replies of a conversation, oldest first."""
         return [r for r in self._replies.values() if r.accepted["conversation_id"] == conversation_id]
 
+    def seen(self, conversation_id: str) -> Frame:
+        """Return what was read of the reply that runs in a conversation, as fields of a message that interrupts it."""
+        running = next((reply for reply in self.of(conversation_id) if reply.done is None), None)
+        if running is None:
+            return {}
+        return {"seen_off": running.off + len(running.text), "seen_turn_id": running.turn_id}
+
     def expect(self, frame: Frame) -> None:
         """Note a message that is about to be sent."""
         self._sending[frame["client_msg_id"]] = frame

@@ -56,7 +56,8 @@ class Requests(ABC):
     async def send(self, content: str, *, conversation_id: str = "default", **fields: Any) -> Reply:
         """Send a message; return its reply once it is accepted. Further fields are the protocol's.
 
-        A lost connection does not double it. Raises Refused, Disconnected.
+        With `on_busy="interrupt"` a running reply ends at what was read of it. A lost connection doubles no message. Raises
+        Refused, Disconnected.
         """
         return await self.begin(
             {"type": "send", "conversation_id": conversation_id, "content": content} | fields

@@ -111,6 +111,8 @@ class FrameHandler:
             shown=() if said is None else said.shown,
             place=_place(frame),
             on_busy=frame.on_busy,
+            seen_off=frame.seen_off,
+            seen_turn_id=frame.seen_turn_id,
             on_disconnect=frame.on_disconnect,
             grace_s=frame.grace_s,
             ref=frame.ref or frame.client_msg_id,

@@ -40,6 +40,8 @@ class InterpretHandler:
             content="",
             place=Behind(frame.parent_id),
             on_busy=frame.on_busy,
+            seen_off=frame.seen_off,
+            seen_turn_id=frame.seen_turn_id,
             on_disconnect=frame.on_disconnect,
             grace_s=frame.grace_s,
             ref=frame.ref or frame.client_msg_id,

@@ -96,12 +96,16 @@ class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
 class TurnFrame(ClientFrame, frozen=True, kw_only=True):
     """The root of frames that begin a turn. `tools`: for this turn and those that follow its calls.
 
+    `seen_off`: how much of the reply that an `interrupt` ends was seen; `seen_turn_id`: the turn of that reply.
+
     `tool_choice`: `auto`, `none`, `required`, or the name of a tool that must be called.
     """
 
     client_msg_id: Id
     conversation_id: Name = DEFAULT_CONVERSATION
     on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
+    seen_off: Annotated[int, Meta(ge=0)] | None = None
+    seen_turn_id: Id | None = None
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     grace_s: Annotated[float, Meta(ge=0, le=60)] = 0
     params: Params = Params()
@@ -153,6 +157,8 @@ class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.star
     model: ModelName | None = None
     parent_id: Id | msgspec.UnsetType | None = msgspec.UNSET
     on_busy: Literal["reject", "interrupt", "rollback"] = "reject"
+    seen_off: Annotated[int, Meta(ge=0)] | None = None
+    seen_turn_id: Id | None = None
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     grace_s: Annotated[float, Meta(ge=0, le=60)] = 0
 

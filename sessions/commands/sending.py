@@ -107,7 +107,7 @@ class Sender:
                 return None
             await self._preflight.check(conversation, live, generation)
             for ended in reversed(conversation.claim(live)):
-                runner.cancel(conversation, ended, _cause(live.send))
+                _interrupt(conversation, ended, live.send)
         conversation.attach(live.sender)
         if live.send.on_busy == "enqueue" and await self._queue.accept(conversation, live, generation):
             live.stages.accepted.set_result(True)
@@ -146,12 +146,17 @@ async def _make_way(conversation: Conversation, live: LiveTurn) -> None:
         if before.waits and not before.turn.is_over:
             if live.send.on_busy not in ("interrupt", "rollback"):
                 raise Busy("Calls of this conversation wait for their results.")
-            runner.cancel(conversation, before, _cause(live.send))
+            _interrupt(conversation, before, live.send)
         await runner.ended(before)
 
 
-def _cause(send: Send) -> Cause:
-    return Cause.ROLLBACK if send.on_busy == "rollback" else Cause.INTERRUPT
+def _interrupt(conversation: Conversation, live: LiveTurn, send: Send) -> None:
+    """End a turn at what the sender of a message saw of it. Of one that follows the turn that they saw, that is nothing."""
+    cause = Cause.ROLLBACK if send.on_busy == "rollback" else Cause.INTERRUPT
+    seen_off = send.seen_off if send.seen_turn_id in (None, live.turn.ids.turn_id) else None
+    if send.seen_turn_id is not None and send.seen_turn_id == live.record.follows:
+        seen_off = 0
+    runner.cancel(conversation, live, cause, seen_off=seen_off)
 
 
 def arrive(

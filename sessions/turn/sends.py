@@ -20,6 +20,8 @@ OnDisconnect = Literal["cancel", "continue"]
 class Send(msgspec.Struct, frozen=True, kw_only=True):
     """A validated user's message, or a request for another reply, or for the rest of one (then `content` is empty).
 
+    `seen_off`: how much its sender saw of the reply that it interrupts; `seen_turn_id`: that reply's turn; None: whichever runs.
+
     `grace_s`: seconds that its turn continues while nobody is attached; `client_id`: the sender, for which its tokens count;
     `group`: its key or address, for which it counts, too. `images`: the images that it shows, by digest, stored for the owner
     or in the conversation; `shown`: where each stands in the content, and its detail; empty: before it. `untitled`: a
@@ -34,6 +36,8 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     shown: tuple[tuple[int, Detail], ...] = ()
     place: Place = Behind()
     on_busy: OnBusy = "reject"
+    seen_off: int | None = None
+    seen_turn_id: str | None = None
     on_disconnect: OnDisconnect = "cancel"
     grace_s: float = 0
     ref: str | None = None

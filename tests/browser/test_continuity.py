@@ -7,8 +7,9 @@ import hashlib
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.acts import begin, delta, tell_history, visit
+from tests.browser.acts import begin, delta, resume, tell_history, visit
 from tests.browser.chat_page import ChatPage
+from tests.browser.conftest import Complaints
 from tests.browser.peer import Peer
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -45,6 +46,50 @@ async def test_nothing_more_is_shown_after_stop(chat: ChatPage, peer: Peer) -> N
     await line.finish(send, turn="t", seq=4, reason="cancelled", chars=4)
     await expect(chat.badge()).to_have_text("Stopped")
     assert await chat.last_reply() == "seen"
+
+
+async def test_a_message_that_interrupts_tells_how_much_was_on_the_screen(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "one 🚂 ", "two")
+    await chat.type("Wait!")
+    interrupts = await line.hear("send")
+    seen = len("one 🚂 two")
+    assert (interrupts["on_busy"], interrupts["seen_off"]) == ("interrupt", seen)
+    assert interrupts["seen_turn_id"] == "t"
+    await delta(line, send, " late", off=seen, seq=4)
+    await line.finish(send, turn="t", seq=5, reason="cancelled", chars=seen)
+    await expect(chat.replies.first.locator(".badge")).to_have_text("Stopped")
+    assert await chat.replies.first.locator(".prose").inner_text() == "one 🚂 two"
+
+
+async def test_a_refused_message_interrupts_nothing(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "seen")
+    await chat.type("Wait!")
+    interrupts = await line.hear("send")
+    await delta(line, send, " and more", off=4, seq=3)
+    refusal = {"code": "content_filtered", "message": "No.", "retryable": False}
+    await line.say("error", ref=interrupts["client_msg_id"], **refusal)
+    await expect(chat.replies.first.locator(".prose")).to_have_text("seen and more")
+
+
+async def test_a_stop_takes_back_an_unsent_message_and_keeps_what_was_seen_of_the_reply_before(
+    chat: ChatPage, peer: Peer, complaints: Complaints
+) -> None:
+    complaints.expected = ["WebSocket connection to"]
+    line = await visit(chat, peer)
+    await begin(chat, line, "seen")
+    peer.closed = True
+    await line.drop()
+    await expect(chat.connection).not_to_have_attribute("data-state", "connected")
+    await chat.type("Wait!")
+    await chat.stop.click()
+    await expect(chat.replies.first.locator(".prose")).to_have_text("seen")
+    peer.closed = False
+    line = await peer.line()
+    await resume(line, after=2, live="t")
+    assert (await line.hear("cancel"))["seen_off"] == 4
+    assert line.kept("send") == []
 
 
 async def test_a_stop_that_came_too_late_shows_the_whole_reply(chat: ChatPage, peer: Peer) -> None:

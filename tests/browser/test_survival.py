@@ -10,7 +10,7 @@ from playwright.async_api import BrowserContext, expect
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.peer import Peer
-from tests.chaos.proxy import proxy
+from tests.chaos.proxy import Weather, proxy
 from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -60,6 +60,36 @@ async def test_a_reply_goes_on_over_a_cut_network(
         await chat.page.reload()
         await expect(chat.badge()).to_have_text("Stopped")
         await chat.shows(seen)
+
+
+async def until_answered(chat: ChatPage) -> None:
+    """Waits until the message that interrupted the count is answered."""
+    await expect(chat.replies).to_have_count(2)
+    await expect(chat.text).to_contain_text("Ada", timeout=60_000)
+    await chat.ended()
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_an_interrupted_reply_is_kept_as_it_was_seen(
+    chat: ChatPage, server: ServerProcess, complaints: Complaints, *, away: bool
+) -> None:
+    """Whether the message takes 400 ms to the server, or is written without a network."""
+    complaints.expected = ["WebSocket connection to"]
+    async with proxy(server.port) as network:
+        await counting(chat, f"http://127.0.0.1:{network.port}")
+        if away:
+            network.refuse()
+            network.cut()
+            await expect(chat.connection).not_to_have_attribute("data-state", "connected")
+        else:
+            network.there = Weather(delay_s=0.4)
+        await chat.type("My name is Ada.")
+        seen = await chat.replies.first.locator(".prose").inner_text()
+        network.refuse(refuse=False)
+        await until_answered(chat)
+        await expect(chat.replies.first.locator(".prose")).to_have_text(seen)
+        await chat.page.reload()
+        await expect(chat.replies.first.locator(".prose")).to_have_text(seen)
 
 
 async def test_a_reply_is_read_to_its_end_in_another_tab(

@@ -70,6 +70,24 @@ async def test_what_runs_and_waits_in_a_conversation_is_stopped_by_its_name(runn
         assert (await client.cancel("c"))["already"] is True
 
 
+async def test_a_message_that_interrupts_keeps_what_was_read_of_the_reply(running: Running) -> None:
+    running.engine._pace_s = 0.002
+    running.engine.script(LONG)
+    async with midstream.connect(running.ws_url) as client:
+        first = await client.send("Go on.", conversation_id="c")
+        read = ""
+        async for text in first:
+            read += text
+            if len(read) > 20:
+                break
+        while not first.has_more:  # more has come, and nobody reads it
+            await client.ping()
+        second = await client.send("Wait!", conversation_id="c", on_busy="interrupt")
+        assert (await first.wait())["chars"] == len(read)
+        assert first.text == read
+        await second.wait()
+
+
 async def test_a_turn_is_taken_back_by_its_name(running: Running) -> None:
     async with midstream.connect(running.ws_url) as client:
         reply = await client.send("Hello.", conversation_id="c")

@@ -39,6 +39,8 @@ class Options(TypedDict, total=False):
     parent_id: str | msgspec.UnsetType | None
     place: Place
     on_busy: OnBusy
+    seen_off: int
+    seen_turn_id: str
     on_disconnect: OnDisconnect
     grace_s: float
     system: str
@@ -76,6 +78,8 @@ class Chat:
             content=content,
             place=options.get("place") or Behind(options.get("parent_id", msgspec.UNSET)),
             on_busy=options.get("on_busy", "reject"),
+            seen_off=options.get("seen_off"),
+            seen_turn_id=options.get("seen_turn_id"),
             on_disconnect=options.get("on_disconnect", "cancel"),
             grace_s=options.get("grace_s", 0),
             ref="ref",

@@ -268,7 +268,7 @@ export class ChatClient extends EventTarget {
   async cancel({ conversationId = "default", seenOff, mode } = {}) {
     for (const reply of this.#live.openIn(conversationId)) {
       if (reply.sentAt === null && reply.own) this.#live.withdraw(reply);
-      else this.#hold(reply, seenOff ?? reply.chars);
+      else this.#hold(reply, reply.stopping ? reply.visibleChars : (seenOff ?? reply.chars));
     }
     if (!this.#link.connected) return null;
     try {

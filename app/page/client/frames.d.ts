@@ -22,6 +22,8 @@ export interface SendRequest {
   client_msg_id: string;
   conversation_id?: string;
   on_busy?: "enqueue" | "interrupt" | "reject" | "rollback";
+  seen_off?: number | null;
+  seen_turn_id?: string | null;
   on_disconnect?: "cancel" | "continue";
   grace_s?: number;
   params?: Params;
@@ -102,6 +104,8 @@ export interface EditRequest {
   client_msg_id: string;
   conversation_id?: string;
   on_busy?: "enqueue" | "interrupt" | "reject" | "rollback";
+  seen_off?: number | null;
+  seen_turn_id?: string | null;
   on_disconnect?: "cancel" | "continue";
   grace_s?: number;
   params?: Params;
@@ -119,6 +123,8 @@ export interface RegenerateRequest {
   client_msg_id: string;
   conversation_id?: string;
   on_busy?: "enqueue" | "interrupt" | "reject" | "rollback";
+  seen_off?: number | null;
+  seen_turn_id?: string | null;
   on_disconnect?: "cancel" | "continue";
   grace_s?: number;
   params?: Params;
@@ -134,6 +140,8 @@ export interface ContinueRequest {
   client_msg_id: string;
   conversation_id?: string;
   on_busy?: "enqueue" | "interrupt" | "reject" | "rollback";
+  seen_off?: number | null;
+  seen_turn_id?: string | null;
   on_disconnect?: "cancel" | "continue";
   grace_s?: number;
   params?: Params;
@@ -160,6 +168,8 @@ export interface InterpretStartRequest {
   model?: string | null;
   parent_id?: string | null;
   on_busy?: "interrupt" | "reject" | "rollback";
+  seen_off?: number | null;
+  seen_turn_id?: string | null;
   on_disconnect?: "cancel" | "continue";
   grace_s?: number;
 }

@@ -120,8 +120,23 @@ export class LiveReplies {
     this.#tell(reply);
   }
 
+  /**
+   * Shows no more of the reply that runs in a conversation: a message interrupts it. Returns that reply; null if none runs.
+   * @param {string} conversationId
+   * @param {number} [seenOff]
+   */
+  interrupt(conversationId, seenOff) {
+    const isRunning = (/** @type {Reply} */ { state, sentAt, own }) => state !== ReplyState.CALLING && (sentAt !== null || !own);
+    const running = this.openIn(conversationId).find(isRunning);
+    if (running === undefined) return null;
+    running.hold(seenOff ?? running.visibleChars, true);
+    this.#tell(running);
+    return running;
+  }
+
   /** @param {Reply} reply @param {ChatError} error */
   refuse(reply, error) {
+    if (reply.interrupts !== null) this.releaseOne(reply.interrupts);
     reply.refuse(error);
     this.#settle(reply);
   }

@@ -9,6 +9,8 @@ export const GRACE_S = 20;
  * @typedef {object} MessageOptions
  * @property {string} [conversationId]              the first message makes it; "default" without one
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy]  what happens to a reply that still runs there
+ * @property {number} [seenOff]                     how many code points of that reply were seen when it is interrupted; it shows
+ *   and keeps no more. Without it: all that has come
  * @property {import("./frames.js").Params} [params]  how the reply is made
  * @property {import("./frames.js").OfferedTool[]} [tools]  what the model may call; for clients that name the feature `tools`
  * @property {import("./frames.js").Attachment[]} [attachments]  uploaded images that the message shows (images.js)
@@ -38,13 +40,15 @@ export class Outgoing {
    * @param {{type: string, content?: string, message_id?: string} & Record<string, unknown>} fields
    * @param {MessageOptions} options
    */
-  begin(fields, { conversationId = "default", onBusy = "reject", params, tools, toolChoice, attachments = [] }) {
+  begin(fields, { conversationId = "default", onBusy = "reject", seenOff, params, tools, toolChoice, attachments = [] }) {
+    const interrupts = onBusy === "interrupt" ? this.#live.interrupt(conversationId, seenOff) : null;
     const reply = new Reply(conversationId);
     const id = randomId();
     const { content = null, message_id: replaces = null } = fields;
     const continues = fields.type === "continue" ? replaces : null;
-    Object.assign(reply, { own: true, content, replaces, continues, clientMsgId: id, exchangeId: id, attachments });
-    const how = { on_busy: onBusy, grace_s: GRACE_S, params, tools, tool_choice: toolChoice };
+    Object.assign(reply, { own: true, content, replaces, continues, clientMsgId: id, exchangeId: id, attachments, interrupts });
+    const seen = interrupts && { seen_off: interrupts.visibleChars, seen_turn_id: interrupts.turnId ?? undefined };
+    const how = { on_busy: onBusy, ...seen, grace_s: GRACE_S, params, tools, tool_choice: toolChoice };
     const shown = attachments.length === 0 ? {} : { attachments: attachments.map((one) => one.id) };
     const frame = { ...fields, ...shown, client_msg_id: id, conversation_id: conversationId, ...how };
     this.#live.add({ reply, frame });

@@ -86,6 +86,7 @@ export class Reply {
   firstTokens = 0;
   /** Whether a part of the text did not come as it was made, as after a reconnect: then its pace means nothing. */
   #replayed = false;
+  /** @type {Reply | null} The reply that its message interrupts. */ interrupts = null;
   /** Whether its stop means no other reply of its conversation. */
   alone = false;
   /** @type {number | null} Text past this is not shown: the user pressed Stop here. */

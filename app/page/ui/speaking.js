@@ -138,6 +138,8 @@ export class Speaking {
   #about(messageId) {
     const { conversationId } = this.#screen().current;
     const tools = offeredTools(this.#client.ready, this.#settings.modelInPlaceOf(messageId));
-    return { conversationId, onBusy: INTERRUPT, tools, params: this.#settings.params };
+    const [running] = this.#screen().running;
+    const seenOff = running && this.#keptOf(running);
+    return { conversationId, onBusy: INTERRUPT, seenOff, tools, params: this.#settings.params };
   }
 }

@@ -59,6 +59,30 @@ async def test_an_interruption_ends_the_running_reply_first(
     ]
 
 
+@pytest.mark.parametrize(
+    ("seen", "kept"), [({"seen_off": 2}, "Th"), ({"seen_off": 99}, "This"), ({}, "This")]
+)
+@pytest.mark.parametrize("named", [True, False])
+async def test_an_interrupted_reply_ends_where_its_reader_saw_it_end(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine, seen: dict[str, int], kept: str, *, named: bool
+) -> None:
+    first = await chat.running("Hello?", "This")
+    name = {"seen_turn_id": first.turn_id} if named else {}
+    await chat.send("No, wait!", on_busy="interrupt", **seen, **name)  # type: ignore[arg-type]
+    done = await reader.next(Done)
+    assert (done.turn_id, done.chars) == (first.turn_id, len(kept))
+    assert (await chat.told())[1] == ("assistant", kept)
+    chat.cancel()
+
+
+async def test_what_was_seen_of_another_turn_cuts_none(chat: Chat, reader: Recorder) -> None:
+    first = await chat.running("Hello?", "This")
+    await chat.send("No, wait!", on_busy="interrupt", seen_off=1, seen_turn_id="ended-before")
+    done = await reader.next(Done)
+    assert (done.turn_id, done.chars) == (first.turn_id, 4)
+    chat.cancel()
+
+
 async def test_an_interruption_of_an_interruption_clears_the_queue(
     chat: Chat, reader: Recorder, engine: ScriptedEngine
 ) -> None:

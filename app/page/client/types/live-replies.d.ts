@@ -40,6 +40,12 @@ export declare class LiveReplies {
     running(conversationId: string, turnId: string): Reply;
     /** Takes the end of a reply. A reply with calls stays until the one that follows begins. @param {Reply} reply @param {import("./frames.js").Done} frame */
     finish(reply: Reply, frame: import("./frames.js").Done): void;
+    /**
+     * Shows no more of the reply that runs in a conversation: a message interrupts it. Returns that reply; null if none runs.
+     * @param {string} conversationId
+     * @param {number} [seenOff]
+     */
+    interrupt(conversationId: string, seenOff?: number): Reply | null;
     /** @param {Reply} reply @param {ChatError} error */
     refuse(reply: Reply, error: ChatError): void;
     /** @param {Reply} reply */

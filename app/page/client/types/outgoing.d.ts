@@ -11,6 +11,11 @@ export type MessageOptions = {
      */
     onBusy?: "reject" | "enqueue" | "interrupt" | "rollback";
     /**
+     * how many code points of that reply were seen when it is interrupted; it shows
+     * and keeps no more. Without it: all that has come
+     */
+    seenOff?: number;
+    /**
      * how the reply is made
      */
     params?: import("./frames.js").Params;
@@ -31,6 +36,8 @@ export type MessageOptions = {
  * @typedef {object} MessageOptions
  * @property {string} [conversationId]              the first message makes it; "default" without one
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy]  what happens to a reply that still runs there
+ * @property {number} [seenOff]                     how many code points of that reply were seen when it is interrupted; it shows
+ *   and keeps no more. Without it: all that has come
  * @property {import("./frames.js").Params} [params]  how the reply is made
  * @property {import("./frames.js").OfferedTool[]} [tools]  what the model may call; for clients that name the feature `tools`
  * @property {import("./frames.js").Attachment[]} [attachments]  uploaded images that the message shows (images.js)
@@ -59,7 +66,7 @@ export declare class Outgoing {
         type: string;
         content?: string;
         message_id?: string;
-    } & Record<string, unknown>, { conversationId, onBusy, params, tools, toolChoice, attachments }: MessageOptions): Reply;
+    } & Record<string, unknown>, { conversationId, onBusy, seenOff, params, tools, toolChoice, attachments }: MessageOptions): Reply;
     /**
      * Sends messages that wait for a connection, and those that may have been lost with the last one. Accepted messages are
      * sent again only if their events do not come by themselves.

@@ -73,6 +73,7 @@ export declare class Reply {
     /** The tokens of the text, and those that came with its first piece. */
     tokens: number;
     firstTokens: number;
+    /** @type {Reply | null} The reply that its message interrupts. */ interrupts: Reply | null;
     /** Whether its stop means no other reply of its conversation. */
     alone: boolean;
     /** @param {string} conversationId */
