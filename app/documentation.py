@@ -20,7 +20,7 @@ def documentation(folder: Path, nothing: Callable[[str], Response]) -> list[Base
     """Return the routes of the site in a folder. `nothing` answers if none was built before the start."""
 
     async def beside(_: Request) -> Response:
-        return RedirectResponse(f"{PATH}/", headers={"Cache-Control": "no-cache"})
+        return RedirectResponse(f"{PATH.removeprefix('/')}/", headers={"Cache-Control": "no-cache"})
 
     async def none(_: Request) -> Response:
         return nothing(NOT_BUILT)

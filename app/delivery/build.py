@@ -23,12 +23,12 @@ SCRIPT = "start.js"
 LATER = "later.js"
 """What the page's script loads on demand."""
 STYLE = "style.css"
-STATIC = "/static/"
 BESIDE = "vendor/"
 """Folders of bundles that stay separate files: they change seldom, and some are loaded on demand."""
-_SHEET = re.compile(r'\n *<link rel="stylesheet" href="/static/([^"]+)">')
-_MODULE = re.compile(r'<script type="module" src="/static/([^"]+)"></script>')
-_NAMED = re.compile(r'\b(href|src)="/static/([^"]+)"')
+# Addresses are relative, since a proxy may serve the page below a path.
+_SHEET = re.compile(r'\n *<link rel="stylesheet" href="(?:\.\./)?static/([^"]+)">')
+_MODULE = re.compile(r'<script type="module" src="((?:\.\./)?static/)([^"]+)"></script>')
+_NAMED = re.compile(r'\b((?:href|src)="(?:\.\./)?static/)([^"]+)"')
 _SUMMED = re.compile(r"(.+)\.([0-9a-f]{16})(\.[a-z0-9]+)")
 _CSS_GAP = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|/\*.*?\*/""", re.DOTALL)
 _CSS_ADDRESS = re.compile(r"""url\((["']?)(?!data:|/|#)([^)"']+)\1\)""")
@@ -94,20 +94,22 @@ class _Builder:
         if len(entries) != 1:
             raise NotJoined(name, 1, f"one module begins a page, not {len(entries)}")
         kind = "" if name == "index.html" else f"{posixpath.splitext(name)[0]}-"
+        ((static, entry),) = entries
         style = self._make(kind + STYLE, "\n".join(self._sheet(path) for path in _SHEET.findall(text)))
-        links = iter([f'\n    <link rel="stylesheet" href="{style}">'])
+        links = iter([f'\n    <link rel="stylesheet" href="{static}{style}">'])
         text = _SHEET.sub(lambda _: next(links, ""), text)
-        text = _MODULE.sub(lambda found: self._script(kind, found[1]), text)
-        return _NAMED.sub(lambda found: f'{found[1]}="{self._address(found[2], name)}"', text)
+        text = _MODULE.sub(lambda _: self._script(kind, static, entry), text)
+        return _NAMED.sub(lambda found: f'{found[1]}{self._address(found[2], name)}"', text)
 
-    def _script(self, kind: str, entry: str) -> str:
-        """Return the elements that load the script and, in parallel, its imports."""
-        addresses = {path: self._address(path, path) for path, _ in files(self._folder)}
+    def _script(self, kind: str, static: str, entry: str) -> str:
+        """Return the elements that load the script and, in parallel, its imports. `static`: the path to all files."""
+        addresses = {path: f"./{self._address(path, path)}" for path, _ in files(self._folder)}
         modules = [path for path in addresses if path.endswith(".js") and not path.startswith(BESIDE)]
         sources = {path: self._text(path) for path in modules}
-        joined = join(entry, sources, addresses, lambda script: self._make(kind + LATER, script))
-        preloads = [f'<link rel="modulepreload" href="{address}">' for address in joined.needs]
-        script = f'<script type="module" src="{self._make(kind + SCRIPT, joined.script)}"></script>'
+        joined = join(entry, sources, addresses, lambda script: f"./{self._make(kind + LATER, script)}")
+        needs = [address.removeprefix("./") for address in joined.needs]
+        preloads = [f'<link rel="modulepreload" href="{static}{name}">' for name in needs]
+        script = f'<script type="module" src="{static}{self._make(kind + SCRIPT, joined.script)}"></script>'
         return "\n    ".join([*preloads, script])
 
     def _sheet(self, path: str) -> str:
@@ -125,16 +127,16 @@ class _Builder:
 
     def _make(self, name: str, text: str) -> str:
         self._made[name] = Asset(name, text.encode())
-        return STATIC + summed(name, self._made[name])
+        return summed(name, self._made[name])
 
     def _address(self, path: str, named_in: str) -> str:
-        """Return the address of a file, under which it may be cached for ever."""
+        """Return the address of a file below `static/`, under which it may be cached for ever."""
         if unsummed(path) is not None or path.endswith(_KEPT_ADDRESSES):
-            return STATIC + path
+            return path
         file = self._folder / path
         if not file.is_file():
             raise NotJoined(named_in, 1, f"it names {path}, which is not there")
-        return STATIC + summed(path, Asset(path, file.read_bytes()))
+        return summed(path, Asset(path, file.read_bytes()))
 
     def _text(self, path: str) -> str:
         return (self._folder / path).read_text(encoding="utf-8")

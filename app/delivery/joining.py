@@ -27,8 +27,8 @@ class Joined(msgspec.Struct, frozen=True):
 def join(entry: str, sources: Mapping[str, str], addresses: Mapping[str, str], place: Place) -> Joined:
     """Join a module with all its imports.
 
-    `sources`: the texts of the modules, by path; `addresses`: those of all files when they are not joined. `place` is called
-    once if something is imported on demand. Raises NotJoined.
+    `sources`: the texts of the modules, by path; `addresses`: those of all files when they are not joined, relative to the
+    folder of the script. `place` is called once if something is imported on demand. Raises NotJoined.
     """
     return _Join(sources, addresses).of(entry, place)
 
@@ -139,8 +139,8 @@ class _Join:
         """Return an absolute address, as `import.meta` has it."""
         if path is not None and path not in self._addresses:
             raise NotJoined(module.path, 1, f"it names {path}, which is not there")
-        address = f"/static/{module.path}" if path is None else self._addresses[path]
-        return f"new URL({_quoted(address)}, location.href).href"
+        address = f"./{module.path}" if path is None else self._addresses[path]
+        return f"new URL({_quoted(address)}, import.meta.url).href"
 
     def _taken(self, path: str, *, at_once: bool) -> str:
         """Return a module's exports for a static import."""

@@ -8,12 +8,13 @@ import { notifications } from "./ui/settings/notifications.js";
 import { Theme } from "./ui/settings/theme.js";
 import { translateDocument } from "./ui/words/translate.js";
 
-const url = new URL("/v1/ws", location.href);
+// All addresses are relative: a proxy may serve the page below a path.
+const url = new URL("v1/ws", location.href);
 url.protocol = url.protocol.replace("http", "ws");
 
 translateDocument();
 const storage = lastingStorage();
-const credentials = new Credentials({ session: sessionStorage(), lasting: storage, ticketUrl: "/v1/tickets" });
+const credentials = new Credentials({ session: sessionStorage(), lasting: storage, ticketUrl: "v1/tickets" });
 const theme = new Theme(storage);
 notifications.install(storage);
 const features = ["reasoning", "tools", "continue", "titles", "interpret", "audio"];

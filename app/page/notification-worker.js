@@ -13,8 +13,9 @@ worker.addEventListener("notificationclick", (/** @type {any} */ event) => {
 /** Shows a conversation in an open page, else opens one. @param {string} address */
 async function show(address) {
   const pages = await worker.clients.matchAll({ type: "window", includeUncontrolled: true });
-  const page = pages.find((/** @type {{url: string}} */ { url }) => new URL(url).pathname === "/");
-  if (page === undefined) return worker.clients.openWindow(`/${address}`);
+  const place = new URL("../", worker.location.href);
+  const page = pages.find((/** @type {{url: string}} */ { url }) => new URL(url).pathname === place.pathname);
+  if (page === undefined) return worker.clients.openWindow(new URL(address, place).href);
   page.postMessage({ address });
   return page.focus();
 }

@@ -19,7 +19,7 @@ const ACTIONS = {
   ...{ onDecide: async () => null, onAnswer: async () => null, canContinue: () => false, limits: () => null },
 };
 
-const source = new URL(`/v1/shares/${location.pathname.split("/").at(-1)}`, location.href);
+const source = new URL(`../v1/shares/${location.pathname.split("/").at(-1)}`, location.href);
 const told = part("told", HTMLElement);
 const older = part("older", HTMLButtonElement);
 const scroller = part("scroller", HTMLElement);

@@ -19,7 +19,7 @@ from app.routes import PAGE
 from tests.app.in_process import Running, serving
 
 FOREVER = "public, max-age=31536000, immutable"
-NAMED = re.compile(r'(?:href|src)="(/static/[^"]+)"')
+NAMED = re.compile(r'(?:href|src)="(static/[^"]+)"')
 DECODE = {"br": brotli.decompress, "gzip": gzip.decompress, None: bytes}
 
 
@@ -41,7 +41,7 @@ async def fetch(
 
 async def named(running: Running) -> list[str]:
     """Return the files that the page names."""
-    return NAMED.findall((await fetch(running, "/"))[2].decode())
+    return [f"/{path}" for path in NAMED.findall((await fetch(running, "/"))[2].decode())]
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ def png_size(content: bytes) -> tuple[int, int]:
 
 async def test_the_manifest_names_icons_that_are_there(running: Running) -> None:
     manifest = json.loads((await fetch(running, "/static/manifest.webmanifest"))[2])
-    assert (manifest["display"], manifest["start_url"], manifest["scope"]) == ("standalone", "/", "/")
+    assert (manifest["display"], manifest["start_url"], manifest["scope"]) == ("standalone", "../", "../")
     pictures = [icon for icon in manifest["icons"] if icon["type"] == "image/png"]
     assert {(icon["sizes"], icon["purpose"]) for icon in pictures} == {
         (sizes, purpose) for sizes in ("192x192", "512x512") for purpose in ("any", "maskable")
     }
     for icon in pictures:
-        content = (await fetch(running, icon["src"]))[2]
+        content = (await fetch(running, f"/static/{icon['src']}"))[2]
         assert "{}x{}".format(*png_size(content)) == icon["sizes"]
 
 

@@ -44,7 +44,7 @@ def test_a_module_that_can_t_be_joined_ends_with_status_1_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(check, "PAGE", tmp_path)
-    (tmp_path / "index.html").write_text('<script type="module" src="/static/main.js"></script>')
+    (tmp_path / "index.html").write_text('<script type="module" src="static/main.js"></script>')
     (tmp_path / "main.js").write_text("\nexport default 1;")
     assert check.main([]) == 1
     assert "app/page/main.js:2: export a `class`" in capsys.readouterr().err

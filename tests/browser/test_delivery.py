@@ -65,8 +65,8 @@ async def test_modules_that_can_t_be_joined_make_the_same_page(
 
 
 MODULES = {
-    "index.html": """<!doctype html><link rel="icon" href="data:,"><link rel="stylesheet" href="/static/a.css">
-    <script type="module" src="/static/main.js"></script>""",
+    "index.html": """<!doctype html><link rel="icon" href="data:,"><link rel="stylesheet" href="static/a.css">
+    <script type="module" src="static/main.js"></script>""",
     "a.css": "body { color: red }",
     "main.js": """
         import "./told.js";

@@ -45,6 +45,15 @@ class CaddySite(Front):
         return [f"{one['method']} {one['uri']} {one['proto']}" for one in requests]
 
 
+def move_below(site: CaddySite, path: str, shipped: str) -> None:
+    """Serve below a path what the site serves at its root, by the lines of deploy/README.md."""
+    conf = site.prefix / "Caddyfile"
+    text = conf.read_text()
+    begin, end = text.index("\t# For monitoring"), text.index("\t# What is logged of a request")
+    head, tail = shipped.replace("/chat", path).split("\t# …\n")
+    conf.write_text(text[:begin] + head + text[begin:end] + tail + text[end:])
+
+
 def make_caddy_site(prefix: Path, *upstream_ports: int) -> CaddySite:
     """Lay out a site in `prefix` whose upstreams are ports of loopback."""
     (prefix / "tls").mkdir()

@@ -62,6 +62,14 @@ def make_nginx_site(prefix: Path, *upstream_ports: int) -> NginxSite:
     return NginxSite(prefix=prefix, http_port=http_port, https_port=https_port, tls=certify(prefix / "tls"))
 
 
+def move_below(site: NginxSite, path: str, shipped: str) -> None:
+    """Serve below a path what the site serves at its root, by the lines of deploy/README.md."""
+    conf = site.prefix / "conf.d/midstream.conf"
+    text = conf.read_text()
+    begin, end = text.index("    location / {"), text.rindex("}")
+    conf.write_text(text[:begin] + shipped.replace("/chat", path) + text[end:])
+
+
 def lay_out(prefix: Path, http_port: int, https_port: int) -> None:
     """Copy the shipped files as deploy/README.md says; the ports are the one thing changed."""
     for folder in ("conf.d", "snippets", "tls"):

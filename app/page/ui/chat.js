@@ -59,7 +59,7 @@ export class Chat {
     const current = () => this.#screen.current;
     const clientId = () => client.ready?.client_id ?? null;
     const pictures = new Pictures({
-      images: new Images({ url: "/v1/attachments", clientId, credentials }),
+      images: new Images({ url: "v1/attachments", clientId, credentials }),
       current: () => current().conversationId,
     });
     this.#sidebar = new Sidebar({

@@ -108,7 +108,7 @@ export class Translating {
   /** Offers the languages that the service lists for the model over HTTP. Chat models list none. @param {Interpreter} interpreter */
   async #offer(interpreter) {
     const { key } = this.#parts.credentials;
-    const answer = await fetch("/v1/models", key === null ? {} : { headers: { Authorization: `Bearer ${key}` } });
+    const answer = await fetch("v1/models", key === null ? {} : { headers: { Authorization: `Bearer ${key}` } });
     if (!answer.ok) return;
     const { data } = await answer.json();
     const { languages } = data.find((/** @type {{id: string}} */ { id }) => id === this.#model?.name) ?? {};

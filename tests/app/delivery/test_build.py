@@ -13,11 +13,11 @@ from app.delivery.modules import NotJoined
 from app.routes import PAGE
 
 INDEX = """<head>
-    <link rel="icon" href="/static/icon.svg">
-    <link rel="manifest" href="/static/app.webmanifest">
-    <link rel="stylesheet" href="/static/css/a.css">
-    <link rel="stylesheet" href="/static/css/b.css">
-    <script type="module" src="/static/main.js"></script>
+    <link rel="icon" href="static/icon.svg">
+    <link rel="manifest" href="static/app.webmanifest">
+    <link rel="stylesheet" href="static/css/a.css">
+    <link rel="stylesheet" href="static/css/b.css">
+    <script type="module" src="static/main.js"></script>
 </head>
 """
 
@@ -41,7 +41,7 @@ def page(tmp_path: Path) -> Path:
 
 
 def address(path: str, content: str) -> str:
-    return f"/static/{summed(path, Asset(path, content.encode()))}"
+    return f"{summed(path, Asset(path, content.encode()))}"
 
 
 def test_the_page_names_one_script_one_sheet_and_what_they_need(page: Path) -> None:
@@ -55,11 +55,11 @@ def test_the_page_names_one_script_one_sheet_and_what_they_need(page: Path) -> N
     assert (
         build.pages["index.html"].content.decode()
         == f"""<head>
-    <link rel="icon" href="{icon}">
-    <link rel="manifest" href="/static/app.webmanifest">
-    <link rel="stylesheet" href="{address("style.css", style)}">
-    <link rel="modulepreload" href="{address("vendor/big.js", "export const big = () => {};" + chr(10))}">
-    <script type="module" src="{address("start.js", build.made["start.js"].content.decode())}"></script>
+    <link rel="icon" href="static/{icon}">
+    <link rel="manifest" href="static/app.webmanifest">
+    <link rel="stylesheet" href="static/{address("style.css", style)}">
+    <link rel="modulepreload" href="static/{address("vendor/big.js", "export const big = () => {};" + chr(10))}">
+    <script type="module" src="static/{address("start.js", build.made["start.js"].content.decode())}"></script>
 </head>
 """
     )
@@ -70,7 +70,7 @@ def test_each_page_of_the_folder_has_a_script_and_a_sheet_of_its_own(page: Path)
     (page / "other.js").write_text('import { big } from "./vendor/big.js";')
     build = built(page)
     assert set(build.made) == {"start.js", "style.css", "other-start.js", "other-style.css"}
-    assert "/static/other-start." in build.pages["other.html"].content.decode()
+    assert "static/other-start." in build.pages["other.html"].content.decode()
 
 
 def test_another_content_has_another_name(page: Path) -> None:

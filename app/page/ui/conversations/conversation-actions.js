@@ -49,7 +49,7 @@ export class ConversationActions {
     const shareId = await this.#reporter.answer(this.#client.share(conversationId));
     if (shareId === null) return;
     const onStop = () => void this.#reporter.answer(this.#client.unshare(conversationId));
-    this.#shareBox.show(new URL(`/s/${shareId}`, location.href).href, onStop);
+    this.#shareBox.show(new URL(`s/${shareId}`, location.href).href, onStop);
   }
 
   /** Lets the user edit the title in its place. */

@@ -1,6 +1,6 @@
 const KEY = "midstream.notifications";
 const ON = "on";
-const WORKER = "/static/notification-worker.js";
+const WORKER = "static/notification-worker.js";
 
 /** Notifications while nobody looks at the page. There are none until the user switches them on and the browser allows them. */
 class Notifications {
