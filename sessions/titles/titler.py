@@ -26,6 +26,8 @@ from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Behind
 
 MAX_TOKENS = 24
+THOUGHT_TOKENS = 1024
+"""Further tokens for a model whose reply had reasoning."""
 WITHIN_S = 60.0
 """A title that takes longer is given up: the conversation keeps its first words."""
 MAX_WAITING = 64
@@ -77,7 +79,8 @@ class Titler:
             async with asyncio.timeout(WITHIN_S):
                 await self._entitle(conversation, live, request)
         except (TimeoutError, EngineError, Refused) as trouble:
-            _log.info("no title", conversation_id=conversation.conversation_id, reason=type(trouble).__name__)
+            place = conversation.conversation_id
+            _log.info("no title", conversation_id=place, reason=type(trouble).__name__, error=str(trouble))
         except Exception:  # noqa: BLE001 - a task's boundary: the conversation has a title
             _log.exception("no title", conversation_id=conversation.conversation_id)
 
@@ -87,6 +90,7 @@ class Titler:
             return  # it only translates, and can't summarize a conversation
         title = written_title(await self._written(live, request))
         if not title:
+            _log.info("no title", conversation_id=conversation.conversation_id, reason="empty")
             return
         await self._filters.check(title)
         before = first_title(live.send.content)
@@ -95,13 +99,15 @@ class Titler:
             conversation.publish(Titled(conversation_id=place, title=title))
 
     async def _written(self, live: LiveTurn, request: Request) -> str:
+        """Return what the model wrote. Raises EngineError if it could not end."""
+        thought = THOUGHT_TOKENS if live.turn.reasoning else 0  # it may have no switch for that
         asks = msgspec.structs.replace(
             request,
             request_id=f"title_{secrets.token_urlsafe(12)}",
             messages=asked(request.messages, live.turn.text[:READ_CHARS]),
-            params=Params(max_new_tokens=MAX_TOKENS, do_sample=False),
+            params=Params(max_new_tokens=MAX_TOKENS + thought, do_sample=False),
             priority=BEHIND_ALL,
-            spec=ReplySpec(reasoning="off"),
+            spec=ReplySpec(reasoning="least"),
         )
         stream = self._engine.generate(asks)
         text = ""
@@ -110,7 +116,7 @@ class Titler:
                 if isinstance(output, Chunk):
                     text += output.text
                 elif isinstance(output, Finished) and output.reason not in _WHOLE:
-                    return ""
+                    raise EngineError(output.error or f"The title ended as {output.reason}.")
         finally:
             stream.cancel()
         return text

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
+from engine.door import spec_not_served
+from engine.scripted.steps import Thought
 from sessions.titles.titles import INSTRUCTION
 from tests.app.in_process import Running, Socket, serving
 from tests.app.test_frames import say
@@ -42,6 +46,34 @@ async def test_the_first_exchange_gives_a_title(titling: Running) -> None:
         INSTRUCTION,
     ]
     assert (asked.priority, asked.params.max_new_tokens) == (-1, 24)
+
+
+async def test_a_model_without_a_switch_for_its_reasoning_may_reason_first(titling: Running) -> None:
+    """It is asked to reason least, which no model refuses, and has tokens for it where its reply had reasoning."""
+    titling.engine.script([Thought("Trees."), "They grow slowly."])
+    titling.engine.script([*(Thought("Hm. ") for _ in range(100)), "Slow oaks"])
+    async with titling.socket(TITLED) as socket:
+        await say(socket, "How do oaks grow?")
+        assert (await socket.next("title"))["title"] == "Slow oaks"
+    asked = titling.engine.requests[-1]
+    assert (asked.spec.reasoning, asked.params.max_new_tokens) == ("least", 24 + 1024)
+    facts = msgspec.structs.replace(titling.engine.facts, features=())
+    assert spec_not_served(asked.spec, facts) is None
+
+
+async def test_a_title_that_fails_is_logged(titling: Running) -> None:
+    titling.engine.script(["They grow slowly."])
+    titling.engine.script("word " * 1_000)
+    titling.engine._pace_s = 0.05
+    with capture_logs() as log:
+        async with titling.socket(TITLED) as socket:
+            await say(socket, "How do oaks grow?")
+            while len(titling.engine.requests) < 2:
+                await socket.ask(type="ping")
+            titling.engine.fail("It broke.")
+            while not (lines := [line for line in log if line["event"] == "no title"]):
+                await socket.ask(type="ping")
+    assert "It broke." in lines[0]["error"]
 
 
 async def test_later_exchanges_change_no_title(titling: Running) -> None:
