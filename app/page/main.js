@@ -18,6 +18,6 @@ const credentials = new Credentials({ session: sessionStorage(), lasting: storag
 const theme = new Theme(storage);
 notifications.install(storage);
 const features = ["reasoning", "tools", "continue", "titles", "interpret", "audio"];
-const client = new ChatClient({ url: url.href, storage, credentials, features });
+const client = new ChatClient({ url: url.href, storage, session: sessionStorage(), credentials, features });
 client.addEventListener("ready", preloadHighlighter, { once: true });
 new Chat(client, { credentials, storage, theme }).start();

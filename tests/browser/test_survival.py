@@ -10,7 +10,7 @@ from playwright.async_api import BrowserContext, expect
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.peer import Peer
-from tests.chaos.proxy import Weather, proxy
+from tests.chaos.proxy import Proxy, Weather, proxy
 from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -92,6 +92,57 @@ async def test_an_interrupted_reply_is_kept_as_it_was_seen(
         await expect(chat.replies.first.locator(".prose")).to_have_text(seen)
 
 
+async def offline(chat: ChatPage, network: Proxy) -> None:
+    """Cuts the connection for good."""
+    network.refuse()
+    network.cut()
+    await expect(chat.connection).not_to_have_attribute("data-state", "connected")
+
+
+async def reload(chat: ChatPage, network: Proxy) -> None:
+    """Leaves the page, and opens it again once there is a network: the page that was left can't use that."""
+    address = chat.page.url
+    await chat.page.goto("about:blank")
+    network.refuse(refuse=False)
+    await chat.page.goto(address)
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_message_written_without_a_network_outlives_a_reload(
+    chat: ChatPage, server: ServerProcess, complaints: Complaints, *, first: bool
+) -> None:
+    complaints.expected = ["WebSocket connection to", "Failed to load resource"]
+    async with proxy(server.port) as network:
+        url = f"http://127.0.0.1:{network.port}"
+        await chat.open(url)
+        if not first:
+            await chat.ask("What is 2 plus 2?")
+        await offline(chat, network)
+        await chat.type("What is 7 plus 8?")
+        await reload(chat, network)
+        await expect(chat.text).to_contain_text("15")
+        await chat.ended()
+        await expect(chat.questions).to_have_count(1 if first else 2)
+        assert "unanswered" not in await chat.client("JSON.stringify(sessionStorage)")
+        later = ChatPage(await chat.page.context.new_page())
+        await later.open(chat.page.url)
+        await expect(later.questions).to_have_count(1 if first else 2)
+
+
+async def test_a_stop_without_a_network_outlives_a_reload(
+    chat: ChatPage, server: ServerProcess, complaints: Complaints
+) -> None:
+    complaints.expected = ["WebSocket connection to", "Failed to load resource"]
+    async with proxy(server.port) as network:
+        await counting(chat, f"http://127.0.0.1:{network.port}")
+        await offline(chat, network)
+        await chat.page.keyboard.press("Escape")
+        seen = await chat.last_reply()
+        await reload(chat, network)
+        await expect(chat.badge()).to_have_text("Stopped")
+        await expect(chat.text).to_have_text(seen)
+
+
 async def test_a_reply_is_read_to_its_end_in_another_tab(
     chat: ChatPage, context: BrowserContext, server: ServerProcess
 ) -> None:
@@ -100,7 +151,8 @@ async def test_a_reply_is_read_to_its_end_in_another_tab(
         address = chat.page.url
         await chat.page.close()
         later = ChatPage(await context.new_page())
-        await later.open(address)
+        later = ChatPage(await chat.page.context.new_page())
+        await later.open(chat.page.url)
         await later.until_shown("5,")
     await count_on(later)
 

@@ -50,8 +50,9 @@ import { PendingRequests } from "./pending-requests.js";
 import { Reply } from "./reply.js";
 import { Sequences } from "./sequences.js";
 import { frameOfSound, soundOfFrame } from "./sound.js";
-import { Stops } from "./stops.js";
+import { Stops, stopOf } from "./stops.js";
 import { TurnEvents } from "./turn-events.js";
+import { Unanswered } from "./unanswered.js";
 
 export { Call, ChatError, LinkState, Reply };
 export { ReplyState } from "./reply.js";
@@ -83,6 +84,9 @@ export class ChatClient extends EventTarget {
   });
   #outgoing;
   #comeback;
+  #unanswered;
+  /** Whether the messages and stops from before a reload were taken. */
+  #restored = false;
   /** @type {string | null} Why the server turns this client away: an error says more than a close code. */ #refusal = null;
   /** @type {Map<string, (frame: any) => void>} */
   #handlers = new Map([
@@ -113,16 +117,19 @@ export class ChatClient extends EventTarget {
    * @param {object} options
    * @param {string} options.url               ws: or wss:, ending in /v1/ws
    * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
+   * @param {Storage | null} [options.session] where messages and stops that the server has not answered outlive a reload;
+   *   `sessionStorage`, since another tab must not send them, too
    * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
    * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`, `continue`, `titles`, `interpret`, `audio`
    * @param {import("./link.js").SocketClass} [options.Socket]  if the platform has no `WebSocket`: `ws` in Node 20
    * @param {import("./backoff.js").Backoff} [options.backoff]
    */
-  constructor({ url, storage = null, credentials, features, Socket, backoff }) {
+  constructor({ url, storage = null, session = null, credentials, features, Socket, backoff }) {
     super();
     this.#credentials = credentials;
     this.#features = features;
     this.#clientId = clientIdKeeper(storage, url);
+    this.#unanswered = new Unanswered(session);
     const awaits = () => this.#requests.waiting || this.#live.awaited;
     this.#link = new Link({ url, hello: () => this.#hello(), Socket, backoff, awaits });
     this.#link.addEventListener("frame", (event) => this.#take(/** @type {CustomEvent} */ (event).detail));
@@ -152,12 +159,18 @@ export class ChatClient extends EventTarget {
 
   /** Connects. If the next attempt is being waited for, it begins at once. */
   connect() {
+    if (!this.#restored) this.#restore();
     this.#link.open();
   }
 
   /** Checks now whether the connection still works: after sleep, or if the network seems to be gone. */
   probe() {
     this.#link.probe();
+  }
+
+  /** Forgets the messages and stops that the server has not answered: a reload brings none back. */
+  forgetUnanswered() {
+    this.#unanswered.forget();
   }
 
   /** Closes the connection. The server cancels replies that run for this client only. */
@@ -512,11 +525,27 @@ export class ChatClient extends EventTarget {
     this.#emit("reply", { reply });
   }
 
+  #restore() {
+    const { messages, stops } = this.#unanswered.read();
+    this.#restored = true;
+    for (const stop of stops) this.#stops.restore(/** @type {any} */ (stop));
+    for (const { frame, attachments } of messages) this.#outgoing.restore(/** @type {any} */ (frame), attachments);
+  }
+
+  #keep() {
+    // What is translated live grows while it is spoken or typed: it can't be begun again from here.
+    const waits = (/** @type {import("./live-replies.js").Unfinished} */ { reply, frame }) => reply.turnId === null && !reply.stopping && frame.type !== "interpret.start";
+    const messages = this.#live.unfinished.filter(waits).map(({ reply: { attachments }, frame }) => ({ frame, attachments }));
+    const stops = this.#live.stopping.map(stopOf);
+    this.#unanswered.write({ messages, stops: [...this.#stops.frames, ...stops] });
+  }
+
   /**
    * @param {string} type
    * @param {unknown} detail
    */
   #emit(type, detail) {
+    if (type === "reply") this.#keep();
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 }

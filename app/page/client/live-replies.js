@@ -31,6 +31,11 @@ export class LiveReplies {
     return [...this.#own.values()];
   }
 
+  /** The replies of conversations that are being stopped as a whole. */
+  get stopping() {
+    return this.#all().filter(({ stopping, alone }) => stopping && !alone);
+  }
+
   /** Whether the server owes something. A call that waits for a person does not count. */
   get awaited() {
     return this.#all().some(({ open, state }) => open && state !== ReplyState.CALLING);

@@ -57,6 +57,19 @@ export class Outgoing {
   }
 
   /**
+   * Takes a message from before a reload; `again` sends it.
+   * @param {{type: string, client_msg_id: string} & Record<string, any>} frame
+   * @param {import("./frames.js").Attachment[]} attachments
+   */
+  restore(frame, attachments) {
+    const { client_msg_id: id, content = null, message_id: replaces = null } = frame;
+    const continues = frame.type === "continue" ? replaces : null;
+    const reply = new Reply(frame.conversation_id);
+    Object.assign(reply, { own: true, content, replaces, continues, clientMsgId: id, exchangeId: id, attachments });
+    this.#live.add({ reply, frame });
+  }
+
+  /**
    * Sends messages that wait for a connection, and those that may have been lost with the last one. Accepted messages are
    * sent again only if their events do not come by themselves.
    * @param {string} conversationId

@@ -1,7 +1,13 @@
 import { ChatError } from "./errors.js";
+import { Reply } from "./reply.js";
 
-/** @typedef {import("./reply.js").Reply} Reply */
 /** @typedef {{reply: Reply, frame: {conversation_id: string} & Record<string, unknown>}} Stop */
+
+/** The frame that stops a reply where it is shown now. @param {Reply} reply */
+export function stopOf({ conversationId, turnId, exchangeId, visibleChars }) {
+  const named = { turn_id: turnId ?? undefined, client_msg_id: exchangeId ?? undefined };
+  return { type: "cancel", conversation_id: conversationId, ...named, seen_off: visibleChars };
+}
 
 /** Stops of single replies that the server has not answered yet. After a lost connection they are sent again. */
 export class Stops {
@@ -30,11 +36,21 @@ export class Stops {
    * @param {number} seenOff
    */
   add(reply, seenOff) {
-    const { conversationId, turnId, exchangeId } = reply;
-    const named = { turn_id: turnId ?? undefined, client_msg_id: exchangeId ?? undefined };
-    const stop = { reply, frame: { type: "cancel", conversation_id: conversationId, ...named, seen_off: seenOff } };
+    const stop = { reply, frame: { ...stopOf(reply), seen_off: seenOff } };
     this.#unanswered.add(stop);
     return stop;
+  }
+
+  /** The frames of all. */
+  get frames() {
+    return [...this.#unanswered].map(({ frame }) => frame);
+  }
+
+  /** Takes a stop from before a reload; `again` sends it. @param {Stop["frame"]} frame */
+  restore(frame) {
+    const reply = new Reply(frame.conversation_id);
+    reply.withdraw(); // the history has the real one
+    this.#unanswered.add({ reply, frame });
   }
 
   /**

@@ -273,6 +273,7 @@ export class Chat {
    */
   #forgetAll() {
     this.#modes.stop();
+    this.#client.forgetUnanswered();
     this.#navigation.clear();
     this.#settings.clear();
     this.#screen.title.show("", "");

@@ -53,14 +53,17 @@ export declare class ChatClient extends EventTarget {
      * @param {object} options
      * @param {string} options.url               ws: or wss:, ending in /v1/ws
      * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
+     * @param {Storage | null} [options.session] where messages and stops that the server has not answered outlive a reload;
+     *   `sessionStorage`, since another tab must not send them, too
      * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
      * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`, `continue`, `titles`, `interpret`, `audio`
      * @param {import("./link.js").SocketClass} [options.Socket]  if the platform has no `WebSocket`: `ws` in Node 20
      * @param {import("./backoff.js").Backoff} [options.backoff]
      */
-    constructor({ url, storage, credentials, features, Socket, backoff }: {
+    constructor({ url, storage, session, credentials, features, Socket, backoff }: {
         url: string;
         storage?: Storage | null;
+        session?: Storage | null;
         credentials?: import("./credentials.js").Credentials;
         features?: string[];
         Socket?: import("./link.js").SocketClass;
@@ -72,6 +75,8 @@ export declare class ChatClient extends EventTarget {
     connect(): void;
     /** Checks now whether the connection still works: after sleep, or if the network seems to be gone. */
     probe(): void;
+    /** Forgets the messages and stops that the server has not answered: a reload brings none back. */
+    forgetUnanswered(): void;
     /** Closes the connection. The server cancels replies that run for this client only. */
     close(): void;
     /** Uses the key that is kept now: on the open connection, else on a new one. Raises ChatError. */

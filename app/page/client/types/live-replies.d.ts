@@ -18,6 +18,8 @@ export declare class LiveReplies {
     constructor(tell: (reply: Reply) => void);
     /** This client's messages, oldest first, with their frames, so that they can be sent again. */
     get unfinished(): Unfinished[];
+    /** The replies of conversations that are being stopped as a whole. */
+    get stopping(): Reply[];
     /** Whether the server owes something. A call that waits for a person does not count. */
     get awaited(): boolean;
     /** Adds a message of this client. @param {Unfinished} message */

@@ -1,12 +1,19 @@
-export type Reply = import("./reply.js").Reply;
+import { Reply } from "./reply.js";
 export type Stop = {
     reply: Reply;
     frame: {
         conversation_id: string;
     } & Record<string, unknown>;
 };
-/** @typedef {import("./reply.js").Reply} Reply */
 /** @typedef {{reply: Reply, frame: {conversation_id: string} & Record<string, unknown>}} Stop */
+/** The frame that stops a reply where it is shown now. @param {Reply} reply */
+export declare function stopOf({ conversationId, turnId, exchangeId, visibleChars }: Reply): {
+    turn_id: string | undefined;
+    client_msg_id: string | undefined;
+    type: string;
+    conversation_id: string;
+    seen_off: number;
+};
 /** Stops of single replies that the server has not answered yet. After a lost connection they are sent again. */
 export declare class Stops {
     #private;
@@ -27,7 +34,7 @@ export declare class Stops {
      * @param {number} seenOff
      */
     add(reply: Reply, seenOff: number): {
-        reply: import("./reply.js").Reply;
+        reply: Reply;
         frame: {
             turn_id: string | undefined;
             client_msg_id: string | undefined;
@@ -36,6 +43,12 @@ export declare class Stops {
             seen_off: number;
         };
     };
+    /** The frames of all. */
+    get frames(): ({
+        conversation_id: string;
+    } & Record<string, unknown>)[];
+    /** Takes a stop from before a reload; `again` sends it. @param {Stop["frame"]} frame */
+    restore(frame: Stop["frame"]): void;
     /**
      * Sends a stop. Raises ChatError: if the server refuses, the reply goes on.
      * @param {Stop} stop
