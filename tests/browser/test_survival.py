@@ -151,8 +151,7 @@ async def test_a_reply_is_read_to_its_end_in_another_tab(
         address = chat.page.url
         await chat.page.close()
         later = ChatPage(await context.new_page())
-        later = ChatPage(await chat.page.context.new_page())
-        await later.open(chat.page.url)
+        await later.open(address)
         await later.until_shown("5,")
     await count_on(later)
 
