@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
-from redis.exceptions import ResponseError
+from redis.exceptions import BusyLoadingError, ResponseError
 
 from sessions.store.redis.client import store_errors
 from sessions.store.redis.durability import Confirming, Durability, Unsupported
@@ -124,9 +124,11 @@ def _loss(setup: Setup, durability: Durability) -> str | None:
 
 async def _setup(client: Redis, node: ClusterNode | None = None) -> Setup:
     where: dict[str, Any] = {} if node is None else {"target_nodes": node}
+    persistence: Any = await client.info("persistence", **where)
+    if persistence.get("loading"):  # until it has read its file, it says that it has none
+        raise BusyLoadingError("The store is still reading its file.")
     replication: Any = await client.info("replication", **where)
     memory: Any = await client.info("memory", **where)
-    persistence: Any = await client.info("persistence", **where)
     save, fsync = await _config(client, "save", where), await _config(client, "appendfsync", where)
     return Setup(
         policy=memory.get("maxmemory_policy") or await _config(client, "maxmemory-policy", where),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
+from sessions.errors import StoreDown
+from sessions.store.redis import setup
 from sessions.store.redis.durability import Durability
 from sessions.store.redis.servers import connect
-from sessions.store.redis.setup import advice, setups
-from tests.sessions.server_group import cluster, node
+from sessions.store.redis.setup import advice, setups, setups_for
+from tests.sessions.server_group import cluster, happened, node
 
 
 @asynccontextmanager
@@ -64,6 +68,41 @@ async def test_a_server_that_forbids_config_is_asked_otherwise(tmp_path: Path) -
     async with server(tmp_path / "other", appendonly="yes") as store:
         await store.execute_command("ACL", "SETUSER", "default", "-config")
         assert "does not say how it writes to its disk" in await said(store)
+
+
+async def test_a_store_that_still_reads_its_file_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that it has no file until then. If it is ready a moment later, nothing else shows why."""
+
+    async def ready(_: Redis) -> bool:
+        return True
+
+    monkeypatch.setattr(setup, "may_adopt", ready)
+    async with node(tmp_path / "one", appendonly="yes", appendfsync="always") as one:
+        async with connect(f"redis://127.0.0.1:{one.port}") as store, store.pipeline() as pipe:
+            for number in range(50_000):
+                pipe.set(f"key {number}", number)
+            await pipe.execute()
+        one.kill()
+        await one.process.wait()
+        slow = (
+            *one.command,
+            "--key-load-delay",
+            "-1",
+        )  # it sleeps at each command, and answers after each 1,024
+        one.process = await asyncio.create_subprocess_exec(*slow)
+
+        async def is_reading() -> bool:
+            try:
+                return bool((await one.ask("INFO", "persistence"))["loading"])
+            except RedisError:
+                return False
+
+        await happened(is_reading)
+        async with connect(f"redis://127.0.0.1:{one.port}") as store:
+            with pytest.raises(StoreDown, match="BusyLoading"):
+                await setups_for(store, Durability.DISK)
 
 
 async def test_replicas_that_are_asked_for_and_missing_are_spoken_of(tmp_path: Path) -> None:
