@@ -20,6 +20,7 @@ from app.operations.keys import keys
 from app.operations.restored import restored as make_ready
 from app.setting_values import PREFIX, SettingsError, plain, wanted_words
 from app.settings import Settings
+from app.setup.models import with_models
 from app.sizing.command import size
 from connections.wire.errors import leaves
 from engine.errors import EngineError
@@ -131,7 +132,7 @@ def serve(**options: Any) -> None:
         settings = Settings.read(os.environ, given)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         memory.set_up()
-        uvloop.run(serve_forever(settings))
+        uvloop.run(serve_forever(with_models(settings)))
 
 
 @contextmanager

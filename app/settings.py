@@ -60,7 +60,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10.0
     model: Annotated[
         str | None,
-        Meta(description="Hub name or folder of a causal chat model; unset: the bundled demo model."),
+        Meta(
+            description="Hub name, folder or GGUF file of a causal chat model; smollm2: a small one, fetched once (93 MB); unset: the bundled demo model."
+        ),
     ] = None
     upstreams: Annotated[
         str | None,

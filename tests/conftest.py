@@ -66,6 +66,7 @@ LONG = frozenset(
 TAKE_LONG = frozenset(
     {
         "app/test_bundled_translator.py",
+        "app/test_conversion.py",
         "app/test_memory.py",
         "app/test_profiling.py",
         "app/test_realtime_sound.py",

@@ -254,6 +254,7 @@ def test_torch_is_imported_by_processes_of_models_alone() -> None:
     """The engine's, and those that hear and speak."""
     process = reached(
         "engine.process.__main__",
+        "engine.loading.gguf",
         *(f"speech.{room}.models.__main__" for room in ("recognition", "voice", "listening")),
     )
     assert [
@@ -321,6 +322,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "midstream.bench.command_line",
                 "midstream.terminal.command_line",
                 "app.doctor.examination",
+                "app.setup.conversion",
             },
         ),
         (

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from app.setting_values import SettingsError
 from app.settings import Settings
+from app.setup.conversion import convert, with_folder
 from app.setup.own_engines import EngineTable, check_engines, engines_of_tables
 from app.setup.translator import NAME as TRANSLATOR_NAME
 from app.setup.translator import serves_translator, translator
@@ -111,6 +112,14 @@ def check_models(settings: Settings) -> None:
             check_engines(table.over(settings))
     elif settings.engine == "midstream":
         check_engines(settings)
+
+
+def with_models(settings: Settings) -> Settings:
+    """Fetch and convert the models that need it; return the settings that name the results. Raises ModelNotUsable."""
+    for table in file_of(settings).engine:
+        convert(msgspec.structs.replace(settings, model=table.model))
+    convert(settings)
+    return with_folder(settings)
 
 
 def with_names(settings: Settings, engine: Engine) -> ServedModels:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from app.settings import Settings
+from app.setup.conversion import with_folder
 from engine.fleet.engines import EngineFleet
 from engine.loading.preflight import check_options
 from engine.options import EngineOptions, ForwardOptions, shared_out, spread
@@ -44,7 +45,7 @@ class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the settings of this model."""
         said = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         said.pop("served_name", None)
-        return msgspec.structs.replace(settings, **said)
+        return with_folder(msgspec.structs.replace(settings, **said))
 
 
 def check_engines(settings: Settings) -> None:

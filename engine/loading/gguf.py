@@ -1,0 +1,106 @@
+"""Converts a GGUF file into a folder that transformers loads: `python -m engine.loading.gguf FILE FOLDER`.
+
+A refused file ends the process with `REFUSED`, and its reason is what the process printed.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PreTrainedConfig
+from transformers.integrations.gguf.reader import read_gguf_metadata
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+from engine.errors import ModelNotUsable
+from engine.loading.architecture import check_architecture, skeleton_of
+from engine.loading.preflight import GGUF_REFUSED, OTHER_READER
+
+DTYPE = torch.bfloat16
+"""What weights are stored in. Quantized ones lose nothing that matters, and float32 would take twice the disk."""
+
+
+def convert(file: Path, folder: Path) -> None:
+    """Write a model's configuration, tokenizer and unpacked weights to an empty folder. Raises ModelNotUsable."""
+    source: dict[str, Any] = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+    with _readable(str(file)):
+        config = AutoConfig.from_pretrained(**source)
+        tokenizer = AutoTokenizer.from_pretrained(**source)
+        _check_positions(file, config)
+    if not tokenizer.chat_template:
+        raise ModelNotUsable(
+            f"{file} has no chat template: it is not a chat model. Try its instruct variant."
+        )
+    try:
+        check_architecture(str(file), config, torch.device("cpu"), DTYPE)
+        module = skeleton_of(str(file), config, DTYPE)
+    except ModelNotUsable as error:
+        raise ModelNotUsable(f"{file}: {error} {OTHER_READER}") from error
+    with _readable(f"The weights of {file}"):
+        # from_pretrained does the same, but needs accelerate. Once that is installed, each start takes 2 s longer.
+        untyped: Any = load_gguf_checkpoint
+        read = untyped(str(file), return_tensors=True, model_to_load=module, torch_dtype=DTYPE)
+        weights = {name: weight.to(DTYPE) for name, weight in read["tensors"].items()}
+        module.load_state_dict(weights, strict=False, assign=True)
+        module.tie_weights()
+    if missing := [name for name, weight in module.state_dict().items() if weight.is_meta]:
+        raise ModelNotUsable(
+            f"{file} lacks {len(missing)} of the weights of {type(module).__name__}; the first is {missing[0]}. "
+            f"{OTHER_READER}"
+        )
+    module.generation_config = GenerationConfig.from_model_config(config)
+    try:
+        module.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    except (OSError, SafetensorError) as error:
+        raise ModelNotUsable(f"The model can't be written to {folder}: {_sentence(error)}") from error
+
+
+def _check_positions(file: Path, config: PreTrainedConfig) -> None:
+    """Raise ModelNotUsable if rotary embeddings are scaled in a way that transformers does not take from the file."""
+    metadata, tensors = read_gguf_metadata(str(file))
+    scaling = metadata.get(f"{metadata['general.architecture']}.rope.scaling.type", "none")
+    scaled = scaling not in {"none", ""} or any(name.startswith("rope_") for name in tensors)
+    if scaled and (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default") == "default":
+        raise ModelNotUsable(
+            f"{file} scales its positions in a way that transformers does not read from GGUF files, so replies would be "
+            f"wrong in long conversations. {OTHER_READER}"
+        )
+
+
+@contextmanager
+def _readable(subject: str) -> Iterator[None]:
+    """Turn what transformers raises for files that it does not know, or that are damaged, into ModelNotUsable.
+
+    It parses with struct and numpy, so errors of any kind may come. A lack of memory is none of the file's.
+    """
+    try:
+        yield
+    except (ModelNotUsable, MemoryError):
+        raise
+    except Exception as error:
+        raise ModelNotUsable(f"{subject} can't be read: {_sentence(error)} {OTHER_READER}") from error
+
+
+def _sentence(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".") + "."
+
+
+def _main(file: str, folder: str) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
+    try:
+        convert(Path(file), Path(folder))
+    except ModelNotUsable as error:
+        sys.stdout.write(str(error))
+        return GGUF_REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(*sys.argv[1:]))

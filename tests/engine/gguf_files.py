@@ -1,0 +1,104 @@
+"""Small GGUF files, as llama.cpp's converter writes them: a Llama of random weights with the tests' tokenizer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tests.engine.conftest import TEMPLATE, small_tokenizer
+
+HEADS, KV_HEADS = 4, 2
+NAMES = {
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+}  # fmt: skip
+
+
+def some_llama() -> LlamaForCausalLM:
+    """Return a model whose weights are exact in bfloat16."""
+    torch.manual_seed(3)
+    config = LlamaConfig(
+        vocab_size=len(small_tokenizer()), hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+        num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, max_position_embeddings=512,
+        initializer_range=0.3, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    for weight in model.parameters():
+        weight.data = weight.data.bfloat16().float()
+    return model
+
+
+def write_gguf(
+    file: Path,
+    model: LlamaForCausalLM,
+    *,
+    architecture: str = "llama",
+    template: str | None = TEMPLATE,
+    scaled: bool = False,
+    without: str = "",
+) -> Path:
+    """Write a model in float32. `scaled`: with a table of rotary factors; `without`: leaves out tensors of this name."""
+    config, made = model.config, gguf.GGUFWriter(file, architecture)
+    made.add_name("tiny")
+    made.add_context_length(config.max_position_embeddings)
+    made.add_embedding_length(config.hidden_size)
+    made.add_block_count(config.num_hidden_layers)
+    made.add_feed_forward_length(config.intermediate_size)
+    made.add_head_count(HEADS)
+    made.add_head_count_kv(KV_HEADS)
+    made.add_rope_dimension_count(config.hidden_size // HEADS)
+    made.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    made.add_layer_norm_rms_eps(config.rms_norm_eps)
+    _write_tokenizer(made, template)
+    for name, weight in _tensors(model):
+        if not without or without not in name:
+            made.add_tensor(name, weight)
+    if scaled:
+        made.add_tensor("rope_freqs.weight", np.ones(8, dtype=np.float32))
+    made.write_header_to_file()
+    made.write_kv_data_to_file()
+    made.write_tensors_to_file()
+    made.close()
+    return file
+
+
+def _write_tokenizer(made: gguf.GGUFWriter, template: str | None) -> None:
+    tokenizer = small_tokenizer()
+    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
+    made.add_tokenizer_model("gpt2")
+    made.add_tokenizer_pre("default")
+    made.add_token_list(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))))
+    special = {tokenizer.bos_token_id, tokenizer.eos_token_id}
+    made.add_token_types([3 if token in special else 1 for token in range(len(tokenizer))])
+    made.add_token_merges([" ".join(pair) for pair in merges])
+    made.add_bos_token_id(tokenizer.bos_token_id)
+    made.add_eos_token_id(tokenizer.eos_token_id)
+    if template is not None:
+        made.add_chat_template(template)
+
+
+def _tensors(model: LlamaForCausalLM) -> list[tuple[str, Any]]:
+    outer = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+    found = []
+    for name, weight in model.state_dict().items():
+        stem = name.removesuffix(".weight")
+        if stem in outer:
+            found.append((f"{outer[stem]}.weight", weight.numpy()))
+            continue
+        _, _, layer, part = stem.split(".", 3)
+        heads = {"self_attn.q_proj": HEADS, "self_attn.k_proj": KV_HEADS}.get(part)
+        rows = weight if heads is None else _interleaved(weight, heads)
+        found.append((f"blk.{layer}.{NAMES[part]}.weight", rows.contiguous().numpy()))
+    return found
+
+
+def _interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """Return the rows of a projection in llama.cpp's order, whose rotary pairs are neighbors."""
+    return weight.reshape(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
