@@ -254,7 +254,7 @@ def test_torch_is_imported_by_processes_of_models_alone() -> None:
     """The engine's, and those that hear and speak."""
     process = reached(
         "engine.process.__main__",
-        "engine.loading.gguf",
+        "engine.loading.__main__",
         *(f"speech.{room}.models.__main__" for room in ("recognition", "voice", "listening")),
     )
     assert [

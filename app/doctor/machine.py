@@ -18,25 +18,34 @@ import msgspec
 from cryptography import x509
 
 from app.doctor.findings import Finding, bad, good, poor, size
+from app.doctor.findings import Verdict as Found
 from app.server.descriptors import SPARE
 from app.server.network import PAGES, tls_of
 from app.setting_values import SettingsError
 from app.settings import Settings
+from app.setup.conversion import PACKAGES, check_file, converted_folder, with_folder
 from app.setup.model_files import in_cache, weights_of
 from app.setup.models import check_models
+from app.setup.own_engines import encoded_options
 from app.setup.tools import tool_box_of
 from app.setup.translator import NAME as TRANSLATOR_NAME
 from app.setup.translator import TRANSLATOR, serves_translator
 from connections.authentication.api_keys import parsed
 from connections.authentication.key_ring import file_of
 from connections.wire.errors import BadList
-from engine import errors
+from engine import errors, loading
 from engine.errors import EngineError
 from engine.free_memory import free_memory
+from engine.loading.preflight import Verdict
 from engine.triton_compiler import triton_trouble
 from sessions.filters.filter_file import FiltersUnusable, filters_from
 
 TORCH_S = 60.0
+VERDICT_S = 300.0
+WAYS_OUT = (
+    "Use --engine vllm, name a server that has the model in --upstreams, or choose a model of docs/models.md. "
+    "llama-server serves GGUF files."
+)
 SOON_S = 14 * 86_400
 _TORCH = """
 import json, torch
@@ -61,19 +70,23 @@ class Torch(msgspec.Struct, frozen=True):
 
 def machine(settings: Settings) -> Iterator[Finding]:
     """Yield all findings. The one about torch takes some seconds, in a separate process."""
+    folder = converted_folder(settings)
+    waits = folder is not None and not folder.is_dir()
+    settings = settings if waits else with_folder(settings)
     yield _python()
     computes_here = settings.upstreams is None and settings.engine == "midstream"
     torch = None
     if computes_here:
         torch, found = _torch(settings)
         yield found
-    yield _model(settings)
+    yield _waiting_model(settings) if waits else _model(settings)
     if serves_translator(settings):
         yield _translator()
     if computes_here:
         kinds = _kinds(settings, torch)
         yield _kernels(kinds)
-        yield _memory(settings, torch, kinds)
+        if not waits:
+            yield _memory(settings, torch, kinds)
     yield _open_files(settings)
     yield _port(settings)
     yield _entrance(settings)
@@ -122,17 +135,57 @@ def _model(settings: Settings) -> Finding:
     if settings.upstreams is not None:
         return good("model", f"Replies are made by what {settings.upstreams} names.")
     path = Path(settings.model_path)
-    if not path.is_dir():
-        kept = in_cache(settings.model_path)
-        words = (
-            f"{settings.model_path} is in the cache."
-            if kept
-            else f"{settings.model_path} is fetched at the start."
-        )
-        return good("model", words) if kept else poor("model", words, "The hub must be reachable then.")
-    if not weights_of(path):
+    if path.is_dir() and not weights_of(path) and not settings.pickled_weights:
         return bad("model", f"{path} has no weights (*.safetensors).", "Copy the whole folder of the model.")
-    return good("model", f"{settings.model_name}, {size(weights_of(path))} of weights.")
+    if settings.is_bundled or settings.engine != "midstream":
+        return good("model", f"{settings.model_name}, {size(weights_of(path))} of weights.")
+    return _verdict(settings)
+
+
+def _waiting_model(settings: Settings) -> Finding:
+    """Check a model that `serve` will fetch or convert."""
+    if (package := PACKAGES.get(settings.model or "")) is not None:
+        words = f"{settings.model} is fetched at the start ({size(package.bytes)}) and converted."
+        return poor("model", words, "The package index must be reachable then.")
+    try:
+        check_file(settings)
+    except EngineError as error:
+        return bad("model", str(error), "Name a GGUF file by --model.")
+    found = _verdict(settings)
+    return (
+        good("model", f"It is converted at the start. {found.words}")
+        if found.verdict is Found.GOOD
+        else found
+    )
+
+
+def _verdict(settings: Settings) -> Finding:
+    """Ask a process with torch whether the model runs here, by its configuration and its tokenizer."""
+    try:
+        told = subprocess.run(  # noqa: S603 - this Python
+            [sys.executable, "-P", "-m", loading.__package__ or "", encoded_options(settings)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=VERDICT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return bad("model", f"Its configuration was not examined within {VERDICT_S:g} s.", "Is the hub slow?")
+    if told.returncode != 0:
+        last = told.stderr.strip().rpartition("\n")[2]
+        return bad("model", f"It can't be examined: {last}", "Please report this.")
+    verdict = msgspec.json.decode(told.stdout, type=Verdict)
+    if not verdict.serves:
+        return bad("model", verdict.words, WAYS_OUT)
+    folder = Path(settings.model_path)
+    kept = folder if folder.exists() else in_cache(settings.model_path)
+    if kept is None or not (kept.is_file() or weights_of(kept) or settings.pickled_weights):
+        return poor(
+            "model",
+            f"{verdict.words} Its weights are fetched at the start.",
+            "The hub must be reachable then.",
+        )
+    return good("model", verdict.words)
 
 
 def _translator() -> Finding:

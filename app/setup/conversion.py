@@ -81,7 +81,7 @@ def convert(settings: Settings) -> None:
         return
     model, models = settings.model or "", Path(settings.data_dir).expanduser() / "models"
     if model not in PACKAGES:
-        _check_file(Path(model).expanduser())
+        check_file(settings)
     try:
         models.mkdir(parents=True, exist_ok=True)
         with _alone(models), _ended_by_sigterm(), TemporaryDirectory(dir=models, prefix=_PART) as part:
@@ -96,7 +96,9 @@ def convert(settings: Settings) -> None:
         ) from error
 
 
-def _check_file(path: Path) -> None:
+def check_file(settings: Settings) -> None:
+    """Raise ModelNotUsable if the settings' model is not a GGUF file."""
+    path = Path(settings.model or "").expanduser()
     if not path.is_file():
         raise ModelNotUsable(f"The file {str(path)!r} does not exist.")
     with path.open("rb") as file:

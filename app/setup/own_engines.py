@@ -55,6 +55,12 @@ def check_engines(settings: Settings) -> None:
         check_options(msgspec.structs.replace(options, device=device))
 
 
+def encoded_options(settings: Settings) -> str:
+    """Return the options of the first engine, as `python -m engine.loading` takes them."""
+    options = msgspec.structs.replace(_options(settings), device=settings.devices[0])
+    return msgspec.json.encode(options).decode()
+
+
 def own_engines(settings: Settings) -> EngineClient | EngineFleet:
     """Return the engines of the model that the settings name."""
     placed = spread(_options(settings), devices=settings.devices, each=settings.engines, cores=_cores())

@@ -36,6 +36,13 @@ CAUSAL: MaskFunction = cast("MaskFunction", causal_mask_function)
 """transformers' rule that a query sees no later key. The cast is needed since its annotations say integers."""
 
 
+NOT_BUILT = {
+    "s_aux": "has attention sinks (s_aux)",
+    "position_bias": "adds a bias by position to its scores (position_bias)",
+}
+"""Arguments of an attention that change its scores, and what they do."""
+
+
 class Paged(NamedTuple):
     """What a module passes on to its attention, as the keyword argument `paged` of its forward pass."""
 
@@ -115,9 +122,9 @@ def _checked(module: nn.Module, rule: object, kwargs: dict[str, Any]) -> Paged:
         raise AttentionNotSupported(
             f"{type(module).__name__} does not pass on the arguments of its attention"
         )
-    for feature in ("s_aux", "position_bias"):
+    for feature, words in NOT_BUILT.items():
         if kwargs.get(feature) is not None:
-            raise AttentionNotSupported(f"{type(module).__name__} uses {feature}")
+            raise AttentionNotSupported(f"{type(module).__name__} {words}, which is not built")
     return paged
 
 

@@ -26,17 +26,22 @@ def check_architecture(
             f"was made from; --quantize int8 makes its weights smaller on a CPU. As it is, {OTHER_ENGINE}."
         )
     skeleton = skeleton_of(model, config, dtype)
+    check_kind(model, config, type(skeleton))
+    check_room(model, skeleton, device)
+
+
+def check_kind(model: str, config: PreTrainedConfig, kind: Any) -> None:
+    """Raise ModelNotUsable if a model class says of itself that it can't run over pages."""
     others = set(getattr(config.get_text_config(), "layer_types", None) or ()) - SERVED_LAYERS
-    if skeleton._is_stateful or others:  # noqa: SLF001 - a flag that models set, with no public reader
+    if kind._is_stateful or others:  # noqa: SLF001 - a flag that models set, with no public reader
         layers = ", ".join(sorted(others)) or "recurrent"
         raise ModelNotUsable(
             f"The model {model!r} keeps a state that no KV cache holds ({layers} layers); {OTHER_ENGINE}."
         )
-    if not skeleton._supports_attention_backend:  # noqa: SLF001 - as above
+    if not kind._supports_attention_backend:  # noqa: SLF001 - as above
         raise ModelNotUsable(
-            f"The model type {type(skeleton).__name__} has an attention that can't be replaced; {OTHER_ENGINE}."
+            f"The model type {kind.__name__} has an attention that can't be replaced; {OTHER_ENGINE}."
         )
-    check_room(model, skeleton, device)
 
 
 def skeleton_of(

@@ -14,7 +14,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PreTrainedConfig
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
 from transformers.integrations.gguf.reader import read_gguf_metadata
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
@@ -26,8 +32,8 @@ DTYPE = torch.bfloat16
 """What weights are stored in. Quantized ones lose nothing that matters, and float32 would take twice the disk."""
 
 
-def convert(file: Path, folder: Path) -> None:
-    """Write a model's configuration, tokenizer and unpacked weights to an empty folder. Raises ModelNotUsable."""
+def read_file(file: Path) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
+    """Return a file's configuration and tokenizer, if its model can be served. Raises ModelNotUsable."""
     source: dict[str, Any] = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
     with _readable(str(file)):
         config = AutoConfig.from_pretrained(**source)
@@ -39,9 +45,15 @@ def convert(file: Path, folder: Path) -> None:
         )
     try:
         check_architecture(str(file), config, torch.device("cpu"), DTYPE)
-        module = skeleton_of(str(file), config, DTYPE)
     except ModelNotUsable as error:
         raise ModelNotUsable(f"{file}: {error} {OTHER_READER}") from error
+    return config, tokenizer
+
+
+def convert(file: Path, folder: Path) -> None:
+    """Write a model's configuration, tokenizer and unpacked weights to an empty folder. Raises ModelNotUsable."""
+    config, tokenizer = read_file(file)
+    module = skeleton_of(str(file), config, DTYPE)
     with _readable(f"The weights of {file}"):
         # from_pretrained does the same, but needs accelerate. Once that is installed, each start takes 2 s longer.
         untyped: Any = load_gguf_checkpoint

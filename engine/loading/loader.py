@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from huggingface_hub import try_to_load_from_cache
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
@@ -20,6 +21,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from transformers.utils import logging as transformers_logging
 
 from engine.attention import cpu_kernels
@@ -27,11 +29,12 @@ from engine.cache.budget import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.grammar.compiling import Compiler
 from engine.grammar.vocabulary import NoGrammars, vocabulary_of
-from engine.loading.architecture import check_architecture
+from engine.loading.architecture import check_architecture, skeleton_of
 from engine.loading.compiling import compile_forward
 from engine.loading.forward_choice import check_forward, check_quantization
 from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
 from engine.loading.languages import Tongues
+from engine.loading.outlook import outlook
 from engine.loading.preflight import SAFE_WEIGHTS, check_folder
 from engine.loading.probe import Probed, agrees, largest_step, probe, through_pages
 from engine.loading.tokenizer import read_tokenizer
@@ -85,28 +88,18 @@ def load(
     `memory_share`: this engine's part of the memory that is taken for them if `kv_bytes` is None.
     `progress` is called with a stage, in words, and a share from 0 to 1. Raises ModelNotUsable.
     """
-    _quiet()
-    check_forward(forward)
-    target = choose_device(device)
-    if target.type == "cuda":
-        torch.cuda.set_device(target)  # or else code that names no device would use the first one
-    precision = choose_dtype(dtype, target)
-    check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
+    config, tokenizer, target, precision = before_weights(
+        model, device=device, dtype=dtype, forward=forward, progress=progress
+    )
     if target.type == "cpu" and (trouble := cpu_kernels.trouble()):
         log.warning("replies are slower, since the kernels for CPUs are not available: %s", trouble)
     if target.type == "cuda" and (missing := triton_trouble()):
         log.warning("kernels for CUDA can't be compiled: %s. %s", *missing)
-    progress("reading the configuration", 0.0)
-    config = _read_config(model)
-    if config.is_encoder_decoder:
-        check_translator(model, config, target, precision, forward)
-    if takes_images(config):
-        check_seeing(model, config, target, precision, forward)
-    progress("reading the tokenizer", 0.05)
-    tokenizer = read_tokenizer(model)
+    if not (config.is_encoder_decoder or takes_images(config) or _weights_are_here(model)):
+        skeleton = skeleton_of(model, config, precision)
+        found = outlook(skeleton, target, kv_bytes=kv_bytes, memory_share=memory_share)
+        log.info("fetching weights: %s", found.words)
     progress("reading the weights", 0.1)
-    if not (config.is_encoder_decoder or takes_images(config)):
-        check_architecture(model, config, target, precision)
     with _memory_told(model, target):
         with weights_progress(lambda share: progress("reading the weights", 0.1 + 0.7 * share)):
             module = _read_weights(model, config, precision, pickled=pickled_weights)
@@ -145,6 +138,40 @@ def load(
     )
     progress("ready", 1.0)
     return loaded
+
+
+def before_weights(
+    model: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    forward: ForwardOptions = PLAIN,
+    progress: Progress = lambda _stage, _share: None,
+) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase, torch.device, torch.dtype]:
+    """Return what is known of a model without its weights, with the device and dtype for it. Raises ModelNotUsable."""
+    _quiet()
+    check_forward(forward)
+    target = choose_device(device)
+    if target.type == "cuda":
+        torch.cuda.set_device(target)  # or else code that names no device would use the first one
+    precision = choose_dtype(dtype, target)
+    check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
+    progress("reading the configuration", 0.0)
+    config = _read_config(model)
+    if config.is_encoder_decoder:
+        check_translator(model, config, target, precision, forward)
+    elif takes_images(config):
+        check_seeing(model, config, target, precision, forward)
+    else:
+        check_architecture(model, config, target, precision)
+    progress("reading the tokenizer", 0.05)
+    return config, read_tokenizer(model), target, precision
+
+
+def _weights_are_here(model: str) -> bool:
+    """Whether a model is a folder, or its weights are in the hub's cache."""
+    names = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
+    return Path(model).is_dir() or any(isinstance(try_to_load_from_cache(model, name), str) for name in names)
 
 
 def _translator(

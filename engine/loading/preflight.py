@@ -10,6 +10,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import msgspec
+
 from engine.errors import ModelNotUsable
 from engine.loading.forward_choice import INT8_DTYPES, check_forward, check_quantization
 from engine.options import EngineOptions
@@ -25,6 +27,13 @@ GGUF_REFUSED = 3
 OTHER_READER = "Serve it with llama-server, and name that in --upstreams; or give --model the model's folder or hub name."
 """The advice for GGUF files that are not served."""
 _SOME_DTYPE = min(INT8_DTYPES)
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether a model runs here, as `python -m engine.loading` prints it. `words`: what it gets, or why it does not."""
+
+    serves: bool
+    words: str
 
 
 def check_options(options: EngineOptions) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.attention import interface as attention
+from engine.attention.terms import AttentionNotSupported
 from engine.cache.layout import Span
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.execution.runner import Runner
@@ -60,7 +61,7 @@ def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Pro
         if isinstance(error, RuntimeError) and is_out_of_memory(error):
             raise
         raise ModelNotUsable(
-            f"The model type {kind} can't be served: {_first_line(error)}; {OTHER_ENGINE}."
+            f"The model type {kind} can't be served: {_reason(error, module)}; {OTHER_ENGINE}."
         ) from error
     if not agrees(got, expected, module.dtype):
         raise ModelNotUsable(
@@ -84,6 +85,11 @@ def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Pro
 def through_pages(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> Tensor:
     """Return the logits of the trial, (rows, vocabulary). A changed form of the module must give the same."""
     return _through_pages(module, _trial(vocabulary))[0]
+
+
+def by_itself(module: PreTrainedModel, vocabulary: int) -> Tensor:
+    """Return the logits of the trial, (rows, vocabulary), as the plain module computes them."""
+    return _by_itself(module, _trial(vocabulary))
 
 
 def largest_step(module: PreTrainedModel | FusedDecoder, vocabulary: int, window: int | None) -> Tensor:
@@ -138,5 +144,11 @@ def _through_pages(module: PreTrainedModel | FusedDecoder, ids: list[int]) -> tu
     return torch.cat(rows).float(), runner.cache.bytes_per_token
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(".") or type(error).__name__
+def _reason(error: Exception, module: PreTrainedModel) -> str:
+    """Return in words why a module can't run over pages. What Python says of that alone tells an operator nothing."""
+    if isinstance(error, AttentionNotSupported):
+        return str(error)
+    if getattr(module.config.get_text_config(), "num_kv_shared_layers", 0):
+        return "some of its layers attend to keys and values of other layers, which is not built"
+    first = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
+    return f"its layers use the KV cache in a way that is not built ({first})"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import trustme
+from transformers import FalconConfig
 
 from app.doctor import machine as looks
 from app.doctor import network as reaches
@@ -23,6 +24,8 @@ from app.settings import Settings
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect
 from tests.app.test_cli import midstream
+from tests.engine.conftest import small_tokenizer
+from tests.engine.gguf_files import some_llama, write_gguf
 from tests.engine.upstream_server import upstream_server
 
 UPSTREAM = '[[upstream]]\nname = "one"\nurl = "{url}"\nmodel = "{model}"\ncontext_tokens = 4096\n'
@@ -60,6 +63,45 @@ def test_the_command_says_what_to_mend_and_ends_with_1(tmp_path: Path) -> None:
     assert "no config.json" in told[0]
     assert "127.0.0.1:1" in told[1]
     assert ended.stdout.splitlines()[-1].startswith("2 to mend")
+
+
+def model_found(tmp_path: Path, model: str | Path) -> Finding:
+    settings = Settings(model=str(model), port=0, device="cpu", data_dir=str(tmp_path / "data"))
+    return next(finding for finding in machine(settings) if finding.subject == "model")
+
+
+def folder_with(tmp_path: Path) -> Path:
+    """Return a folder with a model of random weights."""
+    some_llama().save_pretrained(tmp_path / "model")
+    small_tokenizer().save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_whether_a_model_runs_here_is_answered_with_what_it_gets(tmp_path: Path) -> None:
+    found = model_found(tmp_path, folder_with(tmp_path))
+    assert found.verdict is GOOD
+    assert "LlamaForCausalLM runs in this engine" in found.words
+    assert "context of about 512 tokens" in found.words
+
+
+def test_a_model_that_does_not_run_here_is_told_why_and_what_else_does(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path)
+    FalconConfig(num_hidden_layers=1).save_pretrained(folder)
+    found = model_found(tmp_path, folder)
+    assert found.verdict is BAD
+    assert "attention that can't be replaced" in found.words
+    assert "--engine vllm" in found.mend
+    assert "--upstreams" in found.mend
+
+
+def test_what_a_start_would_fetch_or_convert_is_told(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", some_llama())
+    fetched, converted = model_found(tmp_path, "smollm2"), model_found(tmp_path, file)
+    assert (fetched.verdict, "93 MB" in fetched.words) == (POOR, True)
+    assert (converted.verdict, "converted at the start" in converted.words) == (GOOD, True)
+    refused = model_found(tmp_path, write_gguf(tmp_path / "no.gguf", some_llama(), architecture="hovercraft"))
+    assert (refused.verdict, "hovercraft" in refused.words) == (BAD, True)
+    assert not (tmp_path / "data").exists()
 
 
 def test_an_unknown_setting_is_told_as_serve_tells_it(tmp_path: Path) -> None:

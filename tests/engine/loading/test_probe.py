@@ -40,7 +40,7 @@ def eager(module: PreTrainedModel) -> PreTrainedModel:
 
 
 UNSERVED = {
-    "s_aux": lambda: GptOssForCausalLM(
+    "attention sinks": lambda: GptOssForCausalLM(
         GptOssConfig(**SIZES, num_local_experts=2, num_experts_per_tok=1, layer_types=["full_attention"] * 3)
     ),
     "does not pass on": lambda: StableLmForCausalLM(StableLmConfig(**SIZES)),

@@ -1,0 +1,51 @@
+"""Answers whether a model runs here, before its weights are fetched: `python -m engine.loading OPTIONS`.
+
+`OPTIONS`: `EngineOptions` as JSON. Prints a `Verdict` as JSON.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import torch
+
+from engine.errors import ModelNotUsable
+from engine.loading.architecture import skeleton_of
+from engine.loading.gguf import read_file
+from engine.loading.loader import before_weights
+from engine.loading.outlook import outlook
+from engine.loading.preflight import GGUF, Verdict
+from engine.loading.vision import takes_images
+from engine.model.devices import choose_device, choose_dtype
+from engine.options import EngineOptions
+
+
+def verdict(options: EngineOptions) -> Verdict:
+    """Return whether a model runs with these options, and what it gets."""
+    try:
+        return Verdict(serves=True, words=_words(options))
+    except ModelNotUsable as error:
+        return Verdict(serves=False, words=str(error))
+
+
+def _words(options: EngineOptions) -> str:
+    model = options.model
+    if model.lower().endswith(GGUF):
+        device = choose_device(options.device)
+        config, dtype = read_file(Path(model))[0], choose_dtype(options.dtype, device)
+    else:
+        config, _, device, dtype = before_weights(
+            model, device=options.device, dtype=options.dtype, forward=options.forward
+        )
+    if config.is_encoder_decoder or takes_images(config):
+        return f"{config.model_type} runs in this engine."
+    skeleton = skeleton_of(model, config, dtype)
+    return outlook(skeleton, device, kv_bytes=options.kv_bytes, memory_share=options.memory_share).words
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    told = verdict(msgspec.json.decode(sys.argv[1], type=EngineOptions))
+    sys.stdout.write(msgspec.json.encode(told).decode())
