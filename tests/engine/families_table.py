@@ -1,0 +1,109 @@
+"""Writes the table of docs/models.md: `python -m tests.engine.families_table`, some minutes.
+
+Each causal class of the installed transformers is tried with its own default configuration, as a small model with random
+weights, in the way that `midstream doctor` tries a model.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging
+
+from engine.errors import ModelNotUsable
+from engine.loading.architecture import check_kind
+from engine.loading.trial import Untried, try_small
+
+PAPER = Path(__file__).parents[2] / "docs" / "models.md"
+START, END = "<!-- families: python -m tests.engine.families_table -->", "<!-- end of families -->"
+CELL = 58
+"""Columns of the second cell, so that no row is longer than a screen is wide."""
+ANSWERS = {
+    "": "Served",
+    "keeps a state": "Refused: layers without a KV cache",
+    "can't be replaced": "Refused: an attention of their own",
+    "attention sinks": "Refused: attention sinks",
+    "rules of its own": "Refused: masks of their own",
+    "of other layers": "Refused: shared keys and values",
+    "can't be served": "Refused: the cache used otherwise",
+    "untried": "Known once weights are loaded",
+}
+"""The beginning of each row, by what a refusal says."""
+
+
+TYPICAL: dict[str, dict[str, Any]] = {
+    "lfm2": {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}
+}
+"""Configurations whose defaults are not those of published models."""
+
+
+def answer(config_class: Any) -> str | None:
+    """Return which of `ANSWERS` a model type gets; None if it is an encoder-decoder."""
+    kinds = AutoModelForCausalLM._model_mapping[config_class]
+    kind = kinds[0] if isinstance(kinds, tuple) else kinds
+    try:
+        config = config_class(**TYPICAL.get(config_class.model_type, {})).get_text_config()
+    except Exception:  # noqa: BLE001 - some classes have no default configuration
+        return "untried"
+    if config.is_encoder_decoder:
+        return None
+    try:
+        check_kind("", config, kind)
+        try_small(config)
+    except Untried:
+        return "untried"
+    except ModelNotUsable as error:
+        return next(words for words in ANSWERS if words and words in str(error))
+    return ""
+
+
+def table() -> str:
+    """Return the rows, none longer than a line of text."""
+    found: dict[str, set[str]] = {words: set() for words in ANSWERS}
+    for config_class in AutoModelForCausalLM._model_mapping:
+        words = answer(config_class)
+        if words is not None:
+            found[words].add(config_class.model_type)
+    lines = [
+        f"With transformers {transformers.__version__}, by the `model_type` of `config.json`:",
+        "",
+        "| In this engine | Model types |",
+        "|---|---|",
+    ]
+    for words, types in found.items():
+        begins = f"{ANSWERS[words]} ({len(types)})"
+        for row in _rows(sorted(types), CELL):
+            lines.append(f"| {begins} | {row} |")
+            begins = ""
+    return "\n".join(lines)
+
+
+def _rows(names: list[str], width: int) -> list[str]:
+    rows: list[str] = []
+    for name in names:
+        if rows and len(rows[-1]) + len(name) + 2 <= width:
+            rows[-1] += f", {name}"
+        else:
+            rows.append(name)
+    return rows
+
+
+def paper() -> str:
+    """Return docs/models.md with the table of today."""
+    warnings.simplefilter("ignore")
+    logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    text = PAPER.read_text()
+    before, _, rest = text.partition(START)
+    return f"{before}{START}\n{table()}\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    PAPER.write_text(paper())
+    sys.stdout.write(f"{PAPER} is written.\n")
