@@ -22,7 +22,7 @@ from engine.loading.trial import Untried, try_small
 
 PAPER = Path(__file__).parents[2] / "docs" / "models.md"
 START, END = "<!-- families: python -m tests.engine.families_table -->", "<!-- end of families -->"
-CELL = 58
+CELL = 54
 """Columns of the second cell, so that no row is longer than a screen is wide."""
 ANSWERS = {
     "": "Served",
