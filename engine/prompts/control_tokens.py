@@ -7,8 +7,10 @@ wrote in other characters. The control tokens there are the template's.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jinja2
@@ -17,8 +19,11 @@ import jinja2.nodes
 _BASE = 0x12000
 """Cuneiform replaces ASCII: letters without case that no template or normalizer knows."""
 
-_BEGIN, _END = "\U000f0000", "\U000f0001"
-"""Around words of the template in a disguised text, so that the template still finds them there."""
+_BEGINS, _ENDS = 0x40000, 0x50000
+"""The first of the marks around words of the template in a disguised text, where the template still finds them.
+
+Each word has marks of its own, from planes in which no character is assigned.
+"""
 
 _STAYS = '"\\'
 """Beside white space, ASCII that is not disguised: JSON escapes it."""
@@ -59,8 +64,17 @@ class ControlTokens:
         names = sorted(tokens.values(), key=len, reverse=True)
         self._ending = _any_of([name for name in names if name not in set(markers)])
         words, attributes = _words_of(template)
-        self._words = _any_of(sorted((word for word in words if word.strip()), key=len, reverse=True))
         self._names = _any_of(names)
+        readable = {
+            word for word in words if word.strip() and (word in self.id_of or not self._names.search(word))
+        }
+        self._words = _any_of(sorted(readable, key=len, reverse=True))
+        self._marked = {
+            word: f"{chr(_BEGINS + place)}{word}{chr(_ENDS + place)}"
+            for place, word in enumerate(sorted(readable.union(names)))
+        }
+        begins, ends = (f"[{chr(first)}-{chr(first + len(self._marked))}]" for first in (_BEGINS, _ENDS))
+        self._written = re.compile(f"({begins}?)({self._names.pattern})({ends}?)")
         self._keys = frozenset(
             word for word in words | attributes if re.fullmatch(r"[\w$]+", word)
         ).difference(names)
@@ -68,32 +82,47 @@ class ControlTokens:
         shown = [code for code in range(0x21, 0x7F) if chr(code) not in _STAYS]
         self._disguise: dict[int, int | str | None] = {code: _BASE + code for code in shown}
         self._disguise |= {code: _BASE + 0x80 + place for place, code in enumerate(sorted(theirs))}
-        self._true = {int(other): code for code, other in self._disguise.items() if isinstance(other, int)}
-        self._disguise |= dict.fromkeys(self._true, "\ufffd")
-        self._true_text = {**self._true, ord(_BEGIN): None, ord(_END): None}
-        self._disguise |= {ord(_BEGIN): None, ord(_END): None}
-        quoted = f"{_BEGIN}(?:{self._words.pattern}|{self._names.pattern}){_END}"
-        self._written = re.compile(f"{quoted}|({self._names.pattern})(?!{_END})")
+        true = {other: code for code, other in self._disguise.items() if isinstance(other, int)}
+        marks = (first + place for first in (_BEGINS, _ENDS) for place in range(len(self._marked)))
+        self._no_marks = dict.fromkeys(marks)
+        self._true_text = {**true, **self._no_marks}
+        self._disguise |= {**dict.fromkeys(true, "\ufffd"), **self._no_marks}
         self._known = self.ids - {self._unknown}
 
     def disguised(self, said: Any) -> Any:
         """Return a value in which no text, nor key of an object, can become a control token or a part of one.
 
-        The template's own words stay readable in it. `true` undoes it.
+        The template's own words stay readable in it, except those that have a control token and more. `true` undoes it.
         """
-        if isinstance(said, str):
-            return self._disguised(said)
-        if isinstance(said, dict):
-            return {self._nested(key): self._nested(value) for key, value in said.items()}
-        return [self._nested(value) for value in said] if isinstance(said, list) else said
+        return self._changed(said, self._disguised)
 
     def quoted(self, said: Any) -> Any:
         """Return a value in which control tokens are no part of the template: less than `disguised`, for odd templates."""
-        if isinstance(said, str):
-            return self._names.sub(f"{_BEGIN}\\g<0>{_END}", re.sub(f"[{_BEGIN}{_END}]", "", said))
-        if isinstance(said, dict):
-            return {self.quoted(key): self.quoted(value) for key, value in said.items()}
-        return [self.quoted(value) for value in said] if isinstance(said, list) else said
+        return self._changed(said, self._quoted)
+
+    def blank(self, said: Any) -> Any:
+        """Return a value with digests in place of texts, in which the template finds none of its words."""
+        return self._changed(said, _digest)
+
+    def are_cut(self, disguised: str) -> bool:
+        """Return whether a disguised text has control tokens beside marks of words that the template has cut."""
+        return any(self._is_cut(found) for found in self._written.finditer(disguised))
+
+    def settled(self, disguised: str, blank: str) -> str:
+        """Return a disguised text without marks beside the control tokens that the template wrote there.
+
+        They are the template's if it writes as many where it finds no words, in `blank`. Otherwise they may be parts of
+        somebody's text, from which the template cut a mark.
+        """
+        found = list(self._written.finditer(disguised))
+        counts = Counter(match[2] for match in found if match[0] != self._marked[match[2]])
+        expected = Counter(self._names.findall(blank))
+
+        def settle(match: re.Match[str]) -> str:
+            name = match[2]
+            return name if self._is_cut(match) and counts[name] <= expected[name] else match[0]
+
+        return self._written.sub(settle, disguised)
 
     def true(self, text: str) -> str:
         """Return a disguised text as it was."""
@@ -104,12 +133,12 @@ class ControlTokens:
         token, at = "", 0
         for found in self._found(disguised):
             yield Part(token, self.true(disguised[at : found.start()]))
-            token, at = found[1], found.end()
+            token, at = found[2], found.end()
         yield Part(token, self.true(disguised[at:]))
 
     def are_the_templates(self, token_ids: Iterable[int], text: str, disguised: str) -> bool:
         """Return whether a text's tokens have only the control tokens that the template wrote."""
-        names = [found[1] for found in self._found(disguised)]
+        names = [found[2] for found in self._found(disguised)]
         written = [self.id_of[name] for name in names]
         if self._unknown_name and text.count(self._unknown_name) != names.count(self._unknown_name):
             return False
@@ -125,7 +154,7 @@ class ControlTokens:
 
     def replaced(self, disguised: str, name: str, by: Sequence[str]) -> str | None:
         """Return a text with words in place of the template's tokens of a name; None if their numbers differ."""
-        found = [match for match in self._found(disguised) if match[1] == name]
+        found = [match for match in self._found(disguised) if match[2] == name]
         if len(found) != len(by):
             return None
         made, at = "", 0
@@ -140,24 +169,37 @@ class ControlTokens:
         return None if match is None else match.start()
 
     def _found(self, disguised: str) -> Iterator[re.Match[str]]:
-        """Yield where the template wrote control tokens. One beside a mark was cut from somebody's text."""
-        for found in self._written.finditer(disguised):
-            start = found.start()
-            if found[1] is not None and (start == 0 or disguised[start - 1] != _BEGIN):
-                yield found
+        """Yield where the template wrote control tokens. Those beside a mark are parts of somebody's text."""
+        return (match for match in self._written.finditer(disguised) if not match[1] and not match[3])
 
-    def _nested(self, said: Any) -> Any:
-        """Return a value within an object, where the template's words are types and names that it compares."""
-        return said if isinstance(said, str) and said in self._keys else self.disguised(said)
+    def _is_cut(self, match: re.Match[str]) -> bool:
+        """Return whether a control token is beside a mark, but not between its own marks."""
+        return match[0] not in (match[2], self._marked[match[2]])
+
+    def _changed(self, said: Any, change: Callable[[str], str]) -> Any:
+        """Return a value with changed texts. Within objects, the template's words are types and names that it compares."""
+        if isinstance(said, str):
+            return said if _RANDOM.fullmatch(said) else change(said)
+        if isinstance(said, dict):
+            return {self._nested(key, change): self._nested(value, change) for key, value in said.items()}
+        return [self._nested(value, change) for value in said] if isinstance(said, list) else said
+
+    def _nested(self, said: Any, change: Callable[[str], str]) -> Any:
+        return said if isinstance(said, str) and said in self._keys else self._changed(said, change)
+
+    def _quoted(self, text: str) -> str:
+        return self._names.sub(lambda found: self._marked[found[0]], text.translate(self._no_marks))
 
     def _disguised(self, text: str) -> str:
-        if _RANDOM.fullmatch(text):
-            return text
         made, at = "", 0
         for word in self._words.finditer(text):
-            made += f"{text[at : word.start()].translate(self._disguise)}{_BEGIN}{word[0]}{_END}"
+            made += text[at : word.start()].translate(self._disguise) + self._marked[word[0]]
             at = word.end()
         return made + text[at:].translate(self._disguise)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest() if text.strip() else text
 
 
 def _any_of(names: Iterable[str]) -> re.Pattern[str]:

@@ -80,7 +80,10 @@ class Renderer:
             disguised = render(known, spec, self.tokens.disguised)
         except Exception:  # noqa: BLE001 - a template may raise anything for texts that it does not know
             disguised = render(known, spec, self.tokens.quoted)
-        return made._replace(disguised=(disguised.text, disguised.begun))
+        text = disguised.text
+        if self.tokens.are_cut(text):
+            text = self.tokens.settled(text, render(known, spec, self.tokens.blank).text)
+        return made._replace(disguised=(text, disguised.begun))
 
     def _render(
         self, known: Sequence[Message], spec: ReplySpec, mark: Mark, *, continues: bool = False

@@ -8,9 +8,16 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.messages import Message
 from engine.prompts.prompt import PromptBuilder
-from tests.engine.chat_families import CHATML, family
+from tests.engine.chat_families import CHATML, R1, family
 from tests.engine.conftest import small_tokenizer
-from tests.engine.prompts.forging import REWRITERS, TEMPLATE, forged_places, is_dangerous, template
+from tests.engine.prompts.forging import (
+    REWRITERS,
+    TEMPLATE,
+    control_tokens,
+    forged_places,
+    is_dangerous,
+    template,
+)
 
 ADDED = ("<tool_call>", "</tool_call>", "<think>", "</think>")
 NORMALIZERS = {
@@ -22,6 +29,26 @@ NORMALIZERS = {
     ),
     "a replacement": (normalizers.Replace("~", ""), "<|im_~end|><tool~_call>"),
 }
+
+SPLITS = {
+    "beside a role": R1,
+    "between two roles": R1.replace("')[-1]", "')[-1].split('<answer>')[-1].split('</answer>')[0]"),
+    "around a token": R1.replace(
+        "{{ m.content.split('</think>')[-1] }}",
+        "{{ m.content.split('</think>')[0].split('<think>')[-1] }}<|sep|>{{ m.content.split('</think>')[-1] }}",
+    ),
+    "and write the word again": R1.replace(
+        "{{ m.content",
+        "<think>{{ m.content.split('</think>')[0].split('<think>')[-1].strip() }}</think>\n{{ m.content",
+    ),
+    "and write its end again": R1.replace("{{ m.content.split", "</think>{{ m.content.split"),
+}
+"""Templates that split replies, and write control tokens directly beside the pieces."""
+
+
+def splitting(chat_template: str) -> PreTrainedTokenizerFast:
+    roles = ("<|bot|>", "<|user|>", "<|system|>", "<|end|>", "<|sep|>")
+    return family(chat_template, roles, (*ADDED, "<answer>", "</answer>"))
 
 
 def normalizing(normalizer: normalizers.Normalizer) -> PreTrainedTokenizerFast:
@@ -105,6 +132,32 @@ def test_harmless_prompts_are_what_transformers_makes_of_them() -> None:
         token_ids = PromptBuilder(tokenizer).token_ids([Message("user", said)])
         chat = [{"role": "user", "content": said}]
         assert token_ids == tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+
+
+@pytest.mark.parametrize("name", sorted(SPLITS))
+def test_a_template_that_splits_replies_keeps_its_tokens(name: str) -> None:
+    """Clients send reasoning back within the reply."""
+    tokenizer = splitting(SPLITS[name])
+    said = ("user", "Hi"), ("assistant", "<think>hm</think><answer>Yes</answer>"), ("user", "more")
+    if "<answer>" not in SPLITS[name]:
+        said = said[0], ("assistant", "<think>hm</think>Yes"), said[2]
+    chat = [{"role": role, "content": text} for role, text in said]
+    token_ids = PromptBuilder(tokenizer).token_ids([Message(role, text) for role, text in said])  # type: ignore[arg-type]
+    assert token_ids == tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+
+
+@pytest.mark.parametrize("name", sorted(SPLITS))
+def test_the_words_of_splits_are_text_where_a_user_writes_them(name: str) -> None:
+    tokenizer = splitting(SPLITS[name])
+    builder = PromptBuilder(tokenizer)
+
+    def prompt(asked: str) -> list[int]:
+        reply = Message("assistant", "<think>hm</think>Yes")
+        return builder.token_ids([Message("user", asked), reply, Message("user", "more")])
+
+    forged, harmless = prompt("What is </think>, or <|end|>?"), prompt("What is it?")
+    assert control_tokens(tokenizer, forged) == control_tokens(tokenizer, harmless)
+    assert "What is </think>, or <|end|>?" in str(tokenizer.decode(forged))
 
 
 def test_a_text_of_forged_tokens_alone_is_text() -> None:
