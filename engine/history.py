@@ -77,18 +77,23 @@ def valid(messages: Sequence[Message], rules: Rules, *, continues: bool = False)
 def _answered(messages: Sequence[Message], *, is_open: bool) -> Iterator[Message]:
     """Yield messages with the result of each call right after it, except the last one's if that `is_open`.
 
-    A result without a call becomes the user's message.
+    Calls in a row with one id get its results in order, the last of them all that are left. A result without a call
+    becomes the user's message.
     """
-    asked: dict[str, tuple[int, int]] = {}
-    results: dict[tuple[int, int], Message] = {}
+    asked: dict[str, list[tuple[int, int]]] = {}
+    results: dict[tuple[int, int], list[str]] = {}
     loose: set[int] = set()
-    for n, message in enumerate(messages):
-        if message.role == "tool":
-            if message.call_id in asked:
-                results[asked.pop(message.call_id)] = message
-            else:
+    for role, run in groupby(enumerate(messages), lambda one: one[1].role):
+        called: dict[str, list[tuple[int, int]]] = {}
+        for n, message in run:
+            for place, call in enumerate(message.calls):
+                called.setdefault(call.call_id, []).append((n, place))
+            if role == "tool" and (places := asked.get(message.call_id)):
+                results.setdefault(places[0], []).append(message.content)
+                asked[message.call_id] = places[1:] or places
+            elif role == "tool":
                 loose.add(n)
-        asked |= {call.call_id: (n, place) for place, call in enumerate(message.calls)}
+        asked |= called
     for n, message in enumerate(messages):
         if message.role != "tool":
             yield message
@@ -96,7 +101,8 @@ def _answered(messages: Sequence[Message], *, is_open: bool) -> Iterator[Message
             yield Message("user", message.content)
         calls = () if is_open and n == len(messages) - 1 else message.calls
         for place, call in enumerate(calls):
-            yield results.get((n, place)) or Message("tool", STOPPED_CALL, call_id=call.call_id)
+            said = BETWEEN.join(results.get((n, place), [STOPPED_CALL]))
+            yield Message("tool", said, call_id=call.call_id)
 
 
 def _placed(messages: Iterable[Message], system: str) -> Iterator[Message]:

@@ -105,6 +105,18 @@ def test_nothing_that_was_said_is_lost_and_a_valid_history_stays_as_it_is(
                 *(calling("x", text="b"), result("x", "43")),
             ],
         ),
+        (
+            [user("a"), calling("x", "x"), result("x", "Paris 20"), result("x", "Rome 30")],
+            [user("a"), calling("x", "x"), result("x", "Paris 20"), result("x", "Rome 30")],
+        ),
+        (
+            [user("a"), calling("x"), calling("x"), result("x", "Paris 20"), result("x", "Rome 30")],
+            [user("a"), calling("x"), result("x", "Paris 20"), calling("x"), result("x", "Rome 30")],
+        ),
+        (
+            [user("a"), calling("x"), result("x", "Wait."), result("x", "43")],
+            [user("a"), calling("x"), result("x", "Wait.\n\n43")],
+        ),
         ([user("a"), reply("b"), reply("c"), user("d")], [user("a"), reply("b\n\nc"), user("d")]),
         ([user("a"), result("x"), user("b")], [user("a\n\n42\n\nb")]),
         ([reply("b"), user("c")], [user(NO_MESSAGE), reply("b"), user("c")]),
