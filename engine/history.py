@@ -19,11 +19,8 @@ BETWEEN = "\n\n"
 """Separates messages that become one."""
 
 STOPPED_CALL = "The call was stopped. It has no result."
-STOPPED_REPLY = "(The reply was stopped.)"
-"""The assistant's message between a result and the user's next message."""
-
 NO_MESSAGE = "(No message.)"
-"""The user's message where a template requires one before the assistant's."""
+"""A message where a template requires one: the user's before the assistant's, the assistant's between a result and the user's."""
 
 
 class Rules(NamedTuple):
@@ -144,11 +141,11 @@ def _as_text(message: Message) -> Message:
 
 
 def _closed(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yield messages with a reply between a result and the user's next message."""
+    """Yield messages with an assistant's message between a result and the user's next message."""
     last = ""
     for message in messages:
         if last == "tool" and message.role == "user":
-            yield Message("assistant", STOPPED_REPLY)
+            yield Message("assistant", NO_MESSAGE)
         last = message.role
         yield message
 

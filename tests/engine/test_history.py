@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.history import BETWEEN, NO_MESSAGE, STOPPED_CALL, STOPPED_REPLY, UNKNOWN, Rules, valid
+from engine.history import BETWEEN, NO_MESSAGE, STOPPED_CALL, UNKNOWN, Rules, valid
 from engine.images.image import Image
 from engine.messages import Message, ToolCall
 from engine.parsing.known import format_of
@@ -92,11 +92,11 @@ def test_nothing_that_was_said_is_lost_and_a_valid_history_stays_as_it_is(
         ([user("a"), reply(""), user("b")], [user("a\n\nb")]),
         (
             [user("a"), calling("x"), user("b")],
-            [user("a"), calling("x"), result("x", STOPPED_CALL), reply(STOPPED_REPLY), user("b")],
+            [user("a"), calling("x"), result("x", STOPPED_CALL), reply(NO_MESSAGE), user("b")],
         ),
         (
             [user("a"), calling("x"), user("b"), result("x")],
-            [user("a"), calling("x"), result("x"), reply(STOPPED_REPLY), user("b")],
+            [user("a"), calling("x"), result("x"), reply(NO_MESSAGE), user("b")],
         ),
         (
             [user("a"), calling("x", "y"), result("y"), reply("b"), calling("x"), result("x", "43")],
@@ -139,6 +139,13 @@ def test_without_a_system_role_the_prompt_begins_the_users_message_and_images_ke
     (made,) = valid([Message("system", "Be brief."), asked], Rules("nowhere"))
     assert (made.content, made.images[0].at) == ("Be brief.\n\na\nb", 13)
     assert valid([Message("system", "Be brief.")], Rules("nowhere")) == [user("Be brief.")]
+
+
+@pytest.mark.parametrize("rules", [STRICT, UNKNOWN])
+def test_no_reply_is_reported_as_stopped_where_a_client_adds_text_to_a_result(rules: Rules) -> None:
+    """As Anthropic's clients do, in one message."""
+    made = valid([user("a"), calling("x"), result("x"), user("Mind the time.")], rules)
+    assert made == [user("a"), calling("x"), result("x"), reply("(No message.)"), user("Mind the time.")]
 
 
 def test_messages_that_a_template_accepts_are_left_alone() -> None:
