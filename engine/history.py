@@ -39,8 +39,8 @@ class Rules(NamedTuple):
     empty: bool = True
 
 
-UNKNOWN = Rules(repeats=False, user_after_tool=False)
-"""For the template of an upstream, which can't be tried. These changes do no harm where they are not needed."""
+UNKNOWN = Rules("first", repeats=False, user_after_tool=False, opens_with_any=False, empty=False)
+"""For the template of an upstream, which can't be tried: what the strictest ones accept."""
 
 
 def valid(messages: Sequence[Message], rules: Rules, *, continues: bool = False) -> list[Message]:

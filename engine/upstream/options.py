@@ -62,6 +62,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `reasoning`: `reasoning_effort`, with `none`. `template`: `chat_template_kwargs`, and thoughts in the history.
     `continue_final_message`: the last message is continued. `completions`: raw prompts, by `POST /completions`.
     `penalties`: `presence_penalty` and `frequency_penalty`. These and `logit_bias` are OpenAI's, but some servers lack them.
+    `any_history`: messages may have any order of roles, with late system messages. Others get what strict templates accept.
     `images`: the model sees the images of messages, in `data:` URLs. That depends on the model, so no preset has it.
     """
 
@@ -89,6 +90,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_tokens: bool = False
     ignore_eos: bool = False
     special_tokens: bool = False
+    any_history: bool = False
     images: bool = False
 
     @property

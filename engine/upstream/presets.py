@@ -69,8 +69,9 @@ PRESETS: Mapping[Server, Mapping[str, Any]] = {
         "completions": True,
     },
     # another Midstream, which refuses by name what its own model can't follow
-    "midstream": _VLLM,
+    "midstream": _VLLM | {"any_history": True},
     "openai": {
+        "any_history": True,
         "max_completion_tokens": True,
         "logprobs": True,
         "tools": "all",

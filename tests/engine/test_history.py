@@ -15,6 +15,8 @@ from engine.parsing.known import format_of
 from engine.prompts.prompt import PromptBuilder
 from engine.prompts.rendering import Renderer
 from engine.reply_spec import PLAIN, ReplySpec, Tool
+from engine.upstream.options import Features
+from engine.upstream.wire.request import prompt_of
 from tests.engine.strict_templates import strict_families
 
 patient = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
@@ -63,6 +65,33 @@ def test_strict_templates_accept_any_history(
     builder = builders()[name]
     assert builder.rendered([*history, user(last)], spec if "tools" in builder.features else PLAIN)
     assert builder.rendered(history)
+
+
+@pytest.mark.parametrize("name", ["devstral", "qwen", "gemma 3"])
+@patient
+@given(history=st.lists(messages(), max_size=8), last=TEXTS)
+def test_strict_templates_of_an_upstream_accept_any_history(
+    name: str, history: list[Message], last: str
+) -> None:
+    """Its template can't be tried here, so it gets what the strictest ones accept."""
+    has_tools = "tools" in builders()[name].features
+    known = [one for one in history if has_tools or not (one.calls or one.role == "tool")]
+    asked = prompt_of([*known, user(last)], PLAIN, Features())["messages"]
+    assert strict_families()[name].apply_chat_template(asked, tokenize=False)
+
+
+def test_an_upstream_that_accepts_any_history_gets_late_system_messages_as_they_are() -> None:
+    history = [
+        reply("Hello."),
+        user(""),
+        Message("system", "Be brief."),
+        user("a"),
+        calling("x"),
+        result("x"),
+        user("b"),
+    ]
+    asked = prompt_of(history, PLAIN, Features(any_history=True))["messages"]
+    assert [one["role"] for one in asked] == [one.role for one in history]
 
 
 @pytest.mark.parametrize("name", sorted(builders()))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import PromptRejected
-from engine.history import UNKNOWN, valid
+from engine.history import UNKNOWN, Rules, valid
 from engine.images.image import Image, in_order
 from engine.messages import Message, Params, Request, ToolCall
 from engine.reply_spec import PLAIN, Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
@@ -91,11 +91,9 @@ def prompt_of(messages: Sequence[Message], spec: ReplySpec, features: Features) 
     """Return the fields that make the prompt, which replies and counts have in common."""
     if spec.raw:
         return {"prompt": "".join(message.content for message in messages)}
+    known = valid(messages, Rules() if features.any_history else UNKNOWN, continues=spec.continues)
     return {
-        "messages": [
-            _message(message, thinks=features.template)
-            for message in valid(messages, UNKNOWN, continues=spec.continues)
-        ],
+        "messages": [_message(message, thinks=features.template) for message in known],
         **_tools(spec),
         **_thinking(spec, features),
         **({"continue_final_message": True, "add_generation_prompt": False} if spec.continues else {}),
