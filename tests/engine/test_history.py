@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from engine.history import BETWEEN, NO_MESSAGE, STOPPED_CALL, UNKNOWN, Rules, valid
-from engine.images.image import Image
+from engine.history import NO_MESSAGE, STOPPED_CALL, UNKNOWN, Rules, valid
+from engine.images.image import Image, in_order
 from engine.messages import Message, ToolCall
 from engine.parsing.known import format_of
 from engine.prompts.prompt import PromptBuilder
@@ -32,16 +35,50 @@ def builders() -> dict[str, PromptBuilder]:
 
 
 @st.composite
-def messages(draw: st.DrawFn) -> Message:
-    role = draw(st.sampled_from(["system", "user", "assistant", "tool"]))
-    if role == "tool":
-        return Message("tool", draw(TEXTS), call_id=draw(IDS))
-    if role != "assistant":
-        return Message("system" if role == "system" else "user", draw(TEXTS))
-    calls = draw(st.lists(IDS, max_size=2, unique=True))
-    return Message(
-        "assistant", draw(TEXTS), draw(TEXTS), tuple(ToolCall(one, "add", '{"a": 1}') for one in calls)
+def messages(draw: st.DrawFn, images: int = 0) -> Message:
+    role, text = draw(st.sampled_from(["system", "user", "assistant", "tool"])), draw(TEXTS)
+    match role:
+        case "tool":
+            return Message("tool", text, call_id=draw(IDS))
+        case "system":
+            return Message("system", text)
+        case "user":
+            places = sorted(draw(st.lists(st.integers(0, len(text)), max_size=images)))
+            shown = (Image(f"image {n}", "image/png", 1, 1, at) for n, at in enumerate(places))
+            return Message("user", text, images=tuple(shown))
+    calls = tuple(ToolCall(one, "add", '{"a": 1}') for one in draw(st.lists(IDS, max_size=2)))
+    return Message("assistant", text, draw(TEXTS), calls)
+
+
+def numbered(history: list[Message]) -> list[Message]:
+    """Return messages whose texts and images have the number of their message."""
+    return [
+        replace(
+            one,
+            content=f"{one.content} #{n}#" if one.content.strip() else one.content,
+            images=tuple(replace(image, digest=f"#{n}# {image.digest}") for image in one.images),
+        )
+        for n, one in enumerate(history)
+    ]
+
+
+def seen(history: list[Message]) -> list[tuple[int, str]]:
+    """Return the number of each text and image in order, and the image."""
+    parts = (
+        (part, "") if isinstance(part, str) else (part.digest, part.digest)
+        for one in history
+        for part in in_order(one.content, one.images)
     )
+    return [(int(number), image) for text, image in parts for number in re.findall("#(\\d+)#", text)]
+
+
+def answers(history: list[Message]) -> Iterator[int]:
+    """Yield the numbers of results with text whose calls come before them."""
+    called: set[str] = set()
+    for n, one in enumerate(history):
+        called.update(call.call_id for call in one.calls)
+        if one.role == "tool" and one.call_id in called and one.content.strip():
+            yield n
 
 
 user, reply = (lambda text: Message("user", text)), (lambda text: Message("assistant", text))
@@ -103,13 +140,20 @@ def test_a_reply_to_any_history_is_continued(name: str, history: list[Message]) 
 
 @pytest.mark.parametrize("rules", [STRICT, UNKNOWN, Rules(), STRICT._replace(system="nowhere", tools=False)])
 @patient
-@given(history=st.lists(messages(), max_size=8))
+@given(history=st.lists(messages(images=2), max_size=8))
 def test_nothing_that_was_said_is_lost_and_a_valid_history_stays_as_it_is(
     rules: Rules, history: list[Message]
 ) -> None:
+    history = numbered(history)
     made = valid(history, rules)
-    shown = BETWEEN.join(one.content for one in made)
-    assert all(one.content.strip() in shown for one in history)
+    assert sorted(seen(made)) == sorted(seen(history))
+    assert not rules.tools or set(answers(history)) <= {
+        number for number, _ in seen([one for one in made if one.role == "tool"])
+    }
+    of_users = [number for number, one in enumerate(history) if one.role == "user"]
+    assert [one for one in seen(made) if one[0] in of_users] == [
+        one for one in seen(history) if one[0] in of_users
+    ]
     assert sum(len(one.calls) for one in made) == sum(len(one.calls) for one in history) * rules.tools
     assert valid(made, rules) == made
 
