@@ -28,7 +28,7 @@ class Rules(NamedTuple):
 
     `system`: where system messages may be. `tools`: it shows calls and results. `repeats`: neighbors may have the same role.
     `user_after_tool`: a user's message may follow a result. `opens_with_any`: the user need not speak first, or at all.
-    `empty`: the user's messages may be empty.
+    `empty`: the user's messages may be empty. `text_with_calls`: it shows the text of a message with calls.
     """
 
     system: Literal["anywhere", "first", "nowhere"] = "anywhere"
@@ -37,6 +37,7 @@ class Rules(NamedTuple):
     user_after_tool: bool = True
     opens_with_any: bool = True
     empty: bool = True
+    text_with_calls: bool = True
 
 
 UNKNOWN = Rules("first", repeats=False, user_after_tool=False, opens_with_any=False, empty=False)
@@ -68,7 +69,7 @@ def valid(messages: Sequence[Message], rules: Rules, *, continues: bool = False)
         made = list(_closed(made))
     if not rules.opens_with_any:
         made = _opened(made)
-    return made if rules.repeats else list(_alternating(made))
+    return made if rules.repeats else list(_alternating(made, text_with_calls=rules.text_with_calls))
 
 
 def _answered(messages: Sequence[Message], *, is_open: bool) -> Iterator[Message]:
@@ -158,13 +159,17 @@ def _opened(messages: list[Message]) -> list[Message]:
     return messages
 
 
-def _alternating(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yield messages with neighbors of one role joined. Each result remains a message."""
+def _alternating(messages: Iterable[Message], *, text_with_calls: bool) -> Iterator[Message]:
+    """Yield messages with neighbors of one role joined. Each result remains a message, and so do calls that hide text."""
     for role, neighbors in groupby(messages, lambda message: message.role):
         if role == "tool":
             yield from neighbors
+            continue
+        *before, last = neighbors
+        if before and last.calls and not text_with_calls:
+            yield from (_joined(before), Message("user", NO_MESSAGE), last)
         else:
-            yield _joined(list(neighbors))
+            yield _joined([*before, last])
 
 
 def _joined(messages: Sequence[Message]) -> Message:

@@ -115,7 +115,8 @@ class ChatTemplate:
         system, late = (Message("system", f"{_PROBE} {n}") for n in range(2))
         first, second = (Message("user", f"Question {n}.") for n in range(2))
         reply, more = (Message("assistant", f"Answer {n}.") for n in range(2))
-        call = Message("assistant", "", calls=(ToolCall("call_01234567890", _CALLED, "{}"),))
+        calls = (ToolCall("call_01234567890", _CALLED, "{}"),)
+        call, both = (Message("assistant", text, calls=calls) for text in ("", "I look."))
         result = Message("tool", "A result.", call_id="call_01234567890")
 
         def accepts(*messages: Message, tools: Sequence[Tool] = ()) -> bool:
@@ -133,6 +134,7 @@ class ChatTemplate:
             user_after_tool=accepts(first, call, result, second, tools=_PROBED_TOOLS),
             opens_with_any=accepts(reply, first) and (places == "nowhere" or accepts(system)),
             empty=accepts(Message("user", "")),
+            text_with_calls=self.calls is None or accepts(first, both, result, tools=_PROBED_TOOLS),
         )
 
     def _call_style(self) -> CallStyle | None:

@@ -138,7 +138,13 @@ def test_a_reply_to_any_history_is_continued(name: str, history: list[Message]) 
     assert builders()[name].rendered([*history, reply("so far")], ReplySpec(continues=True))
 
 
-@pytest.mark.parametrize("rules", [STRICT, UNKNOWN, Rules(), STRICT._replace(system="nowhere", tools=False)])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        *(STRICT, STRICT._replace(text_with_calls=False), UNKNOWN, Rules()),
+        STRICT._replace(system="nowhere", tools=False),
+    ],
+)
 @patient
 @given(history=st.lists(messages(images=2), max_size=8))
 def test_nothing_that_was_said_is_lost_and_a_valid_history_stays_as_it_is(
@@ -206,6 +212,13 @@ def test_what_strict_templates_refuse_is_told_in_a_form_that_they_take(
     assert valid(history, STRICT) == made
 
 
+@pytest.mark.parametrize("name", ["mistral", "devstral", "qwen", "llama"])
+def test_an_answer_before_a_call_is_in_the_prompt(name: str) -> None:
+    """Mistral's template leaves out the text of a message with calls."""
+    history = [user("a"), reply("A long answer."), calling("x"), result("x"), reply("c"), user("d")]
+    assert "A long answer." in builders()[name].rendered(history, TOOLS)
+
+
 def test_without_a_system_role_the_prompt_begins_the_users_message_and_images_keep_their_places() -> None:
     image = Image("d", "image/png", 1, 1, at=2)
     asked = Message("user", "a\nb", images=(image,))
@@ -245,9 +258,9 @@ def test_later_messages_leave_the_form_of_earlier_ones_alone(steps: list[str]) -
 
 def test_the_rules_of_a_template_are_tried_at_the_start() -> None:
     rules = {name: Renderer(made, None).template.rules for name, made in strict_families().items()}
-    assert rules["mistral"] == STRICT
+    assert rules["mistral"] == STRICT._replace(text_with_calls=False)
     assert rules["devstral"] == STRICT._replace(empty=False)
     assert rules["gemma"] == STRICT._replace(system="nowhere", tools=False)
     assert rules["gemma 3"] == STRICT._replace(tools=False)
     assert rules["qwen"] == Rules("first", opens_with_any=False)
-    assert rules["llama"] == Rules()
+    assert rules["llama"] == Rules(text_with_calls=False)
