@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from engine.errors import PromptRejected
 from engine.images.image import Image
-from engine.images.tiling import IMAGE, Grid, Tiling
+from engine.images.tiling import Grid, Tiling
 from engine.loading.seeing import DAMAGED, TURNING, Eyes, NotSeen
 from engine.messages import Message
-from engine.prompts.control_tokens import ControlTokens
 from engine.prompts.jobs import Look, Rejected, Tiles, without_images
 
 BROKEN_KNOWN = 1024
@@ -50,13 +49,9 @@ class Looker:
         """
         return without_images(messages, self._broken) if self._broken else messages
 
-    def expanded(self, text: str, images: Sequence[Image], tokens: ControlTokens) -> str:
-        """Return a rendered prompt with the words that stand for its images. Raises PromptRejected."""
-        words = [self.tiling.words(self._grid(image)) for image in images]
-        made = tokens.replaced(text, IMAGE, words)
-        if made is None:
-            raise PromptRejected(NO_PLACE)
-        return made
+    def words(self, images: Iterable[Image]) -> list[str]:
+        """Return the words for each image in a rendered prompt. Raises PromptRejected."""
+        return [self.tiling.words(self._grid(image)) for image in images]
 
     def starts(
         self, token_ids: Sequence[int], images: Sequence[Image], token: int

@@ -15,7 +15,7 @@ from engine.errors import PromptRejected
 from engine.images.tiling import IMAGE
 from engine.messages import Message
 from engine.parsing.formats import ReplyFormat
-from engine.prompts.looking import Looker, images_of
+from engine.prompts.looking import NO_PLACE, Looker, images_of
 from engine.prompts.rendering import Rendered, Renderer
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.text.reply_memory import OwnReplies
@@ -106,12 +106,17 @@ class PromptBuilder:
         )
 
     def _looked_up(self, rendered: Rendered, messages: Sequence[Message]) -> Rendered:
-        """Return a prompt with the words that stand for its images. Raises PromptRejected."""
+        """Return a prompt with the words for its images. Raises PromptRejected."""
         if self._looker is None or not (images := images_of(messages)):
             return rendered
-        tokens = self._renderer.tokens
-        disguised = self._looker.expanded(rendered.disguised[0], images, tokens)
-        return rendered._replace(text=tokens.true(disguised), disguised=(disguised, rendered.disguised[1]))
+        tokens, words = self._renderer.tokens, self._looker.words(images)
+        disguised = tokens.replaced(rendered.disguised[0], IMAGE, words)
+        if disguised is None:
+            raise PromptRejected(NO_PLACE)
+        text = tokens.replaced(rendered.text, IMAGE, words)
+        if text is None:  # people's texts have the word, too
+            text = tokens.true(disguised)
+        return rendered._replace(text=text, disguised=(disguised, rendered.disguised[1]))
 
     def _placed(self, prompt: Prompt, messages: Sequence[Message]) -> Prompt:
         """Return a prompt with the places of its images. Raises PromptRejected."""

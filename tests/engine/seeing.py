@@ -65,6 +65,7 @@ def folder_of(
     longest: int = LONGEST,
     factor: int = FACTOR,
     text: Mapping[str, float] | None = None,
+    template: str = TEMPLATE,
     **vision: float,
 ) -> Path:
     """Save a model of a kind. It never ends a reply by itself. `text`, `vision`: other sizes of its two parts."""
@@ -74,7 +75,7 @@ def folder_of(
     tokenizer = small_tokenizer()
     rows = [f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)]
     tokenizer.add_special_tokens({"additional_special_tokens": [*MARKS, *rows]})
-    tokenizer.chat_template = TEMPLATE
+    tokenizer.chat_template = template
     config = config_type(
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
         scale_factor=factor,

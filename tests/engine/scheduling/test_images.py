@@ -21,7 +21,7 @@ from engine.prompts.looking import Looker, images_of
 from engine.prompts.prompt import PromptBuilder
 from engine.scheduling.core import Core
 from engine.text.prepared import PreparedRequest
-from tests.engine.seeing import KINDS, TILE, folder_of, generated, image
+from tests.engine.seeing import KINDS, TEMPLATE, TILE, folder_of, generated, image, inputs_of
 from tests.engine.tiny_models import GREEDY, Numbers, end_of, run_out, tokens_of
 
 LENGTH = 10
@@ -115,6 +115,13 @@ def test_replies_to_images_are_those_of_generate(each_seer: Seer) -> None:
     for name, talk in talks.items():
         assert tokens_of(outputs, name) == each_seer.said(*talk), name
     assert each_seer.said(*talks["one"]) != each_seer.said(*talks["other"])
+
+
+def test_a_template_rewrites_the_text_beside_an_image_as_any_other(tmp_path: Path) -> None:
+    template = TEMPLATE.replace("{{ line['text'] }}", "{{ line['text'] | upper }}")
+    seer = Seer(folder_of("smolvlm", tmp_path, template=template))
+    asked = user("What is <b>this</b>?", image(1))
+    assert seer.prompts.token_ids([asked]) == inputs_of(seer.folder, [asked])["input_ids"][0].tolist()
 
 
 def test_an_image_in_steps_of_one_token_is_the_same(seer: Seer) -> None:
