@@ -120,7 +120,7 @@ class ControlTokens:
 
         def settle(match: re.Match[str]) -> str:
             name = match[2]
-            return name if self._is_cut(match) and counts[name] <= expected[name] else match[0]
+            return name if self._is_cut(match) and counts[name] == expected[name] else match[0]
 
         return self._written.sub(settle, disguised)
 
@@ -136,9 +136,13 @@ class ControlTokens:
             token, at = found[2], found.end()
         yield Part(token, self.true(disguised[at:]))
 
+    def written(self, disguised: str) -> list[str]:
+        """Return the control tokens that the template wrote in a disguised text."""
+        return [found[2] for found in self._found(disguised)]
+
     def are_the_templates(self, token_ids: Iterable[int], text: str, disguised: str) -> bool:
         """Return whether a text's tokens have only the control tokens that the template wrote."""
-        names = [found[2] for found in self._found(disguised)]
+        names = self.written(disguised)
         written = [self.id_of[name] for name in names]
         if self._unknown_name and text.count(self._unknown_name) != names.count(self._unknown_name):
             return False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +20,8 @@ from engine.prompts.control_tokens import ControlTokens
 from engine.prompts.conversation import Mark, as_is, template_messages, template_tools
 from engine.prompts.written import Placed, Writer
 from engine.reply_spec import PLAIN, ReplySpec
+
+log = logging.getLogger(__name__)
 
 
 class Rendered(NamedTuple):
@@ -44,6 +48,7 @@ class Renderer:
         self.tokens = ControlTokens(tokenizer, self.template.text, format_.markers if format_ else ())
         self._format = format_
         self._writer = None if format_ is None else Writer(format_, self.tokens)
+        self._warned = False
 
     @property
     def takes_tools(self) -> bool:
@@ -76,14 +81,32 @@ class Renderer:
             raise PromptRejected("There is no reply to continue.", field="continues")
         render = self._continued if spec.continues else self._render
         made = render(known, spec, as_is)
+        disguised = self._disguised(partial(render, known, spec))
+        return made._replace(disguised=(disguised.text, disguised.begun))
+
+    def _disguised(self, render: Callable[[Mark], Rendered]) -> Rendered:
+        """Return a prompt with everything that the template did not write disguised.
+
+        If the template fails on that, only control tokens are, and the prompt may have no others than without any words.
+        Raises PromptRejected.
+        """
+        tokens, fails = self.tokens, False
         try:
-            disguised = render(known, spec, self.tokens.disguised)
-        except Exception:  # noqa: BLE001 - a template may raise anything for texts that it does not know
-            disguised = render(known, spec, self.tokens.quoted)
-        text = disguised.text
-        if self.tokens.are_cut(text):
-            text = self.tokens.settled(text, render(known, spec, self.tokens.blank).text)
-        return made._replace(disguised=(text, disguised.begun))
+            made = render(tokens.disguised)
+        except Exception as error:  # noqa: BLE001 - a template may raise anything for texts that it does not know
+            fails = True
+            if not self._warned:
+                log.warning("chat template failed on disguised text: %s", type(error).__name__)
+            self._warned = True
+            made = render(tokens.quoted)
+        if fails or tokens.are_cut(made.text):
+            blank = render(tokens.blank).text
+            made = made._replace(text=tokens.settled(made.text, blank))
+            if fails and tokens.written(made.text) != tokens.written(blank):
+                raise PromptRejected(
+                    "The chat template makes control tokens of the messages. Change their words."
+                )
+        return made
 
     def _render(
         self, known: Sequence[Message], spec: ReplySpec, mark: Mark, *, continues: bool = False
