@@ -78,7 +78,7 @@ class Threads(StoredTurns):
         if last is None or not answers:
             return KeptRun(await self._say(caller, request, model, limits))
         place = request.thread_id
-        stored = await self.answer(caller.owner, place, last.turn_id, answers, model=model)
+        stored = await self.answer(caller.owner, place, last.turn_id, answers, model=model.name)
         try:
             shown = await self._shown(caller, place)
         except BaseException:
