@@ -137,9 +137,13 @@ def _model(settings: Settings) -> Finding:
     path = Path(settings.model_path)
     if path.is_dir() and not weights_of(path) and not settings.pickled_weights:
         return bad("model", f"{path} has no weights (*.safetensors).", "Copy the whole folder of the model.")
-    if settings.is_bundled or settings.engine != "midstream":
-        return good("model", f"{settings.model_name}, {size(weights_of(path))} of weights.")
-    return _verdict(settings)
+    if not settings.is_bundled and settings.engine == "midstream":
+        return _verdict(settings)
+    if not path.exists() and not in_cache(settings.model_path):
+        words = f"{settings.model_path} is fetched at the start."
+        return poor("model", words, "The hub must be reachable then.")
+    weights = f"{size(weights_of(path))} of weights" if path.is_dir() else "which is on this machine"
+    return good("model", f"{settings.model_name}, {weights}.")
 
 
 def _waiting_model(settings: Settings) -> Finding:
@@ -164,6 +168,7 @@ def _verdict(settings: Settings) -> Finding:
     try:
         told = subprocess.run(  # noqa: S603 - this Python
             [sys.executable, "-P", "-m", loading.__package__ or "", encoded_options(settings)],
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,

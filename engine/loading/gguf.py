@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -33,11 +34,15 @@ DTYPE = torch.bfloat16
 
 
 def read_file(file: Path) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
-    """Return a file's configuration and tokenizer, if its model can be served. Raises ModelNotUsable."""
-    source: dict[str, Any] = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
-    with _readable(str(file)):
-        config = AutoConfig.from_pretrained(**source)
-        tokenizer = AutoTokenizer.from_pretrained(**source)
+    """Return a file's configuration and tokenizer, if its model can be served. Raises ModelNotUsable.
+
+    They come from the file alone: transformers also reads the files beside it, which may be another model's.
+    """
+    with _readable(str(file)), TemporaryDirectory() as alone:
+        Path(alone, file.name).symlink_to(file.absolute())
+        source: dict[str, Any] = {"gguf_file": file.name, "trust_remote_code": False}
+        config = AutoConfig.from_pretrained(alone, **source)
+        tokenizer = AutoTokenizer.from_pretrained(alone, **source)
         _check_positions(file, config)
     if not tokenizer.chat_template:
         raise ModelNotUsable(

@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import jinja2
@@ -73,7 +74,8 @@ class ControlTokens:
             word: f"{chr(_BEGINS + place)}{word}{chr(_ENDS + place)}"
             for place, word in enumerate(sorted(readable.union(names)))
         }
-        begins, ends = (f"[{chr(first)}-{chr(first + len(self._marked))}]" for first in (_BEGINS, _ENDS))
+        marks = [range(first, first + len(self._marked)) for first in (_BEGINS, _ENDS)]
+        begins, ends = (f"[{''.join(map(chr, each)) or chr(each.start)}]" for each in marks)
         self._written = re.compile(f"({begins}?)({self._names.pattern})({ends}?)")
         self._keys = frozenset(
             word for word in words | attributes if re.fullmatch(r"[\w$]+", word)
@@ -83,8 +85,7 @@ class ControlTokens:
         self._disguise: dict[int, int | str | None] = {code: _BASE + code for code in shown}
         self._disguise |= {code: _BASE + 0x80 + place for place, code in enumerate(sorted(theirs))}
         true = {other: code for code, other in self._disguise.items() if isinstance(other, int)}
-        marks = (first + place for first in (_BEGINS, _ENDS) for place in range(len(self._marked)))
-        self._no_marks = dict.fromkeys(marks)
+        self._no_marks = dict.fromkeys(chain(*marks))
         self._true_text = {**true, **self._no_marks}
         self._disguise |= {**dict.fromkeys(true, "\ufffd"), **self._no_marks}
         self._known = self.ids - {self._unknown}

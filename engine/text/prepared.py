@@ -21,9 +21,6 @@ from engine.trace import NOBODYS, Trace
 
 T = TypeVar("T")
 
-"""Used if neither the request nor the model's generation config sets a number."""
-
-
 MOST_BIASES = 300
 LARGEST_BIAS = 100
 LARGEST_PENALTY = 2

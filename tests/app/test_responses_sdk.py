@@ -214,6 +214,38 @@ async def test_what_can_not_be_followed_or_run_is_named_in_a_header(
     assert [tool.type for tool in raw.parse().tools] == ["function"]
 
 
+async def test_tools_that_can_not_be_run_are_named_wherever_they_are(
+    sdk: AsyncOpenAI, running: Running
+) -> None:
+    custom: Any = {"type": "custom", "name": "patch"}
+    space: Any = AGENTS | {"tools": [*AGENTS["tools"], custom]}
+    create = sdk.responses.with_raw_response.create
+    raw = await create(model=MODEL, input="Hi!", tools=[space, custom])
+    assert raw.headers["X-Midstream-Ignored"] == "tools[0].tools[1], tools[1]"
+    running.engine.script([Call("weather")])
+    first = await sdk.responses.create(model=MODEL, input="Hi!", tools=[WEATHER, custom])
+    call: Any = first.output[0]
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Sun"}
+    follows = {"previous_response_id": first.id, "input": [output]}
+    raw = await create(model=MODEL, tools=[WEATHER, custom], **follows)
+    assert raw.headers["X-Midstream-Ignored"] == "tools[1]"
+    with pytest.raises(openai.BadRequestError, match="at most 128"):
+        await sdk.responses.create(model=MODEL, input="Hi!", tools=[custom] * 129)
+
+
+async def test_a_choice_names_functions_of_a_namespace_and_passes_over_what_was_left_out(
+    sdk: AsyncOpenAI, running: Running
+) -> None:
+    search: Any = {"type": "web_search"}
+    spawn: Any = {"type": "function", "name": "spawn", "namespace": "agents"}
+    tools: Any = [AGENTS, WEATHER, search]
+    await sdk.responses.create(model=MODEL, input="Hi!", tools=tools, tool_choice=spawn)
+    assert running.engine.requests[-1].spec.tool_name == "agents__spawn"
+    allowed: Any = {"type": "allowed_tools", "mode": "auto", "tools": [spawn, search]}
+    await sdk.responses.create(model=MODEL, input="Hi!", tools=tools, tool_choice=allowed)
+    assert [tool.name for tool in running.engine.requests[-1].spec.tools] == ["agents__spawn"]
+
+
 async def test_an_operator_may_refuse_what_can_not_be_run(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, unsupported_tools="refuse") as running,

@@ -84,6 +84,7 @@ class NamedTool(msgspec.Struct, frozen=True):
     """Names a function, or a tool of an MCP server."""
 
     name: str = ""
+    namespace: str | None = None
     type: str = "function"
     server_label: str | None = None
 
@@ -93,6 +94,7 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
     type: str
     name: str | None = None
+    namespace: str | None = None
     mode: str = "auto"
     tools: list[NamedTool] | None = None
     server_label: str | None = None

@@ -16,7 +16,6 @@ from engine import reply_spec
 from engine.reply_spec import ReplySpec
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
-_TYPES = ("function", "mcp", "namespace")
 _ANYTHING = '{"type":"object","properties":{}}'
 
 Tools = tuple[reply_spec.Tool, ...]
@@ -39,6 +38,8 @@ def tools_spec(request: Creation, servers: Sequence[Listed] = ()) -> ReplySpec:
 
 def tools_of(given: Sequence[Tool], servers: Sequence[Listed] = ()) -> Tools:
     """Return the functions, and after them the tools of servers. Raises Problem."""
+    if len(given) > MAX_TOOLS:
+        raise invalid("tools", worded("tools", f"may have at most {MAX_TOOLS} tools."))
     tools: dict[str, reply_spec.Tool] = {}
     for where, namespace, one in _functions(given):
         tool = _tool(one, namespace, where)
@@ -56,8 +57,10 @@ def tools_of(given: Sequence[Tool], servers: Sequence[Listed] = ()) -> Tools:
 
 
 def tools_left_out(given: Sequence[Tool] | None) -> tuple[str, ...]:
-    """Return the places of tools that only OpenAI's servers run."""
-    return tuple(f"tools[{number}]" for number, tool in enumerate(given or ()) if tool.type not in _TYPES)
+    """Return the places of tools that only OpenAI's servers run, as many as a request may have tools."""
+    return tuple(where for where, _, tool in _flat(given or ()) if tool.type not in ("function", "mcp"))[
+        :MAX_TOOLS
+    ]
 
 
 def namespaces_of(given: Sequence[Tool] | None) -> dict[str, str]:
@@ -73,14 +76,17 @@ def joined_name(namespace: str | None, name: str | None) -> str:
 
 def _functions(given: Sequence[Tool]) -> Iterator[tuple[str, str | None, Tool]]:
     """Yield the functions, each with its place and its namespace."""
+    return (found for found in _flat(given) if found[2].type == "function")
+
+
+def _flat(given: Sequence[Tool]) -> Iterator[tuple[str, str | None, Tool]]:
+    """Yield all tools, with those in a namespace in its place."""
     for number, tool in enumerate(given):
-        where = f"tools[{number}]"
-        if tool.type == "function":
-            yield where, None, tool
-        if tool.type == "namespace":
-            for place, one in enumerate(tool.tools or ()):
-                if one.type == "function":
-                    yield f"{where}.tools[{place}]", tool.name or "", one
+        if tool.type != "namespace":
+            yield f"tools[{number}]", None, tool
+            continue
+        for place, one in enumerate(tool.tools or ()):
+            yield f"tools[{number}].tools[{place}]", tool.name or "", one
 
 
 def _tool(tool: Tool, namespace: str | None, where: str) -> reply_spec.Tool:
@@ -100,7 +106,8 @@ def _chosen(given: str | ToolChoice | None, tools: Tools) -> ReplySpec:
             return ReplySpec(tools)
         case "auto" | "none" | "required":
             return ReplySpec(tools, tool_choice=given)
-        case ToolChoice(type="function" | "mcp", name=str() as name):
+        case ToolChoice(type="function" | "mcp", name=str() as called):
+            name = joined_name(given.namespace, called)
             _check_known(name, tools, "tool_choice.name")
             return ReplySpec(tools, tool_choice="named", tool_name=name)
         case ToolChoice(type="allowed_tools", tools=list()):
@@ -114,9 +121,11 @@ def _allowed(given: ToolChoice, tools: Tools) -> ReplySpec:
     """Show the model only the tools that it may call."""
     if given.mode not in ("auto", "required", "none"):
         raise invalid("tool_choice.mode", worded("tool_choice.mode", "must be auto, required or none."))
-    named = [one.name for one in given.tools or ()]
-    for number, name in enumerate(named):
-        _check_known(name, tools, f"tool_choice.tools[{number}].name")
+    named = []
+    for number, one in enumerate(given.tools or ()):
+        if one.type in ("function", "mcp"):  # others were left out
+            named.append(name := joined_name(one.namespace, one.name))
+            _check_known(name, tools, f"tool_choice.tools[{number}].name")
     modes: dict[str, Literal["auto", "required", "none"]] = {"required": "required", "none": "none"}
     return ReplySpec(
         tuple(tool for tool in tools if tool.name in named), tool_choice=modes.get(given.mode, "auto")

@@ -65,8 +65,9 @@ def test_the_command_says_what_to_mend_and_ends_with_1(tmp_path: Path) -> None:
     assert ended.stdout.splitlines()[-1].startswith("2 to mend")
 
 
-def model_found(tmp_path: Path, model: str | Path) -> Finding:
-    settings = Settings(model=str(model), port=0, device="cpu", data_dir=str(tmp_path / "data"))
+def model_found(tmp_path: Path, model: str | Path | None, **more: Any) -> Finding:
+    named = None if model is None else str(model)
+    settings = Settings(model=named, port=0, device="cpu", data_dir=str(tmp_path / "data"), **more)
     return next(finding for finding in machine(settings) if finding.subject == "model")
 
 
@@ -101,6 +102,10 @@ def test_what_a_start_would_fetch_or_convert_is_told(tmp_path: Path) -> None:
     assert (converted.verdict, "converted at the start" in converted.words) == (GOOD, True)
     refused = model_found(tmp_path, write_gguf(tmp_path / "no.gguf", some_llama(), architecture="hovercraft"))
     assert (refused.verdict, "hovercraft" in refused.words) == (BAD, True)
+    others = model_found(tmp_path, "nobody/has-this", engine="vllm")
+    assert (others.verdict, "fetched at the start" in others.words) == (POOR, True)
+    (tables := tmp_path / "upstreams.toml").write_text('[[engine]]\nmodel = "smollm2"\n')
+    assert model_found(tmp_path, None, upstreams=str(tables)).verdict is GOOD
     assert not (tmp_path / "data").exists()
 
 

@@ -28,6 +28,16 @@ def test_the_converted_model_is_the_one_that_was_packed(tmp_path: Path) -> None:
     assert model.tokenizer.chat_template == TEMPLATE
 
 
+def test_the_files_of_another_model_beside_it_are_not_read(tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer_config.json", "tokenizer.json", "generation_config.json"):
+        (tmp_path / name).write_text('{"tokenizer_class": "T5Tokenizer", "model_type": "t5"}')
+    (tmp_path / "chat_template.jinja").write_text("Another model's.")
+    convert(write_gguf(tmp_path / "tiny.gguf", some_llama()), tmp_path / "made")
+    tokenizer = load(str(tmp_path / "made"), device="cpu", dtype="float32").tokenizer
+    assert tokenizer("hello").input_ids == small_tokenizer()("hello").input_ids
+    assert tokenizer.chat_template == TEMPLATE
+
+
 @pytest.mark.parametrize(
     ("how", "words"),
     [

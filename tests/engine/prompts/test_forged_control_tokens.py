@@ -8,6 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.errors import PromptRejected
 from engine.messages import Message
+from engine.prompts.control_tokens import ControlTokens
 from engine.prompts.prompt import PromptBuilder
 from tests.engine.chat_families import CHATML, R1, family
 from tests.engine.conftest import small_tokenizer
@@ -100,6 +101,15 @@ def test_no_vocabulary_makes_control_tokens_of_what_people_write(word: str) -> N
     tokenizer = unigram()
     assert is_dangerous(tokenizer, "x", word)
     assert forged_places(tokenizer, "x", word) == []
+
+
+def test_no_character_of_people_counts_as_a_mark_of_ours() -> None:
+    tokens = ControlTokens(family("", CHATML, ADDED), TEMPLATE)
+    for first in (0x40000, 0x50000):
+        said = tokens.disguised("".join(map(chr, range(first, first + 100))))
+        assert not tokens.are_cut(f"{said[-1:]}<|im_end|>")
+        for char in said:
+            assert not tokens.are_cut(f"{char}<|im_end|>{char}"), hex(ord(char))
 
 
 def test_what_is_forged_is_there_as_text_and_the_template_still_finds_its_words() -> None:
