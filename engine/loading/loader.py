@@ -93,8 +93,6 @@ def load(
     )
     if target.type == "cpu" and (trouble := cpu_kernels.trouble()):
         log.warning("replies are slower, since the kernels for CPUs are not available: %s", trouble)
-    if target.type == "cuda" and (missing := triton_trouble()):
-        log.warning("kernels for CUDA can't be compiled: %s. %s", *missing)
     if not (config.is_encoder_decoder or takes_images(config) or _weights_are_here(model)):
         skeleton = skeleton_of(model, config, precision)
         found = outlook(skeleton, target, kv_bytes=kv_bytes, memory_share=memory_share)
@@ -154,6 +152,8 @@ def before_weights(
     target = choose_device(device)
     if target.type == "cuda":
         torch.cuda.set_device(target)  # or else code that names no device would use the first one
+        if missing := triton_trouble():
+            log.warning("kernels for CUDA can't be compiled: %s. %s", *missing)
     precision = choose_dtype(dtype, target)
     check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
     progress("reading the configuration", 0.0)

@@ -64,8 +64,7 @@ class Announcer:
                 admission.queue(pipe)
 
         answers = await self._ownership.add(turn, beside=beside)
-        for admission, answer in zip(admissions, answers, strict=False):
-            admission.check(answer)
+        self._ledger.check(admissions, answers)
 
     async def withdraw(self, turn_id: str) -> None:
         """Remove a turn that was not accepted, or has ended. Raises StoreDown."""

@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 from redis.asyncio import Redis, RedisCluster
@@ -61,7 +61,7 @@ class Admission(msgspec.Struct, frozen=True):
     """As `admit.lua` takes them: bytes, their lifetime (ms), the most bytes of each ledger."""
 
     def queue(self, pipe: Pipeline) -> None:
-        """Add it to a pipeline; `check` reads the answer."""
+        """Add it to a pipeline; `Ledger.check` reads the answer."""
         queue_script(pipe, ADMIT, self.ledgers, self.args)
 
     def check(self, answer: int | None) -> None:
@@ -95,8 +95,17 @@ class Ledger:
             for admission in admissions:
                 admission.queue(pipe)
 
-        for admission, answer in zip(admissions, await piped(self._client, queue), strict=True):
-            admission.check(answer)
+        self.check(admissions, await piped(self._client, queue))
+
+    def check(self, admissions: Sequence[Admission], answers: Sequence[Any]) -> None:
+        """Check the store's answers to admissions. Raises StoreFull; then their bytes are not written, and take no room."""
+        try:
+            for admission, answer in zip(admissions, answers, strict=False):
+                admission.check(answer)
+        except StoreFull:
+            size, lifetime_ms, *_ = admissions[0].args
+            self.memory.grew(-size if lifetime_ms else 0)
+            raise
 
     async def admissions(self, subject: Subject, size: int, *, lifetime_s: float) -> list[Admission]:
         """Return what `admit` sends, for another pipeline: the owner's ledger is in the first one. Raises StoreFull."""

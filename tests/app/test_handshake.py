@@ -42,7 +42,7 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
         "resume_ttl_s": 30 * 24 * 3600,
         "limits": {
             "max_frame_bytes": 65_536,
-            "max_content_chars": 32_000,
+            "max_content_chars": 1_048_576,
             "max_new_tokens": 4096,
             "context_tokens": 4096,
             "max_active_turns": 1024,

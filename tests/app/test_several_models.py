@@ -119,8 +119,14 @@ async def test_all_models_are_listed_with_their_names_and_windows(two: Two) -> N
         "context_tokens": 4096,
         "unsupported": unsupported,
         "fallbacks": ["small"],
+        "features": ["tools"],
     }
-    assert small == {"name": "small", "context_tokens": 400, "unsupported": ["top_k", *unsupported]}
+    assert small == {
+        "name": "small",
+        "context_tokens": 400,
+        "unsupported": ["top_k", *unsupported],
+        "features": ["tools"],
+    }
     async with httpx.AsyncClient(base_url=two.running.url) as client:
         listed = (await client.get("/v1/models")).json()["data"]
         one = (await client.get("/v1/models/best")).json()

@@ -109,9 +109,9 @@ def test_the_page_and_its_health_are_served_over_tls(front: Front) -> None:
 
 def test_the_pages_files_come_through_as_they_were_coded(front: Front) -> None:
     _, page = get(https(front), "/")
-    (script,) = re.findall(rb'src="(/static/start[^"]+)"', page)
-    answer, coded = get(https(front), script.decode(), {"Accept-Encoding": "gzip"})
-    _, plain = get(https(front), script.decode())
+    (script,) = re.findall(rb'src="(static/start[^"]+)"', page)
+    answer, coded = get(https(front), f"/{script.decode()}", {"Accept-Encoding": "gzip"})
+    _, plain = get(https(front), f"/{script.decode()}")
     assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable"
     assert gzip.decompress(coded) == plain
     tag = {"If-None-Match": answer.headers["ETag"], "Accept-Encoding": "gzip"}

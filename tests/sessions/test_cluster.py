@@ -498,7 +498,7 @@ async def test_every_part_of_a_url_counts(tls: str) -> None:
         assert pool.sentinels is not None
         assert (pool.sentinels.name, pool.sentinels.addresses) == ("mine", (("one", 26379), ("two", 7)))
         asked = pool.sentinels.client_of(("one", 26379)).connection_pool
-        assert (asked.connection_class is SSLConnection) == bool(tls)
+        assert issubclass(asked.connection_class, SSLConnection) == bool(tls)
         assert asked.connection_kwargs["password"] == "word"
         nodes = in_cluster.nodes_manager.startup_nodes  # type: ignore[attr-defined]
         assert set(nodes) == {"one:6379", "::1:7"}

@@ -38,8 +38,7 @@ def test_the_ends_of_a_range_are_in_it(asked: dict[str, Any]) -> None:
     "asked",
     [
         {"max_new_tokens": 0},
-        {"max_new_tokens": 4097},
-        {"max_new_tokens": 10**9},
+        {"max_new_tokens": -2},
         {"temperature": -1},
         {"temperature": 2.01},
         {"top_p": 0},
@@ -61,6 +60,11 @@ def test_out_of_range_is_refused_by_name(asked: dict[str, Any]) -> None:
     (field,) = asked
     with pytest.raises(BadParams, match=f"^`params.{field}` must "):
         generation(**asked)
+
+
+@pytest.mark.parametrize(("asked", "meant"), [(4097, 4096), (10**9, 4096), (5, 5), (-1, None), (None, None)])
+def test_a_length_is_at_most_the_window(asked: int | None, meant: int | None) -> None:
+    assert generation(max_new_tokens=asked).params.max_new_tokens == meant
 
 
 def test_temperature_zero_is_greedy() -> None:

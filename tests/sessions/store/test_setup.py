@@ -80,10 +80,12 @@ async def test_a_store_that_still_reads_its_file_is_waited_for(
 
     monkeypatch.setattr(setup, "may_adopt", ready)
     async with node(tmp_path / "one", appendonly="yes", appendfsync="always") as one:
-        async with connect(f"redis://127.0.0.1:{one.port}") as store, store.pipeline() as pipe:
-            for number in range(50_000):
-                pipe.set(f"key {number}", number)
-            await pipe.execute()
+        async with connect(f"redis://127.0.0.1:{one.port}") as store:
+            for number in range(50):
+                async with store.pipeline(transaction=False) as pipe:
+                    for place in range(1_000):
+                        pipe.set(f"key {number} {place}", place)
+                    await pipe.execute()
         one.kill()
         await one.process.wait()
         slow = (
