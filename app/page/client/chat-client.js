@@ -533,11 +533,13 @@ export class ChatClient extends EventTarget {
   }
 
   #keep() {
+    const stops = [...this.#stops.frames, ...this.#live.stopping.map(stopOf)];
+    const stopped = new Set(stops.map((stop) => stop.client_msg_id));
     // What is translated live grows while it is spoken or typed: it can't be begun again from here.
-    const waits = (/** @type {import("./live-replies.js").Unfinished} */ { reply, frame }) => reply.turnId === null && !reply.stopping && frame.type !== "interpret.start";
+    const waits = (/** @type {import("./live-replies.js").Unfinished} */ { reply, frame }) =>
+      reply.turnId === null && !stopped.has(frame.client_msg_id) && frame.type !== "interpret.start";
     const messages = this.#live.unfinished.filter(waits).map(({ reply: { attachments }, frame }) => ({ frame, attachments }));
-    const stops = this.#live.stopping.map(stopOf);
-    this.#unanswered.write({ messages, stops: [...this.#stops.frames, ...stops] });
+    this.#unanswered.write({ messages, stops });
   }
 
   /**
