@@ -108,6 +108,84 @@ async def test_a_message_whose_acceptance_was_lost_is_sent_again_under_its_id(
     await expect(chat.questions).to_have_text(["Hello?"])
 
 
+async def test_messages_that_were_not_accepted_outlive_a_reload_in_their_order(
+    chat: ChatPage, peer: Peer
+) -> None:
+    """Though the second interrupts the first."""
+    line = await visit(chat, peer)
+    sent = []
+    for text in ("First", "Second"):
+        await chat.type(text)
+        sent.append(await line.hear("send"))
+    peer.histories[sent[0]["conversation_id"]] = []
+    await chat.page.reload()
+    line = await peer.line()
+    for send in sent:
+        assert await line.hear("send") == send
+
+
+async def test_a_message_that_was_stopped_does_not_come_back_with_a_reload(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await visit(chat, peer)
+    await chat.type("First")
+    send = await line.hear("send")
+    await chat.stop.click()
+    await line.hear("cancel")
+    peer.histories[send["conversation_id"]] = []
+    await chat.page.reload()
+    line = await peer.line()
+    cancel = await line.hear("cancel")
+    assert cancel["client_msg_id"] == send["client_msg_id"]
+    await line.say("cancelled", ref=cancel["ref"], turn_id=None, already=True)
+    await chat.type("Second")
+    assert (await line.hear("send"))["content"] == "Second"
+
+
+RELOADED = """
+    async (kept) => {
+      const { ChatClient } = await import("/static/client/chat-client.js");
+      const visit = () => new ChatClient({ url: `ws://${location.host}/v1/ws`, session: sessionStorage });
+      if (kept === null) visit().send({ content: "Before" });
+      else sessionStorage.setItem("midstream.unanswered", kept);
+      const client = visit();
+      const after = client.send({ content: "After" });
+      client.connect();
+      return client.repliesOf("default").at(-1) === after;
+    }
+"""
+
+
+async def test_a_message_sent_before_the_connection_loses_none_from_before_the_reload(
+    chat: ChatPage, peer: Peer
+) -> None:
+    await chat.page.goto(f"{peer.url}/static/client/backoff.js")
+    assert await chat.client(RELOADED)
+    line = await peer.line()
+    for content in ("Before", "After"):
+        assert (await line.hear("send"))["content"] == content
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "{",
+        "{}",
+        "5",
+        '{"messages": {}, "stops": "none"}',
+        '{"messages": [null, {"frame": {}, "attachments": []}], "stops": [null, {}]}',
+        '{"messages": [{"frame": {"type": "send", "client_msg_id": "m", "conversation_id": "c"}}]}',
+    ],
+)
+async def test_what_another_program_stored_in_the_place_of_messages_is_ignored(
+    chat: ChatPage, peer: Peer, kept: str
+) -> None:
+    await chat.page.goto(f"{peer.url}/static/client/backoff.js")
+    assert await chat.client(RELOADED, kept)
+    line = await peer.line()
+    assert (await line.hear("send"))["content"] == "After"
+
+
 async def test_an_end_that_was_missed_altogether_is_taken_from_history(chat: ChatPage, peer: Peer) -> None:
     line = await visit(chat, peer)
     send = await begin(chat, line, "one ")

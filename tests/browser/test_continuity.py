@@ -92,6 +92,40 @@ async def test_a_stop_takes_back_an_unsent_message_and_keeps_what_was_seen_of_th
     assert line.kept("send") == []
 
 
+async def test_a_second_message_without_a_connection_keeps_what_was_seen_of_the_reply(
+    chat: ChatPage, peer: Peer, complaints: Complaints
+) -> None:
+    """And so does Stop after it."""
+    complaints.expected = ["WebSocket connection to"]
+    line = await visit(chat, peer)
+    await begin(chat, line, "seen")
+    peer.closed = True
+    await line.drop()
+    await expect(chat.connection).not_to_have_attribute("data-state", "connected")
+    await chat.type("Wait!")
+    await chat.type("Or rather")
+    await expect(chat.questions).to_have_count(3)
+    await expect(chat.replies.first.locator(".prose")).to_have_text("seen")
+    await chat.stop.click()
+    peer.closed = False
+    line = await peer.line()
+    await resume(line, after=2, live="t")
+    assert (await line.hear("cancel"))["seen_off"] == 4
+    assert line.kept("send") == []
+
+
+async def test_a_second_message_before_the_first_is_accepted_keeps_what_was_seen_of_the_reply(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await visit(chat, peer)
+    await begin(chat, line, "seen")
+    for text in ("Wait!", "Or rather"):
+        await chat.type(text)
+        send = await line.hear("send")
+        assert (send["content"], send["seen_off"], send["seen_turn_id"]) == (text, 4, "t")
+    await expect(chat.replies.first.locator(".prose")).to_have_text("seen")
+
+
 async def test_a_stop_that_came_too_late_shows_the_whole_reply(chat: ChatPage, peer: Peer) -> None:
     line = await visit(chat, peer)
     send = await begin(chat, line, "seen")

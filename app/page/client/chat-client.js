@@ -159,7 +159,7 @@ export class ChatClient extends EventTarget {
 
   /** Connects. If the next attempt is being waited for, it begins at once. */
   connect() {
-    if (!this.#restored) this.#restore();
+    this.#restore();
     this.#link.open();
   }
 
@@ -190,7 +190,7 @@ export class ChatClient extends EventTarget {
    * @returns {Reply}
    */
   send({ content, ...options }) {
-    return this.#outgoing.begin({ type: "send", content }, options);
+    return this.#begin({ type: "send", content }, options);
   }
 
   /**
@@ -199,7 +199,7 @@ export class ChatClient extends EventTarget {
    * @returns {Reply}
    */
   edit({ messageId, content, ...options }) {
-    return this.#outgoing.begin({ type: "edit", message_id: messageId, content }, options);
+    return this.#begin({ type: "edit", message_id: messageId, content }, options);
   }
 
   /**
@@ -208,7 +208,7 @@ export class ChatClient extends EventTarget {
    * @returns {Reply}
    */
   regenerate({ messageId, ...options }) {
-    return this.#outgoing.begin({ type: "regenerate", message_id: messageId }, options);
+    return this.#begin({ type: "regenerate", message_id: messageId }, options);
   }
 
   /**
@@ -217,7 +217,7 @@ export class ChatClient extends EventTarget {
    * @returns {Reply}
    */
   continueReply({ messageId, ...options }) {
-    return this.#outgoing.begin({ type: "continue", message_id: messageId }, options);
+    return this.#begin({ type: "continue", message_id: messageId }, options);
   }
 
   /**
@@ -228,7 +228,7 @@ export class ChatClient extends EventTarget {
    * @returns {Reply}
    */
   interpret({ target, source, told, wait, model, ...options }) {
-    const reply = this.#outgoing.begin({ type: "interpret.start", target, source, told, wait, model }, options);
+    const reply = this.#begin({ type: "interpret.start", target, source, told, wait, model }, options);
     reply.interprets = { source: source ?? "auto", target };
     return reply;
   }
@@ -525,19 +525,28 @@ export class ChatClient extends EventTarget {
     this.#emit("reply", { reply });
   }
 
+  /** @param {{type: string, content?: string, message_id?: string} & Record<string, unknown>} fields @param {MessageOptions} options */
+  #begin(fields, options) {
+    this.#restore(); // A message that is kept takes the place of what was kept before the reload.
+    return this.#outgoing.begin(fields, options);
+  }
+
   #restore() {
-    const { messages, stops } = this.#unanswered.read();
+    if (this.#restored) return;
     this.#restored = true;
+    const { messages, stops } = this.#unanswered.read();
     for (const stop of stops) this.#stops.restore(/** @type {any} */ (stop));
     for (const { frame, attachments } of messages) this.#outgoing.restore(/** @type {any} */ (frame), attachments);
   }
 
   #keep() {
+    const stops = [...this.#stops.frames, ...this.#live.stopping.map(stopOf)];
+    const stopped = new Set(stops.map((stop) => stop.client_msg_id));
     // What is translated live grows while it is spoken or typed: it can't be begun again from here.
-    const waits = (/** @type {import("./live-replies.js").Unfinished} */ { reply, frame }) => reply.turnId === null && !reply.stopping && frame.type !== "interpret.start";
+    const waits = (/** @type {import("./live-replies.js").Unfinished} */ { reply, frame }) =>
+      reply.turnId === null && !stopped.has(frame.client_msg_id) && frame.type !== "interpret.start";
     const messages = this.#live.unfinished.filter(waits).map(({ reply: { attachments }, frame }) => ({ frame, attachments }));
-    const stops = this.#live.stopping.map(stopOf);
-    this.#unanswered.write({ messages, stops: [...this.#stops.frames, ...stops] });
+    this.#unanswered.write({ messages, stops });
   }
 
   /**

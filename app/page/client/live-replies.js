@@ -127,6 +127,7 @@ export class LiveReplies {
 
   /**
    * Shows no more of the reply that runs in a conversation: a message interrupts it. Returns that reply; null if none runs.
+   * A reply that is already stopping keeps what it shows: `seenOff` does not count then.
    * @param {string} conversationId
    * @param {number} [seenOff]
    */
@@ -134,7 +135,7 @@ export class LiveReplies {
     const isRunning = (/** @type {Reply} */ { state, sentAt, own }) => state !== ReplyState.CALLING && (sentAt !== null || !own);
     const running = this.openIn(conversationId).find(isRunning);
     if (running === undefined) return null;
-    running.hold(seenOff ?? running.visibleChars, true);
+    running.hold(running.stopping ? running.visibleChars : (seenOff ?? running.visibleChars), true);
     this.#tell(running);
     return running;
   }

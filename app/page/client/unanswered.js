@@ -3,6 +3,21 @@ const KEY = "midstream.unanswered";
 /** @typedef {Record<string, any>} Frame */
 /** @typedef {{messages: {frame: Frame, attachments: import("./frames.js").Attachment[]}[], stops: Frame[]}} Kept */
 
+/** @param {any} value @returns {any[]} */
+function listOf(value) {
+  return Array.isArray(value) ? value : [];
+}
+
+/** Whether it can be sent: another program may have written it. @param {any} frame */
+function isRequest(frame) {
+  return typeof frame?.type === "string" && typeof frame.conversation_id === "string";
+}
+
+/** @param {any} message */
+function isMessage(message) {
+  return isRequest(message?.frame) && typeof message.frame.client_msg_id === "string" && Array.isArray(message.attachments);
+}
+
 /** Keeps the messages and stops that the server has not answered yet, so that they outlive a reload. */
 export class Unanswered {
   #storage;
@@ -16,10 +31,16 @@ export class Unanswered {
 
   /** What was kept before the reload. @returns {Kept} */
   read() {
+    const { messages, stops } = Object(this.#parsed());
+    return { messages: listOf(messages).filter(isMessage), stops: listOf(stops).filter(isRequest) };
+  }
+
+  /** @returns {unknown} */
+  #parsed() {
     try {
-      return JSON.parse(this.#storage?.getItem(KEY) ?? "null") ?? { messages: [], stops: [] };
+      return JSON.parse(this.#storage?.getItem(KEY) ?? "null");
     } catch (error) {
-      if (error instanceof SyntaxError) return { messages: [], stops: [] }; // Another program wrote it.
+      if (error instanceof SyntaxError) return null; // Another program wrote it.
       throw error;
     }
   }

@@ -44,6 +44,7 @@ export declare class LiveReplies {
     finish(reply: Reply, frame: import("./frames.js").Done): void;
     /**
      * Shows no more of the reply that runs in a conversation: a message interrupts it. Returns that reply; null if none runs.
+     * A reply that is already stopping keeps what it shows: `seenOff` does not count then.
      * @param {string} conversationId
      * @param {number} [seenOff]
      */

@@ -6,8 +6,6 @@ export type Kept = {
     }[];
     stops: Frame[];
 };
-/** @typedef {Record<string, any>} Frame */
-/** @typedef {{messages: {frame: Frame, attachments: import("./frames.js").Attachment[]}[], stops: Frame[]}} Kept */
 /** Keeps the messages and stops that the server has not answered yet, so that they outlive a reload. */
 export declare class Unanswered {
     #private;
