@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
 
 from connections.native.handler import FrameHandler
-from tests.app.in_process import Frame, Running, Socket
+from tests.app.in_process import Frame, Running, Socket, serving
 
 LONG = "word " * 20_000
 

@@ -115,7 +115,7 @@ def test_the_pages_files_come_through_as_they_were_coded(front: Front) -> None:
     assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable"
     assert gzip.decompress(coded) == plain
     tag = {"If-None-Match": answer.headers["ETag"], "Accept-Encoding": "gzip"}
-    known, nothing = get(https(front), script.decode(), tag)
+    known, nothing = get(https(front), f"/{script.decode()}", tag)
     assert (known.status, nothing) == (304, b"")
 
 

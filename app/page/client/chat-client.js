@@ -303,6 +303,7 @@ export class ChatClient extends EventTarget {
   async stop(reply, { seenOff = reply.chars } = {}) {
     if (!reply.open) return null;
     if (reply.sentAt === null && reply.own) {
+      if (reply.interrupts !== null && !this.#stops.has(reply.interrupts)) this.#live.letGo(reply);
       this.#live.withdraw(reply);
       return null;
     }

@@ -142,9 +142,17 @@ export class LiveReplies {
 
   /** @param {Reply} reply @param {ChatError} error */
   refuse(reply, error) {
-    if (reply.interrupts !== null) this.releaseOne(reply.interrupts);
+    this.letGo(reply);
     reply.refuse(error);
     this.#settle(reply);
+  }
+
+  /** Lets the reply go on that a message interrupts, unless another message interrupts it too. @param {Reply} reply */
+  letGo(reply) {
+    const held = reply.interrupts;
+    if (held === null) return;
+    const others = this.openIn(held.conversationId).filter((other) => other !== reply && other.interrupts === held);
+    if (others.length === 0) this.releaseOne(held);
   }
 
   /** @param {Reply} reply */

@@ -41,6 +41,11 @@ export class Stops {
     return stop;
   }
 
+  /** Whether a reply's stop is not answered yet. @param {Reply} reply */
+  has(reply) {
+    return [...this.#unanswered].some((stop) => stop.reply === reply);
+  }
+
   /** The frames of all. */
   get frames() {
     return [...this.#unanswered].map(({ frame }) => frame);

@@ -51,6 +51,8 @@ export declare class LiveReplies {
     interrupt(conversationId: string, seenOff?: number): Reply | null;
     /** @param {Reply} reply @param {ChatError} error */
     refuse(reply: Reply, error: ChatError): void;
+    /** Lets the reply go on that a message interrupts, unless another message interrupts it too. @param {Reply} reply */
+    letGo(reply: Reply): void;
     /** @param {Reply} reply */
     withdraw(reply: Reply): void;
     /** Takes that the stop of a conversation's replies was refused: they go on. @param {string} conversationId */

@@ -43,6 +43,8 @@ export declare class Stops {
             seen_off: number;
         };
     };
+    /** Whether a reply's stop is not answered yet. @param {Reply} reply */
+    has(reply: Reply): boolean;
     /** The frames of all. */
     get frames(): ({
         conversation_id: string;
