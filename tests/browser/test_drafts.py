@@ -64,7 +64,7 @@ async def test_a_draft_is_gone_once_it_is_sent(chat: ChatPage, peer: Peer) -> No
     line = await visit(chat, peer)
     await chat.box.fill("Secret plan")
     assert "Secret plan" in await chat.client(KEPT)
-    await begin(chat, line, text="Secret plan")
+    await begin(chat, line, "Yes.", text="Secret plan")
     assert "Secret plan" not in await chat.client(KEPT)
     await chat.page.reload()
     await expect(chat.box).to_have_value("")
