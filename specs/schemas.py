@@ -38,11 +38,9 @@ _NAMES: dict[type, str] = {
 _DOORS = {"connections.responses": "Responses"}
 """Doors whose types are called as another door's are: what begins their names here."""
 
+_LENGTH: Schema = {"minimum": params.UNLIMITED, "not": {"const": 0}}
 _RANGES: dict[str, Schema] = {
-    "max_new_tokens": {"minimum": 1},
-    "max_tokens": {"minimum": 1},
-    "max_completion_tokens": {"minimum": 1},
-    "max_output_tokens": {"minimum": 1},
+    **dict.fromkeys(("max_new_tokens", "max_tokens", "max_completion_tokens", "max_output_tokens"), _LENGTH),
     "temperature": {"minimum": 0, "maximum": params.MAX_TEMPERATURE},
     "top_p": {"minimum": params.SMALLEST_TOP_P, "maximum": 1},
     "top_k": {"minimum": 0, "maximum": params.MAX_INTEGER},
