@@ -41,6 +41,7 @@ class ScriptedEngine:
         self,
         *,
         context_tokens: int = 4096,
+        reply_tokens: int = REPLY_TOKENS,
         reply: str = "This reply was written before it was asked for.",
         by_hand: bool = False,
         pace_s: float = 0.0,
@@ -64,7 +65,7 @@ class ScriptedEngine:
         self._facts = ModelFacts(
             model="scripted",
             context_tokens=context_tokens,
-            defaults=Params(max_new_tokens=REPLY_TOKENS, do_sample=False),
+            defaults=Params(max_new_tokens=reply_tokens, do_sample=False),
             device="none",
             dtype="none",
             max_batch=max_batch,
@@ -120,7 +121,7 @@ class ScriptedEngine:
         stream = ReplyStream(request.request_id, self._cancel)
         script = self._scripts.popleft() if self._scripts else words_of(self._reply)
         prompt_tokens = count_words(request.messages, request.spec)
-        asked = request.params.max_new_tokens or REPLY_TOKENS
+        asked = request.params.max_new_tokens or self._facts.defaults.max_new_tokens or REPLY_TOKENS
         self._runs[request.request_id] = ScriptedReply(
             request,
             stream,

@@ -178,8 +178,6 @@ async def test_results_beyond_their_bounds_are_refused(tmp_path: Path) -> None:
             await socket.send(type="send", client_msg_id="m", content="Look.", tools=[{"name": "look"}])
             call_id = (await socket.until("done"))[-1]["open"][0]
             result = {"type": "tool_result", "call_id": call_id}
-            too_long = await socket.ask(content="x" * 40_000, **result)
-            assert too_long["code"] == "content_too_long"
             with suppress(ConnectionClosed):  # before all of it is sent
                 await socket.send(content="x" * 10_000_000, **result)
             assert (await socket.closed())[0] == 1009

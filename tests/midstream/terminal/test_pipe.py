@@ -57,7 +57,7 @@ async def test_a_refused_line_is_an_error_and_the_chat_goes_on(tmp_path: Path) -
 
 
 async def test_a_reply_that_is_not_whole_is_an_error(running: Running, tmp_path: Path) -> None:
-    running.engine.script("Good " * 600)
+    running.engine.script("Good " * 5_000)
     code, out, err = await piped(running.ws_url, tmp_path, "Hello.\n")
     assert (code, err) == (1, "midstream: the reply is not whole: length\n")
     assert out.startswith("Good Good")
@@ -82,13 +82,14 @@ async def test_another_version_of_the_last_reply_and_message_may_be_had(
     assert asked == ["Hello.", "Hello.", "Good day."]
 
 
-async def test_a_named_conversation_is_gone_on_with_by_a_command(running: Running, tmp_path: Path) -> None:
-    running.engine.script("Good " * 600)
-    running.engine.script("day.")
-    await piped(running.ws_url, tmp_path, "Hello.\n", "--conversation", "c")
-    told = await piped(running.ws_url, tmp_path, "/continue\n", "--conversation", "c")
-    assert told == (0, "day.\n", "")
-    assert [message.role for message in running.engine.requests[-1].messages] == ["user", "assistant"]
+async def test_a_named_conversation_is_gone_on_with_by_a_command(tmp_path: Path) -> None:
+    async with serving(tmp_path / "s", ScriptedEngine(reply_tokens=2)) as running:
+        running.engine.script("Good " * 3)
+        running.engine.script("day.")
+        await piped(running.ws_url, tmp_path, "Hello.\n", "--conversation", "c")
+        told = await piped(running.ws_url, tmp_path, "/continue\n", "--conversation", "c")
+        assert told == (0, "day.\n", "")
+        assert [message.role for message in running.engine.requests[-1].messages] == ["user", "assistant"]
 
 
 @pytest.mark.parametrize(
