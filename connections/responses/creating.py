@@ -313,9 +313,8 @@ class Creator:
     async def _begin(self, wanted: Wanted, given: Input, conversation_id: str) -> StoredReply:
         """Begin the turn. Raises Refused."""
         request, behind = wanted.request, wanted.behind
-        asked = await self._apart(
-            wanted, lambda: ask_of(request, wanted.limits, wanted.before, wanted.servers)
-        )
+        read = msgspec.structs.replace(request, input=parted(request.input)[0])  # without approvals
+        asked = await self._apart(wanted, lambda: ask_of(read, wanted.limits, wanted.before, wanted.servers))
         ask = self._reception.asked_by(wanted.caller, asked, wanted.model, fields_of())
         if isinstance(given, Outputs) and behind is not None:
             reply = await self.keeper.go_on(wanted.caller, given, behind)

@@ -176,7 +176,6 @@ async def test_log_probabilities_are_those_of_the_text(engine: EngineClient) -> 
 async def test_a_spec_that_cannot_be_followed_is_refused_with_its_field(engine: EngineClient) -> None:
     for field, spec in {
         "template": ReplySpec(template={"tokenize": True}),
-        "reasoning": ReplySpec(reasoning="off"),
         "tools": ReplySpec(tools=(Tool("add", parameters="[]"),)),
         "continues": ReplySpec(continues=True),
     }.items():
