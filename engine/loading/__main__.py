@@ -47,5 +47,5 @@ def _words(options: EngineOptions) -> str:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    told = verdict(msgspec.json.decode(sys.argv[1], type=EngineOptions))
-    sys.stdout.write(msgspec.json.encode(told).decode())
+    found = verdict(msgspec.json.decode(sys.argv[1], type=EngineOptions))
+    sys.stdout.write(msgspec.json.encode(found).decode())

@@ -36,7 +36,7 @@ DTYPE = torch.bfloat16
 def read_file(file: Path) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
     """Return a file's configuration and tokenizer, if its model can be served. Raises ModelNotUsable.
 
-    They come from the file alone: transformers also reads the files beside it, which may be another model's.
+    They come from the file alone: transformers also reads neighboring files, which may be another model's.
     """
     with _readable(str(file)), TemporaryDirectory() as alone:
         Path(alone, file.name).symlink_to(file.absolute())

@@ -64,10 +64,10 @@ async def _decoded(request: Decode) -> Recording:
         async with asyncio.timeout(request.patience_s), child.running(str(__package__)) as process:
             process.send(request)
             async for body in process.bodies():
-                told = _decode(body)
-                if isinstance(told, Decoded):
-                    return told.recording
-                raise TooMuchSound(told.why) if told.is_too_long else BadSound(told.why)
+                answer = _decode(body)
+                if isinstance(answer, Decoded):
+                    return answer.recording
+                raise TooMuchSound(answer.why) if answer.is_too_long else BadSound(answer.why)
     except TimeoutError:
         raise BadSound("The file takes too long to decode. Send it as a WAV file.") from None
     except OSError:

@@ -13,7 +13,7 @@ from sysconfig import get_paths
 
 import msgspec
 
-from speech.process.environment import child_environment
+from engine.child_environment import child_environment
 from speech.process.messages import LENGTH, pack
 
 _ROOT = Path(__file__).resolve().parents[len(__name__.split(".")) - 1]

@@ -15,8 +15,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
+from engine.child_environment import child_environment
 from speech.errors import VoiceFailed
-from speech.process.environment import child_environment
 
 T = TypeVar("T")
 
