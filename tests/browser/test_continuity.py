@@ -73,8 +73,9 @@ async def test_a_refused_message_interrupts_nothing(chat: ChatPage, peer: Peer) 
     await expect(chat.replies.first.locator(".prose")).to_have_text("seen and more")
 
 
-async def test_a_stop_takes_back_an_unsent_message_and_keeps_what_was_seen_of_the_reply_before(
-    chat: ChatPage, peer: Peer, complaints: Complaints
+@pytest.mark.parametrize("unsent", [["Wait!"], ["Wait!", "Or rather"]], ids=len)
+async def test_a_stop_takes_back_unsent_messages_and_keeps_what_was_seen_of_the_reply_before(
+    unsent: list[str], chat: ChatPage, peer: Peer, complaints: Complaints
 ) -> None:
     complaints.expected = ["WebSocket connection to"]
     line = await visit(chat, peer)
@@ -82,31 +83,12 @@ async def test_a_stop_takes_back_an_unsent_message_and_keeps_what_was_seen_of_th
     peer.closed = True
     await line.drop()
     await expect(chat.connection).not_to_have_attribute("data-state", "connected")
-    await chat.type("Wait!")
-    await chat.stop.click()
-    await expect(chat.replies.first.locator(".prose")).to_have_text("seen")
-    peer.closed = False
-    line = await peer.line()
-    await resume(line, after=2, live="t")
-    assert (await line.hear("cancel"))["seen_off"] == 4
-    assert line.kept("send") == []
-
-
-async def test_a_second_message_without_a_connection_keeps_what_was_seen_of_the_reply(
-    chat: ChatPage, peer: Peer, complaints: Complaints
-) -> None:
-    """And so does Stop after it."""
-    complaints.expected = ["WebSocket connection to"]
-    line = await visit(chat, peer)
-    await begin(chat, line, "seen")
-    peer.closed = True
-    await line.drop()
-    await expect(chat.connection).not_to_have_attribute("data-state", "connected")
-    await chat.type("Wait!")
-    await chat.type("Or rather")
-    await expect(chat.questions).to_have_count(3)
+    for text in unsent:
+        await chat.type(text)
+    await expect(chat.questions).to_have_count(1 + len(unsent))
     await expect(chat.replies.first.locator(".prose")).to_have_text("seen")
     await chat.stop.click()
+    await expect(chat.replies.first.locator(".prose")).to_have_text("seen")
     peer.closed = False
     line = await peer.line()
     await resume(line, after=2, live="t")
