@@ -105,17 +105,17 @@ def _python() -> Finding:
 
 def _torch(settings: Settings) -> tuple[Torch | None, Finding]:
     try:
-        told = subprocess.run(  # noqa: S603 - this Python
+        done = subprocess.run(  # noqa: S603 - this Python
             [sys.executable, "-c", _TORCH], capture_output=True, text=True, check=False, timeout=TORCH_S
         )
     except subprocess.TimeoutExpired:
         return None, bad(
             "torch", f"It was not loaded within {TORCH_S:g} s.", "Check the disk and the driver."
         )
-    if told.returncode != 0:
-        last = told.stderr.strip().rpartition("\n")[2]
+    if done.returncode != 0:
+        last = done.stderr.strip().rpartition("\n")[2]
         return None, bad("torch", f"It can't be loaded: {last}", "Install it anew: make install.")
-    torch = msgspec.convert(json.loads(told.stdout), Torch)
+    torch = msgspec.convert(json.loads(done.stdout), Torch)
     wanted = {device.partition(":")[0] for device in settings.devices} - {"auto", "cpu", torch.device}
     if wanted:
         return torch, bad(
@@ -166,7 +166,7 @@ def _waiting_model(settings: Settings) -> Finding:
 def _verdict(settings: Settings) -> Finding:
     """Ask a process with torch whether the model runs here, by its configuration and its tokenizer."""
     try:
-        told = subprocess.run(  # noqa: S603 - this Python
+        done = subprocess.run(  # noqa: S603 - this Python
             [sys.executable, "-P", "-m", loading.__package__ or "", encoded_options(settings)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -176,10 +176,10 @@ def _verdict(settings: Settings) -> Finding:
         )
     except subprocess.TimeoutExpired:
         return bad("model", f"Its configuration was not examined within {VERDICT_S:g} s.", "Is the hub slow?")
-    if told.returncode != 0:
-        last = told.stderr.strip().rpartition("\n")[2]
+    if done.returncode != 0:
+        last = done.stderr.strip().rpartition("\n")[2]
         return bad("model", f"It can't be examined: {last}", "Please report this.")
-    verdict = msgspec.json.decode(told.stdout, type=Verdict)
+    verdict = msgspec.json.decode(done.stdout, type=Verdict)
     if not verdict.serves:
         return bad("model", verdict.words, WAYS_OUT)
     folder = Path(settings.model_path)

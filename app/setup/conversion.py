@@ -64,8 +64,8 @@ def converted_folder(settings: Settings) -> Path | None:
     if not model.lower().endswith(GGUF) or path.is_dir() or settings.engine != "midstream":
         return None
     stamp = path.stat() if path.is_file() else None
-    told = f"{path.absolute()}\n{stamp and (stamp.st_size, stamp.st_mtime_ns)}"
-    return models / sha256(told.encode()).hexdigest()[:12] / path.stem
+    identity = f"{path.absolute()}\n{stamp and (stamp.st_size, stamp.st_mtime_ns)}"
+    return models / sha256(identity.encode()).hexdigest()[:12] / path.stem
 
 
 def with_folder(settings: Settings) -> Settings:

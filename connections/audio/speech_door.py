@@ -152,5 +152,5 @@ async def _begin(exchange: Exchange, spoken: Spoken) -> None:
     )
 
 
-def _event(told: AudioDelta | AudioDone) -> bytes:
-    return b"data: " + msgspec.json.encode(told) + b"\n\n"
+def _event(event: AudioDelta | AudioDone) -> bytes:
+    return b"data: " + msgspec.json.encode(event) + b"\n\n"

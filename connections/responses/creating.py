@@ -350,8 +350,8 @@ def _response(wanted: Wanted, response_id: str) -> wire.Response:
 def _note_before(wanted: Wanted, name: str = "") -> Note:
     """Return the note of a response without its results of calls, which have a limit of their own."""
     known = Labels() if wanted.behind is None else wanted.behind.note.labels
-    told = set(known.by_tool.values())
-    new = [one for one in wanted.servers if one.label not in told]
+    listed_before = set(known.by_tool.values())
+    new = [one for one in wanted.servers if one.label not in listed_before]
     return Note(
         _response(wanted, f"resp_{name}"),
         system="" if wanted.behind is None else wanted.behind.note.system,
