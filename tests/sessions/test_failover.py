@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from engine.scripted.engine import ScriptedEngine
-from sessions.errors import StoreDown
+from sessions.errors import Busy, StoreDown
 from sessions.events import Done, Reason
 from sessions.records import Owner
 from sessions.service import Sessions
@@ -68,7 +68,7 @@ class Talking:
     async def _talk(self) -> None:
         while not self._ends:
             content = f"Message {len(self.acknowledged)}"
-            with suppress(StoreDown):
+            with suppress(StoreDown, Busy):  # busy: until what could not be confirmed is undone
                 await self._chat.exchange(content, "Yes.")
                 self.acknowledged.append(content)
 
@@ -77,6 +77,8 @@ class Talking:
         more = len(self.acknowledged) + 3
 
         async def are_more() -> bool:
+            if self._task.done():
+                self._task.result()  # raises what ended it
             return len(self.acknowledged) >= more
 
         await happened(are_more)
