@@ -55,6 +55,7 @@ def measure(stage: Stage) -> Sequence[Finding]:
     roomy = {
         "MIDSTREAM_MAX_CLIENT_CONNECTIONS": str(scale.slow // scale.normal + 3),
         "MIDSTREAM_LOG_LEVEL": "warning",
+        "MIDSTREAM_REPLY_TOKENS": str(WORDS),
     }
     with serving(stage.folder, roomy, command=gateway.command(script)) as server:
         seen = asyncio.run(_observe(server, scale))
