@@ -103,7 +103,9 @@ def _findings(readers: int, rates: dict[str, Rate]) -> Iterator[Finding]:
 
 def _rate(folder: Path, command: tuple[str, ...], scale: Scale, readers: int) -> Rate:
     folder.mkdir()
-    with serving(folder, {"MIDSTREAM_LOG_LEVEL": "warning", "MIDSTREAM_REPLY_TOKENS": str(WORDS)}, command=command) as server:
+    with serving(
+        folder, {"MIDSTREAM_LOG_LEVEL": "warning", "MIDSTREAM_REPLY_TOKENS": str(WORDS)}, command=command
+    ) as server:
         assert server.process is not None
         rate = asyncio.run(_listen(server.port, server.process.pid, scale, readers))
         server.kill()  # long replies are still on their way

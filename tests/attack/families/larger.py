@@ -54,7 +54,10 @@ def _refused() -> tuple[bytes, ...]:
     many = ["x" * 15] * 49_000
     odd: tuple[dict[str, object], ...] = (
         {"type": "session.update", "session": {"type": "realtime", "instructions": "\u00e9" * 170_000}},
-        {"type": CREATE, "item": _item(_image(small), *[{"text": "\\u0000" + "x" * 72}] * 9_000)},
+        {
+            "type": CREATE,
+            "item": _item(_image(small), *[{"text": "\\u0000" + "x" * 72}] * 9_000, {"type": "odd"}),
+        },
         {"type": CREATE, "item": _item(*[_image(small)] * 6_000)},
         {"type": CREATE, "item": _item(*[_image(chunky)] * 7, {"type": "odd"})},
         {"type": CREATE, "item": _item(_image(DATA + "A" * 1_000_000))},
