@@ -78,6 +78,7 @@ def folder_with(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+@pytest.mark.long
 def test_whether_a_model_runs_here_is_answered_with_what_it_gets(tmp_path: Path) -> None:
     found = model_found(tmp_path, folder_with(tmp_path))
     assert found.verdict is GOOD
@@ -95,6 +96,7 @@ def test_a_model_that_does_not_run_here_is_told_why_and_what_else_does(tmp_path:
     assert "--upstreams" in found.mend
 
 
+@pytest.mark.long
 def test_what_a_start_would_fetch_or_convert_is_told(tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "tiny.gguf", some_llama())
     fetched, converted = model_found(tmp_path, "smollm2"), model_found(tmp_path, file)
