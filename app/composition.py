@@ -38,7 +38,6 @@ from app.setup.tools import tool_box_of
 from connections.admin.missed import Missed
 from connections.authentication.standing import REFRESH_S
 from connections.gate.cross_origin import CrossOrigin
-from connections.http.json_answers import foreign_page
 from connections.http.refusals import Refusals
 from connections.limits.bounds import Bounds
 from connections.limits.meter import Meter
@@ -180,8 +179,8 @@ async def composed(
                 readiness=readiness,
                 metrics=metrics,
                 gate=lambda app: gate(Weighing(app, limiters.turns.guests)),
-                shown=lambda answering: CrossOrigin(
-                    answering, access.origins, refusals, method="GET, POST", refusal=foreign_page
+                shown=lambda answering, foreign: CrossOrigin(
+                    answering, access.origins, refusals, method="GET, POST", refusal=foreign
                 ),
                 server=ServerFacts(SERVER, version("midstream-server")),
                 refusals=refusals,

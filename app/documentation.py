@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 PATH = "/docs"
 NOT_BUILT = (
@@ -16,14 +17,14 @@ NOT_BUILT = (
 )
 
 
-def documentation(folder: Path, nothing: Callable[[str], Response]) -> list[BaseRoute]:
+def documentation(folder: Path, nothing: Callable[[Scope, str], Response]) -> list[BaseRoute]:
     """Return the routes of the site in a folder. `nothing` answers if none was built before the start."""
 
     async def beside(_: Request) -> Response:
         return RedirectResponse(f"{PATH.removeprefix('/')}/", headers={"Cache-Control": "no-cache"})
 
-    async def none(_: Request) -> Response:
-        return nothing(NOT_BUILT)
+    async def none(request: Request) -> Response:
+        return nothing(request.scope, NOT_BUILT)
 
     if not (folder / "index.html").is_file():
         return [Route(PATH, none), Route(f"{PATH}/{{path:path}}", none)]

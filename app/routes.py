@@ -16,7 +16,7 @@ from app.delivery.page_files import PageFiles
 from app.documentation import documentation
 from app.operations.metrics import CONTENT_TYPE, Metrics
 from app.operations.readiness import Readiness
-from app.unserved import Answers, Doors, Miss, Paths, Unserved
+from app.unserved import Answers, Doors, Miss, Paths, Shown, Unserved
 from connections.authentication.access import AccessControl
 from connections.gate.client_address import client_of, is_inside
 from connections.http.json_answers import answer, refused
@@ -52,7 +52,7 @@ def application(
     readiness: Readiness,
     metrics: Metrics,
     gate: Callable[[ASGIApp], ASGIApp],
-    shown: Callable[[ASGIApp], ASGIApp],
+    shown: Shown,
     server: ServerFacts,
     refusals: Refusals,
     missed: Miss,

@@ -13,8 +13,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from connections.http.json_answers import refusal
+from connections.http.json_answers import foreign_page
 from connections.http.refusals import Door, Refusals
+from connections.messages import problems as anthropics
 
 API = "/v1"
 OPERATORS = "/v1/admin/"
@@ -24,6 +25,9 @@ _LOOKING = {"GET", "HEAD"}
 
 Miss = Callable[[Scope, str, str], None]
 """Called for a request that no route takes: its kind, the answer's code, and the path as far as it may be logged."""
+
+Shown = Callable[[ASGIApp, Callable[[str | None], Response]], ASGIApp]
+"""Lets pages of other origins read an application's answers; the second argument answers origins that are not allowed."""
 
 
 class Doors(NamedTuple):
@@ -50,8 +54,11 @@ class Doors(NamedTuple):
             sockets=tuple(route.path for route in every if isinstance(route, WebSocketRoute)),
         )
 
-    def told(self) -> str:
-        """Return a sentence."""
+    def told(self, scope: Scope) -> str:
+        """Return a sentence; for Anthropic's clients a short one, since programs show it."""
+        if anthropics.is_anthropics(scope):
+            theirs = sorted(path for path in self.paths if path.startswith(anthropics.PATH))
+            return f"Of Anthropic's API it serves {listed(theirs)}."
         return f"It serves {', '.join(self.requests)}, and the WebSockets {listed(self.sockets)}."
 
 
@@ -61,9 +68,9 @@ class Answers:
     def __init__(self, refusals: Refusals) -> None:
         self._refusals = refusals
 
-    def nothing(self, why: str) -> Response:
+    def nothing(self, scope: Scope, why: str) -> Response:
         """Say that a path has no route."""
-        return self._refusal(404, "unknown_url", why)
+        return self._refusal(scope, 404, "unknown_url", why)
 
     def no_page(self) -> Response:
         """Say to a person that a path has no page."""
@@ -76,20 +83,20 @@ class Answers:
             return self.wrong_method(scope, "GET")
         why = f"{scope['path']} is a WebSocket: connect to it by ws:// or wss://."
         headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
-        return self._refusal(426, "upgrade_required", why, headers)
+        return self._refusal(scope, 426, "upgrade_required", why, headers)
 
     def wrong_method(self, scope: Scope, allowed: str) -> Response:
         """Say that a path does not take this method."""
         shown = _path(scope)
         methods = ", ".join(sorted({method.strip() for method in allowed.split(",")}))
         why = f"{shown[:1].upper()}{shown[1:]} does not take {scope['method']}. It takes {methods}."
-        return self._refusal(405, "method_not_allowed", why, {"Allow": methods})
+        return self._refusal(scope, 405, "method_not_allowed", why, {"Allow": methods})
 
     def _refusal(
-        self, status: int, code: str, why: str, headers: Mapping[str, str] | None = None
+        self, scope: Scope, status: int, code: str, why: str, headers: Mapping[str, str] | None = None
     ) -> Response:
         self._refusals.tell(Door.NONE, code)
-        return refusal(status, code, why, headers)
+        return anthropics.refusal_of(scope, status, code, why, headers)
 
 
 _SLASHED = ("/v1/", "/health/", "/healthz/", "/readyz/", "/version/")
@@ -113,7 +120,7 @@ class Paths:
                 f"There is no WebSocket at {_path(scope)}. "
                 f"This server has WebSockets at {listed(self._doors.sockets)}."
             )
-            await self._answers.nothing(why)(scope, receive, send)
+            await self._answers.nothing(scope, why)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -124,13 +131,12 @@ class Unserved:
     `shown`: lets pages of other origins read answers below `/v1`; `missed` is called for requests below the operators' path.
     """
 
-    def __init__(
-        self, doors: Doors, answers: Answers, *, shown: Callable[[ASGIApp], ASGIApp], missed: Miss
-    ) -> None:
+    def __init__(self, doors: Doors, answers: Answers, *, shown: Shown, missed: Miss) -> None:
         self._doors = doors
         self._answers = answers
         self._missed = missed
-        self._below = shown(self._answer_below)
+        self._below = shown(self._answer_below, foreign_page)
+        self._below_anthropics = shown(self._answer_below, anthropics.foreign_page)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -138,15 +144,15 @@ class Unserved:
         if path in self._doors.sockets:
             response = self._answers.socket(scope)
         elif path == API or path.startswith(f"{API}/"):
-            asks = self._below if "origin" in Headers(scope=scope) else self._answer_below
-            await asks(scope, receive, send)
+            answers = self._answer_below
+            if "origin" in Headers(scope=scope):
+                answers = self._below_anthropics if anthropics.is_anthropics(scope) else self._below
+            await answers(scope, receive, send)
             return
         elif "text/html" in Headers(scope=scope).get("accept", ""):
             response = self._answers.no_page()
         else:
-            response = self._answers.nothing(
-                f"{self._elsewhere(scope)} The base URL of an API client ends with {API}."
-            )
+            response = self._answers.nothing(scope, self._elsewhere(scope))
         await response(scope, receive, send)
 
     def wrong_method(self, request: Request, error: Exception) -> Response:
@@ -155,13 +161,13 @@ class Unserved:
         self._note(request.scope, "method_not_allowed")
         return self._answers.wrong_method(request.scope, allowed)
 
-    def no_file(self, *_: object) -> Response:
+    def no_file(self, request: Request, _: Exception) -> Response:
         """Answer a request for a missing file of the page."""
-        return self._answers.nothing("There is no such file.")
+        return self._answers.nothing(request.scope, "There is no such file.")
 
     async def _answer_below(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._note(scope, "unknown_url")
-        response = self._answers.nothing(f"This server does not serve {_path(scope)}. {self._doors.told()}")
+        response = self._answers.nothing(scope, self._not_served(scope))
         await response(scope, receive, send)
 
     def _note(self, scope: Scope, code: str) -> None:
@@ -171,8 +177,14 @@ class Unserved:
     def _elsewhere(self, scope: Scope) -> str:
         meant = f"{API}{scope['path']}"
         if meant in self._doors.paths or meant in self._doors.sockets:
-            return f"This server does not serve {scope['path']}, but {meant}."
-        return f"This server does not serve {_path(scope)}. {self._doors.told()}"
+            why = f"This server does not serve {scope['path']}, but {meant}."
+        else:
+            why = self._not_served(scope)
+        is_rooted = anthropics.is_anthropics(scope)  # their base URL has no path
+        return why if is_rooted else f"{why} The base URL of an API client ends with {API}."
+
+    def _not_served(self, scope: Scope) -> str:
+        return f"This server does not serve {_path(scope)}. {self._doors.told(scope)}"
 
 
 def listed(words: Sequence[str]) -> str:

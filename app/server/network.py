@@ -16,6 +16,7 @@ from connections.gate.client_address import AddressRule, Network, networks
 from connections.gate.entrance import Gate
 from connections.gate.hosts import host_rule
 from connections.http.refusals import Refusals
+from connections.messages.problems import refusal_of
 
 PAGES = 256
 """Sockets for HTTP requests, besides the WebSockets."""
@@ -28,7 +29,9 @@ def gate_of(settings: Settings, refusals: Refusals) -> Callable[[ASGIApp], ASGIA
         trusted=proxies_of(settings),
     )
     hosts = host_rule(settings.allowed_hosts, listening=settings.host, authenticates=settings.authenticates)
-    return lambda app: Gate(app, addresses=addresses, hosts=hosts, refusals=refusals)
+    return lambda app: Gate(
+        app, addresses=addresses, hosts=hosts, refusals=refusals, refuse=refusal_of
+    )
 
 
 def proxies_of(settings: Settings) -> tuple[Network, ...]:

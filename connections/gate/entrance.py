@@ -6,13 +6,15 @@ orchestrator's probe knows neither list.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import structlog
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from connections.gate.client_address import AddressRule, is_loopback, note_client
 from connections.gate.hosts import HostRule
-from connections.http.json_answers import refusal
 from connections.http.refusals import Refusal, Refusals
 
 RELAYED = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
@@ -29,11 +31,18 @@ _WORDS = {
 _log = structlog.get_logger("midstream.gate")
 
 
-class Gate:
-    """Stands before an ASGI application."""
+Refuse = Callable[[Scope, int, str, str, Mapping[str, str]], Response]
+"""Makes the answer to a refused request: a status, a code, a sentence, and headers."""
 
-    def __init__(self, app: ASGIApp, *, addresses: AddressRule, hosts: HostRule, refusals: Refusals) -> None:
+
+class Gate:
+    """Stands before an ASGI application. `refuse` makes its refusals, in the shape that each client reads."""
+
+    def __init__(
+        self, app: ASGIApp, *, addresses: AddressRule, hosts: HostRule, refusals: Refusals, refuse: Refuse
+    ) -> None:
         self._app = app
+        self._refuse = refuse
         self._addresses = addresses
         self._hosts = hosts
         self._refusals = refusals
@@ -46,7 +55,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         self._refusals.count(why)
-        no = refusal(403, "forbidden", _WORDS[why], {"Connection": "close"})
+        no = self._refuse(scope, 403, "forbidden", _WORDS[why], {"Connection": "close"})
         await no(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Refusal | None:

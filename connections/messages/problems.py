@@ -6,13 +6,16 @@ import secrets
 from collections.abc import Mapping
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.responses import Response
+from starlette.types import Scope
 
-from connections.http.json_answers import foreign_words
+from connections.http.json_answers import foreign_words, refusal
 from connections.messages.wire import MessageError, MessageProblem, ProblemDetails
 from connections.openai.problems import Problem, problem_of
 from sessions.errors import Overloaded, Refused
 
+PATH = "/v1/messages"
 THREADS = "thread_unsupported_request"
 """Code of a refusal after which Anthropic's SDKs go on without threads."""
 OVERLOADED = 529
@@ -50,6 +53,21 @@ def error_of(problem: Problem) -> MessageProblem:
 def status_of(problem: Problem) -> int:
     """Return the status of a problem."""
     return OVERLOADED if problem.word == Overloaded.code else problem.status
+
+
+def is_anthropics(scope: Scope) -> bool:
+    """Return whether a client of Anthropic's API sent a request: its path says so, or the header that all of them send."""
+    path: str = scope["path"]
+    return path == PATH or path.startswith(f"{PATH}/") or "anthropic-version" in Headers(scope=scope)
+
+
+def refusal_of(
+    scope: Scope, status: int, code: str, why: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return the refusal of a request that reached no endpoint, in the shape that its client reads."""
+    if is_anthropics(scope):
+        return _response(status, why, request_id(), headers or {})
+    return refusal(status, code, why, headers)
 
 
 def foreign_page(origin: str | None) -> Response:

@@ -167,3 +167,60 @@ async def test_a_thread_is_refused_so_that_anthropics_clients_go_on_without(
     error = answer.json()["error"]
     assert (answer.status_code, error["type"]) == (400, "invalid_request_error")
     assert error["details"] == {"error_code": "thread_unsupported_request", "unsupported": []}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "kind"),
+    [
+        ("POST", "/v1/messages/batches", 404, "not_found_error"),
+        ("GET", "/v1/messages/batches/b_1/results", 404, "not_found_error"),
+        ("GET", "/v1/files", 404, "not_found_error"),
+        ("POST", "/v1/v1/messages", 404, "not_found_error"),
+        ("POST", "/api/v1/messages", 404, "not_found_error"),
+        ("GET", MESSAGES, 405, "invalid_request_error"),
+        ("DELETE", COUNT, 405, "invalid_request_error"),
+    ],
+)
+async def test_what_is_not_served_is_refused_in_anthropics_shape(
+    client: httpx.AsyncClient, method: str, path: str, status: int, kind: str
+) -> None:
+    answer = await client.request(method, path)
+    told = answer.json()
+    assert (answer.status_code, told["type"], told["error"]["type"]) == (status, "error", kind)
+    assert told["request_id"] == answer.headers["request-id"]
+    assert len(told["error"]["message"]) < 150
+    if status == 404:
+        assert told["error"]["message"].endswith("serves /v1/messages and /v1/messages/count_tokens.")
+
+
+@pytest.mark.parametrize("path", [MESSAGES, "/v1/messages/batches"])
+async def test_each_refusal_at_these_paths_has_anthropics_shape_whatever_the_client_sends(
+    running: Running, path: str
+) -> None:
+    bare: dict[str, str] = {}
+    for headers in (bare, {"Host": "rebound.example"}, {"Origin": "https://evil.example"}):
+        for method in ("GET", "POST", "PUT"):
+            status, shown, body = await running.get(path, method=method, **headers)
+            told = json.loads(body)
+            assert (status >= 400, told["type"]) == (True, "error")
+            assert told["request_id"].lower() == shown["request-id"]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "kind"),
+    [
+        (b"no JSON", {}, 400, "invalid_request_error"),
+        (b"[]", {}, 400, "invalid_request_error"),
+        (b"\xff", {}, 400, "invalid_request_error"),
+        (b"[" * 20_000, {}, 400, "invalid_request_error"),
+        (b"{}", {"Content-Encoding": "gzip"}, 415, "invalid_request_error"),
+    ],
+)
+async def test_a_body_that_can_not_be_read_is_refused_in_anthropics_shape(
+    client: httpx.AsyncClient, body: bytes, headers: dict[str, str], status: int, kind: str
+) -> None:
+    for path in (MESSAGES, COUNT):
+        answer = await client.post(path, content=body, headers=headers)
+        told = answer.json()
+        assert (answer.status_code, told["type"], told["error"]["type"]) == (status, "error", kind)
+        assert told["request_id"] == answer.headers["request-id"]

@@ -38,3 +38,8 @@ try:
     client.messages.create(**ASKED | {"model": "another"})
 except anthropic.NotFoundError as error:
     print(json.dumps({"did": "refused", "why": error.message, "type": error.type, "id": error.request_id}))
+
+try:
+    client.messages.batches.list()
+except anthropic.NotFoundError as error:
+    print(json.dumps({"did": "unserved", "why": error.message, "type": error.type, "id": error.request_id}))
