@@ -34,6 +34,7 @@ from connections.responses.kept.notes import (
     generation_of,
     goes_on_alike,
     is_asked,
+    system_of,
 )
 from connections.responses.kept.references import resolved
 from connections.responses.requests.asking import ask_of, fields_of, seals_thoughts, shows_logprobs
@@ -42,6 +43,7 @@ from connections.responses.requests.items import messages_of
 from connections.responses.requests.servers import Listed, listed
 from connections.responses.requests.tools import namespaces_of
 from connections.wire.facts import Limits
+from connections.wire.params import MAX_SYSTEM_CHARS
 from engine.messages import Message
 from engine.served_models import ServedModel
 from sessions.errors import BadParams, Overloaded
@@ -223,9 +225,11 @@ class Creator:
         given = fitting(request, messages, None if behind is None else behind.note, calls, decisions)
         if isinstance(given, Outputs) and behind is not None:
             alike = goes_on_alike(request, behind.note.response, decides=bool(decisions))
-            given = given if alike else None
+            given = msgspec.structs.replace(given, is_alike=alike)
             if decisions and not alike:
                 raise invalid("input", _UNLIKE)
+            if len(system_of(request, Said("", behind.note.system))) > MAX_SYSTEM_CHARS:
+                given = None
         if given is None and any(map(is_asked, calls)):
             raise invalid("input", _OPEN, code="approvals_open")
         if not (comes_back(wanted.caller) and _fits(wanted)):
@@ -316,14 +320,16 @@ class Creator:
         read = msgspec.structs.replace(request, input=parted(request.input)[0])  # without approvals
         asked = await self._apart(wanted, lambda: ask_of(read, wanted.limits, wanted.before, wanted.servers))
         ask = self._reception.asked_by(wanted.caller, asked, wanted.model, fields_of())
+        said = given if isinstance(given, Said) else Said("", "" if behind is None else behind.note.system)
+        offered = [tool for one in wanted.servers for tool in one.offered]
+        generation = generation_of(request, said, ask.params, ask.spec, offered)
+        only = tuple(sorted(wanted.caller.grant.models))
+        generation = msgspec.structs.replace(generation, model=wanted.model.name, only=only)
         if isinstance(given, Outputs) and behind is not None:
-            reply = await self.keeper.go_on(wanted.caller, given, behind)
+            if request.model is None:  # as before
+                generation = msgspec.structs.replace(generation, model=None)
+            reply = await self.keeper.go_on(wanted.caller, given, generation, behind)
         else:
-            said = given if isinstance(given, Said) else Said("", "")
-            offered = [tool for one in wanted.servers for tool in one.offered]
-            generation = generation_of(request, said, ask.params, ask.spec, offered)
-            only = tuple(sorted(wanted.caller.grant.models))
-            generation = msgspec.structs.replace(generation, model=wanted.model.name, only=only)
             reply = await self.keeper.begin(wanted.caller, said, generation, Where(conversation_id, behind))
         reply.ignored = ask.ignored
         return reply

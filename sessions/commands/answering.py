@@ -129,8 +129,11 @@ class Answering:
         texts = (answer.content, answer.error) if isinstance(answer, Result) else (answer.args,)
         if any(len(text) > self._max_chars for text in texts if text):
             raise ContentTooLong(f"An answer to a call has {self._max_chars} characters at most.")
-        await self._filters.check(*texts)
-        if size := sum(len(text.encode()) for text in texts if text):
+        then = answer.then if isinstance(answer, Result) else None
+        asked = () if then is None else (then.system, then.clients_spec)
+        await self._filters.check(*texts, *asked)
+        size = sum(len(text.encode()) for text in texts if text)
+        if size := size + (0 if then is None else len(msgspec.json.encode(then))):
             await self._ledger.admit(Subject(str(conversation.owner)), COPIES * size, lifetime_s=0)
 
 

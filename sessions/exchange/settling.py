@@ -13,8 +13,9 @@ from sessions.events import CallState
 from sessions.records import CallRecord
 from sessions.store.history.coding import encode_call
 from sessions.store.history.history import History
-from sessions.turn.calls import CallAnswer, Calls, cancelled
+from sessions.turn.calls import CallAnswer, Calls, Result, cancelled
 from sessions.turn.live_turn import LiveTurn
+from sessions.turn.sends import Generation
 
 AGAIN_S = 1.0
 CONFIRMED_WITHIN_S = 1.5
@@ -51,7 +52,8 @@ class Settler:
                 return None
             moved = calls.answered(answer, runner=self.replica)
             is_news = moved != calls.get(answer.call_id)
-            if is_news and not await self._move(conversation, live, calls, moved):
+            then = answer.then if isinstance(answer, Result) else None
+            if is_news and not await self._move(conversation, live, calls, moved, then=then):
                 raise StoreDown(_LATE)
         await self._confirm(conversation, term)
         return Answered(moved.state, already=not is_news)
@@ -102,11 +104,18 @@ class Settler:
                 return
 
     async def _move(
-        self, conversation: Conversation, live: LiveTurn, calls: Calls, moved: CallRecord
+        self,
+        conversation: Conversation,
+        live: LiveTurn,
+        calls: Calls,
+        moved: CallRecord,
+        *,
+        then: Generation | None = None,
     ) -> bool:
         """Journal and publish a change; return whether it is stored. If not, it is written with later ones."""
         if live.journal is None:
             raise RuntimeError("The turn has no journal.")
+        live.exchange.then = then or live.exchange.then
         moved = msgspec.structs.replace(moved, state_seq=conversation.next_seq())
         calls.put(moved)
         turn_id = live.record.follows if calls is live.exchange.awaited else live.record.turn_id
@@ -114,7 +123,7 @@ class Settler:
         if event is None:
             raise RuntimeError("The call did not move.")
         try:
-            is_saved = await live.journal.write(event, _patch(moved) if live.waits else b"")
+            is_saved = await live.journal.write(event, _patch(moved, live) if live.waits else b"")
         except StoreFault:
             conversation.publish_bare(event)  # the reader knows as much as this replica
             raise
@@ -130,9 +139,12 @@ class Settler:
             raise StoreDown(_LATE) from None
 
 
-def _patch(call: CallRecord) -> bytes:
-    """Return what else the store changes: it has the calls of an ended reply."""
-    return msgspec.json.encode({"set": [f"call:{call.call_id}", encode_call(call).decode()]})
+def _patch(call: CallRecord, live: LiveTurn) -> bytes:
+    """Return what else the store changes: it has the calls of an ended reply, and the turn that waits for them."""
+    fields = [f"call:{call.call_id}", encode_call(call).decode()]
+    if live.exchange.then is not None:
+        fields += ["follow", live.following().encoded().decode()]
+    return msgspec.json.encode({"set": fields})
 
 
 def _taking(live: LiveTurn, answer: CallAnswer) -> Calls | None:

@@ -68,6 +68,7 @@ class Waiting:
         """Return what is to run, once all calls are settled or the end is decided. Raises OwnershipLost."""
         try:
             await self._until_settled(conversation, live)
+            live.begin_reply()
             return await self._accepted(conversation, live)
         except StoreFault as fault:  # its end says so
             return self.given_up(conversation, live, Failure(code=fault.code, message=str(fault)))
@@ -186,7 +187,10 @@ class Waiting:
                 await asyncio.sleep(AGAIN_S)
 
     def _generation(self, live: LiveTurn) -> Generation:
-        return live.exchange.generation.in_round(live.exchange.round, at_most=self._limits.max_rounds)
+        exchange = live.exchange
+        return exchange.generation.in_round(
+            exchange.round, at_most=self._limits.max_rounds, is_asked=exchange.then is not None
+        )
 
     def _request(
         self,

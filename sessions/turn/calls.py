@@ -22,6 +22,7 @@ from sessions.events import CallState, Journalled, Question, ShownCall, ToolStat
 from sessions.events import ToolCall as ToolCalled
 from sessions.records import CallRecord, QuestionAnswer, digest
 from sessions.tools.forms import form_of, misfit
+from sessions.turn.sends import Generation
 
 RESULTS_CHARS = 256 * 1024
 """Characters of all results of one reply; a further result is refused. Most models' windows hold less."""
@@ -31,11 +32,15 @@ MAX_CALLS = 128
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
-    """The outcome of a call that a client ran: `content`, or else an `error`."""
+    """The outcome of a call that a client ran: `content`, or else an `error`.
+
+    `then`: how to generate the reply after the calls, in place of how the one that called was generated.
+    """
 
     call_id: str
     content: str | None = None
     error: str | None = None
+    then: Generation | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, tag="decision"):

@@ -148,7 +148,7 @@ class Following(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that waits for the calls of a reply, as stored for the replica that continues it.
 
     `follows`: the turn that called; `message_id`: its reply, and `parent_id` the parent of that. `round`: the number of earlier
-    turns of the exchange that called; `model`: the requested one.
+    turns of the exchange that called; `model`: the requested one. `then`: how to generate its reply, if a result said so.
     """
 
     turn_id: str
@@ -161,6 +161,7 @@ class Following(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     send: Send
     generation: Generation
+    then: Generation | None = None
 
     def encoded(self) -> bytes:
         """Return the stored form: the reply comes first, for scripts."""
@@ -191,7 +192,8 @@ class Exchange:
 
     `calls`: those of its reply so far, and `has_more`: there are more than are carried out; `awaited`: the calls of the turn
     that it follows. `round`: the number of earlier turns of the exchange that called; `news`: set whenever an awaited call
-    changes; `following`: the turn that waits for its calls, once it has ended. `idle`: no server tool runs here for it.
+    changes; `then`: how to generate its reply, if one of their results said so; `following`: the turn that waits for its calls,
+    once it has ended. `idle`: no server tool runs here for it.
     `is_lost`: another replica has it. `base`: the reply that it continues, as it was before. `interpretation`: what its reply
     translates, if it does.
     """
@@ -209,10 +211,12 @@ class Exchange:
         "is_lost",
         "news",
         "round",
+        "then",
     )
 
     def __init__(self, generation: Generation, *, awaited: Calls | None = None, rounds: int = 0) -> None:
         self.generation = generation
+        self.then: Generation | None = None
         self.calls = Calls()
         self.has_more = False
         self.awaited = awaited
@@ -307,9 +311,32 @@ class LiveTurn:
             reply_id=following.reply_id,
         )
         exchange = Exchange(following.generation, awaited=calls, rounds=following.round)
+        exchange.then = following.then
         live = cls(Turn(ids), following.record(), following.send, sender, exchange=exchange)
         live.stages.accepted.set_result(True)
         return live
+
+    def following(self) -> Following:
+        """Return this waiting turn as it is stored."""
+        return Following(
+            turn_id=self.record.turn_id,
+            reply_id=self.record.reply_id,
+            follows=self.record.follows,
+            message_id=self.record.message_id,
+            parent_id=self.record.parent_id or "",
+            round=self.exchange.round,
+            model=self.record.model,
+            digest=self.record.digest,
+            send=self.send,
+            generation=self.exchange.generation,
+            then=self.exchange.then,
+        )
+
+    def begin_reply(self) -> None:
+        """Note that its calls are settled: its reply is generated as their last result asked, if it did."""
+        if (then := self.exchange.then) is not None:
+            self.exchange.generation = then
+            self.record = msgspec.structs.replace(self.record, model=then.model or self.record.model)
 
     def seen(self, seen_off: int | None) -> int | None:
         """Return how much of its text was seen, or heard if it is spoken; None: only the transports know."""

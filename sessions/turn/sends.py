@@ -107,9 +107,12 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
         theirs = tuple(offered for offered in self.tools if offered.where == "client")
         return msgspec.structs.replace(self, tools=theirs).spec
 
-    def in_round(self, number: int, *, at_most: int) -> Generation:
-        """Return the same for a turn after `number` others that called; after `at_most` of them it answers in text."""
-        if not number:
+    def in_round(self, number: int, *, at_most: int, is_asked: bool = False) -> Generation:
+        """Return the same for a turn after `number` others that called; after `at_most` of them it answers in text.
+
+        `is_asked`: it was requested for this very turn, so its choice of a tool applies.
+        """
+        if not number or (is_asked and number < at_most):
             return self
         choice = "none" if number >= at_most else "auto"
         return msgspec.structs.replace(self, tool_choice=choice, continues=False)

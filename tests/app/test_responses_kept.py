@@ -152,6 +152,48 @@ async def test_calls_are_gone_on_from_with_their_outputs(sdk: AsyncOpenAI, runni
     assert third.status == "completed"
 
 
+async def test_outputs_may_come_with_other_fields_which_the_reply_after_them_follows(
+    sdk: AsyncOpenAI, running: Running
+) -> None:
+    running.engine.script([Call("weather")])
+    running.engine.script([Call("weather")])
+    running.engine.script("Sunny.")
+    first = await ask(sdk, "Weather?", tools=[WEATHER], instructions="Look first.")
+
+    def output(response: Response) -> list[Any]:
+        call_id = next(item.call_id for item in response.output if item.type == "function_call")
+        return [{"type": "function_call_output", "call_id": call_id, "output": "Sun"}]
+
+    named = {"type": "function", "name": "weather"}
+    second = await ask(sdk, output(first), previous_response_id=first.id, tools=[WEATHER], tool_choice=named)
+    assert (second.store, running.engine.requests[-1].spec.tool_choice) == (True, "named")  # type: ignore[attr-defined]
+    third = await ask(
+        sdk, output(second), previous_response_id=second.id, max_output_tokens=50, temperature=0.5
+    )
+    assert (third.output_text, third.store) == ("Sunny.", True)  # type: ignore[attr-defined]
+    asked = running.engine.requests[-1]
+    assert (asked.spec.tools, asked.params.max_new_tokens, asked.params.temperature) == ((), 50, 0.5)
+    assert [role for role, _ in read(running)] == ["user", "assistant", "tool", "assistant", "tool"]
+    again = await sdk.responses.retrieve(third.id)
+    assert (again.output_text, again.max_output_tokens, again.tools) == ("Sunny.", 50, [])
+    await ask(sdk, "Thanks.", previous_response_id=third.id)
+    assert [role for role, _ in read(running)][-2:] == ["assistant", "user"]
+
+
+async def test_what_outputs_bring_with_them_is_filtered_and_bounded(tmp_path: Path) -> None:
+    words = tmp_path / "filters.toml"
+    words.write_text('[input]\nwords = ["grapefruit"]')
+    async with serving(tmp_path, filters=str(words)) as running, client_of(running) as sdk:
+        running.engine.script([Call("weather")])
+        first = await ask(sdk, "Weather?", tools=[WEATHER])
+        call_id = first.output[0].call_id  # type: ignore[union-attr]
+        output = [{"type": "function_call_output", "call_id": call_id, "output": "Sun"}]
+        with pytest.raises(openai.BadRequestError, match="filter"):
+            await ask(sdk, output, previous_response_id=first.id, instructions="Say grapefruit.")
+        long = await ask(sdk, output, previous_response_id=first.id, instructions="Be kind. " * 2000)
+        assert long.store is False  # type: ignore[attr-defined]
+
+
 async def test_what_no_conversation_keeps_is_answered_and_says_so(sdk: AsyncOpenAI, running: Running) -> None:
     history: list[Any] = [{"role": "assistant", "content": "Hello."}, {"role": "user", "content": "Hi."}]
     first = await ask(sdk, "Hello!")

@@ -68,6 +68,9 @@ def test_anthropics_client_is_told_what_ended_the_reply_and_what_a_prompt_takes(
     assert counted == taken > 0
     assert visit.said["refused"]["type"] == "not_found_error"
     assert visit.said["refused"]["id"].startswith("req_")
+    assert visit.said["unserved"]["type"] == "not_found_error"
+    assert "/v1/messages/count_tokens" in visit.said["unserved"]["why"]
+    assert visit.said["unserved"]["id"].startswith("req_")
 
 
 def test_responses_through_a_proxy_take_no_deployment_from_others(visit: Visit) -> None:

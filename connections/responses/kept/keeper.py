@@ -32,6 +32,7 @@ from sessions.conversation.kept import KeptTurn
 from sessions.errors import NotFound
 from sessions.records import CallRecord, MessageRecord, Owner
 from sessions.store.history.keys import Keys
+from sessions.turn.calls import Result
 from sessions.turn.cancelling import Cancel
 from sessions.turn.live_turn import Nobody
 from sessions.turn.positions import Behind
@@ -157,13 +158,21 @@ class Keeper(StoredTurns):
         )
         return await self.send(caller, send, generation)
 
-    async def go_on(self, caller: Caller, given: Outputs, behind: Kept) -> StoredReply:
-        """Answer calls; return once the turn that follows them is accepted. Raises Refused."""
+    async def go_on(
+        self, caller: Caller, given: Outputs, generation: Generation, behind: Kept
+    ) -> StoredReply:
+        """Answer calls; return once the turn that follows them is accepted. Raises Refused.
+
+        `generation`: for its reply, unless that is generated like the one that called.
+        """
+        *answers, last = given.answers
+        if not given.is_alike and isinstance(last, Result):
+            last = msgspec.structs.replace(last, then=generation)
         return await self.answer(
             caller.owner,
             behind.place.conversation_id,
             behind.last.record.turn_id,
-            given.answers,
+            (*answers, last),
             model=behind.note.response.model,
         )
 

@@ -58,9 +58,10 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Outputs(msgspec.Struct, frozen=True):
-    """Answers to calls: results, and decisions."""
+    """Answers to calls: results, and decisions. `is_alike`: the reply after them is generated as the one that called."""
 
     answers: tuple[CallAnswer, ...]
+    is_alike: bool = True
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -133,13 +134,15 @@ def generation_of(
 
 
 def goes_on_alike(request: Creation, asked: wire.Response, *, decides: bool) -> bool:
-    """Return whether a request wants the reply after calls generated as the one that called, of which it is a part.
+    """Return whether a request wants the reply after calls generated as the one that called.
 
-    `decides`: the request only answers approvals, so all that it leaves out is as before.
+    `decides`: the request answers approvals, so all that it leaves out is as before.
     """
+    if not decides and request.model not in (None, asked.model):
+        return False
     new = asked_for(request, response_id="", model="", created=0)
     plain = asked_for(Creation(model=""), response_id="", model="", created=0)
-    for wish in _WISHES:
+    for wish in _WISHES if decides else (*_WISHES, "tool_choice"):
         here = encode_note(getattr(new, wish))
         is_left_out = decides and here == encode_note(getattr(plain, wish))
         if not is_left_out and here != encode_note(getattr(asked, wish)):

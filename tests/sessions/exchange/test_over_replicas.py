@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from engine.messages import Params
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Thought
 from sessions import replica
@@ -24,6 +25,7 @@ from sessions.turn.calls import Result
 from sessions.turn.cancelling import Cancel
 from sessions.turn.policy import Policy
 from sessions.turn.positions import Onward
+from sessions.turn.sends import Generation
 from tests.refusing_store import refusing_writes
 from tests.sessions.chat import Chat, eventually, named
 from tests.sessions.exchange.offers import BERN, FIFTY, ROME, TOOLS
@@ -126,6 +128,24 @@ async def test_where_the_replica_dies_another_one_goes_on(
     await chat.quiet()
     assert len(chat.engine.requests) == 1
     assert await named(store) == 0
+
+
+async def test_a_result_says_how_its_reply_is_generated_wherever_that_is(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
+    await other.history()
+    then = Generation(Params(max_new_tokens=7), system="Be brief.")
+    result = Result(call_id=done.open[0], content="Rain.", then=then)
+    await other.sessions.answer_call(other.owner, other.reader, "room", result)
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    await other.result(done.open[1], "Sun.")
+    assert (await other.follow("Both.")).reason is Reason.STOP
+    asked = other.engine.requests[-1]
+    assert (asked.params.max_new_tokens, asked.spec.tools) == (7, ())
+    assert asked.messages[0].content == "Be brief."
+    await chat.quiet()
 
 
 async def test_a_result_for_a_dead_replica_is_taken_by_the_one_that_is_asked(
