@@ -22,10 +22,10 @@ from connections.messages.wire import MessageError, ReplyMessage, TokensCount
 from connections.openai import wire
 from connections.openai.requests.fields import ChatRequest, CompletionRequest
 from connections.openai.requests.sampling import OFF
-from connections.responses.answers.wire import Response
+from connections.responses.answers.wire import Conversation, ConversationDeleted, Response
 from connections.responses.further_doors import Compaction, Counted
 from connections.responses.kept_door import Deleted, Items
-from connections.responses.requests.fields import Creation
+from connections.responses.requests.fields import ConversationFields, Creation
 from connections.wire.facts import ServerFacts
 from connections.wire.frames import Name
 from connections.wire.params import MAX_INTEGER
@@ -116,9 +116,10 @@ def document() -> Part:
                 (ChatRequest, CompletionRequest, UIChatRequest, sound.SpeechRequest), PLACE, _RANGES
             )
             | asked((MessageRequest, CountRequest, RunInput), PLACE, _ANTHROPICS)
-            | asked((Creation, EmbeddingRequest), PLACE, _RANGES)
+            | asked((Creation, ConversationFields, EmbeddingRequest), PLACE, _RANGES)
             | told(_TOLD, PLACE)
-            | told((Response, Deleted, Items, Counted, Compaction, EmbeddingList), PLACE),
+            | told((Response, Deleted, Items, Counted, Compaction, EmbeddingList), PLACE)
+            | told((Conversation, ConversationDeleted), PLACE),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
                 "key": {

@@ -18,10 +18,10 @@ from connections.messages.problems import OVERLOADED
 from connections.messages.wire import MessageError, ReplyMessage, TokensCount
 from connections.openai import wire
 from connections.openai.requests.fields import ChatRequest, CompletionRequest
-from connections.responses.answers.wire import Response
+from connections.responses.answers.wire import Conversation, ConversationDeleted, Response
 from connections.responses.further_doors import Compaction, Counted
 from connections.responses.kept_door import MOST_ITEMS, Deleted, Items
-from connections.responses.requests.fields import Creation
+from connections.responses.requests.fields import ConversationFields, Creation
 from connections.wire.frames import Name
 from specs.openapi_parts import BEARER, Part, as_json, as_text, event, of_type, operation, refusals, told_as
 from specs.schemas import Schema, named
@@ -156,6 +156,50 @@ def _responses() -> Part:
     }
 
 
+def _conversations() -> Part:
+    nobody = {401: "No key or JWT, or a bad one.", 403: "A page that may not ask.", 429: "Too many."}
+    gone = nobody | {404: "No such conversation or item of yours.", 503: "Not now."}
+    conversation, item = (
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in ("conversation_id", "item_id")
+    )
+    hello = {"items": [{"role": "user", "content": "Hello!"}]}
+
+    def act(summary: str, words: str, schema: Schema, *names: Part, more: dict[int, str] | None = None) -> Part:
+        answers = {"200": as_json(words, schema), **refusals(wire.ErrorBody, gone | (more or {}))}
+        return operation(summary, answers) | {"parameters": list(names)} | BEARER
+
+    def body(example: Part) -> Part:
+        content = {"application/json": {"schema": of_type(ConversationFields), "example": example}}
+        return {"requestBody": {"required": True, "content": content}}
+
+    one, items, wrong = of_type(Conversation), of_type(Items), {400: "Asks for what can't be had."}
+    busy = wrong | {409: "A response is being written.", 413: "Too long."}
+    last = {409: "It is not the last item."}
+    told = {"metadata": {"topic": "greetings"}}
+    place = "/v1/conversations/{conversation_id}"
+    return {
+        "/v1/conversations": {
+            "post": act("Begins a conversation.", "It.", one, more=busy) | body(hello),
+        },
+        place: {
+            "get": act("A conversation.", "It.", one, conversation),
+            "post": act("Replaces the metadata.", "It.", one, conversation, more=wrong) | body(told),
+            "delete": act(
+                "Deletes a conversation.", "It is gone.", of_type(ConversationDeleted), conversation
+            ),
+        },
+        f"{place}/items": {
+            "get": act("The items.", "A page.", items, conversation, *_PAGING, more=wrong),
+            "post": act("Adds items.", "The new items.", items, conversation, more=busy) | body(hello),
+        },
+        f"{place}/items/{{item_id}}": {
+            "get": act("One item.", "It.", {"type": "object"}, conversation, item),
+            "delete": act("Deletes the last item.", "The conversation.", one, conversation, item, more=last),
+        },
+    }
+
+
 def _agui() -> Part:
     hello = {"threadId": "t", "runId": "r", "messages": [{"role": "user", "content": "Hello!"}]}
     body = {
@@ -272,4 +316,4 @@ def _audio() -> Part:
 
 def paths() -> Part:
     """All of them."""
-    return _openai() | _audio() | _responses() | _messages() | _agui() | _ai_sdk()
+    return _openai() | _audio() | _responses() | _conversations() | _messages() | _agui() | _ai_sdk()

@@ -20,8 +20,9 @@ from connections.responses.answers.mcp_items import Labels, approval_id, call_it
 from connections.responses.answers.mcp_wire import McpItem
 from connections.responses.answers.resource import asked_for
 from connections.responses.answers.telling import ServerCalls, Telling
+from connections.responses.kept.conversations import Conversations
 from connections.responses.kept.decisions import decisions_in, parted
-from connections.responses.kept.ids import Place, is_name, new_conversation
+from connections.responses.kept.ids import CREATED, Place, is_name, new_conversation
 from connections.responses.kept.keeper import Keeper, Kept, Where
 from connections.responses.kept.notes import (
     MAX_NOTE_BYTES,
@@ -157,6 +158,8 @@ class Creator:
         limits = await self._reception.limits(model)
         request = await resolved(self.keeper, caller.owner, request, limits)
         with asking_for(caller.group or caller.client.client_id):
+            if request.conversation is not None:
+                await self._check_created(caller, _conversation_of(request))
             behind = None
             if before is None:
                 behind = await self._behind(caller, request)
@@ -178,6 +181,11 @@ class Creator:
                 ):
                     raise
                 return await self._unkept(wanted)
+
+    async def _check_created(self, caller: Caller, conversation_id: str) -> None:
+        """Raise Problem for an id of `POST /v1/conversations` that this owner does not have; other names begin by being used."""
+        if conversation_id.startswith(CREATED):
+            await Conversations(self.keeper).find(caller.owner, conversation_id)
 
     async def ask(self, caller: Caller, request: Creation, exchange: Exchange) -> Ask:
         """Return what a turn without a conversation would be asked for a response. Raises Refused."""

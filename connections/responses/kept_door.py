@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import ClassVar, Literal
 
 import msgspec
@@ -21,7 +22,7 @@ from connections.responses.answers.telling import Telling
 from connections.responses.creating import Begun
 from connections.responses.door import stream
 from connections.responses.kept.keeper import Keeper, Kept
-from connections.responses.kept.notes import input_items, resource_of, with_images
+from connections.responses.kept.notes import ItemWithImages, input_items, resource_of, with_images
 from connections.wire.scopes import KeyScope
 from connections.wire.sentences import worded
 from connections.wire.table import Counts
@@ -29,7 +30,7 @@ from engine.images.image import Image
 from sessions.errors import Conflict
 from sessions.store.redis.asker import asking_for
 
-_SCOPES = {"POST": KeyScope.CHAT, "DELETE": KeyScope.MANAGE}
+SCOPES = {"POST": KeyScope.CHAT, "DELETE": KeyScope.MANAGE}
 ITEMS = 20
 MOST_ITEMS = 100
 PAGE_IMAGE_BYTES = 8 * 1024 * 1024
@@ -37,6 +38,8 @@ PAGE_IMAGE_BYTES = 8 * 1024 * 1024
 _FOLLOWED = "The conversation went on from this response: delete what follows it first."
 
 
+Shown = Callable[[Sequence[Image]], Awaitable[Sequence[Image]]]
+"""Returns images with their bytes, as far as they are stored."""
 Does = Callable[["KeptDoor", Exchange, Caller, Kept], Awaitable[None]]
 
 
@@ -72,7 +75,7 @@ class KeptDoor(HttpDoor[None]):
 
     def needs(self, request: Request) -> KeyScope:
         """Return the scope for the method: to stop a response takes `chat`, to delete one `manage`."""
-        return _SCOPES.get(request.method, KeyScope.READ)
+        return SCOPES.get(request.method, KeyScope.READ)
 
     def read(self, body: bytes) -> None:
         """Return nothing: the URL has all."""
@@ -135,37 +138,41 @@ class KeptDoor(HttpDoor[None]):
 
     async def input_items(self, exchange: Exchange, caller: Caller, kept: Kept) -> None:
         """Answer with the response's input, newest first by default. Raises Refused."""
-        query = exchange.request.query_params
         items = input_items(kept.path, kept.turns, kept.note, kept.place.name)
-        if query.get("order") != "asc":
-            items.reverse()
-        if (after := query.get("after")) is not None:
-            ids = [item.id for item, _ in items]
-            if after not in ids:
-                raise invalid("after", worded("after", "names no item of this response."))
-            items = items[ids.index(after) + 1 :]
-        limit = _number(exchange.request, "limit")
-        limit = ITEMS if limit is None else limit
-        if not 1 <= limit <= MOST_ITEMS:
-            raise invalid("limit", worded("limit", f"must be from 1 to {MOST_ITEMS}."))
-        page = await self._with_images(caller, kept, items[:limit])
-        first, last = (page[0].id, page[-1].id) if page else (None, None)
-        told = Items(data=page, first_id=first, last_id=last, has_more=len(items) > limit)
-        await exchange.answer(answer(told))
+        shown = partial(self._keeper.images, caller.owner, kept.place.conversation_id)
+        await exchange.answer(answer(await page_of(items, exchange.request, shown)))
 
-    async def _with_images(
-        self, caller: Caller, kept: Kept, items: Sequence[tuple[wire.InputItem, tuple[Image, ...]]]
-    ) -> list[wire.InputItem]:
-        """Return items with the bytes of their images; a page ends before it has too many. Raises StoreDown."""
-        shown: list[wire.InputItem] = []
-        size = 0
-        for item, images in items:
-            known = await self._keeper.images(caller.owner, kept.place, images)
-            size += sum(len(image.data) for image in known)
-            if shown and size > PAGE_IMAGE_BYTES:
-                break
-            shown.append(with_images(item, known))
-        return shown
+
+async def page_of(items: list[ItemWithImages], request: Request, shown: Shown) -> Items:
+    """Return the page of items that a request asks for, newest first by default. Raises Problem, StoreDown."""
+    query = request.query_params
+    if query.get("order") != "asc":
+        items = items[::-1]
+    if (after := query.get("after")) is not None:
+        ids = [item.id for item, _ in items]
+        if after not in ids:
+            raise invalid("after", worded("after", "names none of these items."))
+        items = items[ids.index(after) + 1 :]
+    limit = _number(request, "limit")
+    limit = ITEMS if limit is None else limit
+    if not 1 <= limit <= MOST_ITEMS:
+        raise invalid("limit", worded("limit", f"must be from 1 to {MOST_ITEMS}."))
+    page = await with_their_images(items[:limit], shown)
+    first, last = (page[0].id, page[-1].id) if page else (None, None)
+    return Items(data=page, first_id=first, last_id=last, has_more=len(items) > len(page))
+
+
+async def with_their_images(items: Sequence[ItemWithImages], shown: Shown) -> list[wire.InputItem]:
+    """Return items with the bytes of their images; a page ends before it has too many. Raises StoreDown."""
+    page: list[wire.InputItem] = []
+    size = 0
+    for item, images in items:
+        known = await shown(images)
+        size += sum(len(image.data) for image in known)
+        if page and size > PAGE_IMAGE_BYTES:
+            break
+        page.append(with_images(item, known))
+    return page
 
 
 def _resource(kept: Kept) -> wire.Response:

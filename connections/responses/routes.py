@@ -10,6 +10,7 @@ from connections.gate.origin import Origins
 from connections.http.json_answers import foreign_page
 from connections.http.refusals import Refusals
 from connections.openai.reception import Reception
+from connections.responses.conversations_door import Act, ConversationsDoor
 from connections.responses.door import ResponsesDoor
 from connections.responses.further_doors import CompactDoor, CountDoor
 from connections.responses.kept_door import Does, KeptDoor
@@ -17,12 +18,13 @@ from connections.responses.socket import ResponsesSocket
 from sessions.service import Sessions
 
 PATH = "/v1/responses"
+CONVERSATIONS = "/v1/conversations"
 
 
 def responses_routes(
     sessions: Sessions, reception: Reception, socket: ResponsesSocket, origins: Origins, refusals: Refusals
 ) -> list[BaseRoute]:
-    """Return the routes below `/v1/responses`."""
+    """Return the routes below `/v1/responses` and `/v1/conversations`."""
     creator = socket.creator
 
     def shown(door: ASGIApp, method: str) -> CrossOrigin:
@@ -31,6 +33,15 @@ def responses_routes(
     def kept(does: Does, method: str) -> CrossOrigin:
         return shown(KeptDoor(creator.keeper, reception, does), method)
 
+    def conversations(path: str, **acts: Act) -> Route:
+        methods = list(acts)
+        door = ConversationsDoor(creator.keeper, reception, acts)
+        return Route(
+            CONVERSATIONS + path, shown(door, ", ".join(methods)), methods=[*methods, "OPTIONS"]
+        )
+
+    does = ConversationsDoor
+    item = "/{conversation_id}/items/{item_id}"
     one = f"{PATH}/{{response_id}}"
     count = CountDoor(sessions, creator, reception)
     compact = CompactDoor(sessions, creator, reception)
@@ -42,4 +53,8 @@ def responses_routes(
         Route(f"{one}/cancel", kept(KeptDoor.cancel, "POST"), methods=["POST", "OPTIONS"]),
         Route(f"{one}/input_items", kept(KeptDoor.input_items, "GET"), methods=["GET", "OPTIONS"]),
         Route(PATH, shown(ResponsesDoor(creator, reception), "POST"), methods=["POST", "OPTIONS"]),
+        conversations("", POST=does.create),
+        conversations("/{conversation_id}", GET=does.show, POST=does.update, DELETE=does.delete),
+        conversations("/{conversation_id}/items", GET=does.list_items, POST=does.add_items),
+        conversations(item, GET=does.show_item, DELETE=does.delete_item),
     ]

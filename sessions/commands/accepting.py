@@ -91,10 +91,13 @@ class Acceptor:
             text = "" if place.continued is None else place.continued.content
             live.exchange.interpretation = Interpretation(interprets, message, text)
             asked, generation = trial(message, generation, interprets, facts)
-        making = self._prompts.prompt(
-            conversation.keys, asked, generation, meta, requested=requested, client=client
-        )
-        if (prompt := await live.engine.in_time(making)) is not None:
+        prompt: Prompt | None = None
+        if generation.given is None:
+            making = self._prompts.prompt(
+                conversation.keys, asked, generation, meta, requested=requested, client=client
+            )
+            prompt = await live.engine.in_time(making)
+        if prompt is not None:
             hold_images(live, prompt)
         answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
         record = live.choose(answering.model)

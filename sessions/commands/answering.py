@@ -130,7 +130,7 @@ class Answering:
         if any(len(text) > self._max_chars for text in texts if text):
             raise ContentTooLong(f"An answer to a call has {self._max_chars} characters at most.")
         then = answer.then if isinstance(answer, Result) else None
-        asked = () if then is None else (then.system, then.clients_spec)
+        asked = () if then is None else (then.system, then.clients_spec, then.given)
         await self._filters.check(*texts, *asked)
         size = sum(len(text.encode()) for text in texts if text)
         if size := size + (0 if then is None else len(msgspec.json.encode(then))):

@@ -39,7 +39,9 @@ class Preflight:
         _refuse_bound(generation)
         if (asked := live.send.interprets) is not None:
             await self._refuse_unable(conversation, live, generation, asked)
-        await self._filters.check(live.send.content, generation.system, generation.clients_spec)
+        await self._filters.check(
+            live.send.content, generation.system, generation.clients_spec, generation.given
+        )
         if live.send.on_busy in ("interrupt", "rollback") and conversation.blocking():
             await self._check(conversation, live, generation)
 

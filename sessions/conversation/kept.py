@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sessions.records import MessageRecord, Owner, TurnRecord
+from sessions.records import MessageRecord, Meta, Owner, TurnRecord
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
 from sessions.store.history.notes import Notes
@@ -65,6 +65,18 @@ class KeptTurns:
             Keys.of(owner, conversation_id), leaf=message_id, most_bytes=most_bytes
         )
         return branch.messages, branch.older is not None
+
+    async def conversation(self, owner: Owner, conversation_id: str) -> tuple[Meta, bytes | None] | None:
+        """Return the facts of a conversation and its description; None if this owner has none."""
+        keys = Keys.of(owner, conversation_id)
+        meta = await self._history.load(keys)
+        return None if meta is None else (meta, await self._notes.description(keys))
+
+    async def describe(
+        self, owner: Owner, conversation_id: str, text: bytes, *, new: bool = False, group: str = ""
+    ) -> bool:
+        """Describe a conversation, a `new` one without messages or one that exists; False if it is not so."""
+        return await self._notes.describe(owner, conversation_id, text, new=new, group=group)
 
     async def is_empty(self, owner: Owner, conversation_id: str) -> bool:
         """Return whether a conversation has no messages."""

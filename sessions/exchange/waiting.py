@@ -155,7 +155,8 @@ class Waiting:
         )
         if message is None:
             live.failure = Failure(code="internal", message="The store no longer has this reply.")
-        if message is None or live.turn.is_over or live.exchange.awaited is None:
+        is_given = live.exchange.generation.given is not None
+        if message is None or live.turn.is_over or live.exchange.awaited is None or is_given:
             return None
         making = self._prompts.prompt(
             conversation.keys,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from redis.asyncio.client import Pipeline
 
 from sessions.conversation.conversation import Conversation
@@ -78,4 +79,6 @@ def subject_of(conversation: Conversation, send: Send) -> Subject:
 
 def size_of(send: Send, generation: Generation) -> int:
     """Return how many bytes a message will take in the store, approximately."""
-    return MESSAGE_BYTES + COPIES * len(send.content.encode()) + len((generation.system or "").encode())
+    brought = 0 if generation.given is None else len(msgspec.json.encode(generation.given))
+    size = COPIES * (len(send.content.encode()) + brought) + len((generation.system or "").encode())
+    return MESSAGE_BYTES + size

@@ -18,6 +18,7 @@ from sessions.store.history.keys import now_ms
 from sessions.store.ownership import Ownership
 from sessions.turn.calls import cancelled
 from sessions.turn.live_turn import Following, LiveTurn
+from sessions.turn.sends import Generation, Given
 from sessions.turn.turn import Names
 
 _log = structlog.get_logger("midstream.turn")
@@ -103,6 +104,7 @@ def following_of(live: LiveTurn) -> Following:
         digest=live.record.digest,
         send=msgspec.structs.replace(live.send, content="", ref=None),
         generation=live.exchange.generation,
+        then=None if live.exchange.generation.given is None else Generation(given=Given()),
     )
 
 

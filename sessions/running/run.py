@@ -20,6 +20,7 @@ from sessions.store.history.keys import now_ms
 from sessions.turn.calls import MAX_CALLS, is_object
 from sessions.turn.engine_wait import EngineWait
 from sessions.turn.live_turn import LiveTurn
+from sessions.turn.sends import Given
 from sessions.turn.turn import Turn
 from sessions.turn.turn_journal import TurnJournal
 
@@ -100,6 +101,15 @@ class Run(msgspec.Struct, frozen=True):
         self.live.choose(model)
         self.tell("fallback", model=model)
 
+    async def take(self, given: Given) -> None:
+        """Journal a whole reply that the client brings, and publish it. Raises OwnershipLost, StoreFault."""
+        if given.reasoning:
+            await self.think(Released(given.reasoning, 0))
+        if given.content:
+            await self.hear(Released(given.content, 0))
+        for call in given.calls:
+            await self.call(Called(self.turn_id, call.name, call.arguments, 0, call.call_id))
+
     async def hear(self, released: Released) -> None:
         """Journal text and publish it, unless the turn's end is decided meanwhile. Raises OwnershipLost."""
         async with self.conversation.locks.ordering:
@@ -132,13 +142,14 @@ class Run(msgspec.Struct, frozen=True):
 
     def _call(self, called: Called, seq: int) -> CallRecord:
         """Return a call as published. The server answers calls of unknown tools or without a JSON object, to tell the model."""
-        offered = self.live.exchange.generation.offered(called.name)
+        generation = self.live.exchange.generation
+        offered = generation.offered(called.name)
         is_sound = offered is not None and is_object(called.arguments)
         where = offered.where if offered is not None and is_sound else "server"
         needs = offered.needs if offered is not None and is_sound else "none"
         waits_for_client = where == "client" or needs == "approval"
         return CallRecord(
-            call_id=f"call_{secrets.token_urlsafe(12)}",
+            call_id=called.call_id if generation.given else f"call_{secrets.token_urlsafe(12)}",
             index=self.turn.calls,
             name=called.name,
             args=called.arguments,

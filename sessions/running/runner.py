@@ -95,7 +95,8 @@ class Runner:
         self._observer.began(run.turn_id, request.model, live.turn.accepted_at or monotonic())
         try:
             await self._end(run, await self._played(live, await self._outcome(run, request)))
-            if self._titler is not None and live.exchange.interpretation is None:
+            is_generated = live.exchange.interpretation is None and live.exchange.generation.given is None
+            if self._titler is not None and is_generated:
                 self._titler.consider(conversation, live, request)
         except OwnershipLost:
             await self._drop_following(run)
@@ -114,6 +115,9 @@ class Runner:
     async def _outcome(self, run: Run, request: Request) -> Outcome:
         if run.live.failure is not None:
             return Outcome(Reason.ERROR, run.live.failure)
+        if (given := run.live.exchange.generation.given) is not None:
+            await run.take(given)
+            return Outcome(Reason.TOOLS if given.calls else Reason.STOP)
         if run.live.record.fallback:
             run.tell("fallback", model=request.model)
         if run.live.exchange.interpretation is not None:

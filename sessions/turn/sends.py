@@ -7,7 +7,7 @@ from typing import Literal, Protocol, cast
 import msgspec
 
 from engine.images.image import Detail
-from engine.messages import Params
+from engine.messages import Params, ToolCall
 from engine.reply_spec import Format, ReplySpec, Tool, Translation
 from sessions.events import Delta, Needs, Where
 from sessions.records import Interpreting, digest
@@ -62,6 +62,14 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     needs: Needs = "none"
 
 
+class Given(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reply that the client brings: no model writes it. Of its calls only the client has the results."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[ToolCall, ...] = ()
+
+
 class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     """How to generate the reply. `system` unset: the conversation's; empty: none of its own from now on.
 
@@ -70,6 +78,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     reply continues a cut one. `chars_per_s`: the pace of text; None: as it is made. `paces_thoughts`: reasoning has that pace,
     too, since the sender sees it. `keeps_all`: the prompt has the whole history. `only`: the models that the sender may use;
     empty: all. `translation`: translate the message. `user`: whom an application asks for; users share no cached prompts.
+    `given`: the reply itself.
     """
 
     params: Params = Params()
@@ -86,6 +95,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     only: tuple[str, ...] = ()
     translation: Translation | None = None
     user: str = ""
+    given: Given | None = None
 
     @property
     def spec(self) -> ReplySpec:

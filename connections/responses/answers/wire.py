@@ -163,6 +163,23 @@ class NamespaceTool(msgspec.Struct, frozen=True, kw_only=True, tag="namespace"):
     tools: tuple[FunctionTool, ...]
 
 
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation. `created_at`: Unix seconds."""
+
+    id: str
+    object: Literal["conversation"] = "conversation"
+    created_at: int
+    metadata: dict[str, str]
+
+
+class ConversationDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation was deleted."""
+
+    id: str
+    object: Literal["conversation.deleted"] = "conversation.deleted"
+    deleted: bool = True
+
+
 class ConversationId(msgspec.Struct, frozen=True):
     """The conversation that stores a response."""
 

@@ -11,6 +11,8 @@ from connections.wire.frames import Name
 
 BEGUN_HERE = "response-"
 """Begins the id of a conversation that this door began, without a name from a client."""
+CREATED = "conv_"
+"""Begins the id of a conversation that a client created, and that exists before its first message."""
 _KEPT = re.compile(r"resp_([A-Za-z0-9_-]{1,64})\.(.{1,128})\Z", re.DOTALL)
 
 
@@ -44,9 +46,9 @@ def place_of_item(item_id: str) -> Place | None:
     return place_of(f"resp_{name.rpartition('_')[0]}")
 
 
-def new_conversation() -> str:
+def new_conversation(prefix: str = BEGUN_HERE) -> str:
     """Return an id for a conversation."""
-    return f"{BEGUN_HERE}{secrets.token_hex(10)}"
+    return f"{prefix}{secrets.token_hex(10)}"
 
 
 def is_name(text: str) -> bool:

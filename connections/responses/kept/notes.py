@@ -14,6 +14,7 @@ from connections.responses.answers.mcp_items import Labels, approval_id, approva
 from connections.responses.answers.mcp_wire import McpApprovalResponse, McpItem
 from connections.responses.answers.resource import asked_for
 from connections.responses.answers.telling import ServerCalls, ended
+from connections.responses.kept.ids import Place
 from connections.responses.requests.asking import shows_logprobs
 from connections.responses.requests.fields import Creation
 from connections.wire.params import MAX_SYSTEM_CHARS
@@ -73,6 +74,7 @@ class Said(msgspec.Struct, frozen=True):
 
 
 Input = Said | Outputs
+ItemWithImages = tuple[wire.InputItem, tuple[Image, ...]]
 
 encode_note = msgspec.json.Encoder().encode
 decode_note = msgspec.json.Decoder(Note).decode
@@ -194,11 +196,11 @@ def read_in(path: Sequence[MessageRecord], note: Note) -> tuple[Message, ...]:
 
 def input_items(
     path: Sequence[MessageRecord], kept: Sequence[KeptTurn], note: Note, name: str
-) -> list[tuple[wire.InputItem, tuple[Image, ...]]]:
+) -> list[ItemWithImages]:
     """Return the items of a path, oldest first, without the response at its end. Each has its images."""
     replies = {turn.record.reply_id for turn in kept}
     before = [record for record in path if record.message_id not in replies]
-    items: list[tuple[wire.InputItem, tuple[Image, ...]]] = []
+    items: list[ItemWithImages] = []
     for number, record in enumerate(before):
         named = f"{name}_in{number}"
         if record.role == "user":
@@ -210,6 +212,15 @@ def input_items(
             ran = [ServerCall.kept(call) for call in record.calls if is_asked(call) and call.state.is_settled]
             items += [(call_item(call, named, note.labels), ()) for call in ran]
     return items
+
+
+def items_of(record: MessageRecord, conversation_id: str) -> list[ItemWithImages]:
+    """Return the items of a message of a conversation, whose ids stay the same. An empty reply has none."""
+    name = Place(conversation_id, record.turn_id).name
+    if record.role == "user":
+        return [(_users(record, f"msg_{name}_in"), record.images)]
+    items = [(item, ()) for item in output_of(record, name, Labels())]
+    return [*items, *((_settled(call, name), ()) for call in record.calls if _is_told(call))]
 
 
 def _users(record: MessageRecord, item_id: str) -> wire.Message:

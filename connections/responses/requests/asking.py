@@ -43,7 +43,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def creation(body: bytes) -> Creation:
     """Return the request in a body, with checked types. Raises Problem, TooManyValues."""
     request = request_in(body, _decoded)
-    _check_metadata(request.metadata or {})
+    check_metadata(request.metadata or {})
     if request.truncation not in (None, "auto", "disabled"):
         raise invalid("truncation", worded("truncation", "must be auto or disabled."))
     return request
@@ -147,7 +147,8 @@ def _top_logprobs(request: Creation) -> int | None:
     return top if shows_logprobs(request) else None
 
 
-def _check_metadata(metadata: Metadata) -> None:
+def check_metadata(metadata: Metadata) -> None:
+    """Raise Problem if there are too many values, or too long ones."""
     fits = all(len(key) <= MAX_KEY_CHARS and len(value) <= MAX_VALUE_CHARS for key, value in metadata.items())
     if len(metadata) > MAX_METADATA or not fits:
         why = (

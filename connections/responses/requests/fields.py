@@ -130,6 +130,13 @@ class ConversationName(msgspec.Struct, frozen=True):
     id: str
 
 
+class ConversationFields(msgspec.Struct, frozen=True):
+    """What a conversation begins with, or gets: the body of requests to `/v1/conversations`."""
+
+    items: list[Item] | None = None
+    metadata: Metadata | None = None
+
+
 class Creation(Asked, frozen=True, kw_only=True):
     """Asks for a response: the body of `POST /v1/responses`, and the fields of `response.create` on its WebSocket."""
 

@@ -67,25 +67,25 @@ class _Reply:
 
 
 def messages_of(
-    given: str | Sequence[Item], limits: Limits, before: Sequence[Message] = ()
+    given: str | Sequence[Item], limits: Limits, before: Sequence[Message] = (), *, field: str = "input"
 ) -> tuple[Message, ...]:
-    """Return the messages of an input. `before`: those before it. Raises Problem."""
+    """Return the messages of an input. `before`: those before it; `field`: where the request has it. Raises Problem."""
     if isinstance(given, str):
         given = [Item(role="user", content=given)] if given else []
     if not given and not before:
-        raise invalid("input", "`input` must have at least one item.")
+        raise invalid(field, f"`{field}` must have at least one item.")
     if len(given) + len(before) > MAX_MESSAGES:
-        raise invalid("input", f"`input` and what it follows may have at most {MAX_MESSAGES} items.")
+        raise invalid(field, f"`{field}` and what it follows may have at most {MAX_MESSAGES} items.")
     called = {call.call_id for message in before for call in message.calls}
-    messages = tuple(_messages(given, limits, called))
-    check_images((*before, *messages), "input", limits)
+    messages = tuple(_messages(given, limits, called, field))
+    check_images((*before, *messages), field, limits)
     return messages
 
 
-def _messages(given: Sequence[Item], limits: Limits, called: set[str]) -> Iterator[Message]:
+def _messages(given: Sequence[Item], limits: Limits, called: set[str], field: str) -> Iterator[Message]:
     reply = _Reply()
     for number, item in enumerate(given):
-        where = f"input[{number}]"
+        where = f"{field}[{number}]"
         kind = item.type or "message"
         if kind == "message" and _role(item, where) == "assistant":
             if reply.said is not None or reply.calls:

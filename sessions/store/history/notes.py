@@ -1,16 +1,21 @@
-"""Notes that doors keep beside turns: how each was asked for. A note is deleted with its conversation, or when its owner has too many bytes of them."""
+"""Notes that doors keep beside turns: how each was asked for. A note is deleted with its conversation, or when its owner has too many bytes of them.
+
+A conversation has a description, too, if its client began it without a message.
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable
 from typing import Any, cast
 
 from redis.asyncio import Redis
 
 from sessions.records import Owner
-from sessions.store.history.keys import Keys
+from sessions.shares import Subject
+from sessions.store.history.keys import Keys, now_ms
 from sessions.store.ledger import Ledger
-from sessions.store.redis.client import COUNT_NOTE, NOTE, run_script, store_errors
+from sessions.store.redis.client import COUNT_NOTE, DESCRIBE, NOTE, run_script, store_errors
 
 MOST_BYTES = 32 * 1024 * 1024
 """Bytes of an owner's notes in all conversations. Beyond it the oldest are deleted; their turns stay."""
@@ -47,6 +52,28 @@ class Notes:
         for turn, _, place in (one.decode().partition(" ") for one in gone):
             with store_errors():
                 await self._client.hdel(Keys.of(owner, place).conversation, _field(turn))
+        return True
+
+    async def description(self, keys: Keys) -> bytes | None:
+        """Return the description of a conversation; None if it has none."""
+        with store_errors():
+            return await cast("Awaitable[bytes | None]", self._client.hget(keys.conversation, "description"))
+
+    async def describe(self, owner: Owner, conversation_id: str, text: bytes, *, new: bool, group: str) -> bool:
+        """Describe a conversation, a `new` one without messages or one that exists; False if it is not so.
+
+        `group`: as in `Subject`. Raises StoreFull too.
+        """
+        keys = Keys.of(owner, conversation_id)
+        await self._ledger.admit(Subject(str(owner), group), ROW_BYTES + len(text), lifetime_s=0)
+        epoch = secrets.token_hex(8) if new else ""
+        weighed = await run_script(
+            self._client, DESCRIBE, [keys.conversation], [epoch, now_ms(), text, self._ttl_ms, group]
+        )
+        if weighed is None:
+            return False
+        self._ledger.memory.grew(len(text))
+        self._ledger.recharge(str(owner), weighed)
         return True
 
     async def forget(self, keys: Keys, turn_id: str) -> None:

@@ -72,6 +72,7 @@ BRANCH = Script("tree", "calls", "branch")
 ACTIVATE = Script("tree", "tell", "activate")
 NOTE = Script("ledger", "weigh", "note")
 COUNT_NOTE = Script("count_note")
+DESCRIBE = Script("ledger", "weigh", "describe")
 RENAME = Script("rename")
 SHARE = Script("share")
 WATCH = Script("tell", "watchers", "watch")
@@ -100,7 +101,7 @@ TAKE_DUE = Script("take_due")
 SETTLE_DUE = Script("settle_due")
 SCRIPTS = (
     *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
-    *(BRANCH, ACTIVATE, NOTE, COUNT_NOTE, RENAME, SHARE, SINCE, RENEW, START, GO_ON),
+    *(BRANCH, ACTIVATE, NOTE, COUNT_NOTE, DESCRIBE, RENAME, SHARE, SINCE, RENEW, START, GO_ON),
     *(WATCH, LEAVE, POST, COLLECT, TOUCH, KEEP_IMAGE, ADMIT, CHARGE, PUT, ENROLL),
     *(SEAL, RESEAL, ADOPT, HAND_OVER, FORGET),
     *(COMPACT, SCHEDULE, TAKE_DUE, SETTLE_DUE),
