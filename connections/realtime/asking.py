@@ -17,6 +17,7 @@ from connections.realtime.client_events import (
     ResponseWishes,
     SessionUpdate,
     Tokens,
+    TranscriptionUpdate,
 )
 from connections.realtime.items import Item, Items, State
 from connections.realtime.parts import seen
@@ -30,9 +31,20 @@ from connections.realtime.server_events import (
     Session,
     SessionCreated,
     SessionUpdated,
+    TranscriptionSession,
+    TranscriptionUpdated,
 )
-from connections.realtime.settings import Settings, of_response, of_session, refuse_change, shown_session
-from connections.realtime.sound.wishes import SoundSettings
+from connections.realtime.settings import (
+    Settings,
+    of_beta,
+    of_response,
+    of_session,
+    refuse_change,
+    shown_beta,
+    shown_session,
+    shown_transcriptions,
+)
+from connections.realtime.sound.wishes import SoundSettings, transcribing
 from connections.wire import frames
 from connections.wire.facts import Limits
 from engine.images.image import Detail, Image, Seen, together
@@ -99,8 +111,30 @@ class Asking:
 
     def update(self, event: SessionUpdate) -> ServerEvent:
         """Change the settings of replies. Raises Invalid."""
-        self.settings = of_session(self.settings, event.session, self._limits)
+        settings = of_session(self.settings, event.session, self._limits)
+        if settings.transcribes:
+            self._refuse_begun()
+        self.settings = settings
         return SessionUpdated(session=self._session())
+
+    def update_beta(self, event: TranscriptionUpdate) -> ServerEvent:
+        """Change the settings of transcriptions, as the API's beta names them. Raises Invalid."""
+        settings = of_beta(self.settings, event.session)
+        self._refuse_begun()
+        self.settings = settings
+        assert settings.sound is not None  # noqa: S101 - it was changed
+        return TranscriptionUpdated(session=shown_beta(settings.sound, self._session_id))
+
+    def transcribe(self) -> None:
+        """Begin as a session that only transcribes."""
+        assert self.settings.sound is not None  # noqa: S101 - such a session is not admitted otherwise
+        self.settings = msgspec.structs.replace(self.settings, sound=transcribing(self.settings.sound))
+
+    def _refuse_begun(self) -> None:
+        """Raise Invalid if the session has items, and so is one of replies."""
+        if not self.settings.transcribes and any(self._items):
+            why = "can't be changed: the session has items. Open another session for transcriptions."
+            raise Invalid(why, field="session.type")
 
     def create(self, event: ItemCreate) -> tuple[ServerEvent, ...]:
         """Puts an item in that shows no images. Raises Invalid."""
@@ -370,7 +404,9 @@ class Asking:
             raise Invalid(f'There is no item "{item_id}", or it is too old.', field="item_id", code=code)
         return item
 
-    def _session(self) -> Session:
+    def _session(self) -> Session | TranscriptionSession:
+        if self.settings.sound is not None and self.settings.transcribes:
+            return shown_transcriptions(self.settings.sound, self._session_id)
         return shown_session(
             self.settings,
             session_id=self._session_id,

@@ -110,6 +110,20 @@ class SessionUpdate(ClientEvent, frozen=True, kw_only=True, tag="session.update"
     session: SessionWishes
 
 
+class TranscriptionWishes(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a transcription session by the names of the API's beta."""
+
+    input_audio_format: str | UnsetType | None = UNSET
+    input_audio_transcription: msgspec.Raw | UnsetType = UNSET
+    turn_detection: msgspec.Raw | UnsetType = UNSET
+
+
+class TranscriptionUpdate(ClientEvent, frozen=True, kw_only=True, tag="transcription_session.update"):
+    """The beta's way to change options of a transcription session."""
+
+    session: TranscriptionWishes
+
+
 class ItemCreate(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.create"):
     """A message. `previous_item_id`: the item before it; None: the last one; `root`: none."""
 
@@ -173,6 +187,7 @@ class OutputClear(Sound, frozen=True, kw_only=True, tag="output_audio_buffer.cle
 
 Asks = (
     SessionUpdate
+    | TranscriptionUpdate
     | ItemCreate
     | ItemRetrieve
     | ItemDelete

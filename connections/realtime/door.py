@@ -17,6 +17,7 @@ from connections.line.socket_door import OUTBOX_BYTES
 from connections.realtime.asking import Asking
 from connections.realtime.coding import Coding
 from connections.realtime.handler import RealtimeHandler
+from connections.realtime.handshake import Arrival
 from connections.realtime.items import Items
 from connections.realtime.session_door import Guest, SessionDoor
 from connections.realtime.sound.hearing import Hearing
@@ -26,7 +27,8 @@ from connections.realtime.telling import Said, Telling
 from connections.spoken.desk import SpokenDesk
 from connections.wire.errors import Close, CloseCode
 from connections.wire.features import AUDIO, TOOLS
-from connections.wire.scopes import KeyScope
+from connections.wire.scopes import Grant, KeyScope
+from engine.served_models import ServedModel
 from sessions.errors import NotFound, Refused
 
 PATH = "/v1/realtime"
@@ -46,6 +48,15 @@ class RealtimeDoor(SessionDoor):
             guest.identity.grant.check(KeyScope.READ)
         return guest
 
+    @property
+    def transcribes(self) -> bool:
+        """Whether a session may be of transcriptions alone: if there is a recognizer."""
+        return self.spoken is not None
+
+    def model_of(self, asked: Arrival, grant: Grant) -> ServedModel:
+        """Return the model of a session; for transcriptions, which name a recognizer, the default. Raises Refused."""
+        return self.reception.model(None if asked.transcribes else asked.model, grant)
+
     async def serve(self, socket: Socket, guest: Guest) -> None:
         """Serve one session. Raises Close, Disconnected."""
         socket.take_larger(Larger(self.limiters.bodies, guest.caller.subject))
@@ -58,6 +69,8 @@ class RealtimeDoor(SessionDoor):
             names_model=guest.asked.model is not None,
             sound=None if self.spoken is None else SoundSettings.of(offer_of(self.spoken)),
         )
+        if guest.asked.transcribes:
+            asking.transcribe()
         telling = Telling(items, asking, after=guest.asked.after)
         coding = Coding(telling, conversation_id=place)
         connection = Connection(

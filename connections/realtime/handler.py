@@ -29,10 +29,12 @@ from connections.realtime.client_events import (
     ResponseCancel,
     ResponseCreate,
     SessionUpdate,
+    TranscriptionUpdate,
 )
 from connections.realtime.parts import brought, shows, uploaded
 from connections.realtime.problems import Invalid
 from connections.realtime.server_events import ServerEvent
+from connections.realtime.settings import NO_SOUND
 from connections.realtime.sound.microphone import Microphone
 from connections.realtime.sound.wishes import SoundSettings
 from connections.realtime.telling import Said, Telling, truncated
@@ -44,7 +46,10 @@ from sessions.errors import Overloaded
 from sessions.service import Sessions
 from sessions.shares import Subject
 
-NO_SOUND = "This server does not take sound: its operator can enable that (MIDSTREAM_SPEECH)."
+_NO_REPLIES = (
+    "A transcription session makes no responses and takes no items but sound: send input_audio_buffer.append, or open a session "
+    "of the type realtime."
+)
 TOLD_S = 60.0
 """How long the next event waits until a late reader was told of a deletion."""
 
@@ -52,6 +57,10 @@ TOLD_S = 60.0
 MAX_BROUGHT = 2 * 1024 * 1024
 """Bytes of images that may wait until they are kept, of one connection; one item may always come."""
 _WAITING = "Images that came before are still being stored. Send this item in a moment."
+
+
+_OF_REPLIES = (ItemCreate, ItemDelete, ItemTruncate, OutputClear, ResponseCreate, frames.Cancel)
+"""Events that a transcription session does not take."""
 
 
 class RealtimeHandler:
@@ -87,6 +96,8 @@ class RealtimeHandler:
 
         New items hold up no cancel: it is of a reply that was asked for before them.
         """
+        if self._asking.settings.transcribes and isinstance(event, _OF_REPLIES):
+            raise Invalid(_NO_REPLIES, field="type", code="unsupported_event")
         if isinstance(event, InputAppend):
             self._sound().append(event.audio)
             return None
@@ -156,10 +167,9 @@ class RealtimeHandler:
         """Return answers that need neither a turn nor the store. Raises Invalid."""
         match event:
             case SessionUpdate():
-                updated = self._asking.update(event)
-                if self._microphone is not None:
-                    self._microphone.changed()
-                return (updated,)
+                return self._updated(self._asking.update(event))
+            case TranscriptionUpdate():
+                return self._updated(self._asking.update_beta(event))
             case ItemCreate():
                 return self._asking.create(event)
             case ItemRetrieve():
@@ -179,6 +189,11 @@ class RealtimeHandler:
                 raise TypeError("This is not answered at once.")
             case _:
                 assert_never(event)
+
+    def _updated(self, updated: ServerEvent) -> tuple[ServerEvent, ...]:
+        if self._microphone is not None:
+            self._microphone.changed()
+        return (updated,)
 
     def _respond(self, connection: Connection, event: ResponseCreate) -> Slow | None:
         """Send what waits. The first message is registered at once, so a later cancel finds it. Raises Refused."""

@@ -16,12 +16,17 @@ _KEY = "openai-insecure-api-key."
 """Begins the subprotocol with a browser's key: browsers can't set headers."""
 _UNSERVED = {
     "call_id": "is of telephone calls, which this server does not take.",
-    "intent": "is of transcriptions, which this server does not make.",
 }
+TRANSCRIPTION = "transcription"
+"""The `intent` of a session that only transcribes."""
+_NOTHING_KEPT = "names a part of a conversation, and a transcription session has none: leave it out."
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """`model`: None: the default; `known`: the client named its conversation; `after`: the last item that it has."""
+    """`model`: None: the default; `known`: the client named its conversation; `after`: the last item that it has.
+
+    `transcribes`: the session only transcribes.
+    """
 
     model: str | None
     conversation_id: str
@@ -30,6 +35,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None
     key: str | None
     subprotocol: str | None
+    transcribes: bool = False
 
 
 def arrival(query: Mapping[str, str], offered: Sequence[str]) -> Arrival:
@@ -37,6 +43,11 @@ def arrival(query: Mapping[str, str], offered: Sequence[str]) -> Arrival:
     for field, why in _UNSERVED.items():
         if field in query:
             raise BadParams(why, field=field)
+    if (intent := query.get("intent")) not in (None, TRANSCRIPTION):
+        raise BadParams(f"must be {TRANSCRIPTION}, or left out.", field="intent")
+    for field in ("conversation_id", "after"):
+        if intent is not None and field in query:
+            raise BadParams(_NOTHING_KEPT, field=field)
     conversation_id = _name(query, "conversation_id")
     return Arrival(
         model=query.get("model"),
@@ -46,6 +57,7 @@ def arrival(query: Mapping[str, str], offered: Sequence[str]) -> Arrival:
         after=query.get("after"),
         key=next((one.removeprefix(_KEY) for one in offered if one.startswith(_KEY)), None),
         subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None,
+        transcribes=intent is not None,
     )
 
 

@@ -127,6 +127,26 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     tracing: None = None
 
 
+class TranscriptionSession(msgspec.Struct, frozen=True, kw_only=True):
+    """The current settings of a session that only transcribes."""
+
+    id: str
+    object: Literal["realtime.transcription_session"] = "realtime.transcription_session"
+    type: Literal["transcription"] = "transcription"
+    audio: msgspec.Struct
+
+
+class BetaTranscriptionSession(msgspec.Struct, frozen=True, kw_only=True):
+    """The same, by the names of the API's beta."""
+
+    id: str
+    object: Literal["realtime.transcription_session"] = "realtime.transcription_session"
+    modalities: tuple[Modality, ...] = ("text",)
+    input_audio_format: str
+    input_audio_transcription: msgspec.Struct
+    turn_detection: msgspec.Struct | None
+
+
 class Failure(msgspec.Struct, frozen=True):
     """Why a response failed."""
 
@@ -207,13 +227,19 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 class SessionCreated(ServerEvent, frozen=True, kw_only=True, tag="session.created"):
     """The first event."""
 
-    session: Session
+    session: Session | TranscriptionSession
 
 
 class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.updated"):
     """Answers `session.update`."""
 
-    session: Session
+    session: Session | TranscriptionSession
+
+
+class TranscriptionUpdated(ServerEvent, frozen=True, kw_only=True, tag="transcription_session.updated"):
+    """Answers `transcription_session.update`."""
+
+    session: BetaTranscriptionSession
 
 
 class ItemAdded(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.added"):

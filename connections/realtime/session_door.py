@@ -30,6 +30,11 @@ from engine.served_models import ServedModel
 from sessions.service import Sessions
 
 
+_NO_TRANSCRIPTIONS = (
+    "Transcription sessions are at /v1/realtime, of a server whose operator enabled recognition (MIDSTREAM_SPEECH)."
+)
+
+
 class Guest(msgspec.Struct, frozen=True, kw_only=True):
     """The client of a session, and its rights."""
 
@@ -63,6 +68,11 @@ class SessionDoor(OpenAiSocketDoor[Guest]):
         self.presence = presence
         self.spoken = spoken
 
+    @property
+    def transcribes(self) -> bool:
+        """Whether a session may be of transcriptions alone."""
+        return False
+
     async def guest(self, websocket: WebSocket) -> Guest:
         """Return the client and its request. Raises Refused."""
         try:
@@ -72,6 +82,8 @@ class SessionDoor(OpenAiSocketDoor[Guest]):
         authorization = websocket.headers.get("authorization")
         identity = await self.reception.identity(authorization, asked.key)
         identity.grant.check(KeyScope.CHAT)
+        if asked.transcribes and not self.transcribes:
+            raise invalid("intent", _NO_TRANSCRIPTIONS, code="unsupported_parameter")
         model = self.model_of(asked, identity.grant)
         limits = await self.reception.limits(model)
         name = _client_id(asked, identity, bearer(authorization) or asked.key)

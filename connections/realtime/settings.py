@@ -15,12 +15,28 @@ from connections.realtime.client_events import (
     ResponseWishes,
     SessionWishes,
     Tokens,
+    TranscriptionWishes,
     Wishes,
 )
 from connections.realtime.problems import Invalid
-from connections.realtime.server_events import Effort, FunctionTool, NamedFunction, Session
-from connections.realtime.sound.told import AudioSettings, InputSettings, OutputSettings
-from connections.realtime.sound.wishes import SoundSettings, in_force, named_format
+from connections.realtime.handshake import TRANSCRIPTION
+from connections.realtime.server_events import (
+    BetaTranscriptionSession,
+    Effort,
+    FunctionTool,
+    NamedFunction,
+    Session,
+    TranscriptionSession,
+)
+from connections.realtime.sound.told import AudioSettings, InputSettings, OutputSettings, TranscriptionAudio
+from connections.realtime.sound.wishes import (
+    BETA_FORMATS,
+    SoundSettings,
+    Transcription,
+    in_force,
+    named_format,
+    transcribing,
+)
 from connections.realtime.sound.wishes import changed as changed_sound
 from connections.wire import frames, params, tools
 from connections.wire.errors import BadParams
@@ -39,6 +55,11 @@ _NAMES = {
     "params.temperature": "temperature",
 }
 _WORDS = ("auto", "none", "required")
+_OF_REPLIES = (
+    *("instructions", "max_output_tokens", "temperature", "tools", "tool_choice", "reasoning"),
+    *("output_modalities", "prompt"),
+)
+NO_SOUND = "This server does not take sound: its operator can enable that (MIDSTREAM_SPEECH)."
 _NO_SERVER_TOOLS = ToolBox()
 """A session's tools are run by its client."""
 
@@ -56,6 +77,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: str = "auto"
     effort: str | None = None
     sound: SoundSettings | None = None
+
+    @property
+    def transcribes(self) -> bool:
+        """Whether the session only transcribes."""
+        return self.sound is not None and self.sound.transcribes
 
     @property
     def speaks(self) -> bool:
@@ -76,9 +102,40 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 def of_session(settings: Settings, wishes: SessionWishes, limits: Limits) -> Settings:
     """Return the settings after a `session.update`. Raises Invalid, which names the field; then nothing changes."""
+    if wishes.type == TRANSCRIPTION:
+        return _of_transcriptions(settings, wishes)
     if wishes.type != "realtime":
-        raise Invalid("must be realtime.", field="session.type")
+        raise Invalid(f"must be realtime or {TRANSCRIPTION}.", field="session.type")
+    if settings.transcribes:
+        raise Invalid(f"must stay {TRANSCRIPTION}: open another session for replies.", field="session.type")
     return _checked(settings, wishes, limits, "session")
+
+
+def of_beta(settings: Settings, wishes: TranscriptionWishes) -> Settings:
+    """Return the settings after a `transcription_session.update`. Raises Invalid, which names the field."""
+    given: dict[str, object] = {}
+    if isinstance(name := wishes.input_audio_format, str):
+        if name not in BETA_FORMATS:
+            raise Invalid(f"must be one of {', '.join(BETA_FORMATS)}.", field="session.input_audio_format")
+        given["format"] = {"type": BETA_FORMATS[name]}
+    if not isinstance(wishes.input_audio_transcription, UnsetType):
+        given["transcription"] = wishes.input_audio_transcription
+    if not isinstance(wishes.turn_detection, UnsetType):
+        given["turn_detection"] = wishes.turn_detection
+    audio = msgspec.Raw(msgspec.json.encode({"input": given}))
+    return _of_transcriptions(settings, SessionWishes(type=TRANSCRIPTION, audio=audio))
+
+
+def _of_transcriptions(settings: Settings, wishes: SessionWishes) -> Settings:
+    """Return the settings of a session that only transcribes. Raises Invalid."""
+    if settings.sound is None:
+        raise Invalid(NO_SOUND, field="session.type", code="unsupported_parameter")
+    for field in _OF_REPLIES:
+        if getattr(wishes, field) not in (UNSET, NULL, None):
+            why = "is an option of replies, which a transcription session does not have: leave it out."
+            raise Invalid(why, field=f"session.{field}", code="unsupported_parameter")
+    sound = transcribing(changed_sound(settings.sound, wishes.audio, NULL, "session"))
+    return msgspec.structs.replace(settings, sound=sound)
 
 
 def of_response(settings: Settings, wishes: ResponseWishes, limits: Limits) -> Settings:
@@ -90,6 +147,22 @@ def of_response(settings: Settings, wishes: ResponseWishes, limits: Limits) -> S
             code="unsupported_parameter",
         )
     return _checked(settings, wishes, limits, "response")
+
+
+def shown_transcriptions(sound: SoundSettings, session_id: str) -> TranscriptionSession:
+    """What is in force in a session that only transcribes, as clients see it."""
+    return TranscriptionSession(id=session_id, audio=TranscriptionAudio(_input(sound)))
+
+
+def shown_beta(sound: SoundSettings, session_id: str) -> BetaTranscriptionSession:
+    """The same, by the names of the API's beta."""
+    kind = named_format(sound.input).type
+    return BetaTranscriptionSession(
+        id=session_id,
+        input_audio_format=next(name for name, known in BETA_FORMATS.items() if known == kind),
+        input_audio_transcription=sound.transcription or Transcription(),
+        turn_detection=in_force(sound.detection),
+    )
 
 
 def shown_session(settings: Settings, *, session_id: str, conversation_id: str, model: str) -> Session:
@@ -198,12 +271,16 @@ def _shown(tool: frames.OfferedTool) -> FunctionTool:
     return FunctionTool(name=tool.name, description=tool.description, parameters=tool.parameters or {})
 
 
+def _input(sound: SoundSettings) -> InputSettings:
+    return InputSettings(
+        format=named_format(sound.input),
+        turn_detection=in_force(sound.detection),
+        transcription=sound.transcription,
+    )
+
+
 def _audio(sound: SoundSettings) -> AudioSettings:
     return AudioSettings(
-        input=InputSettings(
-            format=named_format(sound.input),
-            turn_detection=in_force(sound.detection),
-            transcription=sound.transcription,
-        ),
+        input=_input(sound),
         output=OutputSettings(format=named_format(sound.output), voice=sound.voice),
     )

@@ -9,6 +9,7 @@ import sys
 import wave
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import pytest_asyncio
 import soxr
 import websockets
+from openai import AsyncOpenAI
 
 from engine.messages import Message
 from engine.scripted.engine import FEATURES, ScriptedEngine
@@ -301,6 +303,149 @@ async def test_what_can_not_be_had_is_refused_by_a_sentence(running: Running) ->
         assert error["code"] == "input_audio_buffer_commit_empty"
         await phone.send("input_audio_buffer.clear")
         await phone.until("input_audio_buffer.cleared")
+
+
+@asynccontextmanager
+async def transcribing(running: Running) -> AsyncIterator[Phone]:
+    """A transcription session, as OpenAI's clients open one."""
+    url = f"{running.url.replace('http', 'ws')}/v1/realtime?intent=transcription"
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with websockets.connect(url, additional_headers=headers) as socket:
+        phone = Phone(socket)
+        session = (await phone.until("session.created"))["session"]
+        assert (session["type"], session["object"]) == ("transcription", "realtime.transcription_session")
+        yield phone
+
+
+async def test_a_transcription_session_says_what_was_said_and_answers_nothing(running: Running) -> None:
+    asked = len(running.engine.requests)
+    async with transcribing(running) as phone:
+        wishes = {
+            "format": {"type": "audio/pcm", "rate": RATE},
+            "transcription": {"model": "gpt-4o-transcribe", "language": "en"},
+            "turn_detection": {"type": "server_vad", "silence_duration_ms": 500},
+            "noise_reduction": None,
+        }
+        await phone.send("session.update", session={"type": "transcription", "audio": {"input": wishes}})
+        updated = (await phone.until("session.updated"))["session"]
+        assert updated["audio"]["input"]["transcription"]["model"] == "gpt-4o-transcribe"
+        assert updated["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 500
+        for said, words in (
+            ("What did you say last?", "what did you say last"),
+            ("Count from one to ten.", "count from 1 to 10"),
+        ):
+            phone.events.clear()
+            await phone.say(SILENCE[:24000] + await spoken(said) + SILENCE)
+            completed = await phone.until("conversation.item.input_audio_transcription.completed")
+            assert (completed["transcript"], completed["usage"]["type"]) == (words, "duration")
+            kinds = [kind for kind in phone.types() if not kind.endswith(".delta")]
+            assert kinds == [
+                "input_audio_buffer.speech_started",
+                "input_audio_buffer.speech_stopped",
+                "input_audio_buffer.committed",
+                "conversation.item.added",
+                "conversation.item.done",
+                "conversation.item.input_audio_transcription.completed",
+            ]
+            assert {one.get("item_id", one.get("item", {}).get("id")) for one in phone.events} == {
+                completed["item_id"]
+            }
+            deltas = [one["delta"] for one in phone.events if one["type"].endswith(".delta")]
+            assert words.startswith("".join(deltas))
+    assert len(running.engine.requests) == asked
+
+
+async def test_a_commit_ends_what_is_said_in_a_transcription_session(running: Running) -> None:
+    async with transcribing(running) as phone:
+        for _ in range(2):
+            await phone.send(
+                "session.update", session={"type": "transcription", "audio": {"input": {"turn_detection": None}}}
+            )
+            assert (await phone.until("session.updated"))["session"]["audio"]["input"]["turn_detection"] is None
+            await phone.say(await spoken("Count from one to ten."))
+            await phone.send("input_audio_buffer.commit")
+            completed = await phone.until("conversation.item.input_audio_transcription.completed")
+            assert completed["transcript"] == "count from 1 to 10"
+
+
+async def test_a_transcription_session_refuses_what_replies_need(running: Running) -> None:
+    async with transcribing(running) as phone:
+        for event in (
+            {"type": "response.create"},
+            {"type": "response.cancel"},
+            {"type": "conversation.item.create", "item": text("Hello.")},
+            {"type": "conversation.item.truncate", "item_id": "i", "content_index": 0, "audio_end_ms": 0},
+            {"type": "output_audio_buffer.clear"},
+        ):
+            await phone.socket.send(json.dumps(event | {"event_id": "mine"}))
+            error = (await phone.until("error"))["error"]
+            assert (error["code"], error["param"], error["event_id"]) == ("unsupported_event", "type", "mine")
+            assert "makes no responses" in error["message"]
+        for session, field in (
+            ({"type": "realtime"}, "type"),
+            ({"type": "transcription", "instructions": "Be brief."}, "instructions"),
+            ({"type": "transcription", "tools": []}, "tools"),
+        ):
+            await phone.send("session.update", session=session)
+            assert (await phone.until("error"))["error"]["param"] == f"session.{field}"
+
+
+async def test_a_session_becomes_one_of_transcriptions_before_its_first_item_alone(running: Running) -> None:
+    async with calls(running, "becoming") as socket:
+        phone = Phone(socket)
+        await phone.send("conversation.item.create", item=text("Hello."))
+        await phone.send("session.update", session={"type": "transcription"})
+        assert (await phone.until("error"))["error"]["param"] == "session.type"
+    async with calls(running, "become") as socket:
+        phone = Phone(socket)
+        await phone.send("session.update", session={"type": "transcription"})
+        assert (await phone.until("session.updated"))["session"]["type"] == "transcription"
+        await phone.say(SILENCE[:24000] + await spoken("Count from one to ten.") + SILENCE)
+        completed = await phone.until("conversation.item.input_audio_transcription.completed")
+        assert completed["transcript"] == "count from 1 to 10"
+
+
+async def test_the_betas_transcription_session_is_understood(running: Running) -> None:
+    async with transcribing(running) as phone:
+        wishes: dict[str, Any] = {
+            "input_audio_format": "pcm16",
+            "input_audio_transcription": {"model": "whisper-1", "prompt": "", "language": "en"},
+            "turn_detection": {"type": "server_vad", "threshold": 0.5, "silence_duration_ms": 500},
+            "input_audio_noise_reduction": {"type": "near_field"},
+        }
+        await phone.send("transcription_session.update", session=wishes)
+        updated = (await phone.until("transcription_session.updated"))["session"]
+        assert updated["input_audio_format"] == "pcm16"
+        assert updated["input_audio_transcription"] == {"model": "whisper-1", "language": "en", "prompt": ""}
+        await phone.say(SILENCE[:24000] + await spoken("Count from one to ten.") + SILENCE)
+        completed = await phone.until("conversation.item.input_audio_transcription.completed")
+        assert completed["transcript"] == "count from 1 to 10"
+        await phone.send("transcription_session.update", session={"input_audio_format": "mp3"})
+        assert (await phone.until("error"))["error"]["param"] == "session.input_audio_format"
+
+
+async def test_openais_client_has_speech_transcribed(running: Running) -> None:
+    async with (
+        AsyncOpenAI(api_key=KEY, base_url=f"{running.url}/v1") as client,
+        client.realtime.connect(
+            model="gpt-4o-transcribe", extra_query={"intent": "transcription"}
+        ) as connection,
+    ):
+        await connection.session.update(
+            session={
+                "type": "transcription",
+                "audio": {"input": {"transcription": {"model": "gpt-4o-transcribe"}, "turn_detection": None}},
+            }
+        )
+        sound = await spoken("Count from one to ten.")
+        for at in range(0, len(sound), RATE):
+            await connection.input_audio_buffer.append(audio=b64encode(sound[at : at + RATE]).decode())
+        await connection.input_audio_buffer.commit()
+        async for event in connection:
+            assert event.type != "error", event
+            if event.type == "conversation.item.input_audio_transcription.completed":
+                assert event.transcript == "count from 1 to 10"
+                break
 
 
 async def test_the_guides_example_works(running: Running, tmp_path: Path) -> None:

@@ -141,9 +141,14 @@ class Hearing:
         if now.is_committed:  # a second message of one utterance, as behind a forgotten one
             self._now = now = _Utterance()
         now.is_committed = True
-        gone = self._asking.make_room(text) if state is State.WAITING else []
+        is_kept = state is State.WAITING and not self._asking.settings.transcribes
+        gone = self._asking.make_room(text) if is_kept else []
         item = Item(item_id=now.item_id, role="user", text=text, state=state, sound_ms=0)
-        previous, shown = self._items.create(item, behind=None), item.shown()
+        if self._asking.settings.transcribes:  # nothing will answer it
+            previous = self._items.store(msgspec.structs.replace(item, state=State.STORED))
+        else:
+            previous = self._items.create(item, behind=None)
+        shown = item.shown()
         if self._transcribes and isinstance(shown, server_events.Message):
             unheard = server_events.SpokenContent("input_audio", None)
             shown = msgspec.structs.replace(shown, content=(unheard,))

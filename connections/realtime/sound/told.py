@@ -34,6 +34,12 @@ class AudioSettings(msgspec.Struct, frozen=True, kw_only=True):
     output: OutputSettings
 
 
+class TranscriptionAudio(msgspec.Struct, frozen=True):
+    """The sound of a session that only transcribes."""
+
+    input: InputSettings
+
+
 class SpeechStarted(ServerEvent, frozen=True, kw_only=True, tag="input_audio_buffer.speech_started"):
     """Speech began. `item_id`: of the item that it will be."""
 

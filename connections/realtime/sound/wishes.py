@@ -23,6 +23,8 @@ _FORMATS: dict[str, tuple[Format, int]] = {
     "audio/pcma": ("alaw", TELEPHONE_RATE),
 }
 _NAMES = {coding: name for name, (coding, _) in _FORMATS.items()}
+BETA_FORMATS: dict[str, str] = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
+"""The beta's names of formats."""
 LEAD_MS = 300
 """Sound before speech was detected that is understood, too, whatever `prefix_padding_ms` says."""
 _LEAST_THRESHOLD = 0.05
@@ -95,7 +97,10 @@ class AudioWishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SoundSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The current settings. `speaks`: replies are spoken; `detection`: None: the client ends its user's turn."""
+    """The current settings. `speaks`: replies are spoken; `detection`: None: the client ends its user's turn.
+
+    `transcribes`: there are no replies.
+    """
 
     offer: Offer
     speaks: bool
@@ -103,6 +108,7 @@ class SoundSettings(msgspec.Struct, frozen=True, kw_only=True):
     output: AudioOutput = AudioOutput()
     detection: Detection | None = Detection(type="server_vad")
     transcription: Transcription | None = None
+    transcribes: bool = False
 
     @classmethod
     def of(cls, offer: Offer) -> SoundSettings:
@@ -112,7 +118,8 @@ class SoundSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def creates(self) -> bool:
         """Whether an utterance is answered at once."""
-        return self.detection is not None and self.detection.create_response is not False
+        is_answered = self.detection is not None and self.detection.create_response is not False
+        return is_answered and not self.transcribes
 
     @property
     def interrupts(self) -> bool:
@@ -135,6 +142,13 @@ class SoundSettings(msgspec.Struct, frozen=True, kw_only=True):
             language=language or None,
             grace_s=0,
         )
+
+
+def transcribing(settings: SoundSettings) -> SoundSettings:
+    """Return the settings of a session that only transcribes."""
+    return msgspec.structs.replace(
+        settings, speaks=False, transcribes=True, transcription=settings.transcription or Transcription()
+    )
 
 
 def changed(

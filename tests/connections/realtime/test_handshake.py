@@ -34,8 +34,16 @@ def test_a_browser_shows_its_key_as_a_subprotocol_which_is_not_the_one_that_is_s
     assert arrival({}, ("openai-insecure-api-key.sk-1",)).subprotocol is None
 
 
+def test_a_session_may_be_of_transcriptions_alone_and_has_no_conversation_then() -> None:
+    assert arrival({"intent": "transcription", "model": "whisper-1"}, ()).transcribes
+    assert not arrival({}, ()).transcribes
+    for field in ("conversation_id", "after"):
+        with pytest.raises(BadParams, match=f"^`{field}` "):
+            arrival({"intent": "transcription", field: "c"}, ())
+
+
 @pytest.mark.parametrize("field", ["call_id", "intent"])
-def test_calls_and_transcriptions_are_not_served(field: str) -> None:
+def test_calls_and_other_intents_are_not_served(field: str) -> None:
     with pytest.raises(BadParams, match=f"^`{field}` "):
         arrival({field: "x"}, ())
 
