@@ -1,4 +1,7 @@
-"""A stock client of `/v1/responses` in Node, unchanged, against a real server with the demo model. Python's is in `tests/app`."""
+"""Stock clients of `/v1/responses` and `/v1/conversations`, unchanged, against a real server with the demo model.
+
+`openai` for Python is in `tests/app`.
+"""
 
 from __future__ import annotations
 
@@ -22,3 +25,15 @@ def test_responses_of_the_stock_client_for_node(run_script: Runner, server: Serv
     with ends_of_turns(server, since=logged) as ends:
         left = next(end for end in ends if end["cause"] is not None)  # the door stops what its reader leaves
         assert (left["reason"], left["steps_after"] <= 1) == ("cancelled", True)
+
+
+def test_a_session_of_the_agents_sdk_is_kept_by_the_conversations_api(
+    run_script: Runner, server: ServerProcess
+) -> None:
+    said = run_script("agents_conversations.py", server.url)
+    assert "Ada" in said["again"]["text"]
+    items = said["items"]["items"]
+    assert [role for role, _ in items] == ["user", "assistant"] * 2
+    assert [items[0], items[-1]] == [["user", "My name is Ada."], ["assistant", said["again"]["text"]]]
+    assert (said["popped"]["item"], said["left"]["items"]) == (items[-1], items[:-1])
+    assert "cleared" in said
