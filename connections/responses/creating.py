@@ -21,7 +21,7 @@ from connections.responses.answers.mcp_wire import McpItem
 from connections.responses.answers.resource import asked_for
 from connections.responses.answers.telling import ServerCalls, Telling
 from connections.responses.kept.conversations import Conversations
-from connections.responses.kept.decisions import decisions_in, parted
+from connections.responses.kept.decisions import RESPONSE, decisions_in, parted
 from connections.responses.kept.ids import CREATED, Place, is_name, new_conversation
 from connections.responses.kept.keeper import Keeper, Kept, Where
 from connections.responses.kept.notes import (
@@ -40,7 +40,7 @@ from connections.responses.kept.notes import (
 from connections.responses.kept.references import resolved
 from connections.responses.requests.asking import ask_of, fields_of, seals_thoughts, shows_logprobs
 from connections.responses.requests.fields import ConversationName, Creation
-from connections.responses.requests.items import messages_of
+from connections.responses.requests.items import OUTPUT, messages_of
 from connections.responses.requests.servers import Listed, listed
 from connections.responses.requests.tools import namespaces_of
 from connections.wire.facts import Limits
@@ -208,10 +208,17 @@ class Creator:
         return self._reception.asked_by(caller, ask, model, fields_of())
 
     async def _behind(self, caller: Caller, request: Creation) -> Kept | None:
-        """The response that a request goes on from. Raises Problem, StoreDown."""
-        if request.previous_response_id is None:
+        """The response that a request goes on from: the named one, or the conversation's whose calls it answers.
+
+        Raises Problem, StoreDown.
+        """
+        behind: Kept | None = None
+        if request.previous_response_id is not None:
+            behind = await self.keeper.previous(caller.owner, request.previous_response_id)
+        elif request.conversation is not None and _brings_outcomes(request):
+            behind = await self.keeper.waiting(caller.owner, _conversation_of(request))
+        if behind is None:
             return None
-        behind = await self.keeper.previous(caller.owner, request.previous_response_id)
         _, decided = parted(request.input)  # who only answers approvals may leave fields out
         truncation = request.truncation or (behind.note.response.truncation if decided else None)
         if behind.is_cut and truncation != "auto":
@@ -221,7 +228,7 @@ class Creator:
     def _input(self, wanted: Wanted) -> Input | None:
         """Return what to store of the request; None if it is not stored. Raises Problem if it has to be."""
         request, behind = wanted.request, wanted.behind
-        if request.conversation is not None and behind is not None:
+        if request.conversation is not None and request.previous_response_id is not None:
             why = "A response continues from one place: send `previous_response_id` or `conversation`."
             raise invalid("conversation", why)
         given_items, answers = parted(request.input)
@@ -341,6 +348,12 @@ class Creator:
             reply = await self.keeper.begin(wanted.caller, said, generation, Where(conversation_id, behind))
         reply.ignored = ask.ignored
         return reply
+
+
+def _brings_outcomes(request: Creation) -> bool:
+    """Return whether a request answers calls."""
+    given = request.input
+    return not isinstance(given, str) and any(item.type in (OUTPUT, RESPONSE) for item in given)
 
 
 def _conversation_of(request: Creation) -> str:

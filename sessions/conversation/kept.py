@@ -55,9 +55,9 @@ class KeptTurns:
         return await self._history.follower(keys, record) is None
 
     async def path(
-        self, owner: Owner, conversation_id: str, message_id: str, *, most_bytes: int
+        self, owner: Owner, conversation_id: str, message_id: str | None = None, *, most_bytes: int
     ) -> tuple[list[MessageRecord], bool]:
-        """Return the messages up to one, oldest first, and whether there are older ones.
+        """Return the messages up to one, oldest first, and whether there are older ones. None: up to the active leaf.
 
         The first message is the one that exceeds `most_bytes`.
         """

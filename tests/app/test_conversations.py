@@ -246,6 +246,22 @@ async def test_calls_of_a_response_take_their_outputs_as_items(sdk: AsyncOpenAI,
     assert [told(item)[1] for item in await items_of(sdk, made)] == ["Weather?", "weather", "Sun", "Sunny."]
 
 
+async def test_a_response_answers_the_calls_of_its_conversation(sdk: AsyncOpenAI, running: Running) -> None:
+    made = await sdk.conversations.create()
+    running.engine.script([Call("weather")])
+    running.engine.script("Sunny.")
+    first = await ask(sdk, "Weather?", conversation=made.id, tools=[WEATHER])
+    output = OUTPUT | {"call_id": first.output[0].call_id}  # type: ignore[union-attr]
+    second = await ask(sdk, [output], conversation=made.id, tools=[WEATHER])
+    assert (second.output_text, second.store) == ("Sunny.", True)  # type: ignore[attr-defined]
+    assert second.conversation is not None
+    assert second.conversation.id == made.id
+    assert read(running) == [("user", "Weather?"), ("assistant", ""), ("tool", "Sun")]
+    assert [told(item)[1] for item in await items_of(sdk, made)] == ["Weather?", "weather", "Sun", "Sunny."]
+    with pytest.raises(openai.BadRequestError):
+        await ask(sdk, [output], conversation=made.id)
+
+
 async def test_nobody_without_a_secret_key_has_conversations(running: Running) -> None:
     async with client_of(running, "none") as nobody:
         with pytest.raises(openai.BadRequestError, match="secret"):

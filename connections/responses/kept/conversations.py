@@ -102,9 +102,7 @@ class Conversations:
         description = Description(meta.updated_at // 1000) if text is None else _decode(text)
         path: Sequence[MessageRecord] = ()
         if with_path:
-            path, _ = await self._sessions.kept.path(
-                owner, conversation_id, meta.leaf or "", most_bytes=MOST_PATH_BYTES
-            )
+            path, _ = await self._sessions.kept.path(owner, conversation_id, most_bytes=MOST_PATH_BYTES)
         return Found(conversation_id, description, tuple(path), is_locked=meta.running is not None)
 
     async def create(self, caller: Caller, metadata: Metadata) -> Found:

@@ -123,6 +123,15 @@ class Keeper(StoredTurns):
             raise Problem(400, why, code="response_in_progress", param="previous_response_id")
         return kept
 
+    async def waiting(self, owner: Owner, conversation_id: str) -> Kept | None:
+        """Return the last response of a conversation if its calls wait for their client. Raises StoreDown."""
+        path, _ = await self.sessions.kept.path(owner, conversation_id, most_bytes=0)
+        if not path or path[-1].role != "assistant":
+            return None
+        place = Place(conversation_id, path[-1].turn_id)
+        kept = await self.find(owner, place.response_id, with_path=True)
+        return kept if kept is not None and kept.has_ended and kept.open_calls else None
+
     async def with_bytes(
         self, caller: Caller, place: Place, messages: Sequence[Message]
     ) -> tuple[Message, ...]:

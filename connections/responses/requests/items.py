@@ -28,6 +28,8 @@ _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
     "assistant": "assistant",
 }
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+OUTPUT = "function_call_output"
+"""The type of an item with the result of a call."""
 _SEALED = "midstream."
 """Begins reasoning that a client should send back without reading it. It is not secret."""
 _NO_SUMMARY = "has a summary that this server did not write."
@@ -154,7 +156,7 @@ def _other(item: Item, kind: str, where: str, limits: Limits, called: set[str]) 
     match kind:
         case "message":
             return _said(item, where, limits)
-        case "function_call_output":
+        case _ if kind == OUTPUT:
             if item.call_id not in called:
                 field = f"{where}.call_id"
                 raise invalid(field, worded(field, "names no call before it."))
