@@ -268,6 +268,14 @@ async def test_nobody_without_a_secret_key_has_conversations(running: Running) -
             await nobody.conversations.create()
 
 
+async def test_conversations_are_erased_with_their_owner(sdk: AsyncOpenAI, running: Running) -> None:
+    empty, full = await sdk.conversations.create(), await sdk.conversations.create(items=[user("Hello!")])
+    assert await sdk.delete("/me", cast_to=object) == {"conversations": 2}
+    for made in (empty, full):
+        with pytest.raises(openai.NotFoundError):
+            await sdk.conversations.retrieve(made.id)
+
+
 async def test_items_are_filtered_as_messages_are(tmp_path: Path) -> None:
     words = tmp_path / "filters.toml"
     words.write_text('[input]\nwords = ["grapefruit"]')
