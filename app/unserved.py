@@ -144,7 +144,7 @@ class Unserved:
         if path in self._doors.sockets:
             response = self._answers.socket(scope)
         elif path == API or path.startswith(f"{API}/"):
-            answers = self._answer_below
+            answers: ASGIApp = self._answer_below
             if "origin" in Headers(scope=scope):
                 answers = self._below_anthropics if anthropics.is_anthropics(scope) else self._below
             await answers(scope, receive, send)

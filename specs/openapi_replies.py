@@ -165,7 +165,9 @@ def _conversations() -> Part:
     )
     hello = {"items": [{"role": "user", "content": "Hello!"}]}
 
-    def act(summary: str, words: str, schema: Schema, *names: Part, more: dict[int, str] | None = None) -> Part:
+    def act(
+        summary: str, words: str, schema: Schema, *names: Part, more: dict[int, str] | None = None
+    ) -> Part:
         answers = {"200": as_json(words, schema), **refusals(wire.ErrorBody, gone | (more or {}))}
         return operation(summary, answers) | {"parameters": list(names)} | BEARER
 

@@ -29,9 +29,7 @@ def gate_of(settings: Settings, refusals: Refusals) -> Callable[[ASGIApp], ASGIA
         trusted=proxies_of(settings),
     )
     hosts = host_rule(settings.allowed_hosts, listening=settings.host, authenticates=settings.authenticates)
-    return lambda app: Gate(
-        app, addresses=addresses, hosts=hosts, refusals=refusals, refuse=refusal_of
-    )
+    return lambda app: Gate(app, addresses=addresses, hosts=hosts, refusals=refusals, refuse=refusal_of)
 
 
 def proxies_of(settings: Settings) -> tuple[Network, ...]:

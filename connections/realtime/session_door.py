@@ -29,10 +29,7 @@ from connections.wire.scopes import Grant, KeyScope
 from engine.served_models import ServedModel
 from sessions.service import Sessions
 
-
-_NO_TRANSCRIPTIONS = (
-    "Transcription sessions are at /v1/realtime, of a server whose operator enabled recognition (MIDSTREAM_SPEECH)."
-)
+_NO_TRANSCRIPTIONS = "Transcription sessions are at /v1/realtime, of a server whose operator enabled recognition (MIDSTREAM_SPEECH)."
 
 
 class Guest(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,8 +18,8 @@ from connections.realtime.client_events import (
     TranscriptionWishes,
     Wishes,
 )
-from connections.realtime.problems import Invalid
 from connections.realtime.handshake import TRANSCRIPTION
+from connections.realtime.problems import Invalid
 from connections.realtime.server_events import (
     BetaTranscriptionSession,
     Effort,

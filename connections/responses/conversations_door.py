@@ -163,9 +163,7 @@ class ConversationsDoor(HttpDoor[ConversationFields]):
             await self.reception.count(caller)
             await self._conversations.add(caller, found, messages)
 
-    async def _shown(
-        self, caller: Caller, found: Found, items: list[ItemWithImages]
-    ) -> list[wire.InputItem]:
+    async def _shown(self, caller: Caller, found: Found, items: list[ItemWithImages]) -> list[wire.InputItem]:
         shown = partial(self._keeper.images, caller.owner, found.conversation_id)
         return await with_their_images(items, shown)
 

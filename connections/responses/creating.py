@@ -35,7 +35,6 @@ from connections.responses.kept.notes import (
     generation_of,
     goes_on_alike,
     is_asked,
-    system_of,
 )
 from connections.responses.kept.references import resolved
 from connections.responses.requests.asking import ask_of, fields_of, seals_thoughts, shows_logprobs
@@ -44,7 +43,6 @@ from connections.responses.requests.items import OUTPUT, messages_of
 from connections.responses.requests.servers import Listed, listed
 from connections.responses.requests.tools import namespaces_of
 from connections.wire.facts import Limits
-from connections.wire.params import MAX_SYSTEM_CHARS
 from engine.messages import Message
 from engine.served_models import ServedModel
 from sessions.errors import BadParams, Overloaded
@@ -243,8 +241,6 @@ class Creator:
             given = msgspec.structs.replace(given, is_alike=alike)
             if decisions and not alike:
                 raise invalid("input", _UNLIKE)
-            if len(system_of(request, Said("", behind.note.system))) > MAX_SYSTEM_CHARS:
-                given = None
         if given is None and any(map(is_asked, calls)):
             raise invalid("input", _OPEN, code="approvals_open")
         if not (comes_back(wanted.caller) and _fits(wanted)):
@@ -341,8 +337,6 @@ class Creator:
         only = tuple(sorted(wanted.caller.grant.models))
         generation = msgspec.structs.replace(generation, model=wanted.model.name, only=only)
         if isinstance(given, Outputs) and behind is not None:
-            if request.model is None:  # as before
-                generation = msgspec.structs.replace(generation, model=None)
             reply = await self.keeper.go_on(wanted.caller, given, generation, behind)
         else:
             reply = await self.keeper.begin(wanted.caller, said, generation, Where(conversation_id, behind))

@@ -147,7 +147,7 @@ async def page_of(items: list[ItemWithImages], request: Request, shown: Shown) -
     """Return the page of items that a request asks for, newest first by default. Raises Problem, StoreDown."""
     query = request.query_params
     if query.get("order") != "asc":
-        items = items[::-1]
+        items.reverse()
     if (after := query.get("after")) is not None:
         ids = [item.id for item, _ in items]
         if after not in ids:

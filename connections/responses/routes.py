@@ -36,9 +36,7 @@ def responses_routes(
     def conversations(path: str, **acts: Act) -> Route:
         methods = list(acts)
         door = ConversationsDoor(creator.keeper, reception, acts)
-        return Route(
-            CONVERSATIONS + path, shown(door, ", ".join(methods)), methods=[*methods, "OPTIONS"]
-        )
+        return Route(CONVERSATIONS + path, shown(door, ", ".join(methods)), methods=[*methods, "OPTIONS"])
 
     does = ConversationsDoor
     item = "/{conversation_id}/items/{item_id}"

@@ -71,7 +71,15 @@ async def test_a_conversation_is_created_described_and_deleted(sdk: AsyncOpenAI)
 async def test_a_response_reads_the_items_of_its_conversation_and_becomes_some(
     sdk: AsyncOpenAI, running: Running
 ) -> None:
-    before = [user("Weather?"), CALL, OUTPUT, assistant("Sunny."), user("And"), user("now?"), assistant("Rain.")]
+    before = [
+        user("Weather?"),
+        CALL,
+        OUTPUT,
+        assistant("Sunny."),
+        user("And"),
+        user("now?"),
+        assistant("Rain."),
+    ]
     made = await sdk.conversations.create(items=before)
     assert running.engine.requests == []
     running.engine.script([Thought("Hm."), "No."])

@@ -359,9 +359,12 @@ async def test_a_commit_ends_what_is_said_in_a_transcription_session(running: Ru
     async with transcribing(running) as phone:
         for _ in range(2):
             await phone.send(
-                "session.update", session={"type": "transcription", "audio": {"input": {"turn_detection": None}}}
+                "session.update",
+                session={"type": "transcription", "audio": {"input": {"turn_detection": None}}},
             )
-            assert (await phone.until("session.updated"))["session"]["audio"]["input"]["turn_detection"] is None
+            assert (await phone.until("session.updated"))["session"]["audio"]["input"][
+                "turn_detection"
+            ] is None
             await phone.say(await spoken("Count from one to ten."))
             await phone.send("input_audio_buffer.commit")
             completed = await phone.until("conversation.item.input_audio_transcription.completed")

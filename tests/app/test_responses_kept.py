@@ -162,7 +162,8 @@ async def test_outputs_may_come_with_other_fields_which_the_reply_after_them_fol
 
     def output(response: Response) -> list[Any]:
         call_id = next(item.call_id for item in response.output if item.type == "function_call")
-        return [{"type": "function_call_output", "call_id": call_id, "output": "Sun"}]
+        parts = [{"type": "input_text", "text": "Sun"}]
+        return [{"type": "function_call_output", "call_id": call_id, "output": parts, "status": "completed"}]
 
     named = {"type": "function", "name": "weather"}
     second = await ask(sdk, output(first), previous_response_id=first.id, tools=[WEATHER], tool_choice=named)

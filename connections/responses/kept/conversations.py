@@ -33,9 +33,7 @@ from sessions.turn.sends import Generation, Given, OfferedTool, Send
 
 _CALL_ID = re.compile(r"[!-~]{1,256}\Z")
 _ANYTHING = '{"type":"object"}'
-_NOT_KEPT = (
-    "This server keeps conversations for secret keys: without authentication, send a random one of 22 characters or more."
-)
+_NOT_KEPT = "This server keeps conversations for secret keys: without authentication, send a random one of 22 characters or more."
 _ROLES = (
     "Items of a conversation are messages of users and assistants, reasoning, calls and their outputs: send system text as "
     "`instructions` of each response."
@@ -45,9 +43,7 @@ _OPEN = "Calls wait for their outputs: add `function_call_output` items for all 
 _OUTPUTS = "`items` must have one output of each call that waits for one, and no others."
 _CALLS = "`call_id` must have 1 to 256 visible ASCII characters, and name one call of its conversation."
 _LOCKED = "A response is being written in this conversation: try again when it has ended."
-_NOT_LAST = (
-    "Only the last item of a conversation can be deleted, and no calls or outputs of calls: delete the conversation instead."
-)
+_NOT_LAST = "Only the last item of a conversation can be deleted, and no calls or outputs of calls: delete the conversation instead."
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -227,7 +223,9 @@ def _steps(found: Found, messages: Sequence[Message]) -> Iterator[Step]:
         before = Given()
         match rest[0].role:
             case "tool":
-                results = tuple(Result(call_id=one.call_id, content=one.content) for one in _taken(rest, "tool"))
+                results = tuple(
+                    Result(call_id=one.call_id, content=one.content) for one in _taken(rest, "tool")
+                )
                 if sorted(one.call_id for one in results) != sorted(calls):
                     raise invalid("items", _OUTPUTS)
                 asked = results
@@ -237,7 +235,9 @@ def _steps(found: Found, messages: Sequence[Message]) -> Iterator[Step]:
                 theirs = [(one.content, one.images) for one in _taken(rest, "user")]
                 content, images = together(theirs, BETWEEN)
                 if "\0" in content or not (content or images):
-                    raise invalid("items", "Messages of a conversation must have a text, without NUL, or an image.")
+                    raise invalid(
+                        "items", "Messages of a conversation must have a text, without NUL, or an image."
+                    )
                 asked = Said(content, "", images)
             case "assistant" if is_first and last is not None and not last.calls:
                 before = Given(last.content, last.reasoning)

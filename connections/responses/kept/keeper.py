@@ -142,9 +142,7 @@ class Keeper(StoredTurns):
         with self.sessions.reading_images(caller.owner, caller.group):
             return await self.sessions.images.shown(keys, messages)
 
-    async def images(
-        self, owner: Owner, conversation_id: str, images: Sequence[Image]
-    ) -> tuple[Image, ...]:
+    async def images(self, owner: Owner, conversation_id: str, images: Sequence[Image]) -> tuple[Image, ...]:
         """Return images with their bytes, as far as they are stored. Raises StoreDown."""
         digests = sorted({image.digest for image in images if not image.data})
         known = await self.sessions.images.of(owner, conversation_id, digests)

@@ -95,6 +95,9 @@ def fitting(
     if request.store is False or shows_logprobs(request) or is_one_by_one:
         return None
     roles = {message.role for message in given}
+    named = [before.system if before is not None else ""]
+    if len(system_of(request, Said("", named[0]))) > MAX_SYSTEM_CHARS:
+        return None
     if open_calls:
         results = [Result(call_id=message.call_id, content=message.content) for message in given]
         answers: tuple[CallAnswer, ...] = (*decisions, *results)
@@ -104,7 +107,6 @@ def fitting(
         return None
     theirs = [(message.content, message.images) for message in given if message.role == "user"]
     content, images = together(theirs, BETWEEN)
-    named = [before.system if before is not None else ""]
     named += [message.content for message in given if message.role == "system"]
     said = Said(content, BETWEEN.join(text for text in named if text), images)
     if "\0" in content or not (content or images) or len(system_of(request, said)) > MAX_SYSTEM_CHARS:
@@ -140,7 +142,7 @@ def goes_on_alike(request: Creation, asked: wire.Response, *, decides: bool) -> 
 
     `decides`: the request answers approvals, so all that it leaves out is as before.
     """
-    if not decides and request.model not in (None, asked.model):
+    if not decides and request.model != asked.model:
         return False
     new = asked_for(request, response_id="", model="", created=0)
     plain = asked_for(Creation(model=""), response_id="", model="", created=0)

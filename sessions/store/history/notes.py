@@ -59,7 +59,9 @@ class Notes:
         with store_errors():
             return await cast("Awaitable[bytes | None]", self._client.hget(keys.conversation, "description"))
 
-    async def describe(self, owner: Owner, conversation_id: str, text: bytes, *, new: bool, group: str) -> bool:
+    async def describe(
+        self, owner: Owner, conversation_id: str, text: bytes, *, new: bool, group: str
+    ) -> bool:
         """Describe a conversation, a `new` one without messages or one that exists; False if it is not so.
 
         `group`: as in `Subject`. Raises StoreFull too.
