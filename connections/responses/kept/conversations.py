@@ -126,14 +126,15 @@ class Conversations:
         if found.is_locked and not found.open_calls:
             raise _locked()
         last = found.path[-1] if found.path else None
-        called_by = "" if last is None else last.turn_id
+        called_by, replaced = "" if last is None else last.turn_id, ""
         for step in steps:
             match step.asked:
                 case Said() as said:
                     stored = await self._say(caller, found.conversation_id, Behind(), said, step.given)
                     called_by = stored.turn_id
                 case None if last is not None:
-                    called_by = await self._replace(caller, found.conversation_id, last, step.given)
+                    called_by = await self._reply_again(caller, found.conversation_id, last, step.given)
+                    replaced = last.turn_id
                 case tuple() as results:
                     *others, final = results
                     final = msgspec.structs.replace(final, then=_generation(caller, step.given))
@@ -142,6 +143,8 @@ class Conversations:
                     )
                     await self._end(stored)
                     called_by = stored.turn_id
+        if replaced and not steps[-1].given.calls:  # else the turn that waits for them is in the way
+            await self._sessions.take_back(caller.owner, found.conversation_id, replaced)
 
     async def delete_item(self, caller: Caller, found: Found, item_id: str) -> None:
         """Delete the last item. Raises Refused."""
@@ -153,7 +156,8 @@ class Conversations:
             raise _locked()
         last = found.path[-1]
         if record is last and not record.calls:
-            await self._replace(caller, place, last, Given())
+            await self._reply_again(caller, place, last, Given())
+            await self._sessions.take_back(caller.owner, place, last.turn_id)
         elif record.role == "user" and found.path[-2:] == (record, last) and not _ids(last, place):
             await self._sessions.take_back(caller.owner, place, last.turn_id)
         else:
@@ -167,11 +171,9 @@ class Conversations:
         if not is_done:
             raise not_found(found.conversation_id)
 
-    async def _replace(self, caller: Caller, place: str, reply: MessageRecord, given: Given) -> str:
-        """Put another reply in the place of the last one, which leaves; return its turn. Raises Refused."""
-        stored = await self._say(caller, place, Again(reply.message_id), Said("", ""), given)
-        await self._sessions.take_back(caller.owner, place, reply.turn_id)
-        return stored.turn_id
+    async def _reply_again(self, caller: Caller, place: str, reply: MessageRecord, given: Given) -> str:
+        """Store another reply beside the last one; return its turn. Raises Refused."""
+        return (await self._say(caller, place, Again(reply.message_id), Said("", ""), given)).turn_id
 
     async def _say(
         self, caller: Caller, conversation_id: str, place: Place, said: Said, given: Given
