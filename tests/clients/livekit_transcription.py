@@ -3,9 +3,9 @@
 import asyncio
 import json
 
-import aiohttp
 from livekit import rtc
 from livekit.agents.stt import SpeechEventType
+from livekit.agents.utils import http_context
 from livekit.plugins import openai
 
 TEXT = "Tell me a story about a lighthouse."
@@ -13,7 +13,7 @@ RATE = 24_000
 
 
 async def main():
-    async with aiohttp.ClientSession():
+    async with http_context.open():
         tts, stt = openai.TTS(speed=0.8), openai.STT(use_realtime=True)
         stream = stt.stream()
         async for event in tts.synthesize(TEXT):
