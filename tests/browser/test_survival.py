@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 COUNT = "Count from 1 to 500."
 
 
-async def counting(chat: ChatPage, url: str) -> None:
-    """The page, in the middle of a long count."""
+async def counting(chat: ChatPage, url: str, *, pace: int = 60) -> None:
+    """Opens the page and waits until it is in the middle of a long count; `pace`: characters per second."""
     await chat.open(url)
-    await chat.read_at(60)
+    await chat.read_at(pace)
     await chat.type(COUNT)
     await chat.until_shown("5,")
 
@@ -33,8 +33,14 @@ async def count_on(chat: ChatPage) -> None:
     await chat.page.keyboard.press("Escape")
     await chat.ended()
     await expect(chat.badge()).to_have_text("Stopped")
+    await counted(chat)
+
+
+async def counted(chat: ChatPage) -> int:
+    """Returns how far the reply counts, with no number missing or doubled; the last one may be cut."""
     told = [int(word) for word in (await chat.last_reply()).split(",")[:-1]]
     assert told == list(range(1, len(told) + 1))
+    return len(told)
 
 
 async def test_a_reply_goes_on_over_a_reload(chat: ChatPage, server: ServerProcess) -> None:

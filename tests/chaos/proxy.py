@@ -34,6 +34,7 @@ class Proxy:
         self.connections = 0
         self._to = port
         self._open: set[asyncio.StreamWriter] = set()
+        self._abandoned: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._flows = asyncio.Event()
         self._flows.set()
@@ -43,6 +44,10 @@ class Proxy:
         """Cut every connection at once, for both parties; bytes on the way are lost."""
         for writer in self._open:
             writer.transport.abort()
+
+    def abandon(self) -> None:
+        """Carry nothing more over the open connections, without a sign to either party, as after a change of network; new ones work."""
+        self._abandoned |= self._open
 
     def stall(self) -> None:
         """Hold all bytes back without a sign to either party."""
@@ -91,13 +96,14 @@ class Proxy:
             pass
         finally:
             self._open -= {writer, to_server}
+            self._abandoned -= {writer, to_server}
             await _end(to_server)
 
     async def _pass_on(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, back: bool
     ) -> None:
         while chunk := await source.read(CHUNK_BYTES):
-            while chunk:
+            while chunk and target not in self._abandoned:
                 weather = self.back if back else self.there
                 await self._flows.wait()
                 if weather.delay_s:
@@ -105,7 +111,7 @@ class Proxy:
                 target.write(chunk[: weather.piece_bytes])
                 chunk = chunk[weather.piece_bytes :]
                 await target.drain()
-        if target.can_write_eof():
+        if target not in self._abandoned and target.can_write_eof():
             target.write_eof()
 
 

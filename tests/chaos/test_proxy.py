@@ -86,3 +86,21 @@ async def test_what_is_out_of_reach_is_reset(between: Proxy) -> None:
         with pytest.raises(GONE):
             await reader.readexactly(1)
     assert between.connections == 0
+
+
+async def test_abandoned_connections_carry_nothing_and_new_ones_pass(between: Proxy) -> None:
+    async with opened(between) as (reader, writer):
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        between.abandon()
+        writer.write(b"again")
+        writer.write_eof()
+        async with opened(between) as (other_reader, other_writer):
+            other_writer.write(b"there")
+            assert await other_reader.readexactly(5) == b"there"
+        reading = asyncio.create_task(reader.read(1))
+        await asyncio.wait([reading], timeout=0.05)
+        assert not reading.done()
+        between.cut()
+        with pytest.raises(GONE):
+            await reading

@@ -1,0 +1,211 @@
+"""The whole page over TLS, behind a real Caddy with the shipped site: Stop, a change of network, a page in the background.
+
+Afterwards the page shows what the history has, and the count in it misses no number and has none twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from tests.browser.chat_page import ChatPage
+from tests.browser.conftest import DESKTOP, Complaints
+from tests.browser.test_survival import COUNT, count_on, counted, counting
+from tests.chaos import gateway
+from tests.chaos.proxy import Proxy, proxy
+from tests.clients.endings import ends_of_turns, stopped
+from tests.deploy.caddy_site import CaddySite
+from tests.deploy.conftest import caddy_site, run_front
+from tests.deploy.front import Front
+from tests.server_process import ServerProcess, serving
+
+__all__ = ["caddy_site", "run_front"]  # fixtures
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+PACE = 20
+"""Characters per second: the count takes a minute and a half."""
+BACKGROUND_S = 60
+IMPATIENT = gateway.Script(reply=", ".join(map(str, range(1, 501))), pace_s=0.05, hurry=10)
+"""Its server closes a connection that has answered no ping for 2 s."""
+SHORT_GRACE = """
+    const send = WebSocket.prototype.send;
+    WebSocket.prototype.send = function (data) {
+      return send.call(this, typeof data === "string" ? data.replace('"grace_s":20', '"grace_s":0.5') : data);
+    };
+"""
+LOST = ["WebSocket connection to", "Failed to load resource"]
+
+
+class Visit(NamedTuple):
+    """A visitor of the page, and the network between them and Caddy."""
+
+    chat: ChatPage
+    network: Proxy
+    url: str
+
+
+Visitor = Callable[[ServerProcess], Awaitable[Visit]]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def visitor(
+    chromium: Browser,
+    complaints: Complaints,
+    caddy_site: Callable[..., CaddySite],
+    run_front: Callable[[Front], None],
+) -> AsyncIterator[Visitor]:
+    """Puts Caddy before a server, and opens a tab."""
+    async with AsyncExitStack() as stack:
+
+        async def visitor(server: ServerProcess) -> Visit:
+            run_front(site := caddy_site(server.port))
+            network = await stack.enter_async_context(proxy(site.https_port))
+            context = await chromium.new_context(viewport=DESKTOP, ignore_https_errors=True)
+            stack.push_async_callback(context.close)
+            complaints.watch(context)
+            return Visit(ChatPage(await context.new_page()), network, f"https://localhost:{network.port}/")
+
+        yield visitor
+    assert complaints.unexpected() == []
+
+
+async def kept(chat: ChatPage) -> None:
+    """Waits until a reload shows the same messages."""
+    seen = await chat.seen()
+    await chat.page.reload()
+    await chat.connected()
+    await chat.shows(seen)
+
+
+async def test_stop_keeps_what_was_seen(visitor: Visitor, server: ServerProcess) -> None:
+    chat, network, url = await visitor(server)
+    sockets: list[str] = []
+    chat.page.on("websocket", lambda socket: sockets.append(socket.url))
+    await counting(chat, url)
+    await chat.stop.click()
+    at_stop = await chat.last_reply()
+    await expect(chat.badge()).to_have_text("Stopped")
+    assert await chat.last_reply() == at_stop
+    await kept(chat)
+    await expect(chat.badge()).to_have_text("Stopped")
+    assert sockets == [f"wss://localhost:{network.port}/v1/ws"] * 2
+
+
+async def reset(chat: ChatPage, network: Proxy) -> None:
+    """Resets the connections."""
+    network.cut()
+    await expect(chat.connection).not_to_have_attribute("data-state", "connected")
+
+
+async def roam(chat: ChatPage, network: Proxy) -> None:
+    """Gives the browser another network: its connections lead nowhere, and neither side learns of it."""
+    network.abandon()
+    await chat.page.context.set_offline(True)
+    await chat.page.context.set_offline(False)
+    await expect(chat.connection).not_to_have_attribute("data-state", "connected")
+
+
+async def leave_and_return(chat: ChatPage, network: Proxy) -> None:
+    """Takes the network away, and gives it back once the page has noticed."""
+    network.refuse()
+    network.abandon()
+    await chat.page.context.set_offline(True)
+    await expect(chat.connection).to_have_attribute("data-state", "offline")
+    network.refuse(refuse=False)
+    await chat.page.context.set_offline(False)
+
+
+@pytest.mark.parametrize("change", [reset, roam, leave_and_return])
+async def test_a_reply_goes_on_over_a_change_of_network(
+    change: Callable[[ChatPage, Proxy], Awaitable[None]],
+    visitor: Visitor,
+    server: ServerProcess,
+    complaints: Complaints,
+) -> None:
+    complaints.expected = LOST
+    chat, network, url = await visitor(server)
+    await counting(chat, url, pace=PACE)
+    await change(chat, network)
+    await chat.connected()
+    await count_on(chat)
+    await kept(chat)
+
+
+@asynccontextmanager
+async def in_background(page: Page) -> AsyncIterator[None]:
+    """Inside the block the page is hidden and frozen: no script of it runs, as on a phone that shows something else."""
+    session = await page.context.new_cdp_session(page)
+    await session.send("Page.setWebLifecycleState", {"state": "frozen"})
+    yield
+    await session.send("Page.setWebLifecycleState", {"state": "active"})
+    await page.bring_to_front()
+
+
+@pytest.mark.parametrize("lose", [Proxy.flow, Proxy.cut, Proxy.abandon])
+async def test_a_reply_that_ended_in_the_background_is_shown(
+    lose: Callable[[Proxy], None], visitor: Visitor, server: ServerProcess, complaints: Complaints
+) -> None:
+    complaints.expected = LOST
+    chat, network, url = await visitor(server)
+    await chat.open(url)
+    await chat.read_at(PACE)
+    await chat.type("Count from 1 to 40.")
+    await chat.until_shown("5,")
+    async with in_background(chat.page):
+        lose(network)
+        other = ChatPage(await chat.page.context.new_page())
+        await other.open(chat.page.url)
+        await other.until_shown("39, 40")
+        await other.ended()
+    await chat.ended()
+    await chat.shows(await other.seen())
+    assert await counted(chat) == 39
+    await kept(chat)
+
+
+async def test_a_reply_that_the_server_cut_meanwhile_is_shown_as_far_as_it_is_kept(
+    visitor: Visitor, tmp_path: Path, complaints: Complaints
+) -> None:
+    complaints.expected = LOST
+    with serving(tmp_path, command=gateway.command(IMPATIENT)) as server, ends_of_turns(server) as ends:
+        chat, network, url = await visitor(server)
+        await chat.page.add_init_script(SHORT_GRACE)
+        await chat.open(url)
+        await chat.type(COUNT)
+        await chat.until_shown("5,")
+        async with in_background(chat.page):
+            before = await counted(chat)
+            network.abandon()
+            await asyncio.to_thread(stopped, ends)
+        await expect(chat.badge()).to_have_text("Stopped")
+        assert await counted(chat) > before
+        await kept(chat)
+        await chat.page.close()  # before its server: it would complain of that
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("lose", [Proxy.flow, Proxy.abandon])
+async def test_a_minute_in_the_background_loses_nothing(
+    lose: Callable[[Proxy], None], visitor: Visitor, server: ServerProcess, complaints: Complaints
+) -> None:
+    """With a connection that dies, the server has cut the reply by then."""
+    complaints.expected = LOST
+    chat, network, url = await visitor(server)
+    await counting(chat, url, pace=PACE)
+    async with in_background(chat.page):
+        before = await counted(chat)
+        lose(network)
+        await asyncio.sleep(BACKGROUND_S)  # time itself is what is tried
+    await chat.connected()
+    if lose is Proxy.flow:
+        await count_on(chat)
+    await expect(chat.badge()).to_have_text("Stopped")
+    assert await counted(chat) > before
+    await kept(chat)
