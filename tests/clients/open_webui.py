@@ -25,8 +25,14 @@ def version() -> str:
 
 
 @contextmanager
-def running(program: Path, gateways: Sequence[ServerProcess], folder: Path) -> Iterator[str]:
-    """Open WebUI in a folder of its own, with no way to the internet that it would ask for models. Gives its address."""
+def running(
+    program: Path, gateways: Sequence[ServerProcess], folder: Path, *, speech: ServerProcess | None = None
+) -> Iterator[str]:
+    """Open WebUI in a folder of its own, with no way to the internet that it would ask for models. Gives its address.
+
+    `speech`: the gateway for dictation and reading aloud, as an administrator names it on the page; models and voice are
+    left at their defaults.
+    """
     port = free_port()
     environ = os.environ | {
         "DATA_DIR": str(folder),
@@ -40,6 +46,11 @@ def running(program: Path, gateways: Sequence[ServerProcess], folder: Path) -> I
         "no_proxy": "127.0.0.1",
     }
     environ.pop("PYTHONPATH", None)
+    if speech is not None:
+        for kind in ("STT", "TTS"):
+            environ[f"AUDIO_{kind}_ENGINE"] = "openai"
+            environ[f"AUDIO_{kind}_OPENAI_API_BASE_URL"] = f"{speech.url}/v1"
+            environ[f"AUDIO_{kind}_OPENAI_API_KEY"] = "a-name-of-its-own"
     log = folder / "webui.log"
     with log.open("w") as file:
         command = [str(program), "serve", "--host", "127.0.0.1", "--port", str(port)]

@@ -13,13 +13,26 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from tests.browser.test_talking import MICROPHONE, needs_a_voice, recording
 from tests.clients.endings import ends_of_turns, stopped
+from tests.clients.conftest import GRAMMAR
 from tests.clients.environments import NotInstallable, program_of
 from tests.clients.open_webui import running, sign_up
 from tests.clients.tools import scripted_server
 from tests.server_process import ServerProcess, serving
 
 PATIENCE_MS = 120_000
+SENTENCE = "Tell me a story about a lighthouse."
+RECORDED = "0:06"
+"""What the page shows when the sentence was said: before it are two seconds of silence."""
+LISTEN_IN = """
+    const play = HTMLMediaElement.prototype.play;
+    window.heardS = 0;
+    HTMLMediaElement.prototype.play = function () {
+      this.addEventListener("ended", () => (window.heardS += this.duration), { once: true });
+      return play.call(this);
+    };
+"""
 
 pytestmark = [pytest.mark.clients, pytest.mark.browser, pytest.mark.timeout(2400)]
 
@@ -34,8 +47,9 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A gateway with the demo model, which the test that needs it starts."""
-    server = ServerProcess(tmp_path_factory.mktemp("demo"))
+    """A gateway with the demo model that hears and speaks, which the tests that need it start."""
+    environ = {"MIDSTREAM_SPEECH": "both", "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR)}
+    server = ServerProcess(tmp_path_factory.mktemp("demo"), environ)
     yield server
     if server.process is not None:
         server.stop()
@@ -50,21 +64,24 @@ def webui(
         program = program_of("openwebui", "open-webui", print)
     except NotInstallable as why:
         pytest.skip(f"NOT TESTED: Open WebUI could not be installed: {why}")
-    with running(program, [scripted, demo], tmp_path_factory.mktemp("webui")) as url:
+    with running(program, [scripted, demo], tmp_path_factory.mktemp("webui"), speech=demo) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def page(webui: str) -> Iterator[Page]:
-    """Its page, where somebody signed up and closed what is new in this version."""
+def page(webui: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """Its page, where somebody signed up and closed what is new in this version. They say a sentence once it listens."""
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("NOT TESTED: there is no `chromium` on PATH (Debian: apt-get install chromium)")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", MICROPHONE]
+    if shutil.which("espeak-ng") is not None:
+        said = recording(SENTENCE, tmp_path_factory.mktemp("microphone"))
+        options.append(f"--use-file-for-fake-audio-capture={said}%noloop")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=path, args=["--headless", "--no-sandbox", "--disable-gpu"]
-        )
-        page = browser.new_page(viewport={"width": 1280, "height": 840})
+        browser = playwright.chromium.launch(executable_path=path, args=options)
+        page = browser.new_page(viewport={"width": 1280, "height": 840}, permissions=["microphone"])
+        page.add_init_script(LISTEN_IN)
         page.set_default_timeout(PATIENCE_MS)
         sign_up(page, webui)
         yield page
@@ -106,6 +123,29 @@ def test_stop_stops_the_model(page: Page, webui: str, scripted: ServerProcess) -
 
 
 def test_the_demo_model_chats(page: Page, webui: str, demo: ServerProcess) -> None:
-    demo.start()
+    demo.bring_back()
     ask(page, webui, "midstream-demo", "Count from 1 to 12.")
     told(page, "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")
+
+
+@needs_a_voice
+def test_what_is_dictated_becomes_the_message(page: Page, webui: str, demo: ServerProcess) -> None:
+    demo.bring_back()
+    page.goto(f"{webui}/?models=midstream-demo")
+    page.locator("#voice-input-button").click()
+    expect(page.get_by_text(RECORDED, exact=True)).to_be_visible(timeout=PATIENCE_MS)
+    page.locator("#confirm-recording-button").click()
+    heard = re.compile(SENTENCE.removesuffix("."), re.IGNORECASE)
+    expect(page.locator("#chat-input")).to_contain_text(heard, timeout=PATIENCE_MS)
+
+
+@needs_a_voice
+def test_a_reply_is_read_aloud(page: Page, webui: str, demo: ServerProcess) -> None:
+    demo.bring_back()
+    ask(page, webui, "midstream-demo", "What is 7 plus 8?")
+    told(page, "15")
+    with page.expect_response("**/api/v1/audio/speech", timeout=PATIENCE_MS) as answered:
+        page.locator("[id^=speak-button-]").last.click()
+    assert answered.value.ok
+    assert answered.value.headers["content-type"] == "audio/mpeg"
+    page.wait_for_function("window.heardS > 0.5", timeout=PATIENCE_MS)

@@ -10,6 +10,7 @@ from app.settings import Settings
 from app.setup.conversion import convert, with_folder
 
 CACHE = Path(__file__).parents[2] / ".cache"
+"""A data folder: `models` in it has the converted models."""
 
 
 @pytest.fixture(scope="session")

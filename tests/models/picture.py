@@ -18,10 +18,9 @@ from playwright.async_api import Browser, ViewportSize, expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import launched
+from tests.models.conftest import CACHE
 from tests.server_process import ServerProcess, serving
 
-CACHE = Path(__file__).parents[2] / ".cache"
-"""The data folder of tests with real models: `models` in it has them converted."""
 FILE = Path(__file__).parents[2] / "docs" / "pictures" / "smollm2.png"
 SCREEN = ViewportSize(width=1200, height=800)
 MOST_BYTES = 250_000
@@ -34,6 +33,7 @@ def service(folder: Path) -> Iterator[ServerProcess]:
     """`midstream serve --model smollm2` with conversations of its own."""
     data = folder / "data"
     data.mkdir()
+    (CACHE / "models").mkdir(parents=True, exist_ok=True)
     (data / "models").symlink_to(CACHE / "models")
     with serving(folder, command=("app", "serve", "--model", "smollm2")) as server:
         yield server
