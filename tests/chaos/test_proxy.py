@@ -98,7 +98,7 @@ async def test_abandoned_connections_carry_nothing_and_new_ones_pass(between: Pr
         async with opened(between) as (other_reader, other_writer):
             other_writer.write(b"there")
             assert await other_reader.readexactly(5) == b"there"
-        reading = asyncio.create_task(reader.read(1))
+        reading = asyncio.create_task(reader.readexactly(1))
         await asyncio.wait([reading], timeout=0.05)
         assert not reading.done()
         between.cut()
