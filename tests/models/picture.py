@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import io
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,9 +25,11 @@ from tests.server_process import ServerProcess, serving
 FILE = Path(__file__).parents[2] / "docs" / "pictures" / "smollm2.png"
 SCREEN = ViewportSize(width=1200, height=800)
 MOST_BYTES = 250_000
+FIRST = "How do tides come about?"
 LONGEST = 120
 """Tokens of a reply, which a visitor sets: so small a model does not always find an end."""
 PATIENCE_MS = 180_000
+SOME_WORDS = re.compile(r"\w \w")
 
 
 @contextmanager
@@ -46,12 +49,11 @@ async def ten_turns(chat: ChatPage, url: str) -> None:
     await chat.page.get_by_role("button", name="Settings", exact=True).click()
     await chat.page.get_by_label("Longest reply, in tokens").fill(str(LONGEST))
     await chat.page.get_by_role("button", name="Save").click()
-    await ask(chat, "How do tides come about?")
-    await expect(chat.page.locator("#title")).not_to_have_text("How do tides come about?")
+    await ask(chat, FIRST)
+    await expect(chat.page.locator("#title")).not_to_have_text(FIRST, timeout=PATIENCE_MS)
     title = await chat.page.locator("#title").inner_text()
-    await ask(chat, "Name three colors.")
     await stop_and_continue(chat, "Tell me a story about a lighthouse keeper and her cat.")
-    await ask(chat, "What is the cat's name?")
+    await ask(chat, "Name three colors.")
     await reload_in_the_middle(chat, "What do lighthouse keepers do all day?")
     await ask(chat, "What is the capital of Spain?")
     await edit_last(chat, "What is the capital of France?")
@@ -60,6 +62,7 @@ async def ten_turns(chat: ChatPage, url: str) -> None:
     await expect(chat.page.get_by_label("Version 2 of 2")).to_have_count(2)
     await whole(chat)
     await ask(chat, "Translate “good morning” into French.")
+    await ask(chat, "Write a haiku about the sea.")
     seen = await chat.seen()
     await chat.page.reload()
     await chat.connected()
@@ -85,7 +88,7 @@ async def ask(chat: ChatPage, text: str) -> None:
 async def stop_and_continue(chat: ChatPage, text: str) -> None:
     """Two turns: the second one continues the reply that was stopped in the first one."""
     await chat.type(text)
-    await chat.until_shown(",")
+    await expect(chat.text).to_contain_text(SOME_WORDS, timeout=PATIENCE_MS)
     await chat.stop.click()
     await expect(chat.badge()).to_have_text("Stopped")
     stopped = await chat.last_reply()
@@ -103,7 +106,7 @@ async def reload_in_the_middle(chat: ChatPage, text: str) -> None:
     count = await chat.replies.count()
     await chat.type(text)
     await expect(chat.replies).to_have_count(count + 1)
-    await chat.until_shown(" ")
+    await expect(chat.text).to_contain_text(SOME_WORDS, timeout=PATIENCE_MS)
     begun = await chat.last_reply()
     await chat.page.reload()
     await chat.until_shown(begun)
