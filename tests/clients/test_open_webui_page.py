@@ -14,8 +14,8 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.browser.test_talking import MICROPHONE, needs_a_voice, recording
-from tests.clients.endings import ends_of_turns, stopped
 from tests.clients.conftest import GRAMMAR
+from tests.clients.endings import ends_of_turns, stopped
 from tests.clients.environments import NotInstallable, program_of
 from tests.clients.open_webui import running, sign_up
 from tests.clients.tools import scripted_server

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.conftest import DESKTOP, Complaints, launched
 from tests.browser.chat_page import ChatPage
+from tests.browser.conftest import DESKTOP, Complaints, launched
 from tests.models.picture import service, ten_turns
 
 pytestmark = [pytest.mark.models, pytest.mark.browser, pytest.mark.timeout(900)]
