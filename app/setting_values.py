@@ -22,6 +22,8 @@ DEMO_SUGGESTIONS = (
     "What is Midstream?",
 )
 """Suggestions that the bundled model can answer."""
+DEMO_CHARS_PER_S = 100.0
+"""The bundled model's pace: some 35 tokens a second, as fast as text can be skimmed, and slow enough to press Stop."""
 Translator = Annotated[
     bool, Meta(description="Serve the bundled translator beside the bundled model, from its first use on.")
 ]

@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from app import speech_settings as kinds_of_speech
 from app.setting_values import (
+    DEMO_CHARS_PER_S,
     DEMO_SUGGESTIONS,
     SettingsError,
     Translator,
@@ -298,6 +299,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Meta(description="People may share a conversation by a link; anybody with the link can read it."),
     ] = True
+    chars_per_s: Annotated[
+        Annotated[float, Meta(ge=0, le=1000)] | None,
+        Meta(
+            description="Characters a second at which replies are sent whose sender names no pace; 0: as they are made; unset: 100 for the bundled model, 0 for others."
+        ),
+    ] = None
     filters: Annotated[
         str | None,
         Meta(description="TOML file with words, patterns and hooks that refuse messages or end replies."),
@@ -380,6 +387,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def is_bundled(self) -> bool:
         """Whether the bundled model answers."""
         return self.model is None and self.upstreams is None
+
+    @property
+    def default_pace(self) -> float:
+        """Characters a second of replies whose sender names no pace; 0: as they are made."""
+        if self.chars_per_s is None:
+            return DEMO_CHARS_PER_S if self.is_bundled else 0.0
+        return self.chars_per_s
 
     @property
     def suggested(self) -> tuple[str, ...]:

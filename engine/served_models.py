@@ -23,12 +23,16 @@ log = logging.getLogger(__name__)
 
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """One model. `aliases`: further names; `fallbacks`: names of the models that answer if it can't, in order."""
+    """One model. `aliases`: further names; `fallbacks`: names of the models that answer if it can't, in order.
+
+    `chars_per_s`: the pace of replies whose sender names none; 0: as they are made.
+    """
 
     name: str
     engine: Engine
     aliases: tuple[str, ...] = ()
     fallbacks: tuple[str, ...] = ()
+    chars_per_s: float = 0.0
 
 
 class BadModels(ValueError):

@@ -52,7 +52,11 @@ _RANGES: dict[str, Schema] = {
     "frequency_penalty": {"minimum": -2, "maximum": 2},
     "min_tokens": {"minimum": 0},
     "max_time_s": {"exclusiveMinimum": 0, "maximum": params.MAX_TIME_S},
-    "chars_per_s": {"minimum": params.MIN_CHARS_PER_S, "maximum": params.MAX_CHARS_PER_S},
+    "chars_per_s": {
+        "minimum": 0,
+        "maximum": params.MAX_CHARS_PER_S,
+        "not": {"exclusiveMinimum": 0, "exclusiveMaximum": params.MIN_CHARS_PER_S},
+    },
     "system": {"maxLength": params.MAX_SYSTEM_CHARS},
 }
 _STOP: Schema = {"type": "string", "minLength": 1, "maxLength": params.MAX_STOP_CHARS}

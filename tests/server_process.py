@@ -54,7 +54,8 @@ class ServerProcess:
             "MIDSTREAM_DATA_DIR": str(folder / "data"),
             "MIDSTREAM_DRAIN_S": "1",
             "MIDSTREAM_LOG_FORMAT": "json",
-            **({} if root else {"MIDSTREAM_SPEECH": "off"}),  # an older tree may not know it
+            # an older tree may not know them; nobody reads along
+            **({} if root else {"MIDSTREAM_SPEECH": "off", "MIDSTREAM_CHARS_PER_S": "0"}),
             **(environ or {}),
         }
         self.process: subprocess.Popen[bytes] | None = None

@@ -97,6 +97,7 @@ def engine_of_file(settings: Settings) -> Engine:
                     engine=engines[table.name],
                     aliases=(*table.aliases, *aliases.get(table.name, ())),
                     fallbacks=table.fallbacks,
+                    chars_per_s=settings.default_pace,
                 )
                 for table in said
             ]
@@ -131,7 +132,9 @@ def with_names(settings: Settings, engine: Engine) -> ServedModels:
     name = shown_model(settings)
     aliases = _aliases(settings, [name]).get(name, ())
     try:
-        return ServedModels([ServedModel(name=name, engine=engine, aliases=aliases)])
+        return ServedModels(
+            [ServedModel(name=name, engine=engine, aliases=aliases, chars_per_s=settings.default_pace)]
+        )
     except BadModels as error:
         raise SettingsError(f"{_NAMES}: {error}.") from error
 
@@ -141,10 +144,21 @@ def with_translator(settings: Settings, engine: Engine) -> Engine:
     if not serves_translator(settings):
         return engine
     name, aliases = settings.model_name, _aliases(settings, [settings.model_name, TRANSLATOR_NAME])
-    own = {name: engine, TRANSLATOR_NAME: translator(settings)}
     try:
         return ServedModels(
-            [ServedModel(name=one, engine=own[one], aliases=aliases.get(one, ())) for one in own]
+            [
+                ServedModel(
+                    name=name,
+                    engine=engine,
+                    aliases=aliases.get(name, ()),
+                    chars_per_s=settings.default_pace,
+                ),
+                ServedModel(
+                    name=TRANSLATOR_NAME,
+                    engine=translator(settings),
+                    aliases=aliases.get(TRANSLATOR_NAME, ()),
+                ),
+            ]
         )
     except BadModels as error:
         raise SettingsError(f"{_NAMES}: {error}.") from error

@@ -77,7 +77,14 @@ def ask_of(request: MessageRequest, limits: Limits) -> Ask:
     messages, spec = _prompt(request, limits)
     user = request.metadata.user_id if request.metadata else None
     left_out = tools_left_out(request.tools)
-    return Ask(messages, _params(request, limits), user=user or "", spec=spec, ignored=left_out)
+    return Ask(
+        messages,
+        _params(request, limits),
+        user=user or "",
+        spec=spec,
+        ignored=left_out,
+        streams=bool(request.stream),
+    )
 
 
 def prompt_of(request: CountRequest, limits: Limits) -> Ask:

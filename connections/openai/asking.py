@@ -70,6 +70,7 @@ def ask_of(request: ChatRequest, limits: Limits) -> Ask:
             *tools_left_out(request.tools),
             *(("verbosity",) if request.verbosity not in (None, "medium") else ()),
         ),
+        streams=bool(request.stream),
     )
 
 

@@ -125,6 +125,11 @@ class Wanted(msgspec.Struct, frozen=True):
     exchange: Exchange | None = None
 
     @property
+    def streams(self) -> bool:
+        """Whether the reply is sent as it is written: always on a socket, and by HTTP if the client asks for it."""
+        return self.exchange is None or bool(self.request.stream)
+
+    @property
     def labels(self) -> Labels:
         """The labels of the servers' tools, and the namespaces of functions."""
         servers = {tool.name: one.label for one in self.servers for tool in one.tools}
@@ -267,6 +272,7 @@ class Creator:
             before = await self.keeper.with_bytes(caller, wanted.behind.place, before)
         asked = await self._apart(wanted, lambda: ask_of(request, wanted.limits, before))
         ask = self._reception.asked_by(caller, asked, wanted.model, fields_of())
+        ask = msgspec.structs.replace(ask, streams=wanted.streams)
         try:
             reply = await self._sessions.answer(caller.owner, ask)
         except BadParams as refused:
@@ -335,7 +341,9 @@ class Creator:
         offered = [tool for one in wanted.servers for tool in one.offered]
         generation = generation_of(request, said, ask.params, ask.spec, offered)
         only = tuple(sorted(wanted.caller.grant.models))
-        generation = msgspec.structs.replace(generation, model=wanted.model.name, only=only)
+        generation = msgspec.structs.replace(
+            generation, model=wanted.model.name, only=only, chars_per_s=None if wanted.streams else 0.0
+        )
         if isinstance(given, Outputs) and behind is not None:
             reply = await self.keeper.go_on(wanted.caller, given, generation, behind)
         else:

@@ -78,8 +78,8 @@ def _wrong(params: frames.Params) -> Iterator[tuple[str, str]]:
         ("seed", lambda n: 0 <= n <= MAX_INTEGER, f"from 0 to {MAX_INTEGER}"),
         (
             "chars_per_s",
-            lambda n: MIN_CHARS_PER_S <= n <= MAX_CHARS_PER_S,
-            f"from {MIN_CHARS_PER_S} to {MAX_CHARS_PER_S}",
+            lambda n: n == 0 or MIN_CHARS_PER_S <= n <= MAX_CHARS_PER_S,
+            f"0, or from {MIN_CHARS_PER_S} to {MAX_CHARS_PER_S}",
         ),
         ("max_time_s", lambda n: 0 < n <= MAX_TIME_S, f"above 0 and at most {MAX_TIME_S}"),
     )

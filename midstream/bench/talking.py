@@ -99,7 +99,8 @@ async def _turn(server: Server, client: Client, name: str, said: Said) -> None:
 async def _asked(server: Server, client: Client, name: str, said: Said) -> None:
     """Raises ClientError."""
     plan, durations = server.plan, server.tally.durations
-    given = {"max_new_tokens": plan.max_new_tokens, "model": plan.model}
+    # What is measured is the server, not the pace of somebody who reads along.
+    given = {"max_new_tokens": plan.max_new_tokens, "model": plan.model, "chars_per_s": 0}
     params = {field: value for field, value in given.items() if value is not None}
     sent = monotonic()
     reply: Reply | None = await client.send(said.content, conversation_id=name, params=params)

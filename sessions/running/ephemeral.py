@@ -54,7 +54,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     `group`: the key or the address that its sender came by, for which it is counted beside its owner; `client_id`: of the
     client that asks, whom its tokens count for. `replies`: how many are written; where a seed is given, each has the next one.
-    `ignored`: fields that its door passed over.
+    `ignored`: fields that its door passed over. `streams`: the text is sent as it is written.
     """
 
     messages: tuple[Message, ...]
@@ -67,6 +67,7 @@ class Ask(msgspec.Struct, frozen=True):
     spec: ReplySpec = PLAIN
     replies: int = 1
     ignored: tuple[str, ...] = ()
+    streams: bool = False
 
     @property
     def image_bytes(self) -> int:
@@ -187,7 +188,7 @@ class EphemeralTurns:
         admitted = self._enter(owner, ask)
         names = Names.new()
         turn = Turn(TurnIds(conversation_id="", turn_id=names.turn_id, reply_id=names.reply_id))
-        reply = EphemeralReply(turn, Pace(self._observer, turn), news)
+        reply = EphemeralReply(turn, Pace(self._observer, turn), news, streams=ask.streams)
         self._live[reply] = _Live(owner, admitted)
         return reply
 

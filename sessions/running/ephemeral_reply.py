@@ -26,11 +26,15 @@ class EphemeralReply:
     one can't follow and that the operator lets it pass over. `stop`: the stop string that ended it, where one did and the
     engine tells which; set with `done`.
 
+    `streams`: its reader gets the text as it is written, and not at the end.
+
     `cut_off` is called if a late reader exceeds the bound: what waits is dropped, and the turn stopped. `news` is set when
     something waits: replies that are read together share one.
     """
 
-    def __init__(self, turn: Turn, pace: Pace, news: asyncio.Event | None = None) -> None:
+    def __init__(
+        self, turn: Turn, pace: Pace, news: asyncio.Event | None = None, *, streams: bool = False
+    ) -> None:
         self.turn = turn
         self.engine = EngineWait()
         self.done: Done | None = None
@@ -43,6 +47,7 @@ class EphemeralReply:
         self._waiting = WaitingPieces()
         self._news = news or asyncio.Event()
         self._seq = 0
+        self._streams = streams
 
     @property
     def turn_id(self) -> str:
@@ -51,13 +56,13 @@ class EphemeralReply:
 
     @property
     def chars_per_s(self) -> float | None:
-        """Its text is not paced."""
-        return None
+        """The pace of its text: the model's default if somebody reads it as it is written."""
+        return None if self._streams else 0.0
 
     @property
     def paces_thoughts(self) -> bool:
-        """Nor is its reasoning."""
-        return False
+        """Whether its reasoning has that pace, too."""
+        return True
 
     @property
     def ended(self) -> Done:

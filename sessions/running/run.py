@@ -56,8 +56,9 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def chars_per_s(self) -> float | None:
-        """The pace of its text."""
-        return self.live.exchange.generation.chars_per_s
+        """The pace of its text; None: the model's default. Speech has a pace of its own."""
+        asked = self.live.exchange.generation.chars_per_s
+        return 0.0 if asked is None and self.live.delivery.playback is not None else asked
 
     @property
     def paces_thoughts(self) -> bool:

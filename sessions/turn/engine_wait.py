@@ -15,13 +15,17 @@ T = TypeVar("T")
 
 
 class EngineWait:
-    """A turn's wait for the engine. `stream`: its reply's, once requested; `stopping`: set once it has to end."""
+    """A turn's wait for the engine. `stream`: its reply's, once requested; `stopping`: set once it has to end.
 
-    __slots__ = ("_limit", "_until", "stopping", "stream")
+    `paced`: the text is held back for its reader.
+    """
+
+    __slots__ = ("_limit", "_until", "paced", "stopping", "stream")
 
     def __init__(self) -> None:
         self.stream: Stream | None = None
         self.stopping = asyncio.Event()
+        self.paced = False
         self._until: float | None = None
         self._limit: asyncio.Timeout | None = None
 

@@ -79,7 +79,7 @@ class Listener(Protocol):
 
     @property
     def chars_per_s(self) -> float | None:
-        """The pace of its text; None: as it is made."""
+        """The pace of its text; 0: as it is made; None: the default of the model that answers."""
         ...
 
     @property
@@ -115,15 +115,15 @@ class Listener(Protocol):
 class FilteredPieces:
     """A reply on its way to its listener: reasoning, text and each call's arguments pass all filters separately.
 
-    `filtered`: a filter ended the reply; everything after it is dropped.
+    `filtered`: a filter ended the reply; everything after it is dropped. `chars_per_s`: its pace if the listener names none.
     """
 
-    def __init__(self, listener: Listener, filters: Filters) -> None:
+    def __init__(self, listener: Listener, filters: Filters, *, chars_per_s: float = 0.0) -> None:
         self._listener = listener
         self._filters = filters
         self._thoughts = filters.reply()
         self._text = filters.reply()
-        self._pacer = _pacer(listener)
+        self._pacer = _pacer(listener, chars_per_s)
         self.filtered = False
 
     async def begin(self) -> None:
@@ -183,10 +183,10 @@ class FilteredPieces:
         self._listener.engine.stop()
 
 
-def _pacer(listener: Listener) -> Pacer | None:
-    if listener.chars_per_s is None:
-        return None
-    return Pacer(chars_per_s=listener.chars_per_s, stopping=listener.engine.stopping)
+def _pacer(listener: Listener, default: float) -> Pacer | None:
+    chars_per_s = default if listener.chars_per_s is None else listener.chars_per_s
+    listener.engine.paced = chars_per_s > 0
+    return Pacer(chars_per_s=chars_per_s, stopping=listener.engine.stopping) if chars_per_s else None
 
 
 class Generator:
@@ -230,7 +230,7 @@ class Generator:
             return Outcome(Reason.CANCELLED)
         stream = listener.engine.stream = self._engine.generate(request)
         try:
-            outcome = await listener.engine.in_time(self._follow(listener, stream))
+            outcome = await listener.engine.in_time(self._follow(listener, stream, request.model))
         except EngineLost:
             if not listener.engine.stopping.is_set():
                 raise
@@ -239,9 +239,10 @@ class Generator:
             return Outcome(Reason.CANCELLED if turn.is_over else Reason.FILTERED)
         return outcome
 
-    async def _follow(self, listener: Listener, stream: Stream) -> Outcome:
-        """Take all outputs of the engine."""
-        turn, reply = listener.turn, FilteredPieces(listener, self._filters)
+    async def _follow(self, listener: Listener, stream: Stream, model: str) -> Outcome:
+        """Take all outputs of the engine. `model`: the one that answers."""
+        turn, pace = listener.turn, self._engine.named(model).chars_per_s
+        reply = FilteredPieces(listener, self._filters, chars_per_s=pace)
         await reply.begin()
         async for output in stream:
             match output:

@@ -393,7 +393,7 @@ class LiveTurn:
     def made_at(self) -> float | None:
         """When the engine made the current text; None if unknown, or if it is delayed on purpose."""
         stream = self.engine.stream
-        return None if stream is None or self.exchange.generation.chars_per_s is not None else stream.made_at
+        return None if stream is None or self.engine.paced else stream.made_at
 
     @property
     def published_text(self) -> str:

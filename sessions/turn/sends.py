@@ -75,7 +75,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `model`: the requested one from now on, by name or alias; unset: as before. `tools`: those that this reply and the ones
     after its calls may call; `tool_choice`: `auto`, `none`, `required` or a name, for the first reply. `continues`: the first
-    reply continues a cut one. `chars_per_s`: the pace of text; None: as it is made. `paces_thoughts`: reasoning has that pace,
+    reply continues a cut one. `chars_per_s`: the pace of text; 0: as it is made; None: the model's default. `paces_thoughts`: reasoning has that pace,
     too, since the sender sees it. `keeps_all`: the prompt has the whole history. `only`: the models that the sender may use;
     empty: all. `translation`: translate the message. `user`: whom an application asks for; users share no cached prompts.
     `given`: the reply itself.

@@ -119,7 +119,13 @@ async def serving(
     **settings: Any,
 ) -> AsyncIterator[Running]:
     """Run a service on a free port. Nothing of it is left after the block."""
-    defaults: dict[str, Any] = {"data_dir": str(folder), "drain_s": 0.0, "titles": "words", "speech": "off"}
+    defaults: dict[str, Any] = {
+        "data_dir": str(folder),
+        "drain_s": 0.0,
+        "titles": "words",
+        "speech": "off",
+        "chars_per_s": 0.0,  # nobody reads along
+    }
     chosen = Settings(**defaults | settings)
     engine = engine or ScriptedEngine()
     with listen("127.0.0.1", 0) as listener:

@@ -87,6 +87,7 @@ async def test_it_has_a_name_and_may_have_more() -> None:
         ("midstream-demo", ("chat",)),
         (NAME, ("zh",)),
     ]
+    assert [model.chars_per_s for model in models.models] == [settings.default_pace, 0.0]
     assert (models.status.state, models.find("zh")) == (EngineState.READY, models.models[1])
 
 

@@ -250,3 +250,17 @@ def test_a_model_of_a_folder_is_named_after_it(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"MIDSTREAM_MODEL": str(folder)}
     assert Settings.read(asked).model_name == "my-model"
     assert Settings.read({"MIDSTREAM_MODEL": "org/their-model"}).model_name == "org/their-model"
+
+
+@pytest.mark.parametrize(
+    ("given", "pace"),
+    [
+        ({}, 100.0),
+        ({"chars_per_s": "0"}, 0.0),
+        ({"model": "some/model"}, 0.0),
+        ({"upstreams": "upstreams.toml"}, 0.0),
+        ({"model": "some/model", "chars_per_s": "40"}, 40.0),
+    ],
+)
+def test_the_bundled_model_alone_has_a_pace_by_default(given: dict[str, str], pace: float) -> None:
+    assert Settings.read({}, given).default_pace == pace

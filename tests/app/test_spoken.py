@@ -33,6 +33,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
     engine = ScriptedEngine(reply=REPLY)
     folder = tmp_path_factory.mktemp("spoken")
     options: dict[str, Any] = {"speech": "both", "speech_grammar": GRAMMAR, "message_rate": 1000}
+    options["chars_per_s"] = 0.01  # speech has a pace of its own
     async with serving(folder, engine, **options) as service:
         yield service
 

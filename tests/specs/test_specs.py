@@ -146,7 +146,7 @@ LOOSE: dict[str, st.SearchStrategy[Any]] = {
     "repetition_penalty": st.floats(-1, 3),
     "seed": st.integers(-2, 2**64),
     "max_time_s": st.floats(-1, 90_000),
-    "chars_per_s": st.floats(0, 2000),
+    "chars_per_s": st.sampled_from([0, 9.9, 10]) | st.floats(-1, 2000),
     "stop": st.lists(st.text(max_size=3), max_size=10),
     "system": st.sampled_from(["", "x" * params.MAX_SYSTEM_CHARS, "x" * (params.MAX_SYSTEM_CHARS + 1)]),
 }
