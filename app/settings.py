@@ -27,6 +27,7 @@ from app.setting_values import (
     parsed,
 )
 from connections.limits.limiters import MESSAGES_PER_S, READS_PER_S
+from engine.options import KV_IDLE_S
 
 DEMO_MODEL = Path(__file__).parent.parent / "demo_model" / "checkpoint"
 
@@ -203,9 +204,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
-            description="Memory of one engine for keys and values; unset: half of what is free after loading, on a CPU a quarter, on CUDA 95 % of what the largest step leaves."
+            description="Memory of one engine for keys and values; unset: twice what max_batch replies of a whole window take, but at most half of what is free after loading, on a CPU a quarter, on CUDA 95 % of what the largest step leaves."
         ),
     ] = None
+    kv_idle_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Seconds after which an engine on a CPU gives up keys and values that nobody uses, and returns their memory; at most twice as many.",
+        ),
+    ] = KV_IDLE_S
     step_timeout_s: Annotated[
         int,
         Meta(

@@ -9,6 +9,9 @@ import msgspec
 
 from engine.messages import REPLY_TOKENS
 
+KV_IDLE_S = 900.0
+"""Seconds after which keys and values that nobody uses are given up, by default."""
+
 _ON_CPU = frozenset({"cpu", "auto"})
 
 
@@ -29,8 +32,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one engine. `model` is a hub name or a folder; None and "auto" leave the choice to the loader.
 
     `kv_bytes` bounds the memory for keys and values. If it is None, this engine gets the share `memory_share` of what
-    the loader would take. `threads`: compute threads on the CPU; None: PyTorch's default. `pickled_weights`: also load
-    weights that are not safetensors. `reply_tokens`: the longest reply whose sender names no limit.
+    the loader would take. `kv_idle_s`: keys and values that nobody uses for so long are given up, on a CPU. `threads`:
+    compute threads on the CPU; None: PyTorch's default. `pickled_weights`: also load weights that are not safetensors. `reply_tokens`: the longest reply whose sender names no limit.
     """
 
     model: str
@@ -40,6 +43,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     reply_tokens: int = REPLY_TOKENS
     max_batch: int | None = None
     kv_bytes: int | None = None
+    kv_idle_s: float = KV_IDLE_S
     memory_share: float = 1.0
     threads: int | None = None
     forward: ForwardOptions = ForwardOptions()

@@ -22,6 +22,7 @@ _OTHERS = {
     "compile": "vLLM compiles by itself; --engine-arg enforce-eager keeps it from that",
     "quantize": "use --engine-arg quantization=…",
     "kv_bytes": "use --engine-arg kv-cache-memory-bytes=… or gpu-memory-utilization=…",
+    "kv_idle_s": "vLLM takes its memory at the start, and keeps it",
 }
 """Settings of Midstream's own engine, with vLLM's counterparts."""
 

@@ -91,6 +91,7 @@ def _options(settings: Settings) -> EngineOptions:
         reply_tokens=settings.reply_tokens,
         max_batch=settings.max_batch,
         kv_bytes=settings.kv_bytes,
+        kv_idle_s=settings.kv_idle_s,
         forward=ForwardOptions(
             attn=settings.attn,
             compile=settings.compile,

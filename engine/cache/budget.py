@@ -15,6 +15,15 @@ CPU_KV_SHARE = 0.25
 CUDA_KV_SHARE = 0.95
 """The same on CUDA, of the memory that the largest step leaves, which is measured. The rest is for recorded steps."""
 
+WINDOWS_EACH = 2
+"""Whole windows of memory for each reply at once: its own, and one for prompts that are kept for later turns."""
+
+WORKING_BYTES = 64 << 20
+"""Memory for requests, formats and what libraries allocate when they are first used."""
+
+STATES, INNER_STATES, LOGITS = 8, 4, 4
+"""How many float32 copies of its states, of those of its feed-forward part and of its logits a step has at once, at most."""
+
 CPU_PAGE = 64
 CUDA_PAGE = 256
 """Tokens of a page. On a CPU this measured best; on CUDA FlashAttention requires it."""
@@ -40,19 +49,34 @@ class KVBudget:
     context_tokens: int
     bytes_per_token: int
 
+    @property
+    def bytes(self) -> int:
+        """Memory for all pages."""
+        return self.pages * self.page_size * self.bytes_per_token
+
 
 def kv_budget(
-    size: int | None, *, bytes_per_token: int, window: int | None, max_batch: int, page_size: int
+    size: int | None,
+    *,
+    bytes_per_token: int,
+    window: int | None,
+    max_batch: int,
+    page_size: int,
+    is_limit: bool = False,
 ) -> KVBudget:
     """Divide `size` bytes into pages. None: the free memory is unknown, so every reply gets its whole window.
 
+    `is_limit`: no more is taken than `WINDOWS_EACH` windows for each of `max_batch` replies, since more is of little use.
     Raises ModelNotUsable if there is too little memory.
     """
     if size is None and window is None:
         raise ModelNotUsable(
             "Neither the model nor this machine has a known limit for the context: set MIDSTREAM_KV_BYTES."
         )
-    total = max_batch * _rounded_up(window or 0, page_size) if size is None else size // bytes_per_token
+    whole = max_batch * _rounded_up(window or 0, page_size)
+    total = whole if size is None else size // bytes_per_token
+    if is_limit and window is not None:
+        total = min(total, WINDOWS_EACH * whole)
     # With memory for less than one page, the page is smaller: a model with a short window may need no more.
     page = min(page_size, max(1, total))
     room = total // page * page
@@ -66,3 +90,12 @@ def kv_budget(
 
 def _rounded_up(tokens: int, step: int) -> int:
     return -(-tokens // step) * step
+
+
+def working_bytes(*, hidden: int, inner: int, vocabulary: int, tokens: int, max_batch: int) -> int:
+    """Return about how much memory an engine takes at most beside weights, keys and values.
+
+    `hidden`, `inner`: the widths of a layer and of its feed-forward part; `tokens`: of the largest step.
+    """
+    states = tokens * (STATES * hidden + INNER_STATES * inner)
+    return WORKING_BYTES + 4 * (states + LOGITS * max_batch * vocabulary)

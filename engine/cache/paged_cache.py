@@ -1,12 +1,18 @@
 """Keys and values of all requests: two tensors of pages for each layer, which are made once and never move.
 
+On a CPU the system provides their memory when a page is first written, and takes it back by `give_back`.
+
 Knows shapes and memory, but not what attention does with them. A layer is made when the model first writes to it, with
 the shapes that it writes, so no table of model types is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ctypes
+import math
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +35,7 @@ class LayerPages(NamedTuple):
     @classmethod
     def make(cls, keys: Tensor, values: Tensor, pages: int, size: int) -> LayerPages:
         """Make `pages` pages of `size` tokens, for keys and values like these, (rows, heads, head size)."""
-        made = [one.new_empty(pages, one.shape[1], size, one.shape[2]) for one in (keys, values)]
+        made = [_reserved(one, pages, size) for one in (keys, values)]
         return cls(made[0].transpose(1, 2), made[1].transpose(1, 2))
 
     @property
@@ -42,6 +48,13 @@ class LayerPages(NamedTuple):
         for store in self:
             for source, target in copies:
                 store[target].copy_(store[source])
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        """Return the memory of pages, in ascending order, to the system: on a CPU, under Linux. Their content is lost."""
+        for store in self:
+            begin, size = store.data_ptr(), store.stride(0) * store.element_size()
+            for first, stop in _runs(pages):
+                _give_back(begin + first * size, begin + stop * size)
 
 
 Store = Callable[[LayerPages, StepLayout, Tensor, Tensor], None]
@@ -85,6 +98,11 @@ class PagedCache(Cache):
         for layer in self.layers:
             layer.copy(copies)
 
+    def give_back(self, pages: Sequence[int]) -> None:
+        """Return the memory of pages in all layers: see `LayerPages.give_back`."""
+        for layer in self.layers:
+            layer.give_back(pages)
+
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_args: Any, **_kwargs: Any
     ) -> tuple[Tensor, Tensor]:
@@ -125,3 +143,36 @@ class PagedCache(Cache):
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:  # noqa: ARG002
         """Return (positions, offset) of masks, which are not used, since attention makes its own."""
         return self.tokens, 0
+
+
+def _reserved(like: Tensor, pages: int, size: int) -> Tensor:
+    """Return memory for pages, (pages, heads, page size, head size)."""
+    shape = pages, like.shape[1], size, like.shape[2]
+    if like.device.type != "cpu":
+        return like.new_empty(shape)
+    # It begins with a page of the system, so that pages can be given back without their neighbors.
+    length = math.prod(shape) * like.element_size()
+    memory = like.new_empty(length + mmap.PAGESIZE, dtype=torch.uint8)
+    start = -memory.data_ptr() % mmap.PAGESIZE
+    return memory[start : start + length].view(like.dtype).view(shape)
+
+
+def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first of neighboring pages, and the page after the last."""
+    first = 0
+    for place in range(1, len(pages) + 1):
+        if place == len(pages) or pages[place] != pages[place - 1] + 1:
+            yield pages[first], pages[place - 1] + 1
+            first = place
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+def _give_back(start: int, stop: int) -> None:
+    """Return the whole pages of the system between two addresses. Locked memory stays."""
+    start, stop = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
+    if start < stop:
+        _libc().madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), mmap.MADV_DONTNEED)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import NamedTuple
 
 
@@ -49,7 +50,9 @@ class PagePool:
         self._holders = array("i", bytes(4 * total))
         self._kept = bytearray(total)
         self._free = list(range(total - 1, -1, -1))
-        self._cached: OrderedDict[int, None] = OrderedDict()
+        self._cached: OrderedDict[int, int] = OrderedDict()  # and the number of sweeps at its release
+        self._sweeps = 0
+        self._stale: set[int] = set()
 
     @property
     def free(self) -> int:
@@ -70,6 +73,11 @@ class PagePool:
     def available(self) -> int:
         """Pages that a request can have."""
         return len(self._free) + len(self._cached)
+
+    @property
+    def stale(self) -> int:
+        """Free pages that were written to, so that they take memory."""
+        return len(self._stale)
 
     def pages_for(self, tokens: int) -> int:
         """Return how many pages `tokens` tokens take."""
@@ -131,12 +139,26 @@ class PagePool:
         self._kept[page] = False
         if not self._holders[page]:
             del self._cached[page]
-            self._free.append(page)
+            self._set_free(page)
             self.changes += 1
 
     def is_kept(self, page: int) -> bool:
         """Whether the cache holds a page."""
         return bool(self._kept[page])
+
+    def sweep(self) -> None:
+        """Have the cache forget the pages that only it has held since the sweep before this one."""
+        old = [page for page, sweeps in self._cached.items() if sweeps < self._sweeps]
+        for page in old:
+            if page in self._cached:  # it may have gone with the page that it continued
+                self.evict(page)
+        self._sweeps += 1
+
+    def take_stale(self, most: int) -> list[int]:
+        """Return up to `most` free pages that were written to, in order; they count as unwritten from now on."""
+        pages = sorted(islice(self._stale, most))
+        self._stale.difference_update(pages)
+        return pages
 
     def check_idle(self) -> None:
         """Raise RuntimeError if a page is held although nothing runs: a leak must not go unseen."""
@@ -149,6 +171,7 @@ class PagePool:
         if not self._free:
             self.evict(next(iter(self._cached)))
         page = self._free.pop()
+        self._stale.discard(page)
         self._holders[page] = 1
         return page
 
@@ -164,7 +187,11 @@ class PagePool:
             if self._holders[page]:
                 continue
             if self._kept[page]:
-                self._cached[page] = None
+                self._cached[page] = self._sweeps
             else:
-                self._free.append(page)
+                self._set_free(page)
         self.changes += 1
+
+    def _set_free(self, page: int) -> None:
+        self._free.append(page)
+        self._stale.add(page)

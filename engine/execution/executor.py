@@ -5,6 +5,7 @@ Knows slots and pages, not requests: no text, no schedule.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -105,6 +106,7 @@ class Executor:
 
     `computes_meanwhile`: a launch returns before the device has computed, which leaves time for other things before
     its tokens are fetched. `feeds`: a span may have the token that the last step chose before it is fetched.
+    `gives_back`: pages that nobody uses can be returned to the system.
     """
 
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
@@ -121,6 +123,7 @@ class Executor:
         self._learns: ComputeThreads | None = None
         self.computes_meanwhile = model.device.type != "cpu"
         self.feeds = False
+        self.gives_back = model.device.type == "cpu" and sys.platform == "linux"
         if model.device.type == "cuda":
             self.feed()
         if (
@@ -171,6 +174,10 @@ class Executor:
         """Copy pages, in order, before the next launch. Raises OutOfMemory."""
         with _memory_told():
             self._runner.cache.copy(copies)
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        """Return the memory of pages that nobody holds, in ascending order, if it `gives_back`."""
+        self._runner.cache.give_back(pages)
 
     def launch(self, spans: Sequence[Span]) -> Launched:
         """Begin to compute spans, in the order that `Runner.run` requires. Fetch the step before the next launch, or never.

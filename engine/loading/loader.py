@@ -25,7 +25,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from transformers.utils import logging as transformers_logging
 
 from engine.attention import cpu_kernels
-from engine.cache.budget import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget, page_size
+from engine.cache.budget import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget, page_size, working_bytes
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.grammar.compiling import Compiler
 from engine.grammar.vocabulary import NoGrammars, vocabulary_of
@@ -36,7 +36,7 @@ from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_o
 from engine.loading.languages import Tongues
 from engine.loading.outlook import outlook
 from engine.loading.preflight import SAFE_WEIGHTS, check_folder
-from engine.loading.probe import Probed, agrees, largest_step, probe, through_pages
+from engine.loading.probe import LARGEST_STEP, Probed, agrees, largest_step, probe, through_pages
 from engine.loading.tokenizer import read_tokenizer
 from engine.loading.translators import PAGE as TRANSLATIONS_PAGE
 from engine.loading.translators import Prepared, check_translator, translates, translating_defaults
@@ -85,7 +85,7 @@ def load(
 
     `pickled_weights`: weights need not be safetensors. `reply_tokens`: the longest reply whose sender names no limit.
     `kv_bytes` bounds the memory for keys and values of `max_batch` replies, and so the context.
-    `memory_share`: this engine's part of the memory that is taken for them if `kv_bytes` is None.
+    `memory_share`: this engine's part of the memory that is taken for them, at most, if `kv_bytes` is None.
     `progress` is called with a stage, in words, and a share from 0 to 1. Raises ModelNotUsable.
     """
     config, tokenizer, target, precision = before_weights(
@@ -104,8 +104,14 @@ def load(
         cast("torch.nn.Module", module).to(target)
         if config.is_encoder_decoder:
             progress("warming up", 0.8)
-            memory = kv_bytes or _memory_for_kv(target, memory_share, lambda: None)
-            translator = _translator(model, module, tokenizer, memory, max_batch or DEFAULT_MAX_BATCH)
+            translator = _translator(
+                model,
+                module,
+                tokenizer,
+                kv_bytes or _memory_for_kv(target, memory_share, lambda: None),
+                max_batch or DEFAULT_MAX_BATCH,
+                is_limit=kv_bytes is None,
+            )
             progress("ready", 1.0)
             return translator
         sees = None
@@ -130,9 +136,11 @@ def load(
             window=window,
             max_batch=batch,
             page_size=page_size(target.type),
+            is_limit=kv_bytes is None,
         ),
         grammars=_grammars(tokenizer, vocabulary, ends),
         sees=sees,
+        working_bytes=_working_bytes(config, vocabulary, batch),
     )
     progress("ready", 1.0)
     return loaded
@@ -175,7 +183,13 @@ def _weights_are_here(model: str) -> bool:
 
 
 def _translator(
-    model: str, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, memory: int | None, batch: int
+    model: str,
+    module: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    memory: int | None,
+    batch: int,
+    *,
+    is_limit: bool,
 ) -> LoadedModel:
     """Return an encoder-decoder that is ready to translate. Raises ModelNotUsable."""
     prepared, generation = Prepared(module), module.generation_config
@@ -195,7 +209,9 @@ def _translator(
             window=whole_pages + known.target_tokens,
             max_batch=batch,
             page_size=TRANSLATIONS_PAGE,
+            is_limit=is_limit,
         ),
+        working_bytes=_working_bytes(module.config, prepared.module.vocabulary, batch),
         translates=known,
     )
 
@@ -329,3 +345,16 @@ def _memory_for_kv(device: torch.device, share: float, largest: Callable[[], obj
     free = available_bytes(device)
     of_device = {"cpu": CPU_KV_SHARE, "cuda": CUDA_KV_SHARE}.get(device.type, KV_SHARE)
     return None if free is None else int(max(0, free - needed) * of_device * share)
+
+
+def _working_bytes(config: PreTrainedConfig, vocabulary: int, max_batch: int) -> int:
+    sizes: Any = config.get_text_config()
+    hidden = getattr(sizes, "hidden_size", 0)
+    inner = getattr(sizes, "intermediate_size", None) or 4 * hidden
+    return working_bytes(
+        hidden=hidden,
+        inner=max(inner) if isinstance(inner, list) else inner,  # one for each layer, in some families
+        vocabulary=vocabulary,
+        tokens=min(LARGEST_STEP, window_of(sizes) or LARGEST_STEP),
+        max_batch=max_batch,
+    )

@@ -45,7 +45,8 @@ class LoadedModel:
     """A language model on its device, and its tokenizer: a causal one with a chat template, or one that translates.
 
     `defaults` has a value for every field of `Params` that a generation config can define. `eos_ids` end a reply.
-    `vocabulary` counts the ids that the model can embed. `grammars`: None if replies can't be held to any.
+    `vocabulary` counts the ids that the model can embed. `grammars`: None if replies can't be held to any. `working_bytes`:
+    about the most memory that is taken beside weights, keys and values.
     """
 
     name: str
@@ -59,6 +60,7 @@ class LoadedModel:
     grammars: Compiler | None = None
     translates: Translates | None = None
     sees: Sees | None = None
+    working_bytes: int = 0
 
     @property
     def context_tokens(self) -> int:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
@@ -31,8 +31,11 @@ from engine.process.inbox import Lanes
 from engine.process.intake import Intake
 from engine.process.preparing import Preparer
 from engine.process.step_loop import StepLoop
-from engine.process.used import Used, no_device
+from engine.process.used import Used, most_memory, no_device, resident_bytes
 from engine.prompts.worker import PromptProcess
+
+if TYPE_CHECKING:
+    from engine.model.loaded_model import LoadedModel
 
 NOT_USABLE = 3
 """The exit code for a model that can't be served: `LoadFailed` says why, without a traceback."""
@@ -107,7 +110,7 @@ def _load(
         forward=options.forward,
         progress=lambda stage, share: channel.send(Loading(stage, share)),
     )
-    core = Core(model, ask=intake.look)
+    core = Core(model, kv_idle_s=options.kv_idle_s, ask=intake.look)
     how = format_of(model.tokenizer)
     log.info("replies are parsed: %s", how.name if how is not None else "they are only text")
     intake.prepare_with(
@@ -120,6 +123,7 @@ def _load(
     )
     gc.collect()
     gc.freeze()  # half a million objects, whose collection would stop all replies for some 0.3 s
+    _tell_memory(model)
     facts = model.facts()
     looker = Looker(Eyes.of(options.model)) if model.sees is not None else None
     features = FEATURES if model.translates else PromptBuilder(model.tokenizer, how, looker).features
@@ -127,6 +131,17 @@ def _load(
     on_cuda = model.device.type == "cuda"
     used = Used(partial(torch.cuda.mem_get_info, model.device) if on_cuda else no_device)
     return StepLoop(core, lanes, channel.send, used=used)
+
+
+def _tell_memory(model: LoadedModel) -> None:
+    on_cpu = model.device.type == "cpu"
+    memory = most_memory(
+        taken=resident_bytes() if on_cpu else sum(one.nbytes for one in model.module.parameters()),
+        kv=model.kv.bytes,
+        kv_tokens=model.kv.pages * model.kv.page_size,
+        working=model.working_bytes,
+    )
+    log.info("memory%s: %s", "" if on_cpu else f" of {model.device}", memory)
 
 
 def _live_and_die_with_the_gateway() -> None:

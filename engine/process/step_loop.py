@@ -48,6 +48,15 @@ class StepCore(Protocol):
         """Make one token for every running request."""
         ...
 
+    @property
+    def gives_back_in_s(self) -> float | None:
+        """Seconds until memory may be given back; None: there is none to give back."""
+        ...
+
+    def give_back(self) -> None:
+        """Give memory back that was not used for a while, if it is time."""
+        ...
+
     def statistics(self) -> EngineStatistics:
         """Return the counters."""
         ...
@@ -79,14 +88,15 @@ class StepLoop:
 
     def turn(self) -> None:
         """Wait for work if idle, run one step, send its outputs. Raises OSError once the gateway is gone."""
-        work = self._lanes.take(0.0 if self._core.busy else self._idle_s())
+        work = self._lanes.take(0.0 if self._core.busy else self._wait_s())
         outputs: list[Output] = list(work.ends)
         self._hand_over(work)
         if self._core.busy:
             outputs += self._core.step()
         if outputs:
             self._send(StepOutputs(tuple(outputs), self._core.made_at))
-        if self._idle_s() == 0.0:
+        self._core.give_back()
+        if self._idle_s() == 0.0 and self._core.gives_back_in_s != 0.0:
             self._tell()
 
     def _hand_over(self, work: Work) -> None:
@@ -101,10 +111,15 @@ class StepLoop:
             self._core.show(looked)
 
     def _idle_s(self) -> float | None:
-        """Return how long to wait without news; None: until something changes."""
+        """Return how long to wait before the counters are sent; None: until something changes."""
         if self._statistics() == self._told:
             return None
         return max(0.0, self._told_at + STATISTICS_EVERY_S - self._clock())
+
+    def _wait_s(self) -> float | None:
+        """Return how long to wait for work; None: until some comes."""
+        waits = [seconds for seconds in (self._idle_s(), self._core.gives_back_in_s) if seconds is not None]
+        return min(waits, default=None)
 
     def _tell(self) -> None:
         self._told = self._statistics()

@@ -50,3 +50,15 @@ def resident_bytes() -> int:
     except FileNotFoundError:
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
+
+
+def most_memory(*, taken: int, kv: int, kv_tokens: int, working: int) -> str:
+    """Say how much memory a process may take at most. `taken`: what it takes once the model is loaded. Pure."""
+    return (
+        f"at most about {_megabytes(taken + kv + working)}: {_megabytes(taken)} with weights and libraries, "
+        f"{_megabytes(kv)} for keys and values of {kv_tokens:,} tokens, {_megabytes(working)} to work with"
+    )
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 10**6:,.0f} MB"

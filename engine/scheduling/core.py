@@ -16,6 +16,7 @@ from engine.cache.pages import PagePool
 from engine.execution.executor import Executor, Failure, Held, Launched, Outcome, OutOfMemory
 from engine.messages import EngineStatistics, ErrorCode, Finished, FinishReason, Output
 from engine.model.loaded_model import LoadedModel
+from engine.options import KV_IDLE_S
 from engine.prompts.jobs import Looked
 from engine.sampling.sampler import Chooser
 from engine.scheduling.active_request import ActiveRequest
@@ -36,6 +37,9 @@ STEP_TARGET_S = 0.06
 
 WAITING_TOLD_EVERY_S = 0.25
 """The shortest time between two rounds that tell waiting requests their new places in the queue."""
+
+GIVEN_BACK_AT_ONCE = 32 << 20
+"""Bytes of unused pages that are returned to the system between two steps: some milliseconds."""
 
 log = logging.getLogger(__name__)
 
@@ -62,11 +66,13 @@ class Core:
         *,
         max_batch: int | None = None,
         step_target_s: float = STEP_TARGET_S,
+        kv_idle_s: float = KV_IDLE_S,
         clock: Callable[[], float] = time.monotonic,
         ask: Asks | None = None,
     ) -> None:
         """Take a model. `max_batch`: None means the one that the model was loaded for. `clock` gives seconds.
 
+        `kv_idle_s`: pages that nobody uses for so long are returned to the system, after twice that time at the latest.
         `ask`: asks for the pixels of an image, which come by `show`; None only if the model takes no images.
         """
         slots = max_batch or model.max_batch
@@ -82,6 +88,9 @@ class Core:
         self._deadlines: Deadlines[ActiveRequest] = Deadlines()
         self._counters = Counters()
         self._looking = Looking(model.sees, ask, clock)
+        self._kv_idle_s = kv_idle_s
+        self._sweeps_at = clock() + kv_idle_s
+        self._gives_back = False
 
     @property
     def busy(self) -> bool:
@@ -161,6 +170,27 @@ class Core:
         if not self._active:
             self._scheduler.pool.check_idle()
         return outputs
+
+    @property
+    def gives_back_in_s(self) -> float | None:
+        """Seconds until `give_back` has something to do; None: there is nothing to give back."""
+        pool = self._scheduler.pool
+        if not self._executor.gives_back or pool.copies or not (pool.cached or pool.stale):
+            return None
+        return 0.0 if self._gives_back else max(0.0, self._sweeps_at - self._clock())
+
+    def give_back(self) -> None:
+        """Between steps: return the memory of pages that nobody has used for a while to the system, some at a time."""
+        if self.gives_back_in_s != 0.0:
+            return
+        pool = self._scheduler.pool
+        if not self._gives_back:
+            pool.sweep()
+            self._sweeps_at = self._clock() + self._kv_idle_s
+        page_bytes = pool.size * self._model.kv.bytes_per_token
+        pages = pool.take_stale(max(1, GIVEN_BACK_AT_ONCE // page_bytes))
+        self._executor.give_back(pages)
+        self._gives_back = pool.stale > 0
 
     def _runs_ahead(self) -> bool:
         """Whether a step is under way, and the next one need not wait for it."""

@@ -64,6 +64,7 @@ def test_the_option_may_be_given_again_and_again(monkeypatch: pytest.MonkeyPatch
         ({"compile": "1"}, "enforce-eager"),
         ({"attn": "sdpa"}, "attention-backend"),
         ({"kv_bytes": "1"}, "gpu-memory-utilization"),
+        ({"kv_idle_s": "60"}, "keeps it"),
         ({"upstreams": "u.toml"}, r"\(--upstreams\) does not go with --engine vllm"),
         ({"engine_python": "/nowhere/python"}, r"no Python at /nowhere/python\. `make vllm` makes"),
         ({"engine_python": __file__}, "`make vllm` makes"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.cache.budget import CPU_PAGE, CUDA_PAGE, KVBudget, kv_budget, page_size
+from engine.cache.budget import CPU_PAGE, CUDA_PAGE, WINDOWS_EACH, KVBudget, kv_budget, page_size
 from engine.errors import ModelNotUsable
 
 
@@ -39,3 +39,18 @@ def test_a_page_is_no_larger_than_the_memory() -> None:
 
 def test_a_page_has_the_size_that_suits_a_device() -> None:
     assert (page_size("cpu"), page_size("cuda")) == (CPU_PAGE, CUDA_PAGE)
+
+
+def test_by_default_no_more_is_taken_than_replies_and_kept_prompts_can_use() -> None:
+    """A small model must not grow to the size of the machine."""
+
+    def limited(size: int, window: int | None = 4096) -> int:
+        made = kv_budget(
+            size, bytes_per_token=10, window=window, max_batch=4, page_size=64, is_limit=True
+        )
+        return made.pages
+
+    assert limited(10**9) == WINDOWS_EACH * 4 * 64
+    assert limited(50_000) == budget(50_000).pages, "nor more than there is"
+    assert limited(10**9, window=None) == budget(10**9, window=None).pages
+    assert budget(10**9).pages == 10**9 // 640, "what an operator sets is taken"

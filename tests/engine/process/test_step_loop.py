@@ -62,6 +62,13 @@ class OneStepCore:
         started, self.waiting = self.waiting, []
         return [Started(request_id, 1) for request_id in started]
 
+    @property
+    def gives_back_in_s(self) -> float | None:
+        return None
+
+    def give_back(self) -> None:
+        pass
+
     def statistics(self) -> EngineStatistics:
         return EngineStatistics(steps=self.steps)
 

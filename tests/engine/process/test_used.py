@@ -8,7 +8,7 @@ import pytest
 
 from engine.messages import EngineStatistics
 from engine.process import used
-from engine.process.used import Used, resident_bytes
+from engine.process.used import Used, most_memory, resident_bytes
 
 
 def test_time_and_memory_are_added_to_what_was_counted() -> None:
@@ -28,3 +28,11 @@ def test_memory_is_told_where_there_is_no_proc(tmp_path: Path, monkeypatch: pyte
     now = resident_bytes()
     monkeypatch.setattr(used, "_MEMORY", tmp_path / "nothing")
     assert resident_bytes() >= now // 2
+
+
+def test_the_most_memory_is_told_in_plain_words() -> None:
+    told = most_memory(taken=400_000_000, kv=268_435_456, kv_tokens=262_144, working=120_000_000)
+    assert told == (
+        "at most about 788 MB: 400 MB with weights and libraries, 268 MB for keys and values of 262,144 tokens, "
+        "120 MB to work with"
+    )

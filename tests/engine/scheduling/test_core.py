@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ import torch
 from engine.cache.paged_cache import PagedCache
 from engine.cache.prefixes import Prefixes
 from engine.messages import Chunk, FinishReason, Output, Prefilling, Queued, Started
-from engine.scheduling.core import Core
+from engine.scheduling.core import GIVEN_BACK_AT_ONCE, Core
 from engine.text.prepared import DuplicateRequest
 from tests.engine.tiny_models import (
     GREEDY,
@@ -484,3 +485,48 @@ def test_requests_that_ended_leave_no_deadline_behind(core: Core) -> None:
         core.submit(asking(f"r{n}", prompt(5), slow))
     run_out(core)
     assert len(core._deadlines) == 0
+
+
+def test_keys_and_values_that_nobody_uses_are_given_up_and_those_of_a_talk_that_goes_on_stay() -> None:
+    clock = Clock()
+    core = Core(served("llama"), kv_idle_s=60.0, clock=clock)
+
+    def cached(name: str, salt: int) -> int:
+        core.submit(asking(name, prompt(40, salt=salt)))
+        return end_of(run_out(core), name).cached_tokens
+
+    assert core.gives_back_in_s is None
+    assert (cached("left", 1), cached("talk", 2)) == (0, 0)
+    both = core.statistics().kv_parked_bytes
+    for minute in range(1, 5):
+        clock.now = 60.0 * minute
+        assert core.gives_back_in_s == 0.0
+        core.give_back()
+        assert cached(f"talk {minute}", 2) == 39
+    assert core.statistics().kv_parked_bytes == both // 2
+    assert cached("left again", 1) == 0
+    for minute in (5, 6):
+        clock.now = 60.0 * minute
+        core.give_back()
+    assert core.statistics().kv_parked_bytes == 0
+    assert core.gives_back_in_s is None
+
+
+def test_memory_is_given_back_in_parts_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reply that runs waits for no more than one of them."""
+    given: list[list[int]] = []
+    monkeypatch.setattr(PagedCache, "give_back", lambda _, pages: given.append(pages))
+    clock = Clock()
+    model = served("llama", max_batch=1)
+    two_at_once = replace(model.kv, bytes_per_token=GIVEN_BACK_AT_ONCE // PAGE // 2)
+    core = Core(replace(model, kv=two_at_once), kv_idle_s=60.0, clock=clock)
+    core.submit(asking("a", prompt(80)))
+    run_out(core)
+    for minute in (1, 2):
+        clock.now = 60.0 * minute
+        core.give_back()
+    while core.gives_back_in_s == 0.0:
+        core.give_back()
+    assert len(given) > 1
+    assert max(map(len, given)) <= 2
+    assert sorted(page for pages in given for page in pages) == list(range(6))
