@@ -150,7 +150,7 @@ def _opened(ground: Ground) -> Iterator[Place]:
             speech = {"MIDSTREAM_SPEECH": "both" if shutil.which("espeak-ng") else "recognition"}
             environ |= LISTENING | speech | TOOL | {"MIDSTREAM_UPSTREAMS": str(upstreams)}
         if ground is Ground.MODEL:
-            environ |= {"MIDSTREAM_KV_BYTES": str(KV_BYTES)}
+            environ |= {"MIDSTREAM_KV_BYTES": str(KV_BYTES), "MIDSTREAM_KV_IDLE_S": "86400"}
         server = stack.enter_context(serving(Path(folder), environ, command=command))
         if ground is Ground.MODEL:
             _use_all_pages(server.port)
