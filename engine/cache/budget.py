@@ -50,7 +50,7 @@ class KVBudget:
     bytes_per_token: int
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """Memory for all pages."""
         return self.pages * self.page_size * self.bytes_per_token
 

@@ -137,7 +137,7 @@ def _tell_memory(model: LoadedModel) -> None:
     on_cpu = model.device.type == "cpu"
     memory = most_memory(
         taken=resident_bytes() if on_cpu else sum(one.nbytes for one in model.module.parameters()),
-        kv=model.kv.bytes,
+        kv=model.kv.total_bytes,
         kv_tokens=model.kv.pages * model.kv.page_size,
         working=model.working_bytes,
     )
