@@ -204,7 +204,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
-            description="Memory of one engine for keys and values; unset: twice what max_batch replies of a whole window take, but at most half of what is free after loading, on a CPU a quarter, on CUDA 95 % of what the largest step leaves."
+            description="Memory of one engine for keys and values; unset: what max_batch replies of a whole window take and a quarter more, but at most half of what is free after loading, on a CPU a quarter, on CUDA 95 % of what the largest step leaves."
         ),
     ] = None
     kv_idle_s: Annotated[

@@ -67,7 +67,7 @@ def ask_of(request: RunInput, limits: Limits) -> Ask:
     except Problem as problem:
         raise _in_these_words(problem, starts) from None
     ignored = (*(("messages",) if reader.passed_over else ()), *(("resume",) if request.resume else ()))
-    return msgspec.structs.replace(ask, user=request.thread_id, ignored=ignored)
+    return msgspec.structs.replace(ask, user=request.thread_id, ignored=ignored, streams=True)
 
 
 class _Reader:

@@ -15,8 +15,8 @@ CPU_KV_SHARE = 0.25
 CUDA_KV_SHARE = 0.95
 """The same on CUDA, of the memory that the largest step leaves, which is measured. The rest is for recorded steps."""
 
-WINDOWS_EACH = 2
-"""Whole windows of memory for each reply at once: its own, and one for prompts that are kept for later turns."""
+KEPT_SHARE = 0.25
+"""Memory for prompts that are kept for later turns, relative to that of all replies at once. They also use what replies leave."""
 
 WORKING_BYTES = 64 << 20
 """Memory for requests, formats and what libraries allocate when they are first used."""
@@ -66,7 +66,7 @@ def kv_budget(
 ) -> KVBudget:
     """Divide `size` bytes into pages. None: the free memory is unknown, so every reply gets its whole window.
 
-    `is_limit`: no more is taken than `WINDOWS_EACH` windows for each of `max_batch` replies, since more is of little use.
+    `is_limit`: no more is taken than the windows of `max_batch` replies and `KEPT_SHARE` of that: more is of little use.
     Raises ModelNotUsable if there is too little memory.
     """
     if size is None and window is None:
@@ -76,7 +76,7 @@ def kv_budget(
     whole = max_batch * _rounded_up(window or 0, page_size)
     total = whole if size is None else size // bytes_per_token
     if is_limit and window is not None:
-        total = min(total, WINDOWS_EACH * whole)
+        total = min(total, int((1 + KEPT_SHARE) * whole))
     # With memory for less than one page, the page is smaller: a model with a short window may need no more.
     page = min(page_size, max(1, total))
     room = total // page * page

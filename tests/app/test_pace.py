@@ -13,14 +13,16 @@ from engine.scripted.engine import ScriptedEngine
 from tests.app.doors import WAYS, Way, asked
 from tests.app.in_process import Running, serving
 from tests.app.test_frames import say
+from tests.signing import KEY
 
 LONG = "word " * 2000
 AT_ONCE = {"chars_per_s": 0}
 SLOWEST = 0.01
 """A character in a hundred seconds."""
+HEADERS = {"Authorization": f"Bearer {KEY}"}
 NOT_READ_ALONG = ("completions", "realtime", "translations")
 STREAMS = [way for way in WAYS if way.name not in NOT_READ_ALONG]
-BY_HTTP = [way for way in STREAMS if way.path in ("/v1/chat/completions", "/v1/messages", "/v1/responses")]
+MAY_COME_WHOLE = [way for way in STREAMS if way.name in ("chat completions", "messages", "responses")]
 
 
 async def another_is_answered(running: Running) -> None:
@@ -86,13 +88,13 @@ async def test_every_door_that_streams_has_the_pace(way: Way, tmp_path: Path) ->
         assert running.service._sessions.statistics().turns == 1
 
 
-@pytest.mark.parametrize("way", BY_HTTP, ids=lambda way: way.name.replace(" ", "-"))
+@pytest.mark.parametrize("way", MAY_COME_WHOLE, ids=lambda way: way.name.replace(" ", "-"))
 async def test_an_answer_that_comes_whole_has_no_pace(way: Way, tmp_path: Path) -> None:
     engine = ScriptedEngine(reply="one two")
     body = way.asks("", "Hello?")[0] | {"stream": False}
     async with (
         serving(tmp_path, engine, chars_per_s=SLOWEST) as running,
-        httpx.AsyncClient(base_url=running.url, timeout=60) as client,
+        httpx.AsyncClient(base_url=running.url, headers=HEADERS, timeout=60) as client,
     ):
         answer = await client.post(way.path, json=body)
         assert "one two" in json.dumps(answer.json())

@@ -38,8 +38,9 @@ export interface SendRequest {
  * How to generate the reply. Missing fields are as the model or the server has them.
  *
  * `model`: a name or an alias, which the conversation keeps. `reasoning`: `auto`, `off`, or an effort that
- * the model's template knows. `chars_per_s`: the highest rate at which text is sent. `target`: the language
- * to translate the message to, `source`: the language that it is in; both are codes of a translation model.
+ * the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as it is made.
+ * `target`: the language to translate the message to, `source`: the language that it is in; both are codes of a
+ * translation model.
  */
 export interface Params {
   max_new_tokens?: number | null;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.cache.budget import CPU_PAGE, CUDA_PAGE, WINDOWS_EACH, KVBudget, kv_budget, page_size
+from engine.cache.budget import CPU_PAGE, CUDA_PAGE, KVBudget, kv_budget, page_size
 from engine.errors import ModelNotUsable
 
 
@@ -45,12 +45,10 @@ def test_by_default_no_more_is_taken_than_replies_and_kept_prompts_can_use() -> 
     """A small model must not grow to the size of the machine."""
 
     def limited(size: int, window: int | None = 4096) -> int:
-        made = kv_budget(
-            size, bytes_per_token=10, window=window, max_batch=4, page_size=64, is_limit=True
-        )
+        made = kv_budget(size, bytes_per_token=10, window=window, max_batch=4, page_size=64, is_limit=True)
         return made.pages
 
-    assert limited(10**9) == WINDOWS_EACH * 4 * 64
+    assert limited(10**9) == 5 * 64, "four windows, and a quarter of that"
     assert limited(50_000) == budget(50_000).pages, "nor more than there is"
     assert limited(10**9, window=None) == budget(10**9, window=None).pages
     assert budget(10**9).pages == 10**9 // 640, "what an operator sets is taken"

@@ -26,7 +26,6 @@ from transformers import (
     ViTConfig,
 )
 
-from engine.cache.budget import WINDOWS_EACH
 from engine.errors import ModelNotUsable
 from engine.loading.loader import load
 from engine.loading.preflight import check_options
@@ -128,7 +127,7 @@ def test_memory_for_keys_and_values_bounds_the_context(tiny_llama: Path) -> None
 
 def test_unless_it_is_set_memory_is_bounded_by_what_replies_can_use(tiny_llama: Path) -> None:
     model = load(str(tiny_llama), device="cpu", dtype="fp32", max_batch=3)
-    assert model.kv.pages * model.kv.page_size == WINDOWS_EACH * 3 * 4096
+    assert model.kv.pages * model.kv.page_size == 3.75 * 4096
     assert load(str(tiny_llama), device="cpu", max_batch=3, kv_bytes=10**9).kv.total_bytes > 999_000_000
 
 
