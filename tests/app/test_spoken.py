@@ -33,7 +33,6 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
     engine = ScriptedEngine(reply=REPLY)
     folder = tmp_path_factory.mktemp("spoken")
     options: dict[str, Any] = {"speech": "both", "speech_grammar": GRAMMAR, "message_rate": 1000}
-    options["chars_per_s"] = 0.01  # speech has a pace of its own
     async with serving(folder, engine, **options) as service:
         yield service
 
@@ -52,6 +51,18 @@ async def test_what_is_said_is_a_message_and_its_turn_ends_when_it_was_played(ru
         assert (await phone.until("done"))["reason"] == "stop"
         words = [REPLY[mark["off"] : mark["off"] + mark["len"]] for mark in phone.marks]
         assert " ".join(words) == REPLY
+
+
+async def test_a_spoken_reply_has_the_pace_of_speech(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"speech": "both", "speech_grammar": GRAMMAR, "chars_per_s": 0.01}
+    async with (
+        serving(tmp_path, ScriptedEngine(reply=REPLY), **options) as service,
+        service.socket({"client_id": "ida", "features": ["audio"]}) as socket,
+    ):
+        phone = await Phone(socket, "pace").start()
+        await phone.say(SILENCE[:16000] + await spoken("What did you say last?") + SILENCE)
+        await phone.until("marks")
+        assert await phone.kept() == ["what did you say last", REPLY]
 
 
 async def test_who_says_himself_when_he_has_ended_is_answered_then(running: Running) -> None:
