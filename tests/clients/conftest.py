@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.clients.environments import HERE, NotInstallable, command_of
+from tests.clients.environments import HERE, NotInstallable, Say, command_of
 from tests.clients.programs import PATIENCE_S, Lines, run
 from tests.server_process import ServerProcess, serving
 
@@ -18,8 +18,8 @@ GRAMMAR = HERE.parent / "e2e" / "demo.jsgf"
 
 
 @pytest.fixture(scope="session")
-def run_script(pytestconfig: pytest.Config) -> Runner:
-    """Runs a script by its name; skips the test where what it needs can't be installed."""
+def say(pytestconfig: pytest.Config) -> Say:
+    """Prints a line while tests run."""
 
     def say(line: str) -> None:
         capture = pytestconfig.pluginmanager.getplugin("capturemanager")
@@ -27,6 +27,13 @@ def run_script(pytestconfig: pytest.Config) -> Runner:
         if terminal is not None:  # a worker of xdist has none
             with capture.global_and_fixture_disabled():
                 terminal.write_line(line)
+
+    return say
+
+
+@pytest.fixture(scope="session")
+def run_script(say: Say) -> Runner:
+    """Runs a script by its name; skips the test where what it needs can't be installed."""
 
     def run_script(name: str, url: str, *, patience_s: float = PATIENCE_S, **environ: str) -> Lines:
         try:

@@ -22,10 +22,15 @@ from engine.stream import ReplyStream
 
 COMMAND = ("tests.clients.tools.scripted_server",)
 CITY = "Oslo"
+GREETING = "Good evening!"
+"""Nothing is called for whoever says that."""
+NOTHING = "There is nothing to call."
 ARGUMENTS = {
     "get_weather": {"city": CITY},
     "transfer_to_forecaster": {},
     "read": {"filePath": "weather.txt"},
+    "Read": {"file_path": "weather.txt"},
+    "exec_command": {"cmd": "cat weather.txt"},
     "get_current_timestamp": {},
 }
 """What it calls tools of these names with, where nobody says which tool it has to call."""
@@ -54,7 +59,8 @@ def _steps(request: Request) -> Sequence[Step]:
         called = choice if choice in names else next(iter(others), names[0])
         return [Call(called, json.dumps(ARGUMENTS.get(called, PERSON)))]
     asks = last.role == "user" or _asks_on(request) or _is_handed_over(last)
-    if asks and request.spec.format is None and "Count" not in last.content:
+    answers = any(words in last.content for words in (GREETING, "Count"))
+    if asks and request.spec.format is None and not answers:
         for name, arguments in ARGUMENTS.items():
             if name in names:
                 return [*_thoughts(request), "Let me see.", Call(name, json.dumps(arguments))]
@@ -83,7 +89,7 @@ def _text(request: Request, last: Message) -> str:
         return json.dumps(PERSON)
     if "### Task:" in last.content:  # what Open WebUI asks on its own account
         return TITLE
-    return COUNT if "Count" in last.content else "There is nothing to call."
+    return COUNT if "Count" in last.content else NOTHING
 
 
 async def _serve(settings: Settings) -> None:

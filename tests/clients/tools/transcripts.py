@@ -1,0 +1,170 @@
+"""Recorded requests of large programs: `python -m tests.clients.tools.transcripts codex` records them again.
+
+The command runs an agent of `coding_agents.py` against the scripted server, with a proxy between them that keeps what
+the agent sends. Fields, names, types and numbers stay as they were sent. Prose is other people's, and may name paths
+and machines: only its length is kept, beside the few texts that are ours. Other headers than `HEADERS` are dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.clients.environments import node_modules
+from tests.clients.tools.coding_agents import AGENTS, PROMPTS, RESULT, run_agent
+from tests.clients.tools.scripted_server import COMMAND, NOTHING
+from tests.server_process import serving
+
+HERE = Path(__file__).parent
+HEADERS = ("accept", "anthropic-beta", "anthropic-version", "content-type", "openai-beta")
+OWN = (*PROMPTS.values(), RESULT, NOTHING, "Let me see.", "weather.txt", "The weather in Oslo")
+"""Texts that are ours, and stay as they are."""
+NAMES = ("$schema", "call_id", "id", "name", "required", "tool_use_id")
+"""Fields whose texts stay as they are."""
+_WORD = re.compile(r"[\w.:-]{1,32}\Z", re.ASCII)
+_OWN = re.compile(f"({'|'.join(map(re.escape, OWN))})")
+_FILLER = " filler"
+_TEXT, _JSON = "$text", "$json"
+
+Recorded = dict[str, Any]
+"""One request: its turn (a key of `PROMPTS`), method, path, headers and body, and the status that it got."""
+
+
+def transcript(agent: str) -> list[Recorded]:
+    """Return the requests of an agent, with filler where prose was."""
+    lines = (HERE / "transcripts" / f"{agent}.jsonl").read_text().splitlines()
+    return [expanded(json.loads(line)) for line in lines[1:]]
+
+
+def reduced(value: Any, field: str = "") -> Any:
+    """Return JSON without other people's prose, of which only the length is left."""
+    match value:
+        case dict():
+            return {name: reduced(one, name) for name, one in value.items()}
+        case list():
+            return [reduced(one, field) for one in value]
+        case str() if field not in NAMES and not _WORD.match(value):
+            return _reduced_text(value)
+        case _:
+            return value
+
+
+def _reduced_text(text: str) -> Any:
+    """Return a text as its own parts and the lengths of others; the text of a JSON object, as its reduced object."""
+    try:
+        inner = json.loads(text)
+    except ValueError:
+        inner = None
+    if isinstance(inner, dict):
+        return {_JSON: reduced(inner)}
+    parts = [part if part in OWN else len(part) for part in _OWN.split(text) if part]
+    return text if parts in ([], [text]) else {_TEXT: parts}
+
+
+def expanded(value: Any) -> Any:
+    """Return reduced JSON with filler of the same length where prose was."""
+    match value:
+        case {"$text": parts}:
+            return "".join(part if isinstance(part, str) else _filler(part) for part in parts)
+        case {"$json": inner}:
+            return json.dumps(expanded(inner))
+        case dict():
+            return {name: expanded(one) for name, one in value.items()}
+        case list():
+            return [expanded(one) for one in value]
+        case _:
+            return value
+
+
+def _filler(length: int) -> str:
+    return (_FILLER * (length // len(_FILLER) + 1))[:length]
+
+
+class _Proxy(ThreadingHTTPServer):
+    """Passes requests on to `target`, and keeps them in `requests`."""
+
+    daemon_threads = True
+
+    def __init__(self, target: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.target = target
+        self.turn = ""
+        self.requests: list[Recorded] = []
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Proxy
+
+    def do_GET(self) -> None:
+        self._pass_on()
+
+    do_HEAD = do_POST = do_GET
+
+    def _pass_on(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        sent = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "connection")}
+        recorded: Recorded = {
+            "turn": self.server.turn,
+            "method": self.command,
+            "path": self.path,
+            "headers": {name.lower(): value for name, value in sent.items() if name.lower() in HEADERS},
+            "body": reduced(json.loads(body)) if body else None,
+        }
+        self.server.requests.append(recorded)
+        url = self.server.target + self.path
+        with httpx.stream(self.command, url, content=body, headers=sent, timeout=60, trust_env=False) as answer:
+            recorded["status"] = answer.status_code
+            self.send_response(answer.status_code)
+            for name, value in answer.headers.items():
+                if name not in ("connection", "transfer-encoding"):
+                    self.send_header(name, value)
+            self.end_headers()
+            for data in answer.iter_raw():
+                self.wfile.write(data)
+                self.wfile.flush()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+        """Print nothing."""
+
+
+@contextmanager
+def _recording(url: str) -> Iterator[_Proxy]:
+    with _Proxy(url) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        yield proxy
+        proxy.shutdown()
+
+
+def record(name: str) -> None:
+    """Run an agent for each prompt, and write what it sent."""
+    agent = AGENTS[name]
+    modules = node_modules(print, HERE / f"{name}.json")
+    version = json.loads((modules / agent.package / "package.json").read_text())["version"]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(Path(folder), command=COMMAND) as server,
+        _recording(server.url) as proxy,
+    ):
+        for turn, prompt in PROMPTS.items():
+            proxy.turn = turn
+            home = Path(folder, turn)
+            home.mkdir()
+            print(turn, run_agent(agent, modules, f"http://127.0.0.1:{proxy.server_port}", home, prompt))
+    head: Mapping[str, str] = {"package": agent.package, "version": version}
+    lines = [json.dumps(one, ensure_ascii=False) for one in (head, *proxy.requests)]
+    (HERE / "transcripts" / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:] or AGENTS:
+        record(each)
