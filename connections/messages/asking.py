@@ -119,7 +119,7 @@ def _prompt(request: CountRequest, limits: Limits) -> tuple[tuple[Message, ...],
 
 
 def _spec(request: CountRequest, messages: tuple[Message, ...]) -> ReplySpec:
-    spec = tools_spec(request.tools, request.tool_choice)
+    spec = tools_spec(request.tools, request.tool_choice, request.messages)
     last = messages[-1]
     if last.role == "assistant" and last.calls:
         raise invalid("messages", "`messages` end with calls: their results (tool_result) are missing.")

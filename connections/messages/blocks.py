@@ -23,6 +23,8 @@ _NO_PART = {
     "container_upload": "This server has no containers.",
 }
 _OTHERS = "This server takes blocks of text, of images, of thinking, of calls (tool_use) and of their results (tool_result) only."
+TOOL_CHANGES = ("tool_addition", "tool_removal")
+"""Blocks of system messages that change which tools are offered from there on."""
 _BOUNDED = ("system", "user")
 """Roles whose messages have a limited length. Other messages are limited by the body, and by the window."""
 
@@ -36,9 +38,13 @@ def messages_of(
     if len(given) > MAX_MESSAGES:
         raise invalid("messages", f"`messages` may have at most {MAX_MESSAGES} messages.")
     made = [_system(system, "system")] if system else []
+    last_user = max((number for number, message in enumerate(given) if message.role == "user"), default=-1)
     for number, message in enumerate(given):
-        made += _message(message, f"messages[{number}].content", number, limits)
+        if message.role != "system" or message.clear_at != "next_user_message" or number > last_user:
+            made += _message(message, f"messages[{number}].content", number, limits)
     messages = tuple(_merged(made))
+    if not messages:
+        raise invalid("messages", "`messages` have nothing for the model to answer.")
     _check(messages, limits.max_content_chars)
     check_images(messages, "messages", limits)
     return messages
@@ -54,8 +60,12 @@ def _message(message: InputMessage, where: str, number: int, limits: Limits) -> 
         case "assistant":
             return [_reply(content, where)]
         case "system":
-            text = [_text(block, f"{where}[{place}]") for place, block in enumerate(content)]
-            return [Message("system", "\n".join(text))]
+            texts = [
+                _text(block, f"{where}[{place}]")
+                for place, block in enumerate(content)
+                if block.type not in TOOL_CHANGES
+            ]
+            return [Message("system", "\n".join(texts))] if texts or not content else []
         case _:
             field = f"messages[{number}].role"
             raise invalid(field, worded(field, "must be user, assistant or system."))
@@ -147,6 +157,8 @@ def _text(block: InputBlock, where: str) -> str:
 
 
 def _result_text(block: ResultBlock, where: str) -> str:
+    if block.type == "tool_reference":
+        return f"Tool available: {_name(block.tool_name, f'{where}.tool_name')}"
     if block.type != "text":
         raise _no_part(block.type, f"{where}.type")
     return _given(block.text, f"{where}.text")

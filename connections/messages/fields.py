@@ -11,10 +11,11 @@ def null() -> msgspec.Raw:
 
 
 class ResultBlock(msgspec.Struct, frozen=True):
-    """A part of a tool's result."""
+    """A part of a tool's result: `text`, `tool_reference` (a tool that a search found), or a type that is refused."""
 
     type: str
     text: str | None = None
+    tool_name: str | None = None
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -26,8 +27,18 @@ class Source(msgspec.Struct, frozen=True):
     url: str | None = None
 
 
+class ToolReference(msgspec.Struct, frozen=True):
+    """The tool that a change is about: `tool_reference`, or another type, which is refused."""
+
+    type: str
+    name: str = ""
+
+
 class InputBlock(msgspec.Struct, frozen=True):
-    """A part of a message: `text`, `image`, `thinking`, `tool_use`, `tool_result`, or a type that is refused."""
+    """A part of a message: `text`, `image`, `thinking`, `tool_use`, `tool_result`, or a type that is refused.
+
+    System messages may also have `tool_addition` and `tool_removal`.
+    """
 
     type: str
     text: str | None = None
@@ -39,17 +50,22 @@ class InputBlock(msgspec.Struct, frozen=True):
     content: str | list[ResultBlock] | None = None
     is_error: bool | None = None
     source: Source | None = None
+    tool: ToolReference | None = None
 
 
 class InputMessage(msgspec.Struct, frozen=True):
-    """A message of a request."""
+    """A message of a request. `clear_at`: `next_user_message` hides a system message once a later user message exists."""
 
     role: str
     content: str | list[InputBlock]
+    clear_at: str | None = None
 
 
 class ClientTool(msgspec.Struct, frozen=True):
-    """A tool that the client runs. `input_schema`: a JSON Schema of an object. Tools of others have another `type`."""
+    """A tool that the client runs. `input_schema`: a JSON Schema of an object. Tools of others have another `type`.
+
+    `defer_loading` has no effect: the model is shown all tools from the start.
+    """
 
     name: str = ""
     description: str | None = None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from connections.messages.fields import ClientTool, ToolUseChoice
+from connections.messages.blocks import TOOL_CHANGES
+from connections.messages.fields import ClientTool, InputMessage, ToolUseChoice
 from connections.openai.problems import invalid
 from connections.openai.requests.schemas import schema_text
 from connections.openai.requests.tools import MAX_TOOLS
@@ -18,9 +19,12 @@ _CLIENTS = (None, "custom")
 """Types of tools that the client runs."""
 
 
-def tools_spec(given: Sequence[ClientTool] | None, choice: ToolUseChoice | None) -> ReplySpec:
-    """Return the tools, and how to choose among them. Raises Problem."""
-    tools = _tools(given or ())
+def tools_spec(
+    given: Sequence[ClientTool] | None, choice: ToolUseChoice | None, messages: Sequence[InputMessage] = ()
+) -> ReplySpec:
+    """Return the tools that `messages` did not withdraw, and how to choose among them. Raises Problem."""
+    withdrawn = _withdrawn(given or (), messages)
+    tools = tuple(tool for tool in _tools(given or ()) if tool.name not in withdrawn)
     kind = "auto" if choice is None else choice.type
     if not tools:
         if kind in ("any", "tool"):
@@ -52,6 +56,24 @@ def _tools(given: Sequence[ClientTool]) -> tuple[reply_spec.Tool, ...]:
             raise invalid(where, worded(where, "is the name of another tool, too."))
         tools[tool.name] = tool
     return tuple(tools.values())
+
+
+def _withdrawn(given: Sequence[ClientTool], messages: Sequence[InputMessage]) -> set[str]:
+    """Return the tools that a system message withdrew and no later one offered again. Raises Problem."""
+    names: set[str] = set()
+    declared = {tool.name for tool in given}
+    for number, message in enumerate(messages):
+        blocks = message.content if message.role == "system" and isinstance(message.content, list) else ()
+        for place, block in enumerate(blocks):
+            if block.type not in TOOL_CHANGES:
+                continue
+            where = f"messages[{number}].content[{place}].tool"
+            if block.tool is None or block.tool.type != "tool_reference":
+                raise invalid(where, worded(where, "must be of the type tool_reference."))
+            if block.tool.name not in declared:
+                raise invalid(f"{where}.name", worded(f"{where}.name", "names none of `tools`."))
+            (names.add if block.type == "tool_removal" else names.discard)(block.tool.name)
+    return names
 
 
 def tools_left_out(given: Sequence[ClientTool] | None) -> tuple[str, ...]:

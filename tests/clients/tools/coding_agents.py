@@ -1,7 +1,4 @@
-"""Coding agents for terminals, unchanged: each runs in a home with the settings of `docs/clients.md` and nothing else.
-
-Except that Claude Code and opencode ask their vendors for nothing.
-"""
+"""Coding agents for terminals, unchanged: each runs in a home with the settings of `docs/clients.md` and nothing else."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.docs.papers import ROOT, snippets
 from tests.clients.tools.scripted_server import GREETING
+from tests.docs.papers import ROOT, snippets
 
 PATIENCE_S = 240
 ADDRESS = "http://127.0.0.1:8000"
@@ -23,7 +20,11 @@ ADDRESS = "http://127.0.0.1:8000"
 GUIDE = ROOT / "docs" / "clients.md"
 RESULT = "rain, 7 °C"
 """What stands in the file that an agent reads."""
-PROMPTS = {"words": GREETING, "tool": "What is the weather in Oslo?"}
+PROMPTS = {
+    "words": GREETING,
+    "read": "What is the weather in Oslo?",
+    "search": "Use ToolSearch to find a tool that fetches pages.",
+}
 
 
 class Outcome(NamedTuple):
@@ -40,6 +41,8 @@ class Agent:
     package: str
     command: Sequence[str]
     """The program and its arguments, to which the prompt is added."""
+    calls: Mapping[str, tuple[str, str]]
+    """By the prompts that have it call a tool: the tool, and what the result then says."""
     outcome: Callable[[Sequence[Any]], Outcome]
     """Reads the JSON lines that it prints."""
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -80,35 +83,46 @@ def _of_claude_code(lines: Sequence[Any]) -> Outcome:
         for block in line["message"]["content"]
         if isinstance(block, dict)
     ]
-    succeeded = {block["tool_use_id"] for block in blocks if block["type"] == "tool_result" and not block.get("is_error")}
+    succeeded = {
+        block["tool_use_id"]
+        for block in blocks
+        if block["type"] == "tool_result" and not block.get("is_error")
+    }
     calls = [block["name"] for block in blocks if block["type"] == "tool_use" and block["id"] in succeeded]
     return Outcome(calls, lines[-1]["result"])
 
 
 def _of_codex(lines: Sequence[Any]) -> Outcome:
     items = [line["item"] for line in lines if line["type"] == "item.completed"]
-    calls = [item["type"] for item in items if item.get("exit_code") == 0]
+    calls = [
+        "exec_command" for item in items if item["type"] == "command_execution" and item["exit_code"] == 0
+    ]
     return Outcome(calls, [item["text"] for item in items if item["type"] == "agent_message"][-1])
 
 
 def _of_opencode(lines: Sequence[Any]) -> Outcome:
     parts = [line["part"] for line in lines if "part" in line]
-    calls = [part["tool"] for part in parts if part["type"] == "tool" and part["state"]["status"] == "completed"]
+    calls = [
+        part["tool"] for part in parts if part["type"] == "tool" and part["state"]["status"] == "completed"
+    ]
     return Outcome(calls, [part["text"] for part in parts if part["type"] == "text"][-1])
 
 
 (CODEX,), (OPENCODE,) = snippets(GUIDE, "toml"), snippets(GUIDE, "json")
 EXPORTS = dict(re.findall(r"^export (\w+)=(\S+)", GUIDE.read_text(), re.MULTILINE))
+# What stands in these variables and files is all that is configured. Two more keep programs from asking their vendors.
 AGENTS: Mapping[str, Agent] = {
     "claudecode": Agent(
         package="@anthropic-ai/claude-code",
         command=("claude", "--output-format", "stream-json", "--verbose", "-p"),
+        calls={"read": ("Read", RESULT), "search": ("ToolSearch", "Tool available: WebFetch")},
         outcome=_of_claude_code,
         environ=EXPORTS | {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
     ),
     "codex": Agent(
         package="@openai/codex",
         command=("codex", "exec", "--json", "--skip-git-repo-check"),
+        calls={"read": ("exec_command", RESULT)},
         outcome=_of_codex,
         environ={"MIDSTREAM_API_KEY": "a-name-of-its-own"},
         settings={".codex/config.toml": CODEX},
@@ -116,8 +130,11 @@ AGENTS: Mapping[str, Agent] = {
     "opencode": Agent(
         package="opencode-ai",
         command=("opencode", "run", "--format", "json"),
+        calls={"read": ("read", RESULT)},
         outcome=_of_opencode,
         environ={"OPENCODE_DISABLE_MODELS_FETCH": "1"},
         settings={".config/opencode/opencode.json": OPENCODE},
     ),
 }
+CALLING = [(name, turn) for name, agent in AGENTS.items() for turn in agent.calls]
+"""Each agent, with each prompt that has it call a tool."""

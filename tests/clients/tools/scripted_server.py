@@ -32,8 +32,9 @@ ARGUMENTS = {
     "Read": {"file_path": "weather.txt"},
     "exec_command": {"cmd": "cat weather.txt"},
     "get_current_timestamp": {},
+    "ToolSearch": {"query": "select:WebFetch"},
 }
-"""What it calls tools of these names with, where nobody says which tool it has to call."""
+"""What it calls tools of these names with, where nobody says which tool it has to call: the one that the message names, or the first."""
 PERSON = {"name": "Ada", "age": 36}
 """What it calls any other tool with, where it has to."""
 NEVER_ENOUGH = "Look again and again"
@@ -52,7 +53,10 @@ class _Engine(ScriptedEngine):
 
 def _steps(request: Request) -> Sequence[Step]:
     """Call what is asked for, say what a tool said, or call what it knows to call."""
-    choice, last = request.spec.tool_choice, request.messages[-1]
+    choice = request.spec.tool_choice
+    last = next(
+        one for one in reversed(request.messages) if one.role != "system"
+    )  # Claude Code ends with one
     names = [tool.name for tool in request.spec.shown_tools]
     if names and choice != "auto":  # named, or required: then it takes what is no tool of its own
         others = [name for name in names if name not in ARGUMENTS]
@@ -61,9 +65,9 @@ def _steps(request: Request) -> Sequence[Step]:
     asks = last.role == "user" or _asks_on(request) or _is_handed_over(last)
     answers = any(words in last.content for words in (GREETING, "Count"))
     if asks and request.spec.format is None and not answers:
-        for name, arguments in ARGUMENTS.items():
+        for name in sorted(ARGUMENTS, key=lambda name: name not in last.content):
             if name in names:
-                return [*_thoughts(request), "Let me see.", Call(name, json.dumps(arguments))]
+                return [*_thoughts(request), "Let me see.", Call(name, json.dumps(ARGUMENTS[name]))]
     return words_of(_text(request, last))
 
 

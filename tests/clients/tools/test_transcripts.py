@@ -9,33 +9,31 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.clients.tools.coding_agents import AGENTS, RESULT
+from tests.clients.tools.coding_agents import AGENTS, CALLING
 from tests.clients.tools.scripted_server import ARGUMENTS, NOTHING
 from tests.clients.tools.transcripts import HERE, Recorded, expanded, reduced, transcript
 from tests.server_process import ServerProcess
 
-CALLS = {"claudecode": "Read", "codex": "exec_command", "opencode": "read"}
-
 Answered = tuple[list[Any], str]
 
 
-@pytest.fixture(params=AGENTS)
-def agent(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
+@pytest.mark.parametrize("agent", AGENTS)
 def test_requests_of_a_greeting_are_answered_in_words(agent: str, scripted: ServerProcess) -> None:
     assert ([], NOTHING) in answers(scripted, agent, "words")
 
 
-def test_requests_of_a_tool_round_get_a_call_and_then_its_result(agent: str, scripted: ServerProcess) -> None:
-    name = CALLS[agent]
-    *_, (called, _), (no_calls, text) = (one for one in answers(scripted, agent, "tool") if one[0] or RESULT in one[1])
-    assert called == [[name, ARGUMENTS[name]]]
+@pytest.mark.parametrize(("agent", "turn"), CALLING)
+def test_requests_of_a_tool_round_get_a_call_and_then_its_result(
+    agent: str, turn: str, scripted: ServerProcess
+) -> None:
+    tool, result = AGENTS[agent].calls[turn]
+    *_, (called, _), (no_calls, text) = answers(scripted, agent, turn)
+    assert called == [[tool, ARGUMENTS[tool]]]
     assert no_calls == []
-    assert RESULT in text
+    assert result in text
 
 
+@pytest.mark.parametrize("agent", AGENTS)
 def test_a_transcript_has_no_prose_but_ours(agent: str) -> None:
     lines = (HERE / "transcripts" / f"{agent}.jsonl").read_text().splitlines()
     bodies = [json.loads(line)["body"] for line in lines[1:]]
@@ -45,9 +43,15 @@ def test_a_transcript_has_no_prose_but_ours(agent: str) -> None:
 def answers(server: ServerProcess, agent: str, turn: str) -> list[Answered]:
     """What each streamed reply of a turn called, and its text."""
     requests = [one for one in transcript(agent) if one["turn"] == turn]
-    with httpx.Client(base_url=server.url, headers={"authorization": f"Bearer {agent}"}, timeout=60) as client:
+    with httpx.Client(
+        base_url=server.url, headers={"authorization": f"Bearer {agent}"}, timeout=60
+    ) as client:
         responses = [_sent(client, one) for one in requests]
-    return [_read(_events(answer)) for answer in responses if answer.headers["content-type"].startswith("text/event")]
+    return [
+        _read(_events(answer))
+        for answer in responses
+        if answer.headers["content-type"].startswith("text/event")
+    ]
 
 
 def _sent(client: httpx.Client, one: Recorded) -> httpx.Response:
@@ -71,11 +75,16 @@ def _parts(events: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     """Yield calls and pieces of text, whichever API the events are of."""
     for event in events:
         match event:
-            case {"type": "response.output_item.done", "item": {"type": "function_call", "name": name, "arguments": arguments}}:
+            case {
+                "type": "response.output_item.done",
+                "item": {"type": "function_call", "name": name, "arguments": arguments},
+            }:
                 yield "call", name, arguments
             case {"type": "response.output_text.delta", "delta": text}:
                 yield "text", text
-            case {"choices": [{"delta": {"tool_calls": [{"function": {"name": name, "arguments": arguments}}]}}]}:
+            case {
+                "choices": [{"delta": {"tool_calls": [{"function": {"name": name, "arguments": arguments}}]}}]
+            }:
                 yield "call", name, arguments
             case {"choices": [{"delta": {"content": str() as text}}]}:
                 yield "text", text

@@ -27,9 +27,17 @@ from tests.server_process import serving
 
 HERE = Path(__file__).parent
 HEADERS = ("accept", "anthropic-beta", "anthropic-version", "content-type", "openai-beta")
-OWN = (*PROMPTS.values(), RESULT, NOTHING, "Let me see.", "weather.txt", "The weather in Oslo")
+OWN = (
+    *PROMPTS.values(),
+    RESULT,
+    NOTHING,
+    "Let me see.",
+    "weather.txt",
+    "The weather in Oslo",
+    "Tool available: WebFetch",
+)
 """Texts that are ours, and stay as they are."""
-NAMES = ("$schema", "call_id", "id", "name", "required", "tool_use_id")
+NAMES = ("$schema", "call_id", "id", "name", "required", "tool_name", "tool_use_id")
 """Fields whose texts stay as they are."""
 _WORD = re.compile(r"[\w.:-]{1,32}\Z", re.ASCII)
 _OWN = re.compile(f"({'|'.join(map(re.escape, OWN))})")
@@ -108,11 +116,17 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._pass_on()
 
-    do_HEAD = do_POST = do_GET
+    def do_HEAD(self) -> None:
+        self._pass_on()
+
+    def do_POST(self) -> None:
+        self._pass_on()
 
     def _pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        sent = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "connection")}
+        sent = {
+            name: value for name, value in self.headers.items() if name.lower() not in ("host", "connection")
+        }
         recorded: Recorded = {
             "turn": self.server.turn,
             "method": self.command,
@@ -122,7 +136,9 @@ class _Handler(BaseHTTPRequestHandler):
         }
         self.server.requests.append(recorded)
         url = self.server.target + self.path
-        with httpx.stream(self.command, url, content=body, headers=sent, timeout=60, trust_env=False) as answer:
+        with httpx.stream(
+            self.command, url, content=body, headers=sent, timeout=60, trust_env=False
+        ) as answer:
             recorded["status"] = answer.status_code
             self.send_response(answer.status_code)
             for name, value in answer.headers.items():
@@ -155,11 +171,13 @@ def record(name: str) -> None:
         serving(Path(folder), command=COMMAND) as server,
         _recording(server.url) as proxy,
     ):
-        for turn, prompt in PROMPTS.items():
+        for turn in ("words", *agent.calls):
             proxy.turn = turn
             home = Path(folder, turn)
             home.mkdir()
-            print(turn, run_agent(agent, modules, f"http://127.0.0.1:{proxy.server_port}", home, prompt))
+            print(
+                turn, run_agent(agent, modules, f"http://127.0.0.1:{proxy.server_port}", home, PROMPTS[turn])
+            )
     head: Mapping[str, str] = {"package": agent.package, "version": version}
     lines = [json.dumps(one, ensure_ascii=False) for one in (head, *proxy.requests)]
     (HERE / "transcripts" / f"{name}.jsonl").write_text("\n".join(lines) + "\n")

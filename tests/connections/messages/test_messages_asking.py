@@ -138,6 +138,41 @@ def test_a_tool_may_be_described_at_length() -> None:
     assert asked(tools=[LOOK | {"description": words}]).spec.tools[0].description == words
 
 
+def system(*blocks: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "system", "content": list(blocks), **more}
+
+
+def change(kind: str, name: str = "look") -> dict[str, Any]:
+    return {"type": kind, "tool": {"type": "tool_reference", "name": name}}
+
+
+def test_tools_that_a_search_of_the_clients_found_are_named_to_the_model() -> None:
+    reference = {"type": "tool_reference", "tool_name": "look"}
+    ask = asked(HELLO, assistant(CALL), user(result([reference])), tools=[LOOK | {"defer_loading": True}])
+    assert ask.messages[-1] == Message("tool", "Tool available: look", call_id="c_1")
+    assert [tool.name for tool in ask.spec.tools] == ["look"]
+
+
+def test_a_tool_may_be_withdrawn_and_offered_again() -> None:
+    removed, added = change("tool_removal"), change("tool_addition")
+    without = asked(HELLO, system(removed, text("Don't look.")), tools=[LOOK, LOOK | {"name": "go"}])
+    assert [tool.name for tool in without.spec.tools] == ["go"]
+    assert without.messages[-1] == Message("system", "Don't look.")
+    again = asked(HELLO, system(removed), system(added), tools=[LOOK])
+    assert [tool.name for tool in again.spec.tools] == ["look"]
+    assert again.messages == (Message("user", "Hello!"),)
+    assert "names none of `tools`" in refused(HELLO, system(change("tool_addition", "go")), tools=[LOOK])
+    by_value = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": LOOK}}
+    assert "must be of the type tool_reference" in refused(HELLO, system(by_value), tools=[LOOK])
+    assert "nothing for the model" in refused(system(removed), tools=[LOOK])
+
+
+def test_a_system_message_may_hold_for_one_turn() -> None:
+    once = system(text("Be brief."), clear_at="next_user_message")
+    assert asked(HELLO, once).messages[-1] == Message("system", "Be brief.")
+    assert all(one.role != "system" for one in asked(HELLO, once, assistant(text("Hi.")), HELLO).messages)
+
+
 def test_how_much_is_thought() -> None:
     assert asked(thinking={"type": "disabled"}).spec.reasoning == "off"
     assert asked(thinking={"type": "adaptive"}).spec == PLAIN
