@@ -45,6 +45,8 @@ class Agent:
     """By the prompts that have it call a tool: the tool, and what the result then says."""
     outcome: Callable[[Sequence[Any]], Outcome]
     """Reads the JSON lines that it prints."""
+    ignored: str | None = None
+    """What the service says that it does not follow."""
     environ: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     """Texts of files in its home, by path."""
@@ -117,6 +119,7 @@ AGENTS: Mapping[str, Agent] = {
         command=("claude", "--output-format", "stream-json", "--verbose", "-p"),
         calls={"read": ("Read", RESULT), "search": ("ToolSearch", "Tool available: WebFetch")},
         outcome=_of_claude_code,
+        ignored="output_config.effort",
         environ=EXPORTS | {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
     ),
     "codex": Agent(
@@ -124,6 +127,7 @@ AGENTS: Mapping[str, Agent] = {
         command=("codex", "exec", "--json", "--skip-git-repo-check"),
         calls={"read": ("exec_command", RESULT)},
         outcome=_of_codex,
+        ignored="tools[8]",  # its search of the web
         environ={"MIDSTREAM_API_KEY": "a-name-of-its-own"},
         settings={".codex/config.toml": CODEX},
     ),

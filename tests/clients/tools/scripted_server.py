@@ -16,7 +16,7 @@ from app.operations import logs
 from app.server.server import listen
 from app.settings import Settings
 from engine.messages import Message, Request
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted.engine import FEATURES, ScriptedEngine
 from engine.scripted.steps import Call, Step, Thought, words_of
 from engine.stream import ReplyStream
 
@@ -97,7 +97,8 @@ def _text(request: Request, last: Message) -> str:
 
 
 async def _serve(settings: Settings) -> None:
-    engine = _Engine(context_tokens=100_000, pace_s=0.02)
+    features = tuple(feature for feature in FEATURES if feature != "effort")  # as most models
+    engine = _Engine(context_tokens=100_000, pace_s=0.02, features=features)
     with listen(settings.host, settings.port) as listener:
         async with composed(settings, engine) as service:
             await service.run(listener)

@@ -34,24 +34,34 @@ def test_requests_of_a_tool_round_get_a_call_and_then_its_result(
 
 
 @pytest.mark.parametrize("agent", AGENTS)
+def test_what_is_not_followed_is_named_in_a_header(agent: str, scripted: ServerProcess) -> None:
+    ignored = {answer.headers.get("X-Midstream-Ignored") for answer in responses(scripted, agent, "words")}
+    assert ignored == {AGENTS[agent].ignored}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
 def test_a_transcript_has_no_prose_but_ours(agent: str) -> None:
     lines = (HERE / "transcripts" / f"{agent}.jsonl").read_text().splitlines()
     bodies = [json.loads(line)["body"] for line in lines[1:]]
     assert [reduced(expanded(body)) for body in bodies] == bodies
 
 
-def answers(server: ServerProcess, agent: str, turn: str) -> list[Answered]:
-    """What each streamed reply of a turn called, and its text."""
-    requests = [one for one in transcript(agent) if one["turn"] == turn]
+def responses(server: ServerProcess, agent: str, turn: str) -> list[httpx.Response]:
+    """What the requests of a turn get when they are sent again."""
     with httpx.Client(
         base_url=server.url, headers={"authorization": f"Bearer {agent}"}, timeout=60
     ) as client:
-        responses = [_sent(client, one) for one in requests]
-    return [
-        _read(_events(answer))
-        for answer in responses
-        if answer.headers["content-type"].startswith("text/event")
+        return [_sent(client, one) for one in transcript(agent) if one["turn"] == turn]
+
+
+def answers(server: ServerProcess, agent: str, turn: str) -> list[Answered]:
+    """What each streamed reply of a turn called, and its text."""
+    streams = [
+        answer
+        for answer in responses(server, agent, turn)
+        if answer.headers["content-type"].startswith("text/event-stream")
     ]
+    return [_read(_events(answer)) for answer in streams]
 
 
 def _sent(client: httpx.Client, one: Recorded) -> httpx.Response:
