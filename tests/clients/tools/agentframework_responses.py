@@ -22,7 +22,7 @@ async def turns(agent):
     texts = []
     for options in ({}, {"store": False}):
         session = agent.create_session()
-        texts += [(await agent.run(ASKED, session=session, options=options)).text for _ in range(TURNS)]
+        texts += [last(await agent.run(ASKED, session=session, options=options)) for _ in range(TURNS)]
     return {"texts": sorted(set(texts)), "count": len(texts)}
 
 

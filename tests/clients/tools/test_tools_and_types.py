@@ -35,7 +35,7 @@ DOES = {
     "agentframework_responses.py": ("tool", "streamed", "turns"),
     "anthropic_tools.py": ("tool", "streamed", "thought", "held"),
     "anthropic_runner.py": ("tool", "streamed"),
-    "anthropic_runner.mjs": ("tool", "streamed"),
+    "anthropicnode_runner.mjs": ("tool", "streamed"),
 }
 """What each script says that it did: `prompted` is JSON that no schema holds."""
 

@@ -21,6 +21,6 @@ for (const stream of [false, true]) {
     messages: [{ role: 'user', content: 'What is the weather in Oslo?' }],
     tools: [weather],
     stream,
-  }).done()
+  }).runUntilDone()
   console.log(JSON.stringify({ did: stream ? 'streamed' : 'tool', called, text: last.content[0].text }))
 }
