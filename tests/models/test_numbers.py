@@ -153,7 +153,10 @@ SAMPLED: dict[str, tuple[dict[str, Any], list[Any]]] = {
         {"temperature": 0.7, "top_p": 0.9},
         [TemperatureLogitsWarper(0.7), TopPLogitsWarper(0.9)],
     ),
-    "temperature 1.3, top_k 8": ({"temperature": 1.3, "top_k": 8}, [TemperatureLogitsWarper(1.3), TopKLogitsWarper(8)]),
+    "temperature 1.3, top_k 8": (
+        {"temperature": 1.3, "top_k": 8},
+        [TemperatureLogitsWarper(1.3), TopKLogitsWarper(8)],
+    ),
     "min_p 0.05": ({"min_p": 0.05}, [MinPLogitsWarper(0.05)]),
     "repetition_penalty 1.3, top_k 40": (
         {"repetition_penalty": 1.3, "top_k": 40},
@@ -170,7 +173,9 @@ def test_what_is_drawn_has_transformers_probabilities(
     """What is drawn has the probabilities of transformers' processors (chi-squared test)"""
     given, processors = SAMPLED[values]
     # The last token alone is computed for each draw, since the others fill whole pages.
-    prompt = reference.prompt(("user", PROMPTS[5] + " " + PROMPTS[38] + PROMPTS[6] * 10))[: engine.kv.page_size + 1]
+    prompt = reference.prompt(("user", PROMPTS[5] + " " + PROMPTS[38] + PROMPTS[6] * 10))[
+        : engine.kv.page_size + 1
+    ]
     logits = reference.logits(prompt, [reference.end])
     expected = LogitsProcessorList(processors)(torch.tensor([prompt]), logits).softmax(-1)[0]
     sampling = msgspec.structs.replace(GREEDY, max_new_tokens=1, do_sample=True, **given)
@@ -186,7 +191,9 @@ def _drawn(engine: LoadedModel, prompt: list[int], sampling: Sampling) -> Tensor
     """Return how often each token was drawn, by as many seeds."""
     core = Core(engine, max_batch=32)
     for seed in range(DRAWS):
-        core.submit(asking(f"draw-{seed}", prompt, msgspec.structs.replace(sampling, seed=seed, ignore_eos=True)))
+        core.submit(
+            asking(f"draw-{seed}", prompt, msgspec.structs.replace(sampling, seed=seed, ignore_eos=True))
+        )
     outputs, counts = run_out(core), torch.zeros(engine.vocabulary)
     for output in outputs:
         for token in tokens_of([output], output.request_id):
