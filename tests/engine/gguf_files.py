@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,12 @@ def write_gguf(
     template: str | None = TEMPLATE,
     scaled: bool = False,
     without: str = "",
+    sampling: Mapping[str, float] | None = None,
 ) -> Path:
-    """Write a model in float32. `scaled`: with a table of rotary factors; `without`: leaves out tensors of this name."""
+    """Write a model in float32. `scaled`: with a table of rotary factors; `without`: leaves out tensors of this name.
+
+    `sampling`: the values that it advises, by their names in the file.
+    """
     config, made = model.config, gguf.GGUFWriter(file, architecture)
     made.add_name("tiny")
     made.add_context_length(config.max_position_embeddings)
@@ -57,6 +62,9 @@ def write_gguf(
     made.add_rope_freq_base(config.rope_parameters["rope_theta"])
     made.add_layer_norm_rms_eps(config.rms_norm_eps)
     _write_tokenizer(made, template)
+    for key, value in (sampling or {}).items():
+        add = made.add_int32 if isinstance(value, int) else made.add_float32
+        add(f"general.sampling.{key}", value)
     for name, weight in _tensors(model):
         if not without or without not in name:
             made.add_tensor(name, weight)

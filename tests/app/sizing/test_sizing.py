@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from app.settings import DEMO_MODEL
+from app.settings import DEMO_MODEL, Settings
+from app.setup.conversion import convert
 from app.sizing.command import size
 from app.sizing.estimate import LISTED_BYTES, Assumptions, estimate, journal_bytes, stored_bytes
 from app.sizing.shapes import Shape, ShapeUnknown, shape_of
 from engine.loading.loader import load
 from tests.bench.storage import cost
+from tests.engine.gguf_files import some_llama, write_gguf
 
 LLAMA = {
     "num_hidden_layers": 32,
@@ -69,6 +72,23 @@ def test_a_known_model_has_its_known_size(tmp_path: Path) -> None:
 def test_the_decoder_of_a_model_of_pictures_is_found(tmp_path: Path) -> None:
     shape = shape_of(folder(tmp_path, {"text_config": LLAMA, "vision_config": {"hidden_size": 1}}))
     assert (shape.layers, shape.kv_heads, shape.head_dim) == (32, 8, 128)
+
+
+def test_a_package_is_sized_before_it_is_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(size, ["--users", "100", "--model", "smollm2"])
+    assert done.exit_code == 0, done.output
+    assert "100 users of smollm2 (0.13 billion parameters, bfloat16)" in done.output
+    assert "23,040 bytes" in done.output
+
+
+def test_a_gguf_file_is_sized_once_it_is_converted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MIDSTREAM_DATA_DIR", str(tmp_path / "data"))
+    model = str(write_gguf(tmp_path / "tiny.gguf", some_llama()))
+    with pytest.raises(ShapeUnknown, match="was not converted yet"):
+        shape_of(model)
+    convert(Settings.read(os.environ, {"model": model}))
+    assert (shape_of(model).name, shape_of(model).layers) == ("tiny.gguf", 2)
 
 
 @pytest.mark.parametrize("sign", ["kv_lora_rank", "n_routed_experts"])

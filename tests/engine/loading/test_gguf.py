@@ -28,6 +28,15 @@ def test_the_converted_model_is_the_one_that_was_packed(tmp_path: Path) -> None:
     assert model.tokenizer.chat_template == TEMPLATE
 
 
+def test_replies_are_sampled_as_the_file_advises(tmp_path: Path) -> None:
+    advised = {"temp": 0.25, "top_p": 0.75, "top_k": 7, "min_p": 0.125, "penalty_repeat": 1.5}
+    convert(write_gguf(tmp_path / "tiny.gguf", some_llama(), sampling=advised), tmp_path / "made")
+    found = load(str(tmp_path / "made"), device="cpu", dtype="float32").defaults
+    assert found.do_sample
+    assert (found.temperature, found.top_p, found.top_k) == (0.25, 0.75, 7)
+    assert (found.min_p, found.repetition_penalty) == (0.125, 1.5)
+
+
 def test_the_files_of_another_model_beside_it_are_not_read(tmp_path: Path) -> None:
     for name in ("config.json", "tokenizer_config.json", "tokenizer.json", "generation_config.json"):
         (tmp_path / name).write_text('{"tokenizer_class": "T5Tokenizer", "model_type": "t5"}')
