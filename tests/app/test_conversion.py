@@ -179,6 +179,7 @@ def _index(tmp_path: Path, gguf: bytes, monkeypatch: pytest.MonkeyPatch) -> Iter
         packed.writestr(
             f"{name}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {project}\nVersion: {number}\n"
         )
+        packed.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "index"))) as server:
         threading.Thread(target=server.serve_forever).start()
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}")

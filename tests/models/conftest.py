@@ -66,8 +66,8 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
                 figures += [str(value) for name, value in said if name == "figure"]
     if not rows:
         return
-    terminalreporter.write_line("\n| | What | Outcome | Figure |\n|---|---|---|---|")
+    terminalreporter.write_line("\n| | What | Outcome | Figure |\n|--:|---|---|---|")
     for number, (what, (passed, figures)) in enumerate(rows.items(), start=1):
         outcome = "passed" if all(passed) else f"FAILED: {passed.count(False)} of {len(passed)}"
-        many = f"{len(passed)} cases" if len(passed) > 1 and not figures else ""
-        terminalreporter.write_line(f"| {number} | {what} | {outcome} | {many or '; '.join(figures)} |")
+        found = "; ".join(figures) or f"{passed.count(True)} of {len(passed)}"
+        terminalreporter.write_line(f"| {number} | {what} | {outcome} | {found} |")

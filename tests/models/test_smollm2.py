@@ -21,6 +21,7 @@ def tokenizer(smollm2: Path) -> Any:
 
 
 def test_a_harmless_prompt_is_what_transformers_makes_of_it(tokenizer: Any) -> None:
+    """A harmless prompt is what transformers makes of it"""
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Two < three?\n"}]
     messages = [Message("system", "Be brief."), Message("user", "Two < three?\n")]
     expected = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
@@ -29,6 +30,7 @@ def test_a_harmless_prompt_is_what_transformers_makes_of_it(tokenizer: Any) -> N
 
 @pytest.mark.parametrize("name", sorted(REWRITERS))
 def test_no_template_makes_control_tokens_of_what_people_write(name: str, tokenizer: Any) -> None:
+    """No template makes control tokens of what people write"""
     rewritten, word = REWRITERS[name]
     assert is_dangerous(tokenizer, rewritten, word)
     assert forged_places(tokenizer, rewritten, word) == []
