@@ -45,12 +45,13 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 class Partly(msgspec.Struct, frozen=True, tag=True):
     """Speech continues at `at_ms`: told about ten times a second. `text`: the words so far, which may be revised.
 
-    `is_new`: they were recognized anew; else they are those of the event before.
+    `is_new`: they were recognized anew; else they are those of the event before. `is_confident`: see `Stopped`.
     """
 
     at_ms: int
     text: str
     is_new: bool = True
+    is_confident: bool = True
 
 
 class Paused(msgspec.Struct, frozen=True, tag=True):
@@ -62,6 +63,7 @@ class Paused(msgspec.Struct, frozen=True, tag=True):
     at_ms: int
     text: str
     is_whole: bool = True
+    is_confident: bool = True
 
 
 class Resumed(msgspec.Struct, frozen=True, tag=True):
@@ -73,13 +75,14 @@ class Resumed(msgspec.Struct, frozen=True, tag=True):
 class Stopped(msgspec.Struct, frozen=True, tag=True):
     """Speech ended at `at_ms`. `text`: all words, empty if none were understood; `started_ms`: when it began.
 
-    `is_committed`: by `commit`.
+    `is_committed`: by `commit`. `is_confident`: False: the words may be noise.
     """
 
     started_ms: int
     at_ms: int
     text: str
     is_committed: bool = False
+    is_confident: bool = True
 
 
 Heard = Started | Partly | Paused | Resumed | Stopped

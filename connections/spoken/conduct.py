@@ -3,11 +3,12 @@
 silence ──Started──► speaking ──Paused──► guessing: the turn begins, its sound is held
                         ▲                     │ Resumed: the turn is rolled back
                         └─────────────────────┤ Stopped: it was the end, its sound is let go
-reply ──Started──► held ──as long as interrupt_ms──► cut;  ──Stopped before──► goes on where it was held
+reply ──Started──► it continues, ducked by its player ──words that interrupt──► cut;  ──Stopped before──► it continues
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from enum import Enum, auto
 
@@ -15,18 +16,27 @@ import msgspec
 
 from speech.contract import Heard, Partly, Paused, Resumed, Started, Stopped
 
-NODS = frozenset(("yes", "yeah", "yep", "mhm", "uh-huh", "hm", "hmm", "ok", "okay", "right", "sure", "i see"))
+SUSTAINED_MS = 1500
+"""Speech of this length interrupts, however little confidence the recognizer has in its words."""
+_BACKCHANNELS = "yes|yeah|yep|yup|uh-?huh|m+-?h+m+|m h m|h+m+|m+|okay|ok|right|sure|i see|ah|oh|ja|genau|aha|嗯|是的|好的|好|对"
+_BACKCHANNEL = re.compile(rf"\W*(?:(?:{_BACKCHANNELS})\W*)+", re.IGNORECASE)
 """What listeners say without wanting to speak. Alone it interrupts nothing."""
-NOD_MS = 1000
-"""Longer speech always interrupts, whatever its words."""
+_STOPS = (
+    r"stop(?:\W+(?:it|that|talking|there))?|wait(?:\W+a\W+(?:moment|minute|second))?|hold\W+on|hang\W+on|"
+    r"(?:that\W+is|that's)\W+enough|enough|be\W+quiet|quiet|shut\W+up|stopp|halt|warte(?:\W+mal)?|"
+    r"hör\W+auf|sei\W+still|das\W+reicht|停|停下|停止|等一下|别说了"
+)
+_STOP = re.compile(
+    rf"\W*(?:(?:please|okay|ok|no|now|hey|bitte|jetzt|请)\W*)*"
+    rf"(?:(?:{_STOPS})\W*(?:(?:please|now|bitte|jetzt)\W*)*)+",
+    re.IGNORECASE,
+)
+"""What ends a reply at once. Alone it is no message: nothing is to be said next."""
 
 
 class Do(Enum):
     """Acts without further data."""
 
-    HOLD = auto()
-    """Pause the reply's sound."""
-    LET_GO = auto()
     CUT = auto()
     """End the reply at what was heard."""
     TAKE_BACK = auto()
@@ -63,12 +73,12 @@ class Conduct:
     """The rules for one speaker, and the replies to that speaker."""
 
     def __init__(self, *, interrupts: bool, interrupt_ms: int, guesses: bool) -> None:
-        """`interrupt_ms`: speech over a reply that ends it; `guesses`: whether turns begin at a pause."""
+        """`interrupt_ms`: how long words over a reply last that end it; `guesses`: whether turns begin at a pause."""
         self._interrupts = interrupts
         self._interrupt_ms = interrupt_ms
         self._guesses = guesses
         self._started_ms = 0
-        self._holds = False
+        self._is_over_reply = self._can_cut = False
         self._guess: str | None = None
         self._agreement = Agreement()
 
@@ -77,46 +87,59 @@ class Conduct:
         match event:
             case Started(at_ms):
                 return list(self._start(at_ms, talking=talking))
-            case Partly(at_ms, text, is_new):
-                return [*(self._agree(text) if is_new else ()), *self._interrupt(at_ms, text)]
-            case Paused(at_ms, text, is_whole):
-                told = [*self._agree(text), *self._interrupt(at_ms, text)]
+            case Partly(at_ms, text, is_new, is_confident):
+                cut = self._interrupt(at_ms, text, is_confident=is_confident)
+                return [*(self._agree(text) if is_new and is_confident else ()), *cut]
+            case Paused(at_ms, text, is_whole, is_confident):
+                cut = self._interrupt(at_ms, text, is_confident=is_confident)
+                told = [*(self._agree(text) if is_confident else ()), *cut]
                 return [*told, *self._try(text, talking=talking)] if is_whole else told
             case Resumed():
                 return list(self._take_back())
-            case Stopped(_, at_ms, text):
-                return [Spoke(began=False, at_ms=at_ms), *self._stop(at_ms, text)]
+            case Stopped(at_ms=at_ms):
+                return [Spoke(began=False, at_ms=at_ms), *self._stop(event, talking=talking)]
 
     def lost(self) -> list[Act]:
         """Forget the current utterance: nobody listens any more, or it is to be dropped."""
-        acts: list[Act] = [*self._take_back(), *self._resume()]
+        self._is_over_reply = self._can_cut = False
         self._agreement = Agreement()
-        return acts
+        return list(self._take_back())
 
     def _start(self, at_ms: int, *, talking: bool) -> Iterator[Act]:
         self._started_ms = at_ms
         self._agreement = Agreement()
+        self._is_over_reply = self._can_cut = talking and self._interrupts
         yield Spoke(began=True, at_ms=at_ms)
-        if talking and self._interrupts:
-            self._holds = True
-            yield Do.HOLD
 
     def _agree(self, text: str) -> Iterator[Act]:
         if (agreed := self._agreement.take(text)) is not None:
             yield Understood(agreed, final=False)
 
-    def _interrupt(self, at_ms: int, text: str) -> Iterator[Act]:
-        if self._holds and self._wants_the_word(at_ms, text):
-            self._holds = False
+    def _interrupt(self, at_ms: int, text: str, *, is_confident: bool) -> Iterator[Act]:
+        if self._wants_the_word(at_ms, text, is_confident=is_confident):
+            yield from self._cut()
+
+    def _cut(self) -> Iterator[Act]:
+        """End the reply that the utterance began over, once."""
+        if self._can_cut:
+            self._can_cut = False
             yield Do.CUT
 
-    def _wants_the_word(self, at_ms: int, text: str) -> bool:
-        """Return whether speech interrupts; a cough, which has no words, does not."""
+    def _wants_the_word(self, at_ms: int, text: str, *, is_confident: bool) -> bool:
+        """Return whether speech interrupts; a cough, a tone or a backchannel does not."""
         lasted_ms = at_ms - self._started_ms
-        return bool(text) and lasted_ms >= (NOD_MS if text.lower() in NODS else self._interrupt_ms)
+        if not text or _BACKCHANNEL.fullmatch(text):
+            return False
+        if is_confident:
+            return lasted_ms >= self._interrupt_ms or _STOP.fullmatch(text) is not None
+        return lasted_ms >= SUSTAINED_MS and len(text.split()) > 1
+
+    def _is_stop(self, text: str) -> bool:
+        return self._is_over_reply and _STOP.fullmatch(text) is not None
 
     def _try(self, text: str, *, talking: bool) -> Iterator[Act]:
-        if self._guesses and text and not talking and self._guess is None:
+        if self._guesses and text and not (talking or self._guess or self._is_stop(text)):
+            yield from self._cut()
             self._guess = text
             yield Say(text, is_guess=True)
 
@@ -125,23 +148,21 @@ class Conduct:
             self._guess = None
             yield Do.TAKE_BACK
 
-    def _resume(self) -> Iterator[Act]:
-        if self._holds:
-            self._holds = False
-            yield Do.LET_GO
-
-    def _stop(self, at_ms: int, text: str) -> Iterator[Act]:
+    def _stop(self, event: Stopped, *, talking: bool) -> Iterator[Act]:
+        cut = list(self._interrupt(event.at_ms, event.text, is_confident=event.is_confident))
+        goes_on = self._can_cut and talking
+        text = "" if goes_on or self._is_stop(event.text) else event.text
         yield Understood(text, final=True)
-        if self._holds and not self._wants_the_word(at_ms, text):
-            yield from self._resume()
-        elif self._guess is not None and self._guess == text:
+        yield from cut
+        if self._guess is not None and self._guess == text:
             self._guess = None
             yield Do.CONFIRM
         else:
-            yield from self._interrupt(at_ms, text)
             yield from self._take_back()
             if text:
+                yield from self._cut()
                 yield Say(text, is_guess=False)
+        self._is_over_reply = self._can_cut = False
 
 
 class Agreement:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from enum import Enum, auto
 from time import monotonic
 
 from connections.spoken.timeline import Timeline
@@ -30,15 +29,6 @@ TOLD_WITHIN_S = 0.5
 Push = Callable[[Frame], None]
 
 
-class Hold(Enum):
-    """Why no sound is sent for now."""
-
-    GUESS = auto()
-    """The user may continue."""
-    SPEECH = auto()
-    """The user speaks over the reply."""
-
-
 class SpokenReply:
     """The `Playback` of a turn. `run` speaks; of the other methods only `over` and `settled` wait."""
 
@@ -51,11 +41,12 @@ class SpokenReply:
         stream: int,
         cut: Callable[[SpokenReply], None],
         tells_late: bool = False,
+        is_guess: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """`stream`: the number of its binary frames. `cut`: ends its turn at what was heard, once the turn has an id.
 
-        `tells_late`: its listener may report what was heard after the cut.
+        `tells_late`: its listener may report what was heard after the cut. `is_guess`: no sound is sent until `confirm`.
         """
         self._voice, self._output = voice, output
         self._conversation_id, self._stream = conversation_id, stream
@@ -64,9 +55,10 @@ class SpokenReply:
         self._waiting: asyncio.Queue[Clause | None] = asyncio.Queue()
         self._state = _State(clock, tells_late=tells_late)
         self._cut = cut
-        self._holds: set[Hold] = set()
         self._push: Push | None = None
         self.turn_id = ""
+        self.is_guess = is_guess
+        """Whether its user may continue: nobody knows of the reply yet."""
 
     @property
     def is_over(self) -> bool:
@@ -94,11 +86,6 @@ class SpokenReply:
         return self._timeline.precision
 
     @property
-    def is_guess(self) -> bool:
-        """Whether its user may continue: nobody knows of the reply yet."""
-        return Hold.GUESS in self._holds
-
-    @property
     def is_withdrawn(self) -> bool:
         """Whether its message was taken back before its turn began: then it must not be sent."""
         return self._state.is_withdrawn
@@ -107,7 +94,7 @@ class SpokenReply:
     def patience_s(self) -> float | None:
         """How long its listener may report nothing before it counts as gone; None: it has nothing to report."""
         waits = self._push is not None and int(self._timeline.sent_ms) > self._timeline.played_ms
-        return self._state.patience.left_s if waits and not self._holds else None
+        return self._state.patience.left_s if waits else None
 
     def begin(self, turn_id: str) -> None:
         """Note its turn's id. If it was cut before, the turn ends as soon as possible."""
@@ -168,13 +155,9 @@ class SpokenReply:
         if not self.is_over:
             self._state.patience.wait(grace_s, lambda: self._cut(self))
 
-    def hold(self, why: Hold) -> None:
-        """Stop sending for a reason."""
-        self._holds.add(why)
-
-    def let_go(self, why: Hold) -> None:
-        """Send again, unless there is another reason not to."""
-        self._holds.discard(why)
+    def confirm(self) -> None:
+        """Send its sound: it was no wrong guess."""
+        self.is_guess = False
         self._state.patience.renew()
         self._send()
 
@@ -237,7 +220,7 @@ class SpokenReply:
     def _send(self) -> None:
         """Send what is due."""
         push = self._push
-        if push is None or self._holds or self.is_over:
+        if push is None or self.is_guess or self.is_over:
             return
         if int(self._timeline.sent_ms) <= self._timeline.played_ms:
             self._state.patience.renew()

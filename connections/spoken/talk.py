@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
@@ -13,7 +12,7 @@ import structlog
 
 from connections.line.connection import Connection, refusal
 from connections.spoken.conduct import Act, Conduct, Do, Say, Spoke, Understood
-from connections.spoken.reply import Hold, SpokenReply
+from connections.spoken.reply import SpokenReply
 from connections.wire.audio import AudioOutput, AudioStart, AudioStopped, Heard, Speech
 from connections.wire.errors import BadParams
 from connections.wire.frames import Error, Frame, Params, Send
@@ -136,7 +135,6 @@ class Talk:
             if speaker.tells_late:
                 self._cancel(reply)
             else:
-                reply.let_go(Hold.SPEECH)
                 reply.attach(speaker.tell)
 
     def end(self, speaker: Speaker) -> None:
@@ -196,10 +194,6 @@ class Talk:
                 )
             case Say(text, is_guess):
                 self._say(text, is_guess=is_guess)
-            case Do.HOLD:
-                self._each(lambda reply: reply.hold(Hold.SPEECH))
-            case Do.LET_GO:
-                self._each(lambda reply: reply.let_go(Hold.SPEECH))
             case Do.CUT:
                 self.cut()
             case Do.CONFIRM | Do.TAKE_BACK:
@@ -211,7 +205,7 @@ class Talk:
         if guess is None:
             return
         if is_right:
-            guess.let_go(Hold.GUESS)
+            guess.confirm()
         else:
             self._take_back(guess)
 
@@ -230,10 +224,6 @@ class Talk:
     def _push(self, frame: Heard | Speech | Error) -> None:
         if self.speaker is not None:
             self.speaker.tell(frame)
-
-    def _each(self, do: Callable[[SpokenReply], None]) -> None:
-        for reply in list(self._replies):
-            do(reply)
 
     def _say(self, text: str, *, is_guess: bool) -> None:
         speaker = self.speaker
@@ -272,10 +262,10 @@ class Talk:
             stream=stream,
             cut=self._cancel,
             tells_late=speaker.tells_late,
+            is_guess=is_guess,
         )
         if is_guess:
             self._guess = reply
-            reply.hold(Hold.GUESS)
         reply.attach(speaker.tell)
         self._replies.append(reply)
         return reply

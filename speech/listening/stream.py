@@ -13,6 +13,7 @@ import numpy as np
 from pocketsphinx import Vad
 
 from speech.activity.turns import LONGEST_MS, WINDOW_MS, Kind, Moment, TurnDetector
+from speech.activity.voicing import VOICED_MS, voiced_ms
 from speech.contract import Heard, Listening, Partly, Paused, Resumed, Started, Stopped
 from speech.sound.pauses import quietest
 from speech.sound.samples import Resampler, Samples, linear
@@ -40,14 +41,22 @@ PART_MS = 200
 
 With many speakers that factor is three for each, where there are words: further ones take a third of a core together."""
 _PATIENCE, _PATIENCE_EACH = 8, 3
+_WHISPERED_WORDS = 4
+"""So many words may be whispered; fewer without a voice are a cough, a clap or a tone."""
 
 
 class Utterance(msgspec.Struct, frozen=True):
-    """The recognized words. `is_whole`: whether they are a complete sentence; None: unknown."""
+    """The recognized words. `is_whole`: whether they are a complete sentence; None: unknown.
+
+    `is_confident`: False: they may be noise. A recognizer that can't judge that is confident.
+    """
 
     text: str
     is_whole: bool | None = None
+    is_confident: bool = True
 
+
+_NOTHING = Utterance("")
 
 Understand = Callable[[Samples], Utterance]
 
@@ -161,11 +170,11 @@ class SpeechStream:
             case Kind.GOING:
                 if needs_words:
                     self._try(waiting.end, patience=max(_PATIENCE, _PATIENCE_EACH * speakers))
-                return Partly(moment.at_ms, self._words.text, needs_words)
+                return Partly(moment.at_ms, self._words.last.text, needs_words, self._words.last.is_confident)
             case Kind.PAUSED:
                 return self._pause(waiting)
             case Kind.RESUMED:
-                self._words.paused = None
+                self._words.paused = _NOTHING
                 return Resumed(moment.at_ms)
             case Kind.STOPPED:
                 return self._stop(waiting)
@@ -192,10 +201,10 @@ class SpeechStream:
     def _needs_words(self, waiting: _Waiting, *, is_hurried: bool) -> bool:
         match waiting.moment.kind:
             case Kind.GOING:
-                is_newest, can_wait = len(self._waiting) == 1, is_hurried and bool(self._words.text)
+                is_newest, can_wait = len(self._waiting) == 1, is_hurried and bool(self._words.last.text)
                 return is_newest and not can_wait and waiting.end >= self._words.again_at
             case Kind.STOPPED:
-                return not self._words.paused
+                return not self._words.paused.text
             case kind:
                 return kind is Kind.PAUSED
 
@@ -211,9 +220,9 @@ class SpeechStream:
     def _pause(self, waiting: _Waiting) -> Heard:
         words = self._understood(waiting.end)
         # More silence may leave nothing of a sentence that is not complete.
-        self._words.paused = text = words.text or self._words.paused or ""
+        self._words.paused = paused = words if words.text else self._words.paused
         self._judge(waiting, is_whole=words.is_whole)
-        return Paused(waiting.moment.at_ms, text, words.is_whole is not False)
+        return Paused(waiting.moment.at_ms, paused.text, words.is_whole is not False, paused.is_confident)
 
     def _judge(self, pause: _Waiting, *, is_whole: bool | None) -> None:
         """End the utterance if the pause was long enough for it, also where speech began again before this was known."""
@@ -234,25 +243,29 @@ class SpeechStream:
     def _stop(self, waiting: _Waiting) -> Heard:
         words = self._words
         # Where nothing was understood at the pause, the word may have gone on too softly for the detector.
-        text = words.paused or self._understood(waiting.end).text
+        last = words.paused if words.paused.text else self._understood(waiting.end)
         self._words = _Words()
         self._frames.forget(waiting.end)
         started_ms = max(words.started_ms, waiting.moment.started_ms)
-        return Stopped(started_ms, waiting.moment.at_ms, text, waiting.is_committed)
+        return Stopped(started_ms, waiting.moment.at_ms, last.text, waiting.is_committed, last.is_confident)
 
     def _try(self, end: int, *, patience: int) -> None:
         """Recognize the words so far, and again after `patience` times as long as that takes; sooner if there were none."""
         began = self._clock()
-        self._words.text = self._understood(end).text
+        self._words.last = self._understood(end)
         took_ms = (self._clock() - began) * 1000
-        patience = patience if self._words.text else _PATIENCE  # only words interrupt a reply
+        patience = patience if self._words.last.text else _PATIENCE  # only words interrupt a reply
         self._words.again_at = end + int(max(PART_MS, took_ms * patience)) // FRAME_MS
 
     def _understood(self, end: int) -> Utterance:
         """Return all words up to a frame."""
         pcm = self._frames.until(end)
-        words = self._understand(_samples(pcm)) if pcm else Utterance("")
-        return Utterance(self._words.whole(words.text), words.is_whole)
+        samples = _samples(pcm)
+        words = self._understand(samples) if pcm else _NOTHING
+        if self._detects and words.text and voiced_ms(samples, RATE) < VOICED_MS:
+            is_whispered = len(words.text.split()) >= _WHISPERED_WORDS
+            words = msgspec.structs.replace(words, is_confident=False) if is_whispered else _NOTHING
+        return msgspec.structs.replace(words, text=self._words.whole(words.text))
 
 
 def _samples(pcm: bytes) -> Samples:
@@ -292,13 +305,12 @@ class _Sound:
 class _Words:
     """The words so far. `paused`: all of them, during a pause. `started_ms`: when their utterance was said to begin."""
 
-    __slots__ = ("_settled", "again_at", "paused", "started_ms", "text")
+    __slots__ = ("_settled", "again_at", "last", "paused", "started_ms")
 
     def __init__(self, *, again_at: int = 0, started_ms: int = 0) -> None:
         self._settled = ""
         self.started_ms = started_ms
-        self.text = ""
-        self.paused: str | None = None
+        self.last = self.paused = _NOTHING
         self.again_at = again_at
 
     def settle(self, text: str) -> None:

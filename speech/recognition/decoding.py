@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pocketsphinx import Decoder, Endpointer
@@ -18,6 +18,10 @@ RATE = 16_000
 LONGEST_S = 10.0
 """Seconds of one segment: others wait for the end of one at most."""
 _FRAMES_A_SECOND = 100
+_LONGEST_PHONE = 22
+"""Frames of each sound of some words on average: a slow "no" has 20, and a hum that is taken for "hmm" 46."""
+_CONFIDENT_PHONES = 3
+"""Coughs are taken for words of two sounds ("no", "go"), or for the beginning of a sentence ("where")."""
 _NO_WORD = re.compile(r"[<\[+(].*")
 _VARIANT = re.compile(r"\(\d+\)$")
 _ROOM = np.zeros(RATE // 4, np.int16)
@@ -28,6 +32,13 @@ _SOFTEST, _SOFT = 30.0, 0.08
 """A room's soft noise, added to all sound: its amplitude, and its share of the sound's if that is more.
 
 The model knows no digital silence: of clean voices it mishears ten times as much without it."""
+
+
+class _Spelled(NamedTuple):
+    """Words, and the number of their sounds."""
+
+    words: list[str]
+    phones: int
 
 
 class Listener:
@@ -46,22 +57,25 @@ class Listener:
         for start, end in _spoken(samples):
             yield self._recognise(samples[start:end], start / RATE)
 
-    def heard(self, samples: Samples) -> tuple[str, bool | None]:
+    def heard(self, samples: Samples) -> tuple[str, bool | None, bool]:
         """Return the words, one channel at `RATE`, with numbers in digits; empty if nothing was understood.
 
-        The second value: whether a sentence of the grammar ends there; None if that is unknown.
+        The second value: whether a sentence of the grammar ends there; None if that is unknown. The third: whether it
+        is confident of the words.
         """
         self._decoder.start_utt()
         try:
             self._process(samples)
-            so_far = self._text()
+            so_far = self._spelled()
         finally:
             self._decoder.end_utt()
-        text = self._text()
-        if not so_far or not self._has_grammar:
-            return in_digits(text), None
-        is_whole = text == so_far
-        return in_digits(so_far if text and not is_whole else text), is_whole
+        said = self._spelled()
+        if not so_far.words or not self._has_grammar:
+            return in_digits(" ".join(said.words)), None, said.phones >= _CONFIDENT_PHONES
+        is_whole = said.words == so_far.words
+        words = so_far if said.words and not is_whole else said
+        is_confident = words.phones >= _CONFIDENT_PHONES and (is_whole or len(words.words) > 1)
+        return in_digits(" ".join(words.words)), is_whole, is_confident
 
     def _recognise(self, samples: Samples, start_s: float) -> Segment | None:
         length_s = len(samples) / RATE
@@ -83,9 +97,15 @@ class Listener:
         whole = _in_a_room(np.concatenate((_ROOM, samples, _ROOM)))
         self._decoder.process_raw(whole.tobytes(), full_utt=True)
 
-    def _text(self) -> str:
-        words = (one.word for one in self._decoder.seg() or ())
-        return " ".join(_VARIANT.sub("", word) for word in words if not _NO_WORD.match(word))
+    def _spelled(self) -> _Spelled:
+        """Return the words; none if their sounds last longer than those of any speaker."""
+        words, phones, frames = [], 0, 0
+        for one in self._decoder.seg() or ():
+            if not _NO_WORD.match(one.word):
+                words.append(_VARIANT.sub("", one.word))
+                phones += len(self._decoder.lookup_word(one.word).split())
+                frames += one.end_frame + 1 - one.start_frame
+        return _Spelled(words, phones) if frames <= _LONGEST_PHONE * phones else _Spelled([], 0)
 
     def _words(self, start_s: float, length_s: float) -> Iterator[Word]:
         def at(frame: int) -> float:

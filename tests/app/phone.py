@@ -87,6 +87,11 @@ class Phone:
                 return frame
 
     @property
+    def finals(self) -> list[str]:
+        """The words of all utterances that have ended."""
+        return [frame["text"] for frame in self.frames if frame["type"] == "heard" and frame["final"]]
+
+    @property
     def has_ms(self) -> int:
         return self.from_ms + self.got * 1000 // (2 * RATE)
 

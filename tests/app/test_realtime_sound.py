@@ -29,6 +29,7 @@ from tests.app.in_process import Running, serving
 from tests.docs.papers import ROOT, snippets
 from tests.pictures import PNG
 from tests.signing import KEY
+from tests.speech.noises import noise
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng"),
@@ -169,6 +170,30 @@ async def test_speech_over_a_reply_ends_it_where_its_listener_says_that_he_stopp
         truncated["transcript"],
         "what did you say last",
     ]
+
+
+async def test_a_cough_over_a_reply_is_not_told_and_a_stop_ends_it_without_another(running: Running) -> None:
+    async with calls(running, "cough") as socket:
+        phone = Phone(socket)
+        await phone.say(SILENCE[:24000] + await spoken("Count from one to ten.") + SILENCE)
+        await phone.hears(400)
+        began = phone.types().count("input_audio_buffer.speech_started")
+        cough = soxr.resample(noise("a cough with voice, 0.35 s"), 16_000, RATE).astype("<i2").tobytes()
+        await phone.say(cough + SILENCE)
+        await phone.hears(1500)
+        assert phone.types().count("input_audio_buffer.speech_started") == began == 1
+        await phone.say(await spoken("Stop.") + SILENCE)
+        done = (await phone.until("response.done"))["response"]
+        assert done["status_details"]["reason"] == "turn_detected"
+        while phone.types().count("input_audio_buffer.speech_stopped") == began:
+            await phone.until("input_audio_buffer.speech_stopped")
+        await phone.set()
+        assert phone.types().count("input_audio_buffer.committed") == 1
+        assert phone.types().count("response.created") == 1
+    question, answer = await kept(running, "cough")
+    assert question == "count from 1 to 10"
+    assert answer
+    assert answer != REPLY
 
 
 async def test_without_a_word_of_its_listener_a_reply_ends_where_the_clock_says(running: Running) -> None:

@@ -20,6 +20,7 @@ from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
 from tests.app.phone import GRAMMAR, RATE, SILENCE, Phone, spoken, to_its_last_word
 from tests.server_process import child_of
+from tests.speech.noises import noise
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng"),
@@ -117,6 +118,43 @@ async def test_speech_over_a_reply_ends_it_at_what_was_heard_and_is_answered(run
             "One, two, three,",
             "what did you say last",
         ]
+
+
+async def test_a_cough_a_tone_and_a_yes_over_a_reply_leave_it_playing(running: Running) -> None:
+    sounds = [noise(name).tobytes() for name in ("a cough with voice, 0.35 s", "a tone of 440 Hz, 1 s")]
+    sounds += [await spoken(text) for text in ("Yes.", "Okay.")]
+    async with running.socket({"client_id": "lea", "features": ["audio"]}) as socket:
+        phone = await Phone(socket, "cough").start()
+        await phone.say(SILENCE[:16000] + await spoken("Count from one to ten.") + SILENCE)
+        await phone.until("marks")
+        for number, sound in enumerate(sounds, 1):
+            await phone.say(sound)
+            await phone.until("speech", state="started")
+            await phone.play(600 * number)  # sound comes meanwhile
+            await phone.say(SILENCE * 2)
+            while len(phone.finals) <= number:
+                await phone.take()
+            assert phone.finals[-1] == ""
+        await phone.play(1e9)
+        assert (await phone.until("done"))["reason"] == "stop"
+        assert await phone.kept() == ["count from 1 to 10", REPLY]
+
+
+async def test_a_stop_over_a_reply_ends_it_at_the_word_heard_and_is_not_answered(running: Running) -> None:
+    async with running.socket({"client_id": "mia", "features": ["audio"]}) as socket:
+        phone = await Phone(socket, "stop").start()
+        await phone.say(SILENCE[:16000] + await spoken("Count from one to ten.") + SILENCE)
+        await phone.until("marks")
+        await phone.play(phone.marks[2]["end_ms"])
+        await phone.say(await spoken("Stop.") + SILENCE)
+        done = await phone.until("done")
+        assert (done["reason"], done["chars"]) == ("cancelled", len("One, two, three,"))
+        while len(phone.finals) == 1:
+            await phone.take()
+        assert phone.finals[-1] == ""
+        assert await phone.kept() == ["count from 1 to 10", "One, two, three,"]
+        await phone.say(await spoken("What did you say last?") + SILENCE)
+        assert (await phone.until("heard", final=True))["text"] == "what did you say last"
 
 
 async def test_who_comes_back_hears_on_from_what_was_played(running: Running) -> None:

@@ -44,6 +44,14 @@ LISTEN_IN = """
       return start.apply(this, when);
     };
 """
+VOLUME = """
+    const createGain = AudioContext.prototype.createGain;
+    AudioContext.prototype.createGain = function () {
+      const node = createGain.call(this);
+      window.volume = node.gain;
+      return node;
+    };
+"""
 ASKS_ANEW = "navigator.permissions.query = async () => ({ state: 'prompt' })"
 """As browsers say that forget a permission with the page; else the sound may go on by itself."""
 MARKED = """() => [...(CSS.highlights.get("spoken-word") ?? [])].map((word) => {
@@ -267,6 +275,23 @@ async def test_what_is_taken_back_is_never_shown(chat: ChatPage, peer: Peer, con
     await chat.until_shown("In time")
     await chat.shows([("You", "all of it"), ("Reply", "In time")])
     await expect(chat.page.get_by_text("Too early")).to_have_count(0)
+
+
+async def test_a_reply_is_soft_while_somebody_speaks_over_it_and_a_noise_that_goes_on_is_forgotten(
+    chat: ChatPage, peer: Peer, context: BrowserContext
+) -> None:
+    await context.grant_permissions(["microphone"])
+    await chat.page.add_init_script(VOLUME)
+    line = await visit(chat, peer, features=["audio"])
+    where = {"conversation_id": await listened_to(chat, line)}
+    await line.say("audio.reply", turn_id="t", stream=1, format="pcm16", rate=24_000, from_ms=0, **where)
+    for is_told in (True, False):
+        await line.say("speech", state="started", at_ms=0, **where)
+        await chat.page.wait_for_function("() => window.volume.value < 0.3")
+        if is_told:
+            await line.say("speech", state="stopped", at_ms=400, **where)
+            await line.say("heard", text="", final=True, item="item_a", **where)
+        await chat.page.wait_for_function("() => window.volume.value > 0.9")
 
 
 async def test_who_talks_does_not_translate(

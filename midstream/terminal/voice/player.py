@@ -11,6 +11,8 @@ from time import monotonic
 
 DUCKED = 0.2
 """How loud a reply is while somebody speaks over it."""
+DUCKED_S = 3.0
+"""A sound that has not ended the reply by then never will: the volume comes back."""
 _WIDTH = 2
 
 
@@ -35,7 +37,8 @@ class Player:
         self._parts: deque[_Part] = deque()
         self._is_whole = False
         self._is_stopped = True
-        self._gain = self._wanted_gain = 1.0
+        self._gain = 1.0
+        self._ducked_until = 0.0
 
     @property
     def played_ms(self) -> float:
@@ -70,9 +73,9 @@ class Player:
                 self._is_whole = last
 
     def duck(self, *, ducked: bool) -> None:
-        """Play softly while somebody speaks over it."""
+        """Play softly while somebody speaks over it, for `DUCKED_S` at most."""
         with self._lock:
-            self._wanted_gain = DUCKED if ducked else 1.0
+            self._ducked_until = self._clock() + DUCKED_S if ducked else 0.0
 
     def stop(self) -> float:
         """Fall silent, and return how much of the reply is heard by then: what the device has can't be taken back."""
@@ -80,7 +83,7 @@ class Player:
             self._sound.clear()
             self._parts.clear()
             self._is_whole, self._is_stopped = False, True
-            self._gain = self._wanted_gain = 1.0
+            self._gain, self._ducked_until = 1.0, 0.0
             return self._handed_ms
 
     def fill(self, size: int, delay_s: float) -> bytes:
@@ -97,7 +100,7 @@ class Player:
 
     def _gained(self, part: bytes) -> bytes:
         """Return sound as loud as is wanted, which it becomes within the part."""
-        before, self._gain = self._gain, self._wanted_gain
+        before, self._gain = self._gain, DUCKED if self._clock() < self._ducked_until else 1.0
         if before == self._gain == 1.0:
             return part
         samples = array("h", part)

@@ -66,6 +66,7 @@ class VoiceChat:
         self._view: SpokenView | None = None
         self._reading: asyncio.Task[None] | None = None
         self._said = ""  # over a reply: it is a message if it ends that
+        self._is_over_reply = False  # what is being said began over one
         self._stopping: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] | None = None
 
@@ -123,7 +124,7 @@ class VoiceChat:
             case Speech(state):
                 self._player.duck(ducked=state == "started")
                 if state == "started":
-                    self._said = ""
+                    self._said, self._is_over_reply = "", self._view is not None
             case Heard(text, final):
                 self._show_words(text, final=final)
             case SpokenReply():
@@ -155,7 +156,7 @@ class VoiceChat:
         elif text:
             self._show_message(text)
         else:
-            self._rest("Nothing understood")
+            self._rest("" if self._is_over_reply else "Nothing understood")
 
     def _show_message(self, text: str) -> None:
         self._stage.wait("")

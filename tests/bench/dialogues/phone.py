@@ -24,7 +24,10 @@ Frame = dict[str, Any]
 
 
 class Answer(msgspec.Struct, kw_only=True):
-    """One spoken reply, as its listener has it. Times are of the clock; `played_ms` and `got_ms` of its sound."""
+    """One spoken reply, as its listener has it. Times are of the clock; `played_ms` and `got_ms` of its sound.
+
+    `ended_ms`: when it ended, by the sound that the microphone had sent.
+    """
 
     turn_id: str
     began_at: float
@@ -36,6 +39,7 @@ class Answer(msgspec.Struct, kw_only=True):
     text: str = ""
     marks: list[Frame] = msgspec.field(default_factory=list)
     done: Frame | None = None
+    ended_ms: float | None = None
 
     @property
     def heard_off(self) -> int:
@@ -59,6 +63,8 @@ class Phone:
         """Time at which the last sample of speech had left the microphone."""
         self.spoke_at = 0.0
         """Time at which the first one had."""
+        self.spoke_ms = 0.0
+        """The same, by the sound that the microphone had sent."""
         self._socket = socket
         self._silence_ms, self._cascade = silence_ms, cascade
         self._noise, self._random = noise, np.random.default_rng(0)
@@ -81,6 +87,11 @@ class Phone:
             tasks.create_task(self._read())
             await self.until(lambda: bool(self._stream))
             tasks.create_task(self._tick())
+
+    @property
+    def sent_ms(self) -> float:
+        """How much sound the microphone has sent."""
+        return self._seq * TICK_S * 1000
 
     async def say(self, said: Utterance) -> None:
         """Say an utterance; return once it was said."""
@@ -137,7 +148,7 @@ class Phone:
         self._seq += 1
         await self._socket.send(HEAD.pack(SOUND, 0, self._stream, self._seq) + frame.astype("<i2").tobytes())
         if self._begins:
-            self._begins, self.spoke_at = False, monotonic()
+            self._begins, self.spoke_at, self.spoke_ms = False, monotonic(), self.sent_ms
         if self._left:
             self._left -= 1
             if not self._left:
@@ -192,7 +203,8 @@ class Phone:
             case "done":
                 for answer in self.answers:
                     if answer.turn_id == frame["turn_id"]:
-                        answer.done, answer.text = frame, self._texts.get(answer.turn_id, "")
+                        answer.done, answer.ended_ms = frame, self.sent_ms
+                        answer.text = self._texts.get(answer.turn_id, "")
 
     def _of(self, turn_id: str) -> Answer:
         return next(answer for answer in self.answers if answer.turn_id == turn_id)

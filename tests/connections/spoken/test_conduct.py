@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from connections.spoken.conduct import Act, Agreement, Conduct, Do, Say, Spoke, Understood
+import pytest
+
+from connections.spoken.conduct import SUSTAINED_MS, Act, Agreement, Conduct, Do, Say, Spoke, Understood
 from speech.contract import Partly, Paused, Resumed, Started, Stopped
 
 
@@ -43,44 +45,98 @@ def test_no_turn_begins_at_a_pause_inside_a_sentence() -> None:
     ]
 
 
-def test_speech_over_a_reply_holds_it_at_once_and_cuts_it_once_it_lasts() -> None:
-    one = conduct()
-    assert acts(one.heard(Started(0), talking=True)) == [Do.HOLD]
-    assert acts(one.heard(Partly(210, ""), talking=True)) == []
+def over(*, interrupt_ms: int = 300) -> Conduct:
+    """Speech that begins over a reply."""
+    one = Conduct(interrupts=True, interrupt_ms=interrupt_ms, guesses=True)
+    assert acts(one.heard(Started(0), talking=True)) == []
+    return one
+
+
+def test_words_over_a_reply_cut_it_once_they_last() -> None:
+    one = over()
+    assert acts(one.heard(Partly(210, "what"), talking=True)) == []
     assert acts(one.heard(Partly(300, "what"), talking=True)) == [Do.CUT]
     assert acts(one.heard(Partly(390, "what"), talking=False)) == []
     assert acts(one.heard(Stopped(0, 900, "what now"), talking=False)) == [Say("what now", is_guess=False)]
 
 
-def test_a_cough_and_a_nod_let_the_reply_go_on() -> None:
-    for event in (Stopped(0, 200, "ten"), Stopped(0, 600, "yes"), Stopped(0, 600, "")):
-        one = conduct()
-        one.heard(Started(0), talking=True)
-        assert acts(one.heard(event, talking=True)) == [Do.LET_GO]
+@pytest.mark.parametrize(
+    "event",
+    [
+        Stopped(0, 200, "ten"),
+        Stopped(0, 600, ""),
+        Stopped(0, 600, "good", is_confident=False),
+        *(
+            Stopped(0, 900, text)
+            for text in ("yes", "Mhm.", "okay okay", "Yes, okay!", "uh-huh", "I see", "嗯，好的")
+        ),
+    ],
+)
+def test_a_cough_and_a_backchannel_let_the_reply_go_on_and_are_no_message(event: Stopped) -> None:
+    end = over().heard(event, talking=True)
+    assert end == [Spoke(began=False, at_ms=event.at_ms), Understood("", final=True)]
 
 
 def test_sound_without_words_lets_the_reply_go_on_however_long_it_lasts() -> None:
-    one = conduct()
-    one.heard(Started(0), talking=True)
+    one = over()
     assert acts(one.heard(Partly(2000, ""), talking=True)) == []
     assert acts(one.heard(Paused(2400, ""), talking=True)) == []
-    assert acts(one.heard(Stopped(0, 2400, ""), talking=True)) == [Do.LET_GO]
+    assert acts(one.heard(Stopped(0, 2400, ""), talking=True)) == []
 
 
-def test_a_long_nod_wants_the_word_and_a_nod_into_silence_is_an_answer() -> None:
+@pytest.mark.parametrize(
+    ("text", "then"), [("tell me a story", [Do.CUT]), ("thank", []), ("okay mhm", []), ("", [])]
+)
+def test_sustained_speech_cuts_the_reply_though_nobody_is_sure_of_its_words(
+    text: str, then: list[Act]
+) -> None:
+    one = over()
+    for at_ms, does in ((SUSTAINED_MS - 1, []), (SUSTAINED_MS, then)):
+        assert acts(one.heard(Partly(at_ms, text, is_confident=False), talking=True)) == does
+
+
+@pytest.mark.parametrize(
+    "text", ["stop", "Stop it!", "please stop", "no, wait", "wait a moment", "Hold on.", "Stopp"]
+)
+def test_a_stop_cuts_at_once_and_is_no_message(text: str) -> None:
+    one = over(interrupt_ms=2000)
+    assert acts(one.heard(Partly(200, text), talking=True)) == [Do.CUT]
+    assert acts(one.heard(Paused(350, text), talking=False)) == []
+    end = one.heard(Stopped(0, 350, text), talking=False)
+    assert end == [Spoke(began=False, at_ms=350), Understood("", final=True)]
+
+
+def test_a_sentence_that_begins_with_a_stop_is_a_message_and_so_is_a_stop_into_silence() -> None:
+    one = over()
+    assert acts(one.heard(Partly(300, "wait"), talking=True)) == [Do.CUT]
+    assert acts(one.heard(Stopped(0, 1200, "wait what is my name"), talking=False)) == [
+        Say("wait what is my name", is_guess=False)
+    ]
+    one.heard(Started(3000), talking=False)
+    assert acts(one.heard(Stopped(3000, 3400, "stop"), talking=False)) == [Say("stop", is_guess=False)]
+
+
+def test_a_yes_that_outlasts_the_reply_answers_it() -> None:
+    one = over()
+    assert acts(one.heard(Paused(400, "yes"), talking=False)) == [Do.CUT, Say("yes", is_guess=True)]
+    assert acts(one.heard(Stopped(0, 400, "yes"), talking=True)) == [Do.CONFIRM]
+    one.heard(Started(3000), talking=True)
+    assert acts(one.heard(Stopped(3000, 3400, "yes"), talking=False)) == [Do.CUT, Say("yes", is_guess=False)]
+
+
+def test_words_without_confidence_are_told_at_their_end_and_answered_where_nothing_is_played() -> None:
     one = conduct()
-    one.heard(Started(0), talking=True)
-    assert acts(one.heard(Partly(900, "yes"), talking=True)) == []
-    assert acts(one.heard(Partly(1000, "yes"), talking=True)) == [Do.CUT]
-    other = conduct()
-    other.heard(Started(0), talking=False)
-    assert acts(other.heard(Stopped(0, 400, "yes"), talking=False)) == [Say("yes", is_guess=False)]
+    one.heard(Started(0), talking=False)
+    for at_ms in (300, 400):
+        assert one.heard(Partly(at_ms, "no", is_confident=False), talking=False) == []
+    assert acts(one.heard(Stopped(0, 400, "no", is_confident=False), talking=False)) == [
+        Say("no", is_guess=False)
+    ]
 
 
 def test_words_that_were_not_recognized_anew_agree_with_nothing() -> None:
     """They cut a reply all the same: what counts there is how long somebody speaks."""
-    one = conduct()
-    one.heard(Started(0), talking=True)
+    one = over()
     assert one.heard(Partly(210, "could"), talking=True) == []
     assert one.heard(Partly(390, "could", is_new=False), talking=True) == [Do.CUT]
     assert one.heard(Partly(480, "could"), talking=False) == [Understood("could", final=False)]

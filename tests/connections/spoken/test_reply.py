@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from connections.spoken.reply import STALLED_S, Hold, SpokenReply
+from connections.spoken.reply import STALLED_S, SpokenReply
 from connections.wire.audio import AudioOutput, Sound
 from connections.wire.frames import Frame
 from sessions.events import Delta
@@ -83,12 +83,6 @@ async def test_a_listener_has_his_time_from_when_there_was_something_to_play() -
         assert one.reply.patience_s == STALLED_S
         clock.now += 3
         one.reply.played(50)
-        assert one.reply.patience_s == STALLED_S
-        clock.now += 3
-        one.reply.hold(Hold.SPEECH)
-        assert one.reply.patience_s is None
-        clock.now += STALLED_S
-        one.reply.let_go(Hold.SPEECH)
         assert one.reply.patience_s == STALLED_S
 
 

@@ -6,6 +6,8 @@ const MARGIN_S = 0.06;
 const DUCKED = 0.2;
 /** Seconds in which the volume changes. */
 const DUCKING_S = 0.03;
+/** Seconds of a sound that has not ended the reply by then, and never will: the volume comes back. */
+const DUCKED_S = 3;
 /** How often it is checked whether the last part has been heard, since output has a latency. */
 const LOOK_MS = 40;
 
@@ -68,9 +70,13 @@ export class Player {
     return Math.floor(Math.min(this.#got, part.fromMs + Math.min(part.ms, (now - part.at) * 1000)) + 1e-6);
   }
 
-  /** Plays the reply softly while somebody speaks over it. @param {boolean} ducked */
+  /** Plays the reply softly while somebody speaks over it, for `DUCKED_S` at most. @param {boolean} ducked */
   duck(ducked) {
-    this.#gain.gain.setTargetAtTime(ducked ? DUCKED : 1, this.#context.currentTime, DUCKING_S);
+    const now = this.#context.currentTime;
+    const { gain } = this.#gain;
+    gain.cancelScheduledValues(now);
+    gain.setTargetAtTime(ducked ? DUCKED : 1, now, DUCKING_S);
+    if (ducked) gain.setTargetAtTime(1, now + DUCKED_S, DUCKING_S);
   }
 
   /** Silences the reply at once. */

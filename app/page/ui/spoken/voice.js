@@ -24,6 +24,7 @@ export class Voice {
   #seq = 0;
   /** Whether the server is being asked to listen. */ #asking = false;
   #way;
+  /** Whether what is being said began over a reply. */ #over = false;
   /** Pieces that may still be sent while the button is held, or after that. */ #left = 0;
   #listeners = new AbortController();
 
@@ -190,11 +191,14 @@ export class Voice {
         return this.#playback.mark(frame);
       case "speech":
         this.#playback.duck(frame.state === "started");
-        if (frame.state === "started") this.#bar.hear("", false);
+        if (frame.state === "started") {
+          this.#over = this.#playback.turnId !== null;
+          this.#bar.hear("", false);
+        }
         return this.#bar.tell(frame.state === "started" ? "hearing" : "understanding");
       case "heard":
         this.#bar.hear(frame.text, frame.final);
-        if (frame.final && (frame.text === "" || this.#playback.turnId !== null)) this.#rest("nothing");
+        if (frame.final && (frame.text === "" || this.#playback.turnId !== null)) this.#rest(this.#over ? undefined : "nothing");
         return;
       case "audio.stopped":
         if (frame.reason === "elsewhere") this.#fail("elsewhere");

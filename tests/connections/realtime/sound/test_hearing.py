@@ -60,13 +60,13 @@ WHOLE = [
 
 def test_a_cough_over_a_reply_is_not_told() -> None:
     room = Room()
-    assert room.heed(Spoke(began=True, at_ms=100), Do.HOLD, Do.LET_GO, talking=True) == []
+    assert room.heed(Spoke(began=True, at_ms=100), talking=True) == []
     assert room.heed(Spoke(began=False, at_ms=300), Understood("", final=True), talking=True) == []
 
 
 def test_speech_over_a_reply_is_told_once_it_ends_that() -> None:
     room = Room()
-    assert room.heed(Spoke(began=True, at_ms=100), Do.HOLD, talking=True) == []
+    assert room.heed(Spoke(began=True, at_ms=100), talking=True) == []
     assert room.heed(Do.CUT) == ["buffer.speech_started"]
     assert room.heed(Understood("count", final=False)) == ["transcription.delta"]
     ends = room.heed(Spoke(began=False, at_ms=900), Understood("count to ten", final=True))
@@ -76,7 +76,7 @@ def test_speech_over_a_reply_is_told_once_it_ends_that() -> None:
 
 def test_words_that_end_a_reply_as_they_end_are_told_in_their_order() -> None:
     room = Room()
-    room.heed(Spoke(began=True, at_ms=100), Do.HOLD, talking=True)
+    room.heed(Spoke(began=True, at_ms=100), talking=True)
     acts = (Spoke(began=False, at_ms=900), Understood("count to ten", final=True), Do.CUT)
     assert room.heed(*acts, talking=True) == ["buffer.speech_started", "buffer.speech_stopped"]
 

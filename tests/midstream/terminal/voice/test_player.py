@@ -7,7 +7,7 @@ from array import array
 
 import pytest
 
-from midstream.terminal.voice.player import DUCKED, Player
+from midstream.terminal.voice.player import DUCKED, DUCKED_S, Player
 
 RATE = 1000  # a sample is a millisecond
 
@@ -90,5 +90,14 @@ def test_a_reply_is_soft_while_somebody_speaks_over_it_and_does_not_click(player
     assert all(0 <= before - after <= 10 for before, after in itertools.pairwise(fading))
     assert array("h", player.fill(200, delay_s=0))[50] == 1000 * DUCKED
     player.duck(ducked=False)
+    player.fill(100, delay_s=0)
+    assert array("h", player.fill(100, delay_s=0))[0] == 1000
+
+
+def test_a_noise_that_goes_on_does_not_keep_the_reply_soft(player: Player, clock: Clock) -> None:
+    player.take(sound(300), last=True)
+    player.duck(ducked=True)
+    player.fill(100, delay_s=0)
+    clock.now += DUCKED_S
     player.fill(100, delay_s=0)
     assert array("h", player.fill(100, delay_s=0))[0] == 1000

@@ -1,0 +1,167 @@
+"""What sounds and words over a spoken reply do: `python -m tests.bench.dialogues.interruptions`.
+
+A real service counts aloud, in real time. A second and a half into the count its listener coughs, hums, nods, says "stop" or
+says a sentence. What becomes of the count is looked at, and when, by the samples that the microphone had sent since that sound
+began. Prints a table and writes docs/bench/interruptions.json. Exit status 1: a noise or a nod ended a reply or became a
+message, or a sentence or a "stop" did not end one within a second of speech.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+
+import msgspec
+from websockets.asyncio.client import connect
+
+from tests.bench.dialogues.phone import Phone
+from tests.bench.dialogues.sounds import GRAMMAR, Utterance, utterance
+from tests.bench.machine import this_machine
+from tests.server_process import serving
+from tests.speech.noises import NOISES, noise
+
+RESULTS = Path(__file__).parents[3] / "docs" / "bench" / "interruptions.json"
+VOICES = ("en-us", "en-gb")
+COUNT = "count to fifty nine"
+NODS = ("yes", "mhm", "okay")
+STOPS = ("stop", "stop it", "please stop", "stop please", "wait", "hold on")
+SENTENCES = (
+    "what did you say last",
+    "tell me a story about a dragon",
+    "what is seven plus eight",
+    "what is my name",
+    "my favourite colour is blue",
+    "what time is it",
+)
+INTO_MS = 1500
+"""How much of the count is heard before."""
+SILENCE_S = 2.5
+"""How long is waited for what a sound does."""
+LATEST_MS = 1000
+Kind = str
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sound did. `ducks`: its client was told that somebody speaks; `cut_ms`: None: the reply continued; `message`: what was answered."""
+
+    kind: Kind
+    sound: str
+    ducks: bool
+    cut_ms: float | None
+    message: str | None
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it did what it should."""
+        if self.kind in ("noise", "backchannel"):
+            return self.cut_ms is None and self.message is None
+        is_cut = self.cut_ms is not None and self.cut_ms <= LATEST_MS
+        return is_cut and (self.message is None) == (self.kind == "stop")
+
+
+def main() -> int:
+    """Make all sounds, and print what each did."""
+    options = _options()
+    environ = {
+        "MIDSTREAM_SPEECH": "both",
+        "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR),
+        "MIDSTREAM_MESSAGE_RATE": "1000",
+    }
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), environ) as server:
+        seen = asyncio.run(_all(server.ws_url, options.at_once))
+    machine = this_machine()
+    print(table(seen))
+    if options.out:
+        told = {
+            "date": datetime.now(UTC).date().isoformat(),
+            "command": "python -m tests.bench.dialogues.interruptions",
+            "machine": f"{machine.processor}, {machine.cores} cores",
+            "sounds": [msgspec.to_builtins(one) for one in seen],
+        }
+        options.out.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+    return 0 if all(one.is_right for one in seen) else 1
+
+
+async def _all(url: str, at_once: int) -> list[Seen]:
+    places = asyncio.Semaphore(at_once)
+
+    async def one(number: int, kind: Kind, said: Utterance) -> Seen:
+        async with places:
+            return await _over(url, f"interruption-{number}", kind, said)
+
+    sounds = await _sounds()
+    return await asyncio.gather(*(one(number, *sound) for number, sound in enumerate(sounds)))
+
+
+async def _sounds() -> list[tuple[Kind, Utterance]]:
+    noises = [("noise", Utterance(name, noise(name), len(noise(name)))) for name in NOISES]
+    kinds = (("backchannel", NODS), ("stop", STOPS), ("sentence", SENTENCES))
+    words = [
+        (kind, msgspec.structs.replace(await utterance(text, voice=voice), text=f"“{text}”, {voice}"))
+        for kind, texts in kinds
+        for text, voice in product(texts, VOICES)
+    ]
+    return [*noises, *words]
+
+
+async def _over(url: str, conversation: str, kind: Kind, said: Utterance) -> Seen:
+    """Make one sound over a count."""
+    async with connect(url, max_queue=None) as socket:
+        await socket.send(json.dumps({"type": "hello", "client_id": conversation, "features": ["audio"]}))
+        while json.loads(await socket.recv())["type"] != "ready":
+            pass
+        phone = Phone(socket, conversation, silence_ms=500, noise=30.0, cascade=False)
+        line = asyncio.create_task(phone.run())
+        try:
+            await phone.say(await utterance(COUNT, voice=VOICES[0]))
+            count = await phone.answered(1)
+            await phone.until(lambda: count.played_ms >= INTO_MS)
+            await phone.say(said)
+            await asyncio.sleep(SILENCE_S)
+            _, *messages = [one["content"] for one in await phone.history() if one["role"] == "user"]
+            return Seen(
+                kind=kind,
+                sound=said.text,
+                ducks=any(frame["state"] == "started" for _, frame in phone.told("speech", phone.spoke_at)),
+                cut_ms=None if count.ended_ms is None else count.ended_ms - phone.spoke_ms,
+                message=messages[-1] if messages else None,
+            )
+        finally:
+            line.cancel()
+            await asyncio.gather(line, return_exceptions=True)
+
+
+def table(seen: list[Seen]) -> str:
+    """Return one line for each sound, and how many of each kind did what they should. Pure."""
+    width = max(len(one.sound) for one in seen)
+    rows = [f"{'kind':<12} {'sound':<{width}}  {'ducks':<6} {'reply':<14} message"]
+    for one in seen:
+        reply = "continues" if one.cut_ms is None else f"cut at {one.cut_ms:,.0f} ms"
+        wrong = "" if one.is_right else "  ✗"
+        rows.append(
+            f"{one.kind:<12} {one.sound:<{width}}  {'yes' if one.ducks else 'no':<6} {reply:<14} "
+            f"{one.message or '–'}{wrong}"
+        )
+    for kind in dict.fromkeys(one.kind for one in seen):
+        some = [one for one in seen if one.kind == kind]
+        rows.append(f"{kind}: {sum(one.is_right for one in some)} of {len(some)} as they should")
+    return "\n".join(rows)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.dialogues.interruptions", description=__doc__
+    )
+    parser.add_argument("--at-once", type=int, default=2, help="replies that are spoken at the same time")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="file for results")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
