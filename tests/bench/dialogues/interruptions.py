@@ -146,7 +146,7 @@ def table(seen: list[Seen]) -> str:
         wrong = "" if one.is_right else "  ✗"
         rows.append(
             f"{one.kind:<12} {one.sound:<{width}}  {'yes' if one.ducks else 'no':<6} {reply:<14} "
-            f"{one.message or '–'}{wrong}"
+            f"{one.message or '-'}{wrong}"
         )
     for kind in dict.fromkeys(one.kind for one in seen):
         some = [one for one in seen if one.kind == kind]

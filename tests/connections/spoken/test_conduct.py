@@ -68,7 +68,7 @@ def test_words_over_a_reply_cut_it_once_they_last() -> None:
         Stopped(0, 600, "good", is_confident=False),
         *(
             Stopped(0, 900, text)
-            for text in ("yes", "Mhm.", "okay okay", "Yes, okay!", "uh-huh", "I see", "嗯，好的")
+            for text in ("yes", "Mhm.", "okay okay", "Yes, okay!", "uh-huh", "I see", "嗯 好的")
         ),
     ],
 )

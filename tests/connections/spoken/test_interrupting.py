@@ -6,7 +6,6 @@ Time is counted in samples.
 from __future__ import annotations
 
 import shutil
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +31,10 @@ LEAD, REST = np.zeros(RATE, np.int16), np.zeros(RATE * 2, np.int16)
 @pytest.fixture(scope="module")
 def listener() -> Listener:
     return Listener(str(GRAMMAR))
+
+
+def _each(*texts: str) -> list[tuple[str, str]]:
+    return [(text, voice) for text in texts for voice in VOICES]
 
 
 class Outcome(NamedTuple):
@@ -79,15 +82,13 @@ def test_a_noise_lets_the_reply_go_on_and_is_no_message(listener: Listener, name
 
 
 @needs_a_voice
-@pytest.mark.parametrize(("text", "voice"), product(("yes", "mhm", "okay", "right", "sure"), VOICES))
+@pytest.mark.parametrize(("text", "voice"), _each("yes", "mhm", "okay", "right", "sure"))
 async def test_a_backchannel_lets_the_reply_go_on(listener: Listener, text: str, voice: str) -> None:
     assert outcome(listener, await spoken(text, voice)) == (None, "")
 
 
 @needs_a_voice
-@pytest.mark.parametrize(
-    ("text", "voice"), product(("stop", "stop it", "please stop", "wait", "hold on"), VOICES)
-)
+@pytest.mark.parametrize(("text", "voice"), _each("stop", "stop it", "please stop", "wait", "hold on"))
 async def test_a_stop_cuts_within_a_second_and_is_no_message(
     listener: Listener, text: str, voice: str
 ) -> None:
@@ -100,7 +101,7 @@ async def test_a_stop_cuts_within_a_second_and_is_no_message(
 @needs_a_voice
 @pytest.mark.parametrize(
     ("text", "voice"),
-    product(("what did you say last", "tell me a story about a dragon", "what is seven plus eight"), VOICES),
+    _each("what did you say last", "tell me a story about a dragon", "what is seven plus eight"),
 )
 async def test_a_sentence_cuts_within_a_second_and_is_answered(
     listener: Listener, text: str, voice: str
